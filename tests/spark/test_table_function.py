@@ -44,6 +44,14 @@ def test_a_wrong_argument_is_one_line(
     assert problem in line
 
 
+@pytest.mark.parametrize("arguments", ["", "topic => 'a'"])
+@pytest.mark.every_case
+def test_a_missing_path_is_one_line(tables: SparkSession, arguments: str) -> None:
+    line = refused(tables.sql(f"SELECT * FROM rocketmq({arguments})").collect)
+    assert "path is missing" in line
+    assert "rocketmq('PATH')" in line
+
+
 def test_spark_broadcasts_a_table_whose_size_it_can_estimate(
     tables: SparkSession, golden: Golden
 ) -> None:

@@ -156,7 +156,8 @@ def _paths(given: Mapping[str, str]) -> tuple[str, ...]:
         paths.append(given["path"])
     if not paths or not all(paths):
         raise UsageError(
-            "path is missing: call .load(PATH) with a store, its commitlog folder, or files"
+            "path is missing: pass a store, its commitlog folder, or files, as .load(PATH) or "
+            f"{NAME}('PATH')"
         )
     return tuple(paths)
 

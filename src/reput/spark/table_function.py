@@ -44,7 +44,7 @@ class RocketMQFunction:
     folder = ""
     """Folder in which relative paths begin; if empty, Spark's folder."""
 
-    def eval(self, path: pa.Array, **options: pa.Array) -> Iterator[pa.RecordBatch]:
+    def eval(self, path: pa.Array | None = None, **options: pa.Array) -> Iterator[pa.RecordBatch]:
         """Read the messages of a store. Each argument is an array of one value.
 
         Raises UsageError, StoreError.
@@ -53,7 +53,9 @@ class RocketMQFunction:
 
         with one_line():
             given = {name: _text(name, value) for name, value in options.items()}
-            wanted = read_options({"path": _text("path", path), **given}, self.folder)
+            if path is not None:
+                given["path"] = _text("path", path)
+            wanted = read_options(given, self.folder)
             if wanted.on_corrupt == "row":
                 raise UsageError(
                     "onCorrupt=row: the table function has no column for damage; use a temporary view over the data "
