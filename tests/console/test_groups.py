@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -67,6 +68,21 @@ def test_a_group_shows_its_queues_and_the_story_of_its_dead_letters(client: Test
     assert {"/messages/0?store=a", "/messages/0?store=b"} <= {*re.findall(r'href="([^"]+)"', trace)}
     assert "has no dead letters" in client.get("/groups/fast").text
     assert "committed no offset" in client.get("/groups/unknown").text
+
+
+def test_dead_letters_of_replicas_without_names_are_counted_by_store(
+    client: TestClient, tmp_path: Path
+) -> None:
+    with reput.open_store(tmp_path / "a", "rw", config=SMALL) as store:
+        store.put_many(Message("%DLQ%billing", b"x") for _ in range(3))
+    shutil.copytree(tmp_path / "a", tmp_path / "slave")
+    with console({name: tmp_path / name for name in ("a", "slave")}) as opened:
+        page = opened.get("/groups/billing").text
+    assert "<dt>Dead letters</dt><dd>6</dd>" in page
+    assert "a: 3, slave: 3. The number above is their sum." in page
+    assert "a, slave have the same dead letters at the same offsets." in page
+    assert "their sum" not in client.get("/groups/billing").text
+    assert "the same dead letters" not in client.get("/groups/billing").text
 
 
 def test_a_trace_goes_over_all_stores_or_one(client: TestClient) -> None:

@@ -173,13 +173,15 @@ def _rebuild_all(
     for store in stores:
         if store.log_paths and output is None:
             raise UsageError(f"{store.name}: pass --output, because the log is not in the store")
+    outputs = {}
     if output is not None:
+        outputs = {store.name: _folder_of(output, store.name) for store in stores}
         stores = [
-            replace(store, options={**store.options, "output": _folder_of(output, store.name)})
+            replace(store, options={**store.options, "output": outputs[store.name]})
             for store in stores
         ]
     layout = "json" if as_json else "text"
-    return answer_stores(rebuild, stores, layout, resume=resume, **options)
+    return answer_stores(rebuild, stores, layout, resume=resume, outputs=outputs, **options)
 
 
 def _folder_of(output: str, name: str) -> str:

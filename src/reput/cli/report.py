@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from reput.cli.main import DAMAGED
-from reput.cli.many import code_of, refuse_settings
+from reput.cli.many import code_of, refuse_settings, resume_option
 from reput.cli.options import (
     GivenStores,
     config_options,
@@ -38,10 +38,12 @@ if TYPE_CHECKING:
 @config_options
 @queue_entries_option
 @click.option("--quick", is_flag=True, help="Check names, sizes, headers, ends and samples only.")
+@resume_option
 @runner_options
 def command(
     given: GivenStores,
     output: str,
+    resume: str | None,
     broker_config: str | None,
     queue_entries: int | None,
     quick: bool,
@@ -64,9 +66,9 @@ def command(
     from reput.operations.report import report
 
     store = given.one
-    if store is None:
+    if store is None or resume is not None:
         refuse_settings(broker_config, {"queue_entries": queue_entries, **sizes})
-        return _report_all(given, output, quick, chosen)
+        return _report_all(given, output, quick, resume, chosen)
     check_page(output, [store])
     config = given_config(store, broker_config, {"queue_entries": queue_entries, **sizes})
     opening: dict[str, Any] = {"broker_config": broker_config, **sizes}
@@ -79,7 +81,9 @@ def command(
     return code_of(found.severity)
 
 
-def _report_all(given: GivenStores, output: str, quick: bool, chosen: Chosen) -> int:
+def _report_all(
+    given: GivenStores, output: str, quick: bool, resume: str | None, chosen: Chosen
+) -> int:
     from reput.cli.progress import StoresBar
     from reput.files.anchors import writing_to
     from reput.operations.report import ClusterPages, report
@@ -95,7 +99,10 @@ def _report_all(given: GivenStores, output: str, quick: bool, chosen: Chosen) ->
             bar(answer)
             pages.write(answer)
 
-        found = over_stores(report, stores, on_answer=on_answer, runner=chosen, quick=quick)
+        found = over_stores(
+            report, stores, on_answer=on_answer, runner=chosen, resume=resume,
+            outputs=pages.paths, quick=quick,
+        )  # fmt: skip
         page = pages.cluster(found, is_quick=quick)
     write_page(output, page)
     for one in found.failed:

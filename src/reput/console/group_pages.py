@@ -47,12 +47,17 @@ class Group:
     Attributes:
         name: The name of the group.
         queues: The queues for which the group has committed an offset.
-        dead: Number of its dead letters that have not expired.
+        dead_by_store: Number of its dead letters that have not expired, by store. Stores without any are not listed.
     """
 
     name: str
     queues: list[QueueOfGroup] = field(default_factory=list)
-    dead: int = 0
+    dead_by_store: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def dead(self) -> int:
+        """Number of its dead letters in all stores."""
+        return sum(self.dead_by_store.values())
 
     @property
     def lag(self) -> int:
@@ -78,6 +83,7 @@ class DeadLetter(NamedTuple):
 
     Attributes:
         row: The record in the dead letter queue.
+        message_id: Its id, which contains a broker's address and a physical offset.
         topic: The topic to which the message was sent; empty if unknown.
         origin: The id of the original message; empty if unknown.
         key: The unique key, or else the last key, which usually identifies the message; empty if there is none.
@@ -86,6 +92,7 @@ class DeadLetter(NamedTuple):
     """
 
     row: Row
+    message_id: str
     topic: str
     origin: str
     key: str
@@ -106,7 +113,7 @@ class DeadLetter(NamedTuple):
         origin = properties.get(DEAD_LETTER_ORIGIN_ID) or properties.get(ORIGIN_MESSAGE_ID, "")
         retries, born = message.reconsume_times, message.born_timestamp
         key = message.unique_key or (message.keys or [""])[-1]
-        return cls(Row.of(store, message), topic, origin, key, retries, born)
+        return cls(Row.of(store, message), message.message_id, topic, origin, key, retries, born)
 
 
 class GroupPages:
@@ -150,7 +157,7 @@ class GroupPages:
         queues = sorted(group.queues, key=lambda one: -(one.queue.lag or 0))
         return await self._views.page(
             request, "group.html", view="groups", group=group, queues=queues[:_MOST_QUEUES],
-            dead=dead, problems=problems, q={"store": asked},
+            dead=dead, problems=problems, q={"store": asked}, copies=_with_copies(dead),
             dead_topic=DEAD_LETTER_TOPIC_PREFIX + name,
         )  # fmt: skip
 
@@ -173,7 +180,9 @@ def groups_of(
                     own = groups.setdefault(queue.group, Group(queue.group))
                     own.queues.append(QueueOfGroup(name, queue))
             for group, count in _dead_counts(store, only):
-                groups.setdefault(group, Group(group)).dead += count
+                counts = groups.setdefault(group, Group(group)).dead_by_store
+                if count:
+                    counts[name] = count
         except ReputError as error:
             problems.append(f"{name}: {error}")
         if is_url(store.path):
@@ -190,6 +199,14 @@ def _dead_counts(store: SharedStore, only: str | None) -> Iterable[tuple[str, in
                 least = store.min_queue_offset(topic, queue_id, check=False)
                 count += max(store.max_queue_offset(topic, queue_id) - least, 0)
             yield topic.removeprefix(DEAD_LETTER_TOPIC_PREFIX), count
+
+
+def _with_copies(letters: Sequence[DeadLetter]) -> list[str]:
+    """Return the stores that have a dead letter of another one: the same message at the same place of one log."""
+    stores: dict[tuple[str, int], set[str]] = {}
+    for one in letters:
+        stores.setdefault((one.message_id, one.row.store_timestamp), set()).add(one.row.store)
+    return sorted({name for names in stores.values() if len(names) > 1 for name in names})
 
 
 def dead_letters_of(

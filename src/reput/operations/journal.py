@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
+from hashlib import sha256
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
 
+from reput.closing import Closing
 from reput.errors import StoreNotFoundError, UsageError
+from reput.files.lock import locked
 from reput.files.reader import read_file
 from reput.files.writer import FileWriter
 from reput.findings import Severity
 from reput.notebook import Report
+from reput.store.named_stores import NamedStore
 
-_SCHEMA = 1
+_SCHEMA = 2
 _MOST_BYTES = 1 << 30
 
 
@@ -51,22 +56,39 @@ class KeptReport(Report):
         return dict(self.data)
 
 
-class Journal:
+class Journal(Closing):
     """A file of JSON lines: a header with the operation and its options, then one line per finished store.
 
-    A killed process may leave an incomplete last line, which is overwritten.
+    A killed process may leave an incomplete last line, which is overwritten. A context manager; only one process can
+    have the file open.
     """
 
     def __init__(
         self, path: str | PathLike[str], operation: str, options: Mapping[str, Any]
     ) -> None:
-        """Open or create the file. Raises UsageError if it belongs to another operation, StoreAccessError."""
+        """Open or create the file.
+
+        Raises UsageError if it belongs to another operation, StoreLockedError, StoreAccessError.
+        """
         self._path = fspath(path)
         # The repr of a callable has an address, which differs in each process.
-        plain = {name: repr(one) for name, one in sorted(options.items()) if not callable(one)}
-        header = json.dumps({"schema": _SCHEMA, "operation": operation, "options": plain})
-        self._known: dict[tuple[str, str], KeptReport] = {}
+        plain = {name: _stated(name, one) for name, one in options.items() if not callable(one)}
+        header = json.dumps(
+            {"schema": _SCHEMA, "operation": operation, "options": plain}, sort_keys=True
+        )
+        self._known: dict[tuple[str, str, str], KeptReport] = {}
         self._end = 0
+        with ExitStack() as stack:
+            is_used = "another command is using this file"
+            stack.enter_context(locked(Path(self._path), is_used, ["resume"]))
+            self._load(header)
+            self._lock = stack.pop_all()
+
+    def close(self) -> None:
+        """Release the file."""
+        self._lock.close()
+
+    def _load(self, header: str) -> None:
         try:
             data = read_file(self._path, _MOST_BYTES)
         except StoreNotFoundError:
@@ -74,7 +96,8 @@ class Journal:
         # A line without a line feed was not written completely.
         whole = data[: data.rfind(b"\n") + 1]
         first, _, lines = whole.partition(b"\n")
-        if data and first != header.encode():
+        # A process that was killed while it wrote the first line has kept nothing.
+        if first != header.encode() and not header.encode().startswith(data):
             raise UsageError(
                 f"resume {self._path}: belongs to another operation or other options; choose "
                 f"another file",
@@ -96,21 +119,22 @@ class Journal:
             report = KeptReport(
                 kept["headline"], kept["report"], kept["is_complete"] is True, worst
             )
-            self._known[kept["store"], kept["path"]] = report
+            self._known[kept["store"], kept["path"], kept["settings"]] = report
         except (ValueError, KeyError, TypeError):
             raise UsageError(
                 f"resume {self._path}: line {number} is not an answer; choose another file",
                 arguments=["resume"],
             ) from None
 
-    def report_of(self, store: str, path: str) -> KeptReport | None:
-        """Return the recorded result of a store."""
-        return self._known.get((store, path))
+    def report_of(self, store: NamedStore, output: str) -> KeptReport | None:
+        """Return the recorded result of a store with the same settings and output."""
+        return self._known.get((store.name, store.path, _settings_of(store, output)))
 
-    def add(self, store: str, path: str, report: Report) -> None:
+    def add(self, store: NamedStore, output: str, report: Report) -> None:
         """Append an answer. Raises StoreAccessError."""
         fields = {
-            "store": store, "path": path, "headline": report.headline, "severity": report.severity,
+            "store": store.name, "path": store.path, "settings": _settings_of(store, output),
+            "headline": report.headline, "severity": report.severity,
             "is_complete": report.is_complete, "report": report.as_dict(),
         }  # fmt: skip
         self._append(json.dumps(fields))
@@ -120,3 +144,18 @@ class Journal:
         with FileWriter(Path(self._path)) as file:
             file.write(data, self._end)
         self._end += len(data)
+
+
+def _stated(name: str, value: object) -> str:
+    """Return an option as text. Options of object storage may be secret, so only their digest is kept."""
+    return _digest(value) if name == "storage_options" and value else repr(value)
+
+
+def _settings_of(store: NamedStore, output: str) -> str:
+    return _digest(
+        (sorted(store.options.items()), store.log_paths, store.config, store.archive, output)
+    )
+
+
+def _digest(value: object) -> str:
+    return sha256(repr(value).encode("utf-8", "surrogateescape")).hexdigest()

@@ -11,6 +11,8 @@ from typing import Any, Unpack
 
 from reput.arguments import checked
 from reput.config import StoreConfig
+from reput.errors import UsageError
+from reput.examine.measuring.figures import StoreFigures
 from reput.files.disk import Disk
 from reput.files.writer import make_folder
 from reput.findings import Severity
@@ -89,25 +91,42 @@ class ClusterPages:
         }
         self._disk = Disk()
 
+    @property
+    def paths(self) -> dict[str, str]:
+        """Return the path of each store's page, by name of the store."""
+        return {name: str(self._folder / file) for name, file in self._files.items()}
+
     def write(self, answer: StoreAnswer[StoreReport]) -> None:
         """Write the page of one store, unless it could not be read. Raises StoreAccessError."""
-        if answer.report is not None:
+        if isinstance(answer.report, StoreReport):  # A kept report already has a page.
             make_folder(self._folder)
             page = answer.report.html().encode("utf-8", "backslashreplace")
             self._disk.replace(self._folder / self._files[answer.store], page)
 
     def cluster(self, found: StoresReport[StoreReport], *, is_quick: bool) -> str:
-        """Return the page about all stores."""
+        """Return the page about all stores. Raises UsageError for a kept answer without figures."""
         stores = [
             ClusterStore(
                 one.store, one.state, one.headline,
-                None if one.report is None else one.report.measured.figures,
+                None if one.report is None else _figures_of(one.report),
                 found.replica_of.get(one.store),
                 f"{self._folder.name}/{self._files[one.store]}" if one.report else "",
             )
             for one in found.worst_first()
         ]  # fmt: skip
         return cluster_page(stores, found.headline, found.differing, is_quick=is_quick)
+
+
+def _figures_of(report: Report) -> StoreFigures:
+    if isinstance(report, StoreReport):
+        return report.measured.figures
+    import msgspec
+
+    try:
+        return StoreFigures.from_json(report.as_dict()["stats"])
+    except (KeyError, TypeError, msgspec.ValidationError) as error:
+        reason = "an answer is not one of this version's reports; choose another file"
+        raise UsageError(f"resume: {reason}", arguments=["resume"]) from error
 
 
 @takes_stores

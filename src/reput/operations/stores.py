@@ -5,6 +5,7 @@ If a store cannot be read, the joint report names it and is incomplete. The answ
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -27,11 +28,11 @@ from typing import (
 
 from reput.errors import ReputError, StoreError, UsageError
 from reput.files.patterns import is_pattern
-from reput.files.storage import real_place
+from reput.files.storage import is_url, real_place
 from reput.findings import Finding, Severity
 from reput.log.paths import find_stores, log_bytes, split_logs, with_logs
 from reput.notebook import Report
-from reput.operations.journal import Journal, KeptReport
+from reput.operations.journal import Journal
 from reput.operations.runners import SMALL_BYTES, Chosen, opened_runner
 from reput.store.named_stores import NamedStore as NamedStore
 from reput.store.replicas import find_replicas
@@ -342,6 +343,7 @@ def over_stores(
     on_answer: Callable[[StoreAnswer[_Result]], None] = lambda answer: None,
     runner: Any = "auto",
     resume: StorePath | None = None,
+    outputs: Mapping[str, str] | None = None,
     **options: Any,
 ) -> StoresReport[_Result]:
     """Run an operation over several stores, a limited number at a time.
@@ -356,7 +358,9 @@ def over_stores(
         runner: "auto", "serial", "processes", "spark", or a SparkSession. "auto" uses this process for a few small
             stores.
         resume: A file in which answers are recorded. Stores with an answer in it are not read again. Their reports have
-        only a headline and data.
+            only a headline and data.
+        outputs: By name of a store, the file or folder that its answer leaves. If it is missing, the store is read
+            again.
         options: Further arguments of the operation. Callbacks are called only for large stores.
 
     Raises:
@@ -373,36 +377,43 @@ def over_stores(
             arguments=one_only,
         )
 
-    journal = None if resume is None else Journal(resume, operation.__name__, options)
-
-    def done(place: int, answer: StoreAnswer[_Result]) -> None:
-        answers[place] = answer
-        if (
-            journal is not None
-            and answer.report is not None
-            and not isinstance(answer.report, KeptReport)
-        ):
-            journal.add(answer.store, answer.path, answer.report)
-        on_answer(answer)
-
-    for place, store in enumerate(named if journal is not None else ()):
-        if journal is not None and (kept := journal.report_of(store.name, store.path)) is not None:
-            report = cast("_Result", kept)
-            done(place, StoreAnswer(store.name, store.path, report, None, sizes[place]))
-    left = [place for place, answer in enumerate(answers) if answer is None]
-    small = [place for place in left if sizes[place] < SMALL_BYTES]
-    whole = options | ({"runner": "serial"} if has_runner else {})
-    whole = {name: value for name, value in whole.items() if not callable(value)}
-    tasks = [_task(operation, named[place], sizes[place], whole) for place in small]
     with ExitStack() as stack:
-        chosen = Chosen.of(runner)
-        at_once = _runner_of_many(stack, chosen, sum(sizes[place] for place in small), len(small))
-        for place, answer in _as_completed(tasks, at_once):
-            done(small[place], answer)
-    each = options | ({"runner": runner} if has_runner else {})
-    for place in left:
-        if (size := sizes[place]) >= SMALL_BYTES:
-            done(place, _task(operation, named[place], size, each)())
+        journal = None
+        if resume is not None:
+            journal = stack.enter_context(Journal(resume, operation.__name__, options))
+
+        def output_of(store: NamedStore) -> str:
+            return (outputs or {}).get(store.name, "")
+
+        def done(place: int, answer: StoreAnswer[_Result]) -> None:
+            answers[place] = answer
+            on_answer(answer)
+            # Recorded last: after a kill in between, the store is read again.
+            if journal is not None and answer.report is not None:
+                journal.add(named[place], output_of(named[place]), answer.report)
+
+        for place, store in enumerate(named if journal is not None else ()):
+            output = output_of(store)
+            kept = None if journal is None else journal.report_of(store, output)
+            if kept is not None and (not output or is_url(output) or os.path.exists(output)):
+                report = cast("_Result", kept)
+                answers[place] = StoreAnswer(store.name, store.path, report, None, sizes[place])
+                on_answer(cast("StoreAnswer[_Result]", answers[place]))
+        left = [place for place, answer in enumerate(answers) if answer is None]
+        small = [place for place in left if sizes[place] < SMALL_BYTES]
+        whole = options | ({"runner": "serial"} if has_runner else {})
+        whole = {name: value for name, value in whole.items() if not callable(value)}
+        tasks = [_task(operation, named[place], sizes[place], whole) for place in small]
+        with ExitStack() as running:
+            chosen = Chosen.of(runner)
+            size = sum(sizes[place] for place in small)
+            at_once = _runner_of_many(running, chosen, size, len(small))
+            for place, answer in _as_completed(tasks, at_once):
+                done(small[place], answer)
+        each = options | ({"runner": runner} if has_runner else {})
+        for place in left:
+            if (size := sizes[place]) >= SMALL_BYTES:
+                done(place, _task(operation, named[place], size, each)())
     replicas = find_replicas(named)
     every = tuple(answer for answer in answers if answer is not None)
     found = StoresReport(every, replicas.first, replicas.differing)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -200,6 +200,14 @@ class StoreFigures:
         fields = asdict(self)
         fields["damage"] = [one.as_json() for one in self.damage]
         return fields
+
+    @classmethod
+    def from_json(cls, stored: Mapping[str, Any]) -> StoreFigures:
+        """Return the figures from the result of `as_json`. Raises KeyError, msgspec.ValidationError."""
+        import msgspec
+
+        figures = msgspec.convert({**stored, "damage": []}, cls)
+        return replace(figures, damage=[Finding.from_json(one) for one in stored["damage"]])
 
 
 def index_coverage(store: MessageStore) -> IndexCoverage:
