@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import reput
-from reput.errors import StoreNotFoundError, UsageError
-from reput.operations.stores import over_stores
+from reput.errors import StoreChangedError, StoreNotFoundError, UsageError
+from reput.operations.stores import open_named, over_stores
 from reput.reports import CheckReport, StoreAnswer, StoresReport
 from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenStore
@@ -52,6 +52,38 @@ def test_damage_of_one_store_is_not_that_of_another(folder: Path) -> None:
     assert (len(found), found.is_complete, found.is_valid) == (2, True, False)
     assert found[str(folder / "orders")].is_valid
     assert not found[str(folder / "tricky")].is_valid
+
+
+def test_a_replica_counts_in_place_of_a_store_that_was_not_read(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy_store(folder / "orders", folder / "slave")
+    stores = [
+        reput.NamedStore(name, str(folder / path), cluster="c", broker="b", broker_id=number)
+        for number, (name, path) in enumerate({"a": "orders", "a-slave": "slave"}.items())
+    ]
+
+    def measured(store: str, **_: object) -> reput.reports.StatsReport:
+        if store.endswith("orders"):
+            raise StoreChangedError(f"{store}: became shorter")
+        return reput.stats(store)
+
+    found = over_stores(measured, stores, runner="serial")
+    assert (found.answers[0].report, dict(found.replica_of)) == (None, {"a-slave": "a"})
+    assert [one.store for one in found.counted] == ["a-slave"]
+    assert found.log_bytes == found.answers[1].log_bytes > 6_000_000
+    both = over_stores(reput.stats, stores, runner="serial")
+    assert [one.store for one in both.counted] == ["a"]
+
+    def opened(store: reput.NamedStore, **_: object) -> object:
+        if store.name == "a":
+            raise StoreChangedError("became shorter")
+        return open_named(store)
+
+    monkeypatch.setattr("reput.operations.trace.open_named", opened)
+    traced = reput.trace(stores, key=KEY)
+    assert (traced.stores, dict(traced.replica_of), traced.is_complete) == (("a-slave",), {}, False)
+    assert len(traced.life.events) == 8
 
 
 def test_processes_give_what_this_process_gives(folder: Path) -> None:

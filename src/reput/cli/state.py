@@ -109,13 +109,13 @@ def _lag_of_stores(given: GivenStores, as_json: bool, **options: Any) -> int:
         found = over_stores(lag, stores, on_answer=bar, **options)
     queues = [
         (one.store, queue)
-        for one in found
-        if one.report is not None and one.store not in found.replica_of
+        for one in found.counted
+        if one.report is not None
         for queue in one.report.queues
     ]
     if as_json:
-        for one in found:
-            if one.report is not None and one.store not in found.replica_of:
+        for one in found.counted:
+            if one.report is not None:
                 print_json_lines({"store": one.store, **row} for row in one.report.rows())
     else:
         for line in lag_lines(queues):

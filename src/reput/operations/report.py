@@ -105,11 +105,12 @@ class ClusterPages:
 
     def cluster(self, found: StoresReport[StoreReport], *, is_quick: bool) -> str:
         """Return the page about all stores. Raises UsageError for a kept answer without figures."""
+        counted = {one.store for one in found.counted}
         stores = [
             ClusterStore(
                 one.store, one.state, one.headline,
                 None if one.report is None else _figures_of(one.report),
-                found.replica_of.get(one.store),
+                None if one.store in counted else found.replica_of.get(one.store),
                 f"{self._folder.name}/{self._files[one.store]}" if one.report else "",
             )
             for one in found.worst_first()

@@ -166,13 +166,19 @@ class StoresReport(Report, Generic[_Result]):
         return Severity.WARNING if StoreState.WARNING in states else None
 
     @property
+    def counted(self) -> tuple[StoreAnswer[_Result], ...]:
+        """Return the answers that sums are made of: one per log, of replicas the first that was read."""
+        found: dict[str, StoreAnswer[_Result]] = {}
+        for one in sorted(self.answers, key=lambda one: one.store in self.replica_of):
+            if one.report is not None:
+                found.setdefault(self.replica_of.get(one.store, one.store), one)
+        names = {one.store for one in found.values()}
+        return tuple(one for one in self.answers if one.store in names)
+
+    @property
     def log_bytes(self) -> int:
-        """Return the CommitLog bytes of all stores with a report. Replicas are not counted."""
-        return sum(
-            one.log_bytes
-            for one in self.answers
-            if one.report is not None and one.store not in self.replica_of
-        )
+        """Return the CommitLog bytes of the stores that have a report; replicas count once."""
+        return sum(one.log_bytes for one in self.counted)
 
     @property
     def counts(self) -> dict[StoreState, int]:

@@ -118,10 +118,14 @@ def trace(
     with ExitStack() as stack:
         opened: dict[str, MessageStore] = {}
         failed: list[StoreAnswer[Any]] = []
-        for store in named:
+        searched: dict[str, str] = {}
+        """Names of the opened stores, by name of the first store with their log."""
+        for store in sorted(named, key=lambda one: one.name in replicas.first):
+            log = replicas.first.get(store.name, store.name)
             try:
-                if store.name not in replicas.first:
+                if log not in searched:
                     opened[store.name] = stack.enter_context(open_named(store, **reading))
+                    searched[log] = store.name
             except ReputError as error:
                 failed.append(StoreAnswer(store.name, store.path, None, error))
         if not opened:
@@ -132,8 +136,12 @@ def trace(
         )  # fmt: skip
         life = _with_names(life, {store.path: name for name, store in opened.items()})
     asked = {"key": key, "message": message_id, "topic": topic}
-    names = tuple(opened)
-    return TraceReport(names, asked, life, tuple(failed), replicas.first, replicas.differing)
+    replica_of = {
+        name: searched[log]
+        for name, log in replicas.first.items()
+        if searched.get(log, name) != name
+    }
+    return TraceReport(tuple(opened), asked, life, tuple(failed), replica_of, replicas.differing)
 
 
 def _with_names(life: Life, names: Mapping[str, str]) -> Life:
