@@ -98,9 +98,8 @@ def test_a_killed_rebuild_continues(fleet: Path, tmp_path: Path, *, in_place: bo
     given = ["rebuild", "--stores", fleet, "--resume", kept]
     assert reput("rebuild", "--stores", fleet, "--output", tmp_path / "whole").code == FOUND
     if in_place:
-        for n in range(_STORES):
-            shutil.rmtree(tmp_path / f"s{n}" / "consumequeue")
-            shutil.rmtree(tmp_path / f"s{n}" / "index")
+        for queue in tmp_path.glob("s*/consumequeue/*/*/*"):
+            queue.write_bytes(bytes(queue.stat().st_size))
     else:
         given += ["--output", out]
     _killed(3, *given)
@@ -132,18 +131,22 @@ def test_a_killed_report_continues_and_has_the_page_of_each_store(
     _killed(3, *given)
     assert not page.exists()
     assert reput(*given).code == FOUND
-    first = page.read_text()
-    assert len(list((tmp_path / "cluster.stores").iterdir())) == _STORES
-    assert "25 messages" in _text(first)
-    (tmp_path / "cluster.stores" / "2-n1.html").unlink()
+    pages = tmp_path / "cluster.stores"
+    assert len(list(pages.iterdir())) == _STORES
+    first = _shown(page)
+    assert first >= {"25", *(f"n{n}" for n in range(_STORES))}
+    (pages / "2-n1.html").unlink()
     assert reput(*given).code == FOUND
-    assert len(list((tmp_path / "cluster.stores").iterdir())) == _STORES
-    assert _text(page.read_text()) == _text(first)
+    assert len(list(pages.iterdir())) == _STORES
+    assert _shown(page) == first
 
 
-def _text(page: str) -> str:
-    """Return the words of a page, without bars of times, which grow."""
-    return re.sub(r"<svg.*?</svg>|<style.*?</style>|<[^>]+>", " ", page, flags=re.DOTALL)
+def _shown(page: Path) -> set[str]:
+    """Return the words of the tables and figures of a page. Ages grow, so they are left out."""
+    words = re.sub(
+        r"<svg.*?</svg>|<style.*?</style>|<[^>]+>", " ", page.read_text(), flags=re.DOTALL
+    )
+    return {word for word in words.split() if re.fullmatch(r"n\d|25|[5-7]", word)}
 
 
 def test_answers_belong_to_the_settings_of_their_store_and_to_one_command(

@@ -47,8 +47,10 @@ _KERNELS = (
 _FILES_BESIDE = 4096
 # CPython's default of 5 ms is the time that a computing thread may delay the event loop.
 _SWITCH_S = 0.0005
-# The parameter of mallopt(3), and the size above which an allocation is mapped, and so unmapped when freed.
+# Parameters of mallopt(3), the size above which an allocation is mapped, and so unmapped when freed, and the number of
+# arenas, each of which keeps freed memory.
 _M_MMAP_THRESHOLD, _LARGE_BYTES = -3, 1 << 20
+_M_ARENA_MAX, _ARENAS = -8, 2
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -365,7 +367,11 @@ def _return_memory() -> None:
     with contextlib.suppress(
         OSError, AttributeError
     ):  # Other C libraries, such as musl, lack mallopt.
-        ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _LARGE_BYTES)
+        mallopt = ctypes.CDLL(None).mallopt
+        mallopt(_M_MMAP_THRESHOLD, _LARGE_BYTES)
+        mallopt(_M_ARENA_MAX, _ARENAS)
+    # Arrow, which searches load later, keeps memory of each thread if it has its own allocator.
+    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
 
 
 def _stopped() -> asyncio.Event:
