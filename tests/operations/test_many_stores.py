@@ -3,12 +3,15 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import reput
-from reput.errors import StoreChangedError, StoreNotFoundError, UsageError
+from reput.errors import StoreAccessError, StoreChangedError, StoreNotFoundError, UsageError
 from reput.operations.stores import open_named, over_stores
+from reput.query.answers import QueryResult
+from reput.query.message_store import MessageStore
 from reput.reports import CheckReport, StoreAnswer, StoresReport
 from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenStore
@@ -84,6 +87,25 @@ def test_a_replica_counts_in_place_of_a_store_that_was_not_read(
     traced = reput.trace(stores, key=KEY)
     assert (traced.stores, dict(traced.replica_of), traced.is_complete) == (("a-slave",), {}, False)
     assert len(traced.life.events) == 8
+
+
+def test_a_store_that_fails_while_a_message_is_traced_makes_the_trace_incomplete(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    search = MessageStore.search
+
+    def failing(store: MessageStore, *args: Any, **options: Any) -> QueryResult:
+        if store.path.endswith("tricky"):
+            raise StoreAccessError(f"{store.path}: cannot be read")
+        return search(store, *args, **options)
+
+    monkeypatch.setattr(MessageStore, "search", failing)
+    found = reput.trace([folder / "tricky", folder / "orders"], key=KEY)
+    assert (found.stores, found.is_complete) == ((str(folder / "orders"),), False)
+    assert [one.store for one in found.failed] == [str(folder / "tricky")]
+    assert len(found.life.events) == 8
+    with pytest.raises(StoreAccessError):
+        reput.trace([folder / "tricky"], key=KEY)
 
 
 def test_processes_give_what_this_process_gives(folder: Path) -> None:

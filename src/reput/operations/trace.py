@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Unpack
 
 from reput.arguments import checked
-from reput.errors import ReputError, UsageError
+from reput.errors import ReputError, StoreError, UsageError
 from reput.examine.trace import trace as trace_life
 from reput.examine.tracing.life import TRACE_SCHEMA, Life, life_fields
 from reput.findings import Finding
@@ -130,8 +130,8 @@ def trace(
                 failed.append(StoreAnswer(store.name, store.path, None, error))
         if not opened:
             raise failed[0].error or UsageError("no store can be read")
-        life = trace_life(
-            list(opened.values()), key=key, message_id=message_id, topic=topic,
+        life = _traced(
+            opened, failed, key=key, message_id=message_id, topic=topic,
             most_messages=most_messages, most_entries=most_entries,
         )  # fmt: skip
         life = _with_names(life, {store.path: name for name, store in opened.items()})
@@ -142,6 +142,29 @@ def trace(
         if searched.get(log, name) != name
     }
     return TraceReport(tuple(opened), asked, life, tuple(failed), replica_of, replicas.differing)
+
+
+def _traced(opened: dict[str, MessageStore], failed: list[StoreAnswer[Any]], **asked: Any) -> Life:
+    """Trace over open stores. Moves stores that became unreadable from `opened` to `failed`.
+
+    Raises StoreError if no store is left.
+    """
+    count = len(opened)
+    try:
+        return trace_life(list(opened.values()), **asked)
+    except StoreError:
+        # Records are followed from store to store, so only a trace of each store alone shows which one failed.
+        for name, store in list(opened.items() if count > 1 else ()):
+            try:
+                trace_life([store], **asked)
+            except StoreError as own:
+                failed.append(StoreAnswer(name, store.path, None, own))
+                del opened[name]
+            except UsageError:  # Only together with other stores, the topics are known.
+                continue
+        if len(opened) in (0, count):
+            raise
+    return trace_life(list(opened.values()), **asked)
 
 
 def _with_names(life: Life, names: Mapping[str, str]) -> Life:
