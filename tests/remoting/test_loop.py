@@ -232,34 +232,46 @@ def test_many_that_wait_are_woken_some_at_a_time(server: Serving, measured: Meas
     assert took < MOST_S, what
 
 
-def test_a_message_for_the_most_pulls_that_may_wait_holds_nobody_up(
+def test_a_message_or_reset_for_the_most_pulls_that_may_wait_holds_nobody_up(
     server: Serving, measured: Measured
 ) -> None:
-    pulling = Pulling(server.service.served[0].broker)  # type: ignore[arg-type]  # it is open
-    answered = 0
+    broker = server.service.served[0].broker
+    assert broker is not None
+    pulling, answered = Pulling(broker), 0
 
     class Patient:
         def run(self, *_: object) -> None:
             nonlocal answered
             answered += 1
 
-    async def wait_and_wake() -> None:
+    async def wait() -> None:
         peers: list[Any] = [Patient() for _ in range(100)]
         for number in range(LIMITS.waiting):
             request = Command(RequestCode.PULL_MESSAGE, number)
-            pull = _Pull(request, "g", "T", 0, 0, None, None)
+            pull = _Pull(request, "patient", "T", 0, 0, None, None)
             peer = peers[number % len(peers)]
             pulling._remember(_Waiting(pull, peer, request, Later(), number))
             if number % 500 == 0:
                 await asyncio.sleep(0)
+        for queue_id in range(8):
+            broker.offsets.reset("patient", "T", queue_id, 0)
         measured.take()
+
+    async def reset() -> None:
+        pulling.reset("patient", "T")
+
+    async def wake_up() -> None:
         pulling.wake_up("T", 0, 1)
 
     assert server._loop is not None
     gc.collect()
-    asyncio.run_coroutine_threadsafe(wait_and_wake(), server._loop).result()
-    wait_for(lambda: answered == LIMITS.waiting)
+    asyncio.run_coroutine_threadsafe(wait(), server._loop).result()
+    asyncio.run_coroutine_threadsafe(reset(), server._loop).result()
+    assert pulling._count == LIMITS.waiting - 1
+    asyncio.run_coroutine_threadsafe(wake_up(), server._loop).result()
+    wait_for(lambda: answered == LIMITS.waiting - 1)
     took, what = measured.take()
+    broker.offsets.remove(lambda _, group: group == "patient")
     assert took < MOST_S, what
     assert pulling._count == 0
 

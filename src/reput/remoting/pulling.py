@@ -226,9 +226,12 @@ class Pulling:
         """Answer the waiting pulls of a group and topic, because its offsets were reset."""
         for (of, _), waiting in list(self._waiting.items()):
             for each in list(waiting) if of == topic else ():
-                if each.pull.group == group and (answer := self._moved(each.pull)) is not None:
-                    self._forget(each)
-                    each.later.resolve(answer)
+                if each.pull.group != group:
+                    continue
+                if (answer := self._moved(each.pull)) is None:
+                    break  # One pull per queue learns the offset; 100,000 may wait.
+                self._forget(each)
+                each.later.resolve(answer)
 
     def _remember(self, waiting: _Waiting) -> None:
         pull = waiting.pull
