@@ -2,7 +2,7 @@
 
 Each log file is committed separately, after its objects were uploaded. A killed process leaves objects that the
 manifest does not name. A later run deletes such objects when they are a day old. Objects that a merge has replaced are
-deleted in the same way, because readers may still use them.
+also kept for a day, because readers may still use them.
 """
 
 from __future__ import annotations

@@ -263,7 +263,9 @@ def _parse(path: Path, content: dict[str, Any]) -> dict[str, dict[int, int]]:
     try:
         return {key: numbers(value) for key, value in table.items()}
     except (ValueError, AttributeError, TypeError):
-        raise FormatError(path, 0, f"{_TABLE} is not maps of numbers") from None
+        raise FormatError(
+            path, 0, f"{_TABLE} must be an object whose values are maps of numbers"
+        ) from None
 
 
 def _size(pair: tuple[str, dict[int, int]]) -> int:
@@ -343,7 +345,9 @@ def _in_files(store: Path) -> Iterator[CommittedOffset]:
             for queue_id, offset in numbers(by_queue).items():
                 yield CommittedOffset(group, topic, queue_id, offset)
     except (ValueError, TypeError, AttributeError):
-        raise FormatError(light.path, 0, "offsetTable is not maps of numbers") from None
+        raise FormatError(
+            light.path, 0, "offsetTable must be an object whose values are maps of numbers"
+        ) from None
     for entry in ConsumerOffsets(store, is_kept=False).entries():
         yield CommittedOffset(*entry)
 

@@ -250,7 +250,8 @@ class TimedDelivery:
             text = encoded(properties, is_five=True)
             try:
                 self._store.put(replace(Message.of(stored), properties=text, keys=None, tags=None))
-            except MessageRefusedError:  # The message stays, so a restart repeats more messages.
+            except MessageRefusedError:
+                # The message remains due, so the saved position stays before it. A restart repeats the later ones.
                 return
             self._rolled.add(queue_offset)
             self._done(queue_offset)

@@ -53,7 +53,7 @@ def run_follow(
 
 @contextmanager
 def _rebuild_shown() -> Iterator[Progress]:
-    """Show bars during the first rebuild, which signals interrupt at once: its result would be incomplete."""
+    """Show progress bars during the first rebuild. A signal ends it at once, because a partial result is useless."""
     with _signals_kept(), PhaseBars() as progress:
         yield progress
 

@@ -24,7 +24,7 @@ from reput.files.open_files import allow_files
 from reput.kernels import on_compile
 from reput.text import printable
 
-# Python arguments that an error may name, where the option has another name than the argument.
+# Python arguments in errors whose command-line options have other names.
 _OPTIONS = {
     "begin_ms": "--begin",
     "destination": "DEST",

@@ -26,7 +26,8 @@ from reput.query.shared_store import SharedStore
 _FIELDS = ("key", "topic", "begin", "end", "store", "contains", "how")
 _ASKED = ("key", "topic", "begin", "end", "contains")
 _MOST_TOPICS = 8
-_MOST_COUNTED = 4_000  # limit of topics in all stores that are counted: each has queues to open
+# Maximum number of topics, over all stores, whose messages are counted: counting opens the queues of each topic.
+_MOST_COUNTED = 4_000
 _LISTED_PAUSES, _LEAST_LISTED_S = 10, 5.0
 
 

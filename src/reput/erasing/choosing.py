@@ -225,7 +225,7 @@ class _Messages:
 
     @cached_property
     def lists(self) -> pa.Array:
-        """Return the id of the list in which each message was sent, the last of several unique keys; null if none."""
+        """Return for each message the id of the list in which it was sent: the last of its unique keys. Else null."""
         return self._unique(first=False)
 
     def _unique(self, *, first: bool) -> pa.Array:

@@ -490,7 +490,7 @@ def check_own_folder(path: AnyPath) -> None:
 
 
 def is_own_folder(path: AnyPath) -> bool:
-    """Return whether only this user can write in a folder. Raises StoreAccessError for a link, OSError."""
+    """Return whether only this user can write in a folder. Raises OSError, and StoreAccessError for a link."""
     descriptor = open_anchored(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         status = os.fstat(descriptor)

@@ -147,7 +147,7 @@ def check_size(name: str, data: bytes) -> None:
 
 
 def check_readable(place: str, size: int) -> None:
-    """Raise StoreAccessError for more bytes than `get` returns."""
+    """Raise StoreAccessError for an object that is larger than the limit of `get`."""
     if size > MOST_GET_BYTES:
         raise StoreAccessError(
             f"{place}: has {size:,} bytes, but reput writes at most {MOST_GET_BYTES:,} there"

@@ -52,7 +52,7 @@ def stamp_of(path: str) -> Stamp:
 def present_stamp(path: str) -> Stamp | None:
     """Return the current stamp of a file; None if a further change could get the same time.
 
-    It is for facts that a process keeps between two reads. Raises OSError.
+    A process uses it to check that facts from an earlier read still hold. Raises OSError.
     """
     status = os.stat(path)
     return _stamp(status) if time.time_ns() - status.st_ctime_ns >= _TICK_NS else None

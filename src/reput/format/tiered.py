@@ -120,6 +120,6 @@ def decode_local_items(header: bytes) -> int:
 def decode_local_item(data: bytes) -> tuple[TieredItem, int]:
     """Return an item, and the number of the previous item in its slot. Raises ValueError for an incomplete item."""
     if len(data) != _LOCAL_ITEM.size:
-        raise ValueError(f"{len(data)} bytes are not an item")
+        raise ValueError(f"an item has {_LOCAL_ITEM.size} bytes, not {len(data)}")
     *item, previous = _LOCAL_ITEM.unpack(data)
     return TieredItem(*item), previous

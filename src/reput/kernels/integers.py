@@ -34,7 +34,7 @@ def _interpreted(width: int, order: str, signed: bool) -> Any:
     def load(data: Bytes, position: int) -> Any:
         first, last = int(position), int(position) + width
         if first < 0 or last > len(data):
-            raise IndexError(f"bytes {first} to {last} of {len(data)}")
+            raise IndexError(f"bytes {first} to {last} are outside of {len(data)} bytes")
         return kind(int.from_bytes(data[first:last].tobytes(), order, signed=signed))  # type: ignore[arg-type]
 
     return load

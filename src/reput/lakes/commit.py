@@ -207,7 +207,7 @@ def explained_by(library: str, name: str, conflict: type[Exception]) -> Iterator
         raise
     except conflict as error:
         raise StoreLockedError(
-            f"{name}: another commit was made meanwhile; run it again: {_line(error)}"
+            f"{name}: another commit was made meanwhile; run the command again: {_line(error)}"
         ) from error
     except Exception as error:
         # The libraries pass on errors of the libraries that they use, so the type is not known.

@@ -135,7 +135,7 @@ def check_compact_after(destination: Destination, least_files: int | None) -> No
         )
     if not isinstance(destination, CountsSmallFiles):
         raise UsageError(
-            f"compact_after: tables of layout {destination.layout} are not compacted at {destination.name}",
+            f"compact_after: {destination.name}: tables of layout {destination.layout} cannot be compacted",
             arguments=["compact_after"],
         )
 

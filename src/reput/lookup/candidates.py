@@ -52,7 +52,7 @@ class CandidateRun(NamedTuple):
 
 
 class Candidates(NamedTuple):
-    """Physical offsets, and for each the row of a part's SortedKeys whose message may lie there."""
+    """Physical offsets at which wanted messages may be, each with the row of its key in the part's SortedKeys."""
 
     offsets: npt.NDArray[np.int64]
     rows: npt.NDArray[np.int64]

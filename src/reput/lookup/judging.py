@@ -37,7 +37,7 @@ class JudgeTask:
 
 
 class _Verdicts:
-    """A Judge that returns the verdicts of tasks."""
+    """A Judge that returns the verdicts which tasks have computed."""
 
     def __init__(self, verdicts: dict[str, Verdict]) -> None:
         self._verdicts = verdicts

@@ -115,8 +115,7 @@ class BatchFileWriter:
 
     def _write_column(self, rows: npt.NDArray[Any], column: int, least: int, most: int) -> _Place:
         width = next((width for width in _WIDTHS if (most - least) >> 8 * width == 0), 8)
-        # Distances of 8 bytes save nothing, and the difference of two int64 could overflow: store
-        # the values.
+        # A difference that needs 8 bytes saves nothing, and could overflow. So the values are stored.
         least = least if width < 8 else 0
         data, position = np.empty(len(rows) * width, np.uint8), self._position
         narrow(rows, column, least, width, data)

@@ -173,7 +173,7 @@ class _Known(NamedTuple):
     def report(self, output: str) -> RebuildReport:
         report = RebuildReport(self.source.path, output, config=self.config, notes=self.notes)
         ends = self.ends
-        # Bytes after the end for a rebuild appear as the torn end of the log instead.
+        # Bytes after the offset where a rebuild ends are reported with the log's torn end, not here.
         report.note(*[str(one) for one in ends.findings() if one.start < ends.rebuild])
         return report
 

@@ -98,7 +98,7 @@ def pull(
             if entry == PRE_BLANK:
                 if number >= gap_stop:
                     gap_stop = check_gap(topic, queue_id, number)
-            # The newest entry may be half written, so its message is read for any tags code.
+            # The newest entry may be half written, so its message is read whatever its tags code is.
             elif is_newest or _may_match(entry.tags_code, hashes):
                 place = QueuePlace(topic, queue_id, number)
                 record = _read(store, queue, place, entry, is_newest)

@@ -50,7 +50,7 @@ from reput.query.wanted import WantedKey
 _DEFAULT_SLOTS = 5_000_000
 # Only in files up to this size are all possible numbers of slots tried.
 _MOST_SEARCHED_BYTES = 1 << 20
-# Number of first items that must be in the chains of their slots.
+# This many items, from the first on, are checked to be in the chains of their slots.
 _CHECKED_ITEMS = 64
 _CLUSTER = re.compile(r"[0-9a-f]{8}_.+")
 # Bounds the memory for one slot of a damaged file.

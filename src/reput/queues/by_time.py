@@ -62,9 +62,9 @@ class QueueTimes:
         return stop
 
     def end_until(self, timestamp: int, min_physical_offset: int) -> int:
-        """Return the queue offset after the last message stored at or before a time (ms), or the minimum.
+        """Return the queue offset after the last message stored at or before a time (ms).
 
-        Messages put after the log was examined are included.
+        Without such a message, return the queue's minimum offset. Messages put after the log was examined are included.
         """
         least = self._queue.min_queue_offset(min_physical_offset)
         high = self._from_known_end()

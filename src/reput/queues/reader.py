@@ -485,7 +485,7 @@ class BatchQueueReader:
         return entry.stop if isinstance(entry, BatchEntry) else queue_offset + 1
 
     def span(self, queue_offset: int) -> tuple[int, int]:
-        """See QueueReader. For a lost queue offset, return all offsets that are lost together."""
+        """See QueueReader. For a lost queue offset, return the whole range of lost offsets around it."""
         if not 0 <= queue_offset < self.max_queue_offset():
             return queue_offset, queue_offset + 1
         number = self._number_of(queue_offset)

@@ -278,7 +278,7 @@ class Comparison:
     def _compare_index(
         self, batch: DispatchBatch, piece: ComparedPiece, scanned: OffsetRange
     ) -> int | None:
-        """Return the physical offset of the first message whose items do not follow, or None."""
+        """Return the physical offset of the first message whose items are not the next ones in the index, or None."""
         offsets = batch.messages["physical_offset"][batch.key_row]
         count = self._index.matching(piece.index_end, batch.key_hash, offsets)
         unread = piece.unread()
@@ -361,7 +361,7 @@ class FoundIndexes:
         return RecoveryPoint(end, queues, begun=begun)
 
     def check(self, known: RecoveryPoint | None, closed: bool = False) -> RecoveryPoint | None:
-        """Check the items. Return the recovery point, or None if its last item is missing.
+        """Check the items. Return `known`, or None if an IndexFile lacks the last item that it covers.
 
         After a clean shutdown without later changes (`closed`), only the headers are checked. Raises StoreAccessError.
         """

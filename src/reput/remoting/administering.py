@@ -76,7 +76,7 @@ class Administering:
             raise FieldError(f"perm is 0 to {_MOST_PERM}, not {perm}")
         filter_type = request.optional_text("topicFilterType") or _FILTER_TYPES[0]
         if filter_type not in _FILTER_TYPES:
-            raise FieldError(f"topicFilterType is {' or '.join(_FILTER_TYPES)}")
+            raise FieldError(f"topicFilterType must be {' or '.join(_FILTER_TYPES)}")
         config = TopicConfig(
             topic, read, write, perm, request.int32("topicSysFlag", 0),
             request.boolean("order"), filter_type,

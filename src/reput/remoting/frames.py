@@ -21,9 +21,8 @@ _LENGTH_BYTES, _LENGTHS_BYTES = _LENGTH.size, _LENGTHS.size
 _length_at, _lengths_at = _LENGTH.unpack_from, _LENGTHS.unpack_from
 _HEADER_BITS = 24
 _MOST_HEADER_BYTES = (1 << _HEADER_BITS) - 1
-_KEPT_BYTES = (
-    64 << 10
-)  # Bytes of returned frames after which the remaining bytes are moved to the front.
+# If returned frames take this many bytes of the buffer, the remaining bytes are moved to its front.
+_KEPT_BYTES = 64 << 10
 _JOINED_BYTES = 8 << 10
 """Incomplete frames up to this size are joined with the next bytes. Larger ones are collected in a buffer."""
 

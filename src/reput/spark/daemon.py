@@ -25,7 +25,7 @@ _NEEDED = (
 
 def run() -> None:
     """Fork a worker for each connection, until standard input ends."""
-    gc.disable()  # All objects created now live as long as the process.
+    gc.disable()  # The objects that are created here live as long as the process.
     for name in _NEEDED:
         import_module(name)
     from pyspark import daemon

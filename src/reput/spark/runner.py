@@ -207,7 +207,7 @@ def runner_beside_frames(spark: SparkSession) -> SparkRunner:
 
 @contextmanager
 def starting_sql(spark: SparkSession) -> Iterator[None]:
-    """Let Spark run a first DataFrame during the body, because this takes its JVM seconds once per session.
+    """Let Spark run a first DataFrame during the body. The first one of a session costs Spark's JVM some seconds.
 
     This does not wait for the DataFrame. The next DataFrame waits, and reports any error. Does nothing on clusters,
     whose executors may not have reput yet.

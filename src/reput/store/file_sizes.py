@@ -210,7 +210,7 @@ def sizes_of(facts: StoreFacts) -> FileSizes:
         ]
     in_doubt = {setting for doubt in found.doubts for setting in doubt.settings}
     if given is not None and len(index) == 1 and index[0][1] < given.index_file_bytes:
-        # The only IndexFile is too short. A broker extends it to the size of its settings, so they do not contradict.
+        # A broker extends the only IndexFile if it is too short, so its size does not contradict the settings.
         in_doubt.update(INDEX_SETTINGS)
     shown = {setting: value for setting, value in found.values.items() if setting not in in_doubt}
     doubts = tuple(found.doubts) if given is None else ()

@@ -78,7 +78,7 @@ class NamedStore:
         if self.config is not None:
             options.setdefault("config", StoreConfig.from_broker_config(self.config))
         path = self.path
-        # It must match exactly one store here: patterns for several were expanded before.
+        # A pattern must match exactly one store here. Patterns that match several were expanded before.
         if is_pattern(path):
             path = find_store(path, options.get("storage_options"))[1]
         path = with_logs(path, self.log_paths)

@@ -147,8 +147,7 @@ class Recovery:
         wrong = [lost for lost in report.damage if lost.start >= report.checked_from]
         if wrong:
             raise StoreError(
-                f"{wrong[0]}; a broker that starts reads the log from {report.checked_from} on, and would move "
-                "entries; "
+                f"{wrong[0]}; a starting broker would read the log from {report.checked_from} on and move entries; "
                 "no file was changed; repair the store with reput repair"
             )
 

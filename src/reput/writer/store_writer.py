@@ -378,7 +378,7 @@ class StoreWriter:
         self._index_prover.prove()
 
     def disown(self, parent: int) -> None:
-        """Leave the store to the parent of a forked child, whatever its threads were doing."""
+        """In a forked child, leave the store to the parent, whatever the parent's threads were doing."""
         self._is_forked = True
         self._closed = f"process {parent} owns the store, and this is a fork of it; open the store after the fork"
         self._log.disown()

@@ -211,7 +211,7 @@ class StoreFigures:
 
 
 def index_coverage(store: MessageStore) -> IndexCoverage:
-    """Return which part of the log queries search through IndexFiles. Raises StoreAccessError."""
+    """Return the part of the log that IndexFiles cover for queries. Raises StoreAccessError."""
     segments = store.key_planner().segments()
     indexed = [(segment, segment.part) for segment in segments if segment.part is not None]
     bases = {part.name: part.basis for _, part in indexed}

@@ -350,7 +350,7 @@ class _Iceberg:
         numbered = with_ids(self._schema, transaction.table_metadata.schema())
         if not numbered.equals(self._schema, check_metadata=True):
             raise StoreLockedError(
-                f"{self.name}: another program changed the table's fields; run it again"
+                f"{self.name}: another program changed the table's fields; run the command again"
             )
 
     def _explained(self) -> AbstractContextManager[None]:

@@ -109,7 +109,7 @@ class ParquetTable:
         return ""
 
     def publish(self, commit: Commit, staged: Path) -> None:
-        """Create only the folders, because readers would see files in them."""
+        """Create only the folders. Files in them would be visible before the commit."""
         make_folders(self._places(commit))
 
     def commit(self, commit: Commit) -> None:
