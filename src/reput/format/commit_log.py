@@ -106,7 +106,10 @@ class ShortBufferError(RecordError):
 
 
 class SizeMismatchError(RecordError):
-    """Raised if TOTALSIZE is not the sum of the record's parts, `part_bytes`. A broker reads the next record after the parts."""
+    """Raised if TOTALSIZE is not the sum of the record's parts, `part_bytes`.
+
+    A broker reads the next record after the parts.
+    """
 
     def __init__(self, total_bytes: int, part_bytes: int) -> None:
         super().__init__(f"TOTALSIZE {total_bytes} is not the {part_bytes} bytes of its parts")

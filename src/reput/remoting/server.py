@@ -131,7 +131,7 @@ class Server:
             self.put_now()
 
     def put_soon(self) -> None:
-        """Put the messages of queued requests into the store. If several connections send, first read all connections with data."""
+        """Put the messages of queued requests. If several connections send, first read all connections with data."""
         self._puts += 1
         if not (self._is_shared or self._puts % _SHARED_AGAIN == 0):
             self.put_now()
