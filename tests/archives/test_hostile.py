@@ -8,14 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
 import reput
 from reput.archives.indexing import ENTRIES, IndexWriter
-from reput.errors import FormatError, ReputError
+from reput.errors import CorruptMessageError, FormatError, ReputError
 from reput.files.archive import QUEUE_SCHEMA, Archive, ParquetIndex, QueueRows
 from reput.format.archive import LogFile, chained
+from reput.format.seekable_zstd import FRAME_BYTES, decode_tail, encode_tail, tail_bytes
 from tests.golden.stores import GoldenStore
 
 Golden = Callable[[str], GoldenStore]
@@ -203,3 +205,25 @@ def _replace_queue_index(place: Path, queues: list[QueueRows]) -> None:
     content = _manifest(place)
     content["queues"][0] = msgspec.to_builtins(new)
     _sealed(place, content)
+
+
+def test_a_frame_that_is_longer_than_zstd_writes_is_not_read(place: Path) -> None:
+    """A seek table with its checksum must not make a reader load gigabytes."""
+    content = _manifest(place)
+    entry = content["log"][0]
+    path, count = place / entry["object"], -(-entry["data_bytes"] // FRAME_BYTES)
+    data, length = path.read_bytes(), tail_bytes(count)
+    frames = decode_tail(data[-length:], entry["data_bytes"], len(data) - length)
+    sizes, added = [int(size) for size in np.diff(frames.starts)], 1 << 20
+    sizes[-1] += added
+    tail = encode_tail(sizes, entry["data_bytes"], frames.digests)
+    path.write_bytes(data[:-length] + bytes(added) + tail)
+    entry.update(
+        object_bytes=len(data) + added, tail_sha256=hashlib.sha256(tail).hexdigest()
+    )
+    _sealed(place, content)
+    archive = Archive(str(place))
+    with pytest.raises(CorruptMessageError, match="seek table"):
+        archive.read(archive.manifest.log[0], 0, 1)
+    (problem,) = reput.verify_archive(place).problems
+    assert "seek table" in problem
