@@ -2,6 +2,7 @@
 
 import hashlib
 import io
+import json
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -9,13 +10,22 @@ from typing import Any
 
 import msgspec
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 import reput
 from reput.archives.indexing import ENTRIES, IndexWriter
 from reput.errors import CorruptMessageError, FormatError, ReputError
-from reput.files.archive import QUEUE_SCHEMA, Archive, ParquetIndex, QueueRows
+from reput.files.archive import (
+    DIGESTS,
+    GROUP_ROWS,
+    KEY_SCHEMA,
+    QUEUE_SCHEMA,
+    Archive,
+    ParquetIndex,
+    QueueRows,
+)
 from reput.format.archive import LogFile, chained
 from reput.format.seekable_zstd import FRAME_BYTES, decode_tail, encode_tail, tail_bytes
 from tests.golden.stores import GoldenStore
@@ -227,3 +237,56 @@ def test_a_frame_that_is_longer_than_zstd_writes_is_not_read(place: Path) -> Non
         archive.read(archive.manifest.log[0], 0, 1)
     (problem,) = reput.verify_archive(place).problems
     assert "seek table" in problem
+
+
+def test_pages_that_are_longer_than_the_footer_states_are_not_decompressed(place: Path) -> None:
+    """The header of a page determines how much memory its reader allocates."""
+    part = Archive(str(place)).manifest.keys[0]
+    path, rows = place / part.object, 1 << 20
+    zeros = pa.table(
+        [np.zeros(rows, np.int32), np.zeros(rows, np.int64)], schema=KEY_SCHEMA
+    )  # compressed, these pages are short
+
+    def written(digest: str) -> bytes:
+        with pq.ParquetWriter(
+            path, KEY_SCHEMA, compression="zstd", use_dictionary=False, store_schema=False
+        ) as writer:
+            writer.write_table(zeros, row_group_size=rows)
+            writer.add_key_value_metadata({DIGESTS.decode(): json.dumps([digest])})
+        return path.read_bytes()
+
+    data = written("0" * 64)
+    length = 8 + int.from_bytes(data[-8:-4], "little")
+    data = written(hashlib.sha256(data[4:-length]).hexdigest())
+    footer, group = data[-length:], pq.read_metadata(path).row_group(0)
+    footer = _restated(footer, rows, GROUP_ROWS)
+    for number in range(group.num_columns):
+        size = group.column(number).total_uncompressed_size
+        footer = _restated(footer, size, size * GROUP_ROWS // rows)
+    path.write_bytes(data[:-length] + footer)
+    content = _manifest(place)
+    content["keys"][0].update(
+        object_bytes=len(data), rows=GROUP_ROWS, footer_bytes=length,
+        footer_sha256=hashlib.sha256(footer).hexdigest(),
+    )  # fmt: skip
+    _sealed(place, content)
+    archive = Archive(str(place))
+    with pytest.raises(FormatError, match="longer pages"):
+        archive.group(archive.index(archive.manifest.keys[0]), 0)
+    (problem,) = reput.verify_archive(place).problems
+    assert "longer pages" in problem
+
+
+def _restated(footer: bytes, before: int, after: int) -> bytes:
+    """Replace a number in a footer by another one of as many bytes (a varint in zigzag form)."""
+
+    def varint(value: int, length: int = 0) -> bytes:
+        found = []
+        while value > 127 or len(found) + 1 < length:
+            found.append(value & 127 | 128)
+            value >>= 7
+        return bytes([*found, value])
+
+    old = varint(2 * before)
+    assert old in footer
+    return footer.replace(old, varint(2 * after, len(old)))

@@ -49,6 +49,7 @@ from reput.format.archive import (
 )
 from reput.format.consume_queue import ENTRY_BYTES
 from reput.format.file_names import ARCHIVE_MANIFEST, is_folder_name
+from reput.format.parquet_pages import uncompressed_sizes
 from reput.format.seekable_zstd import FRAME_BYTES, Frames, decode_tail, tail_bytes
 
 DIGESTS, QUEUES = b"reput.digests", b"reput.queues"
@@ -162,10 +163,7 @@ class ParquetIndex:
         """Return where the bytes of a row group begin and end in the object. Raises ValueError."""
         group = self.metadata.row_group(number)
         columns = [group.column(place) for place in range(group.num_columns)]
-        starts = [
-            column.dictionary_page_offset if column.has_dictionary_page else column.data_page_offset
-            for column in columns
-        ]
+        starts = [_column_start(column) for column in columns]
         stops = [
             start + column.total_compressed_size
             for start, column in zip(starts, columns, strict=True)
@@ -180,6 +178,7 @@ class ParquetIndex:
     def table(self, number: int, data: bytes) -> pa.Table:
         """Return a row group from its bytes, which the caller has verified. Raises FormatError."""
         start = self.ranges[number][0]
+        self._check_pages(number, data)
         source = pa.PythonFile(_FilePiece(self.part.object_bytes, start, data))
         schema = QUEUE_SCHEMA if self._is_of_queues else KEY_SCHEMA
         try:
@@ -197,6 +196,21 @@ class ParquetIndex:
         if any(column.null_count for column in found.columns):
             raise FormatError(self.path, start, "has nulls")
         return found
+
+    def _check_pages(self, number: int, data: bytes) -> None:
+        """Raise FormatError if the pages of a row group would take more memory than its footer states."""
+        start, group, view = self.ranges[number][0], self.metadata.row_group(number), memoryview(data)
+        for place in range(group.num_columns):
+            column = group.column(place)
+            begin = _column_start(column) - start
+            try:
+                sizes = uncompressed_sizes(view[begin : begin + column.total_compressed_size])
+                is_right = sum(sizes) <= column.total_uncompressed_size
+            except ValueError as error:
+                raise FormatError(self.path, start + begin, str(error)) from None
+            if not is_right:
+                reason = "has longer pages than its footer states"
+                raise FormatError(self.path, start + begin, reason)
 
     @cached_property
     def least_hashes(self) -> npt.NDArray[np.int64]:
@@ -216,6 +230,14 @@ class ParquetIndex:
                 raise FormatError(self.path, 0, f"row group {group} has no statistics of its keys")
             found.append(bound)
         return np.array([*found, last], np.int64)
+
+
+def _column_start(column: Any) -> int:
+    """Return the position of a column's first page in the object."""
+    start: int = (
+        column.dictionary_page_offset if column.has_dictionary_page else column.data_page_offset
+    )
+    return start
 
 
 class _FilePiece:
