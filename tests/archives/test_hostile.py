@@ -136,6 +136,8 @@ def _change(member: str, value: Any) -> Callable[[dict[str, Any]], None]:
         _change("path", "config/topics.json"), _change("path", "../commitlog/00000000000000000000"),
         _change("path", "00000000000000000000"), _change("path", "/commitlog/00000000000000000000"),
         _change("path", "commitlog/../00000000000000000000"),
+        _change("path", "consumequeue/Parent/0/00000000000000000000"), _change("path", "index/00000000000000000000"),
+        _change("path", "config/00000000000000000000"), _change("path", ".reput-restoring/00000000000000000000"),
         _change("object", _MANIFEST), _change("object", "../other/log"), _change("object", "log/.."),
         lambda content: content["keys"][0].update(footer_bytes=1 << 41, object_bytes=1 << 41),
         lambda content: content["snapshots"][0].update(object_bytes=1 << 41),

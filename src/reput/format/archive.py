@@ -12,7 +12,13 @@ from typing import Annotated
 
 import msgspec
 
-from reput.format.file_names import offset_file_name
+from reput.format.file_names import (
+    BATCH_QUEUE_FOLDER,
+    CONFIG_FOLDER,
+    CONSUME_QUEUE_FOLDER,
+    INDEX_FOLDER,
+    offset_file_name,
+)
 from reput.format.seekable_zstd import DIGEST_BYTES, FRAME_BYTES, tail_bytes
 
 FORM = 1
@@ -32,6 +38,7 @@ _IndexName = Annotated[
 ]
 _SnapshotName = Annotated[str, msgspec.Meta(pattern=r"^snapshots/[0-9a-f]{64}\.tar$")]
 _ErasureName = Annotated[str, msgspec.Meta(pattern=r"^erasures/[0-9a-f]{16}\.json$")]
+_OTHER_FOLDERS = (CONFIG_FOLDER, CONSUME_QUEUE_FOLDER, BATCH_QUEUE_FOLDER, INDEX_FOLDER)
 # The prefixes of RFC 6962: without them, a node could be presented as a leaf.
 _LEAF, _NODE = b"\0", b"\1"
 
@@ -284,6 +291,8 @@ def _is_path_of(file: LogFile) -> bool:
     # A hostile path could lead out of the folder into which the archive is restored.
     *folders, name = file.path.split("/")
     is_below = bool(folders) and not {"", ".", ".."}.intersection(folders)
+    # Nor may a log file take the place of a queue, or of a file that a restore writes.
+    is_below = is_below and folders[0] not in _OTHER_FOLDERS and not folders[0].startswith(".")
     is_printable = len(file.path) < 1000 and file.path.isprintable()
     return is_below and is_printable and name == offset_file_name(file.begin)
 
