@@ -230,9 +230,7 @@ def test_a_frame_that_is_longer_than_zstd_writes_is_not_read(place: Path) -> Non
     sizes[-1] += added
     tail = encode_tail(sizes, entry["data_bytes"], frames.digests)
     path.write_bytes(data[:-length] + bytes(added) + tail)
-    entry.update(
-        object_bytes=len(data) + added, tail_sha256=hashlib.sha256(tail).hexdigest()
-    )
+    entry.update(object_bytes=len(data) + added, tail_sha256=hashlib.sha256(tail).hexdigest())
     _sealed(place, content)
     archive = Archive(str(place))
     with pytest.raises(CorruptMessageError, match="seek table"):
@@ -283,7 +281,7 @@ def _restated(footer: bytes, before: int, after: int) -> bytes:
     """Replace a number in a footer by another one of as many bytes (a varint in zigzag form)."""
 
     def varint(value: int, length: int = 0) -> bytes:
-        found = []
+        found: list[int] = []
         while value > 127 or len(found) + 1 < length:
             found.append(value & 127 | 128)
             value >>= 7

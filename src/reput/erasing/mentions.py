@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import re
+from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
+from urllib.parse import quote, quote_plus
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +28,8 @@ from reput.tasks import Progress, silent
 
 _MOST_BODIES, _LEAST_BODY_BYTES = 10_000, 16
 _MOST_BODY_BYTES = 64 << 20
+_URL_SAFE = bytes.maketrans(b"+/", b"-_")
+_MOST_SPELLED_BYTES, _LEAST_SPELLED_BYTES = 1 << 20, 6
 _COLUMNS = ("physical_offset", "queue_offset", "topic", "properties", "body")
 
 
@@ -54,7 +61,14 @@ def find_mentions(
         notes.append(
             f"keys shorter than {LEAST_BYTES} bytes were not searched for in other messages"
         )
-    patterns = _patterns(words, bodies)
+    spelled = words | bodies
+    if sum(map(len, spelled)) > _MOST_SPELLED_BYTES:
+        spelled = set()
+        notes.append(
+            f"encoded forms were not searched for in other messages: the erased keys and bodies "
+            f"have more than {_MOST_SPELLED_BYTES >> 20} MiB"
+        )
+    patterns = _patterns(words, bodies.union(*map(spellings, spelled)) - words)
     found: dict[str, tuple[int, int]] = {}
     if patterns is not None:
         reader = dataset(
@@ -99,6 +113,29 @@ def _bodies(
                     if len(body) >= _LEAST_BODY_BYTES:
                         bodies.add(body)
     return bodies, []
+
+
+def spellings(data: bytes) -> set[bytes]:
+    """Return encoded forms of a text: Base64, hexadecimal, UTF-16, and as in JSON and URLs."""
+    digits = data.hex().encode()
+    found = {digits, digits.upper()}
+    # Base64 of a longer text, in which this one may begin after any number of bytes.
+    for shift in range(3):
+        coded = b64encode(bytes(shift) + data)[-(-8 * shift // 6) : (shift + len(data)) * 8 // 6]
+        found |= {coded, coded.translate(_URL_SAFE)}
+    url = quote(data, safe="").encode()
+    found |= {url, quote(data).encode(), quote_plus(data).encode(), _lower_escapes(url)}
+    with suppress(UnicodeDecodeError):
+        text = data.decode()
+        found |= {text.encode("utf-16-le"), text.encode("utf-16-be")}
+        for is_ascii in (True, False):
+            string = json.dumps(text, ensure_ascii=is_ascii)[1:-1].encode()
+            found |= {string, string.replace(b"/", b"\\/")}
+    return {form for form in found if len(form) >= _LEAST_SPELLED_BYTES} - {data}
+
+
+def _lower_escapes(url: bytes) -> bytes:
+    return re.sub(rb"%..", lambda found: found[0].lower(), url)
 
 
 def _patterns(words: set[bytes], bodies: set[bytes]) -> _Patterns | None:

@@ -198,8 +198,9 @@ class ParquetIndex:
         return found
 
     def _check_pages(self, number: int, data: bytes) -> None:
-        """Raise FormatError if the pages of a row group would take more memory than its footer states."""
-        start, group, view = self.ranges[number][0], self.metadata.row_group(number), memoryview(data)
+        """Raise FormatError if pages of a row group are longer than its footer states."""
+        start, group = self.ranges[number][0], self.metadata.row_group(number)
+        view = memoryview(data)
         for place in range(group.num_columns):
             column = group.column(place)
             begin = _column_start(column) - start

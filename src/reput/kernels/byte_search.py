@@ -10,6 +10,7 @@ from reput.kernels.jit import njit
 LEAST_BYTES = 4
 """Length of the shortest pattern that is searched for. Shorter patterns occur nearly everywhere."""
 TABLE_BITS = 20
+_BACKSLASH, _PERCENT, _U = 92, 37, 117
 _FACTOR, _SHIFT, _MASK = 0x9E3779B1, 32 - TABLE_BITS, 0xFFFFFFFF
 
 
@@ -47,7 +48,7 @@ def mark_holders(data, at, patterns, pattern_at, is_word, shorter, table, marked
                         data, position, patterns, pattern_at[number], stop - position
                     ):
                         is_inside = is_word[number] and (
-                            (position > begin and _is_of_word(byte_at(data, position - 1)))
+                            _continues_word(data, begin, position)
                             or (stop < end and _is_of_word(byte_at(data, stop)))
                         )
                         marked[row] = not is_inside
@@ -75,6 +76,21 @@ def _last_before(data, position, end, patterns, pattern_at):
         else:
             low = middle + 1
     return low - 1
+
+
+@njit(inline="always")
+def _continues_word(data, begin, position):
+    """Return whether the byte before a position belongs to the same word. The end of an escape does not, as in %3D."""
+    if position == begin or not _is_of_word(byte_at(data, position - 1)):
+        return False
+    is_escaped = (position - begin >= 2 and byte_at(data, position - 2) == _BACKSLASH) or (
+        position - begin >= 3 and byte_at(data, position - 3) == _PERCENT
+    )
+    return not is_escaped and not (
+        position - begin >= 6
+        and byte_at(data, position - 6) == _BACKSLASH
+        and byte_at(data, position - 5) == _U
+    )
 
 
 @njit(inline="always")
