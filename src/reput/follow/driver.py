@@ -46,8 +46,7 @@ def follow_store(
 
     Nothing is written into the store. If `output` has indexes, they are continued; otherwise they are rebuilt first. If
     the store has no CommitLog yet, the function waits for it. A KeyboardInterrupt in the middle of a step has the
-    effect
-    of a kill: nothing is lost, and the next start repeats the step.
+    effect of a kill: nothing is lost, and the next start repeats the step.
 
     Args:
         store: a store directory, which another process may be writing.

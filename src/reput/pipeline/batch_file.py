@@ -1,4 +1,4 @@
-"""Staged DispatchBatches: files with the messages of a scan, from which the write tasks read.
+"""Write and read staged DispatchBatches: files with the messages of a scan, for the write tasks.
 
     column data ... | footer (JSON) | length of the footer 8 | magic 8
 
@@ -33,7 +33,7 @@ from reput.pipeline.queue_runs import RUN_DTYPE, QueueRuns
 
 _TRAILER = struct.Struct("<q8s")
 _MAGIC = b"reput-b2"
-# 0 is for constant columns. Wider values are stored in 8 bytes.
+# Bytes per value in a column. Constant columns take 0 bytes. Wider values take 8 bytes.
 _WIDTHS = (0, 1, 2, 4)
 _INTEGERS = (np.dtype(np.int64), np.dtype(np.int32))
 
@@ -47,10 +47,10 @@ class _Place(NamedTuple):
 
 
 class BatchFileWriter:
-    """Writes batches one after the other. Readers cannot read the file before `finish`."""
+    """Writes batches one after the other. The file is readable only after `finish`."""
 
     def __init__(self, file: FileWriter, begin: int = 0) -> None:
-        """Start at byte `begin` of a file."""
+        """Write into `file`, from byte `begin` on."""
         self._file, self._begin, self._position = file, begin, 0
         self._batches: list[dict[str, Any]] = []
         self._queues: list[Queue] = []
@@ -58,7 +58,7 @@ class BatchFileWriter:
     def append(self, batch: DispatchBatch) -> None:
         """Write the next batch of a scan.
 
-        Its queues are those of the earlier batches, perhaps with new ones at the end.
+        Its list of queues begins with the queues of the earlier batches.
         """
         self._queues = batch.queues
         self._batches.append(
@@ -115,7 +115,7 @@ class BatchFileWriter:
 
     def _write_column(self, rows: npt.NDArray[Any], column: int, least: int, most: int) -> _Place:
         width = next((width for width in _WIDTHS if (most - least) >> 8 * width == 0), 8)
-        # A difference that needs 8 bytes saves nothing, and could overflow. So the values are stored.
+        # Differences of 8 bytes would be no shorter than the values, and could overflow. So store the values.
         least = least if width < 8 else 0
         data, position = np.empty(len(rows) * width, np.uint8), self._position
         narrow(rows, column, least, width, data)
@@ -125,7 +125,7 @@ class BatchFileWriter:
 
 
 def _column(rows: npt.NDArray[np.void], field: str) -> tuple[npt.NDArray[Any], int]:
-    """Return an array of the rows as a matrix of integers, and the column of the field in it."""
+    """Return the rows as a matrix of integers, and the number of the matrix column that has the field."""
     fields = rows.dtype.fields
     assert fields is not None
     dtype, start = fields[field][:2]
@@ -165,9 +165,10 @@ def read_runs(path: str) -> tuple[list[str], QueueRuns]:
 def read_batches(
     path: str, fields: Sequence[str], wanted: Collection[Queue] | None = None
 ) -> Iterator[DispatchBatch]:
-    """Yield the batches of a file with the named `fields` of `messages`, plus `key_hash` or `multi` if named.
+    """Yield the batches of a file, with only the named fields.
 
-    All other fields have undefined values. If the file has none of the `wanted` queues, no batch is yielded.
+    `fields` names fields of `messages`, `key_hash` or `multi`. All other fields have undefined values. If the file has
+    none of the `wanted` queues, no batch is yielded.
     """
     with reading(path) as local, FileReader(local) as reader:
         yield from _batches(reader, path, fields, wanted)

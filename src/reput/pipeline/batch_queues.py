@@ -112,8 +112,7 @@ def _old_batches(
                 rows, stated = rows[placed.is_good[rows]], stated[placed.is_good[rows]]
             if queue in found and len(rows):
                 found[queue].compare(batch.messages[rows], stated)
-    # In an undamaged log, an old queue matters only if it numbers messages differently from their
-    # records.
+    # In an undamaged log, an old queue matters only if it numbers messages differently from their records.
     if log.lost or elsewhere:
         return found
     return {queue: entries for queue, entries in found.items() if entries.moved}

@@ -1,8 +1,7 @@
 """Put the new files in place: name them, make them durable, swap the folders, write `checkpoint`.
 
 A crash before the first swap leaves the old store unchanged. A crash between two swaps leaves old and new folders of
-the
-same log, each complete. The next rebuild replaces both.
+the same log, each complete. The next rebuild replaces both.
 """
 
 from __future__ import annotations
@@ -41,10 +40,9 @@ class RebuildCommit(NamedTuple):
 
     last_timestamp   store timestamp of the log's last message; None if ConsumeQueues were not rebuilt
     index_timestamp  the latest end timestamp of all IndexFiles; None if they were not rebuilt. After a crash, the
-    broker
-                     deletes every IndexFile with a later end (IndexService.load, 4.9.3)
+                     broker deletes every IndexFile with a later end (IndexService.load, 4.9.3)
     in_rocksdb       whether the queues are in RocksDB. A broker does not update logicsMsgTimestamp for such queues
-    without          folders that the rebuilt store no longer has
+    without          folders to delete, because the rebuilt store does not have them
     """
 
     last_timestamp: int | None
@@ -111,18 +109,18 @@ class FolderTarget:
 
     def commit(self, commit: RebuildCommit) -> None:
         """See Target."""
-        # Last: the times in `checkpoint` vouch for the files that are in place now.
+        # Write `checkpoint` after the swap: its times state that the new files are in place.
         swap_in(self._output, self._staging, commit.without)
         _write_checkpoint(self._output, self._staging, commit)
         self._staging.remove()
 
 
 def swap_in(output: Path, staging: Staging, without: Collection[str] = ()) -> None:
-    """Swap each folder of staging.new into `output`, then delete the old folders and the folders `without`.
+    """Swap each folder of staging.new into `output`, then delete the old folders and those named in `without`.
 
     The old folders are kept in staging.old until all new ones are in place. Raises StoreAccessError.
     """
-    # Durable before the first swap, else a power cut could leave new folders with empty files.
+    # Sync before the first swap. Otherwise a power cut could leave new folders with empty files.
     sync_tree(staging.new)
     make_folder(staging.old)
     for name in (CONSUME_QUEUE_FOLDER, BATCH_QUEUE_FOLDER, EXTENSION_FOLDER, INDEX_FOLDER):
@@ -137,7 +135,7 @@ def swap_in(output: Path, staging: Staging, without: Collection[str] = ()) -> No
         else:
             rename(fresh, place)
         sync_folder(output)
-        # The lock keeps out brokers and other rebuilds, but not other programs.
+        # The lock keeps out brokers and other rebuilds. Other programs may have changed the files.
         if _sizes(place) != expected:
             raise StoreError(
                 f"{place}: changed during the commit; the old files are in {staging.old}"

@@ -1,11 +1,12 @@
-"""Divide staged files among the packs of queues, so that the packs need one pass over the files together.
+"""Divide staged files among the packs of queues, so that they are read once in total, not once per pack.
 
 A divide task reads neighbouring staged files. Its output file has sections for each pack that has entries in these
 files. A section has the format of a staged file (`reput.pipeline.batch_file`).
 
     index | sections | positions (begin, end) of the sections of pack 0, pack 1, ...
 
-The index is one int64 per pack, and one more: the position of the pack's first (begin, end) pair.
+The index has one int64 per pack: the position of the pack's first (begin, end) pair. A last int64 is the end of all
+pairs.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ _Rows = npt.NDArray[np.void]
 
 
 class _Part(NamedTuple):
-    """The messages of a batch that have entries in a pack. `row` of `multi` counts from the first of these messages."""
+    """The messages of a batch that have entries in a pack. In `multi`, `row` counts from the first of these messages."""
 
     messages: _Rows
     multi: _Rows
@@ -109,8 +110,8 @@ class _Packs:
             batch.queues, multi["queue"], multi["queue_offset"], places[multi["row"]]
         )
         by_pack = np.argsort(further, kind="stable")
-        # A message has an entry in its own queue, and one in each further queue (INNER_MULTI_DISPATCH). It goes to a
-        # pack once, even if it has several entries there.
+        # A message has an entry in its own queue, and one in each further queue (INNER_MULTI_DISPATCH). Each pack
+        # receives a message only once, even if it has several entries for it.
         packs = np.concatenate([own, further])
         rows = np.concatenate([np.arange(len(own)), multi["row"]])
         order = np.lexsort((rows, packs))
@@ -146,8 +147,8 @@ class _Packs:
         for number in divided:
             queue, rows = queues[number], np.flatnonzero(numbers == number)
             offsets = stated[rows]
-            # The old entries decide the queue offset, and so the range. A message that gets no entry (-1) goes to the
-            # first range, which counts refused messages.
+            # The old entries decide the queue offset, which determines the range. A message that gets no entry (-1)
+            # goes to the first range, which counts refused messages.
             if queue in self._old:
                 offsets = np.maximum(self._old[queue].numbers(places[rows], offsets), 0)
             firsts, packs_of_queue = self._cuts[queue]
@@ -169,7 +170,7 @@ class _Sections:
     def numbers_of(self, queues: list[Queue]) -> npt.NDArray[np.int32]:
         """Return the numbers of a batch's queues in this file.
 
-        Batches of different splits number queues differently.
+        The batch may come from another split, which numbers queues differently.
         """
         numbers = [self._numbers.setdefault(queue, len(self._numbers)) for queue in queues]
         return np.array(numbers, np.int32)
@@ -215,7 +216,7 @@ def _joined(parts: Sequence[_Part], queues: Sequence[Queue]) -> DispatchBatch:
     used = np.unique(np.concatenate([messages["queue"], multi["queue"]]))
     for rows in (messages, multi):
         rows["queue"] = np.searchsorted(used, rows["queue"])
-    # The section has no key hashes, so no message may claim any.
+    # The section has no key hashes, so the messages must state 0 keys.
     messages["key_count"] = 0
     names = [queues[number] for number in used.tolist()]
     return DispatchBatch(messages, np.empty(0, np.int32), multi, names)

@@ -62,7 +62,7 @@ _SIZES_ASSUMED = (
     "the store has no IndexFile that shows hash slots and index items, so the broker's defaults were used; if the "
     "broker has other values, rebuild with its configuration, or pass the numbers of slots and items"
 )
-# Longer than the resolution of object times, which is one second.
+# Two seconds: more than the resolution (one second) of the modification times of objects.
 _REMOTE_TICK_NS = 2_000_000_000
 _MANY_FILES = 64  # For more files, tasks look up where the data of each file ends.
 Only = Literal["consumequeue", "index"]
@@ -173,7 +173,7 @@ class _Known(NamedTuple):
     def report(self, output: str) -> RebuildReport:
         report = RebuildReport(self.source.path, output, config=self.config, notes=self.notes)
         ends = self.ends
-        # Bytes after the offset where a rebuild ends are reported with the log's torn end, not here.
+        # Bytes after the end of the rebuild are reported with the log's torn end, not here.
         report.note(*[str(one) for one in ends.findings() if one.start < ends.rebuild])
         return report
 
@@ -191,8 +191,7 @@ def _known(source: _Source, asked: _Arguments, in_place: bool) -> _Known:
         notes.append(_SIZES_ASSUMED)
     config = facts.config
     kind = kind_of(facts, asked.queues, in_place and asked.only != "index")
-    # QueueDatabase writes what a 5.3 broker writes, whose multi-dispatch depends on enableLmq
-    # alone.
+    # QueueDatabase writes the entries of a 5.3 broker, in which only enableLmq controls multi-dispatch.
     if kind == "rocksdb":
         config = replace(config, enable_multi_dispatch=config.enable_lmq, store_version="5.3")
     return _Known(
@@ -202,9 +201,9 @@ def _known(source: _Source, asked: _Arguments, in_place: bool) -> _Known:
 
 
 def _remote_stamps(files: Sequence[CommitLogFile]) -> dict[int, Stamp]:
-    """Return stamps of objects that are old enough.
+    """Return the stamps of objects whose next change would get a new time.
 
-    Object times are whole seconds, so an object written a moment ago may change again without a new time.
+    Object times are whole seconds, so an object that was just written may change again without a new time.
     """
     settled = time.time_ns() - _REMOTE_TICK_NS
     return {
@@ -304,8 +303,7 @@ def _by_bucket(
     )
     report = known.report(str(output))
     know(places := (staging.store,))
-    # Tasks of a remote store open no folder of this machine, so their executors need not see the
-    # output.
+    # With a remote store, tasks open no folder of this machine, so executors need not see the output folder.
     held = AnchoredRunner(runner) if source.is_folder else runner
     rebuild = _Rebuild(
         PlacedRunner(held, places), known, staging, asked.only, None, progress,
@@ -326,7 +324,7 @@ def _owning(output: Path, staging: Staging, in_place: bool) -> Iterator[None]:
         if in_place:
             busy = "a broker or another writer owns this store; stop it, or choose another output"
             stack.enter_context(locked(output / LOCK_FILE, busy, arguments=["output"]))
-        # After the broker's lock: a refused rebuild must leave no folder in a running broker's
+        # Create it only after taking the broker's lock: a refused rebuild must leave no folder in a running broker's
         # store.
         staging.create()
         stack.enter_context(anchored(staging.folder, owner=output))
@@ -373,7 +371,7 @@ class _Rebuild:
         report.total_s = times[-1] - times[0]
 
     def _scan(self, split_bytes: int, salvage: bool) -> LogSummary:
-        """Scan every split. Repeat scans that started at a wrong guess, until all splits join."""
+        """Scan every split. Repeat scans that guessed a wrong start, until all splits join."""
         files, data_end = self.known.files, partial(_data_end, self.known.source.storage)
         if len(files) < _MANY_FILES:
             data_ends = list(map(data_end, files))
@@ -402,7 +400,7 @@ class _Rebuild:
     def run_tasks(
         self, function: Callable[[Task], Result], tasks: Sequence[Task], weights: Sequence[int], phase: str
     ) -> list[Result]:  # fmt: skip
-        """Run tasks that stop if another rebuild takes over. A phase with an empty name reports no progress."""
+        """Run tasks that stop if another rebuild takes over. Progress is reported unless `phase` is empty."""
         progress = partial(self.progress, phase) if phase else _silent
         return self.runner.run(self.staging.fenced(function), tasks, weights, progress)
 
@@ -414,7 +412,7 @@ class _Rebuild:
         report = self.report
         report.log_begin, report.log_end = log.begin, log.end
         if log.damage and log.damage[-1].stop == log.end:
-            # The rest of the last file is unreadable, but the log still ends after its last record.
+            # Exclude the unreadable rest of the last file: the log ends after its last record.
             report.log_end = min(max(self.known.ends.rebuild, log.damage[-1].start), log.end)
         report.torn_tail = log.torn
         report.messages, report.keys, report.damage = log.messages, log.keys, log.damage
@@ -461,8 +459,8 @@ class _Rebuild:
     def _name_index_files(self, written: Sequence[Written]) -> dict[str, Proof | str]:
         """Name the IndexFiles so that a broker, which sorts them by name, finds them in log order."""
         files = sorted(result for result in written if isinstance(result, IndexFileWritten))
-        # A name is a time. Two files may begin in one millisecond, and the last may lie in the
-        # future.
+        # A file's name is the time of its start. Two files may start in one millisecond, and the last time may lie in
+        # the future.
         names = index_file_names([file.first_timestamp for file in files], now_ms())
         self.target.take_index_files(
             {file.number: name for file, name in zip(files, names, strict=True)}
@@ -493,7 +491,7 @@ class _Rebuild:
         for name, proof in proofs.items():
             path = self.output / INDEX_FOLDER / name
             problem = proof if isinstance(proof, str) else self._keep(path, proof)
-            # Only a cache is missing. The rebuild itself is complete.
+            # The proofs are only a cache. The rebuild is complete without them.
             if problem:
                 self.report.note(
                     f"queries will check the IndexFiles, because no proofs could be saved: {problem}"

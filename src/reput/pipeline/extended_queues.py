@@ -1,8 +1,7 @@
 """Write ConsumeQueues with extension files from staged entries, in one pass over the log for each pack of queues.
 
 Mirrors `ConsumeQueue.putMessagePositionInfoWrapper` and `ConsumeQueueExt.put` (tag rocketmq-all-5.3.3). Each message
-has
-a unit in the extension files of its own queue. The entry has the address of the unit in place of the tags code. Entries
+has a unit in the extension files of its own queue. The entry holds the unit's address instead of the tags code. Entries
 in further queues (multi-dispatch) have no unit and keep their tags code. The broker writes a unit before it checks the
 entry, so the unit of a dropped entry remains.
 """
@@ -56,7 +55,7 @@ def write_extended_queues(
         config: Sizes of files.
         pack: The queues to write.
         lost: Ranges of the log that cannot be read.
-        begun: Queues that already have entries: the writer, and the end of their units in bytes.
+        begun: For each queue that already has entries: its writer, and the byte position after its units.
         storage: Storage of the store.
 
     Raises:
@@ -139,8 +138,7 @@ class _ExtendedQueue:
     def _bit_map(self, queue_offset: int, physical_offset: int) -> bytes:
         if self._known is None:
             return b""
-        # A bit map cannot be computed from the log: it depends on the consumers' filters at
-        # dispatch.
+        # A bit map cannot be computed from the log: it depends on the consumers' filters at dispatch.
         try:
             entry = self._known.stored_entry(queue_offset)
             if entry.physical_offset != physical_offset or not is_address(entry.tags_code):
@@ -149,8 +147,7 @@ class _ExtendedQueue:
         except StoreError as error:
             if is_transient(error):
                 raise
-            # The old queue is damaged. An empty bit map is valid: the broker then filters by the
-            # message.
+            # The old queue is damaged. An empty bit map is valid: the broker then evaluates filters on the message.
             return b""
         return b"" if unit is None else unit.bit_map
 

@@ -21,7 +21,7 @@ class KeyRange:
 
 @dataclass(frozen=True, slots=True)
 class IndexFileTask:
-    """One IndexFile: its entries, and the single entry before them, None for the first file."""
+    """Writes one IndexFile. `previous` is the last entry of the file before it, or None for the first file."""
 
     number: int
     entries: tuple[KeyRange, ...]
@@ -37,12 +37,12 @@ def index_layout(log: LogSummary, config: StoreConfig) -> list[IndexFileTask]:
 
     The broker creates the next file when any message, with or without keys, follows the entry that filled the last one.
     """
-    # An IndexFile counts from 1: item 0 means an empty slot, so it holds one entry less
+    # Items are numbered from 1, because 0 marks an empty slot. So a file has room for index_items - 1 entries
     # (IndexFile.java).
     capacity = config.index_items - 1
     total = log.keys
     count = -(-total // capacity)
-    # A full last file and a later message: the broker has created one more, still empty, file.
+    # If a message follows a full last file, the broker has already created the next file, which is empty.
     if total % capacity == 0 and _messages_after_last_key(log.splits):
         count += 1
     bounds, position = [], 0
@@ -64,8 +64,7 @@ def _cut(
     bounds: list[tuple[int, int, str]], first_split: int, start: int, stop: int
 ) -> list[KeyRange]:
     ranges = []
-    # A loop with indexes, not a slice: a large log has many bounds, and a slice would copy them for
-    # each file.
+    # Loop over indexes: slices would copy the bounds, which are many in a large log, once per file.
     for place in range(first_split, len(bounds)):
         first, last, staged = bounds[place]
         if first >= stop:

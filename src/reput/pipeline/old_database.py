@@ -41,7 +41,7 @@ _Numbers = npt.NDArray[np.int64]
 
 
 class OldNumbers(NamedTuple):
-    """Queue offsets of a queue's messages that are known only from its old entries.
+    """The queue offsets of a queue's messages, where only the old entries state them.
 
     changed      int64[n, 2]: physical offset and queue offset of each message whose record states another queue offset;
                  queue offset -1 means no entry
@@ -60,8 +60,7 @@ class OldNumbers(NamedTuple):
             at = np.searchsorted(self.changed[:, 0], offsets)
             found = self.changed[np.minimum(at, len(self.changed) - 1)]
             result = np.where(found[:, 0] == offsets, found[:, 1], stated)
-        # A message that states a wrong physical offset already has its old entry among the kept
-        # ones.
+        # The old entry of a message that states a wrong physical offset is already among the kept entries.
         if len(self.kept_at):
             result = np.where(np.isin(result, self.kept_at), _REFUSED, result)
         return result
@@ -92,7 +91,7 @@ def plan_old_numbers(
     except (StoreError, MissingExtraError) as error:
         if is_transient(error):
             raise
-        # The database is damaged, so its entries are no evidence. The records decide.
+        # A damaged database is no evidence, so the queue offsets in the records are used.
         found = {}
     return {
         name: numbers
@@ -102,7 +101,10 @@ def plan_old_numbers(
 
 
 def beginning_again(staged: Iterable[Path]) -> set[Queue]:
-    """Return the queues in which a later message states queue offset 0. Runs do not show this: they ignore 0."""
+    """Return the queues in which a message after the first states queue offset 0.
+
+    Runs do not show this, because they ignore queue offset 0.
+    """
     begun: set[Queue] = set()
     found: set[Queue] = set()
     for path in staged:
@@ -188,14 +190,14 @@ def _place_missing(
     lost: _Numbers,
     lost_offsets: _Numbers,
 ) -> None:
-    """Refuse messages without an old entry whose queue offset is taken, or does not lie between their neighbours'."""
+    """Refuse a message without an old entry if its queue offset is taken, or not between those of its neighbours."""
     taken = np.concatenate([result[has_entry], lost])
     missing = np.flatnonzero(~has_entry)
     if not len(missing) or not len(taken):
         return
     is_taken = np.isin(own.stated[missing], taken)
     result[missing[is_taken]] = _REFUSED
-    # Numbers of light queues may restart at 0, so their order proves nothing.
+    # Queue offsets of light queues (%LMQ%) may restart at 0, so their order proves nothing.
     if is_light(name.topic):
         return
     solid = np.concatenate([own.offsets[has_entry], lost_offsets])

@@ -49,7 +49,7 @@ class PlacedBatches:
         self._log, self._end = log, log.begin
 
     def next(self, batch: DispatchBatch) -> tuple[OffsetRange, Placement | None]:
-        """Return the log range of the next batch and the placement of its messages; None if all offsets are right."""
+        """Return the next batch's log range, and the placement of its messages (None if all state their own offset)."""
         messages, start = batch.messages, self._end
         ends = messages["physical_offset"].astype(np.int64) + messages["size"]
         if not self._log.misplaced:
@@ -58,14 +58,15 @@ class PlacedBatches:
         placed = Placement.of(messages, OffsetRange(start, self._log.end))
         self._end = int(placed.bounds[0][-1])
         last = np.flatnonzero(placed.is_good)[-1:]
-        # Misplaced messages follow the last good one, so the next batch begins after its end.
+        # Misplaced messages at the end lie after the last good message, so the next batch begins after that message's
+        # end.
         if not len(last) or last[0] < len(messages) - 1:
             self._end += 1
         return OffsetRange(start, self._end), placed
 
 
 def old_queues(output: Path, file_bytes: int) -> frozenset[Queue]:
-    """Return the queues whose old files all have `file_bytes`: only their entries can be copied.
+    """Return the queues whose old files all have the size `file_bytes`. No other files can be copied.
 
     Raises StoreAccessError.
     """
@@ -150,9 +151,9 @@ class OldQueue:
         return [*self._log.lost, *self._elsewhere]
 
     def finish(self) -> ConsumeQueueWriter:
-        """Write missing entries that precede the last kept entry.
+        """Write the missing entries that precede the last kept entry.
 
-        Return the queue, to which later messages are appended.
+        Return the queue's writer, to which later messages are appended.
         """
         self._matching.skip_to(self._part, self._log.end, self._lost)
         kept, disk = self._matching.kept(self._part), Disk()

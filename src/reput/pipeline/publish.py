@@ -29,7 +29,7 @@ from reput.pipeline.staging import Staging
 from reput.pipeline.staging_bucket import BucketStaging
 from reput.pipeline.write_files import index_part
 
-# Together six seconds: some servers list a new object only some time after it was written.
+# Pauses between listings, six seconds in total: some servers list a new object only after a delay.
 _PAUSES_S = (0.1, 1.0, 5.0)
 _QUEUE_FOLDERS = (CONSUME_QUEUE_FOLDER, BATCH_QUEUE_FOLDER, EXTENSION_FOLDER)
 
@@ -76,8 +76,7 @@ def _staged_index(staging: BucketStaging, names: Mapping[int, str]) -> list[Stag
     for number, name in names.items():
         url = index_part(staging.parts, number)
         size = sizes.get(url)
-        # Unlike queue files, these names are known, so a listing that is not up to date does no
-        # harm.
+        # These names are known, unlike those of queue files, so an outdated listing does no harm.
         if size is None:
             size = staging.store.head(url.removeprefix(f"{staging.place}/")).size
         found.append(StagedFile(url, join(INDEX_FOLDER, name), size))
@@ -111,7 +110,7 @@ class BucketTarget:
         self._files: list[StagedFile] | None = None
 
     def check_empty(self) -> None:
-        """Raise UsageError if the output has files that no unfinished rebuild has published.
+        """Raise UsageError if the output has files other than those that an unfinished rebuild published.
 
         Raises StoreAccessError.
         """
@@ -156,7 +155,7 @@ class BucketTarget:
         return {one.name: one.size for one in self._result()}
 
     def commit(self, commit: RebuildCommit) -> None:
-        """See Target. Raises StoreChangedError if the output then has any other files."""
+        """See Target. Raises StoreChangedError if the output contains other files after the publication."""
         # Recorded first, so that after a crash the next rebuild knows which files it may delete.
         self._staging.begin_publishing(self._folders)
         files = self._result()
@@ -180,7 +179,7 @@ class BucketTarget:
         except StoreNotFoundError:
             self._output.put_new(CHECKPOINT_FILE, new)
         else:
-            # Conditional, so that two rebuilds cannot both end with success.
+            # Conditional, so that only one of two concurrent rebuilds succeeds.
             self._output.put_if_match(CHECKPOINT_FILE, new, version)
 
 

@@ -62,7 +62,7 @@ class QueueBuild(Protocol):
     def plan(self, log: LogSummary, parallelism: int, run: RunOne) -> QueueLayout:
         """Return the tasks.
 
-        `run` runs the planning as a task, because the runs of many queues do not fit the driver.
+        `run` executes the planning as a task, because its data for many queues do not fit into the driver's memory.
         """
         ...
 
@@ -188,9 +188,9 @@ class FileQueues:
             )
 
     def _can_convert(self, last: _LastEntry, log_begin: int) -> bool:
-        """Return whether the entry is the end of an expired queue.
+        """Return whether the entry belongs to an expired message and can be written to a ConsumeQueue file.
 
-        Batch queues are excluded: batch sizes are unknown.
+        Queues of batch topics are excluded, because the sizes of their batches are unknown.
         """
         is_queue = is_folder_name(last.queue.topic) and last.queue.topic not in self._batch_topics
         is_place = 0 <= last.number <= MAX_QUEUE_OFFSET and last.entry.physical_offset >= 0
@@ -310,8 +310,7 @@ def _last_entries(store: Path, report: RebuildReport) -> list[_LastEntry]:
     """Return the last entries of the store's old database. Adds a note to the report if the database is damaged.
 
     Compaction drops the entries of expired messages, so some ends have only a physical and a queue offset. Such an
-    entry
-    gets the size 1. No reader uses the size, because the message has expired.
+    entry gets the size 1. No reader uses the size, because the message has expired.
     """
     if (folder := facts_of(store).local_database(CONSUME_QUEUE_FOLDER)) is None:
         return []

@@ -1,7 +1,8 @@
 """Write ConsumeQueues in object storage, where an object cannot be written in parts.
 
-A regular task has the entries of all queues in one range of the log. It stages each file that its entries fill. All
-other entries go into one object of pieces per task. Join tasks then build the remaining files from the pieces.
+A regular task has the entries of all queues in one range of the log. It stages each file that its entries fill. It
+writes all other entries, as pieces of files, into one object per task. Join tasks then build the remaining files from
+the pieces.
 
     number of rows 8 | rows, sorted by queue and file | entries, in the order of the rows
 """
@@ -172,8 +173,7 @@ class _JoinedFiles:
         """Write entries to a file of a queue. The caller passes the files of a queue in order."""
         if self._open.get(queue, place) != place:
             self._stage(queue)
-        # A row without entries, from an earlier task, may have created the file that is staged as a
-        # whole.
+        # An empty row of an earlier task may have created this file, which is now staged as a whole.
         if entries == _WHOLE:
             remove_tree(self._path(queue))
             self._open.pop(queue, None)

@@ -1,11 +1,11 @@
 """Plan which task writes which queue entries.
 
 One task makes the plan. It reads the runs (`reput.pipeline.queue_runs`) of all splits, in log order. The runs would not
-fit the driver: 10,000 queues in 10,000 splits have a hundred million. So the driver receives tasks of a few numbers
-each, which refer to the files of the plan:
+fit into the driver's memory: 10,000 queues in 10,000 splits have a hundred million runs. So the driver receives tasks
+of a few numbers each, which refer to the files of the plan:
 
     plan.json      the names of all staged files and queues, and the queues of each pack (`QueuePlan`)
-    positions-N    one int64 per known queue: its entries before regular task N; -1 for a queue without entries
+    positions-N    one int64 per queue: the number of its entries before regular task N, or -1 if it has no entries yet
 """
 
 from __future__ import annotations
@@ -52,8 +52,7 @@ class QueueTask:
     """A task that writes ConsumeQueue entries.
 
     A regular task writes the entries of the staged files [first, stop). It writes all queues in which the position of
-    an
-    entry is the number of earlier entries. Any other task writes the queues of one pack, over the whole log:
+    an entry is the number of earlier entries. Any other task writes the queues of one pack, over the whole log:
 
     irregular  the position of an entry is known only after reading all earlier entries
     old        the old entries decide the queue offsets
@@ -245,7 +244,7 @@ class RunTable:
         self.light = np.append(self.light, np.array(light, np.bool_))
 
     def take(self, numbers: _Numbers, runs: QueueRuns) -> None:
-        """Add the runs of the next split. A queue has at most one run there."""
+        """Add the runs of the next split, at most one per queue."""
         position = self.position[numbers]
         is_new = position < 0
         self.late[numbers] |= is_new & (runs["first"] > 0)
@@ -302,11 +301,10 @@ def plan_queues(task: PlanTask) -> QueueLayout:
 
 
 def _joins(table: RunTable, file_bytes: int, regular: int) -> Iterator[JoinTask]:
-    """Yield join tasks over neighbouring queues, each with a bounded number of shared files."""
+    """Yield join tasks over neighbouring queues. Each builds a bounded number of files."""
     files = -(-np.maximum(table.position, 0) * ENTRY_BYTES // file_bytes)
     first = joined = 0
-    # Each boundary between regular tasks splits at most one file of a queue: few files of a long
-    # queue are joined.
+    # Each boundary between regular tasks splits at most one file of a queue, so few files of a long queue are joined.
     for number, count in enumerate(np.minimum(files, regular + 1).tolist(), 1):
         joined += count
         if joined >= _MOST_JOINED or number == len(files):
@@ -340,7 +338,7 @@ def _task(number: int, kind: Kind, first: int, stop: int, entries: int) -> Queue
 
 
 def _kinds(task: PlanTask, table: RunTable, runs: SplitRuns) -> dict[str, set[int]]:
-    """Return the numbers of the queues that no regular task writes, by kind. `unnamed` queues are not written."""
+    """Return, by kind, the numbers of the queues that no regular task writes. No task writes `unnamed` queues."""
     queues = runs.queues
     irregular = set(np.flatnonzero(table.irregular).tolist())
     batch = {n for n, queue in enumerate(queues) if queue.topic in task.batch_topics}

@@ -37,7 +37,7 @@ def runs_of(batch: DispatchBatch) -> QueueRuns:
 
 
 def joined(runs: QueueRuns, later: QueueRuns) -> QueueRuns:
-    """Join the runs of two consecutive parts of the log. `later` has the queues of `runs`, perhaps with new ones."""
+    """Join the runs of two consecutive parts of the log. `later` has the queues of `runs`, then any new queues."""
     earlier = new_runs(len(later))
     earlier[: len(runs)] = runs
     has, goes_on = earlier["entries"] > 0, later["entries"] > 0

@@ -1,8 +1,8 @@
 """Count the entries that get another number when queues in files become queues in RocksDB.
 
 A file has entries in dispatch order, so an entry's number is its position. RocksDB stores entries under the queue
-offsets of their messages. The two differ in light queues (%LMQ%): their queue offsets restart at 0 with a broker, and
-messages of open transactions take a queue offset but have no entry.
+offsets of their messages. The two differ in light queues (%LMQ%): their queue offsets restart at 0 when a broker
+starts, and messages of open transactions take a queue offset but have no entry.
 """
 
 from __future__ import annotations
@@ -32,8 +32,9 @@ def renumbered_entries(
 ) -> dict[Queue, int]:
     """Return, for each queue, how many entries have another number in the store's ConsumeQueue files.
 
-    Compares entry by entry only the suspects, and queues whose queue offsets are not one sequence up to the end of the
-    files. Queues without files, or with unreadable files, are not counted. Raises StoreAccessError.
+    Two kinds of queues are compared entry by entry: the suspects, and queues whose queue offsets are not one sequence
+    up to the end of the files. Queues without files, or with unreadable files, are not counted. Raises
+    StoreAccessError.
     """
     with closing(ConsumeQueueSetReader(store)) as files:
         odd = {*suspects, *_irregular(staged, files)}
@@ -66,8 +67,7 @@ def _irregular(staged: Sequence[Path], files: ConsumeQueueSetReader) -> Iterator
                 continue
             begin = ends.get(queue, max(first, 0))
             end = ends[queue] = begin + entries
-            # summarize_runs ignores queue offset 0, so a run with only that offset has no slack to
-            # compare.
+            # summarize_runs ignores queue offset 0, so a run with only that offset has no slack to compare.
             if (first, slack if end > 1 else begin, highest) != (begin, begin, end - 1):
                 odd.add(queue)
     for queue, end in ends.items():

@@ -1,7 +1,7 @@
-"""Plan which task writes which entries of a RocksDB: consecutive key ranges with about equal numbers of entries.
+"""Plan which task writes which entries of a RocksDB database.
 
-Each task writes one table. Tables with disjoint key ranges go directly into the last level of the database, so
-compaction never rewrites them.
+Each task writes one table, for consecutive key ranges. All tables have about the same number of entries. Tables with
+disjoint key ranges go directly into the last level of the database, so compaction never rewrites them.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def _runs(task: RocksPlanTask) -> tuple[list[_Run], list[int]]:
 
 
 def _of_lost_messages(task: RocksPlanTask, queues: Sequence[Queue], table: RunTable) -> list[_Run]:
-    """Write the old numbers for the tasks; return the queues all of whose messages are lost."""
+    """Write the old numbers for the tasks; return the runs of queues whose messages are all lost."""
     old: dict[Queue, OldNumbers] = {}
     if task.replaced is not None:
         asked, staged = None, [Path(task.scanned, name) for name in task.staged]

@@ -37,11 +37,11 @@ class RocksTableWritten(NamedTuple):
 
     path      the file; None if the table would be empty
     entries   entries in the table
-    replaced  entries of each queue that were replaced by a later entry with the same queue offset
+    replaced  by queue: the number of entries that a later entry with the same queue offset replaced
     ends      the newest entry of each queue in this table
     stop      physical offset after the newest message
-    refused   messages without an entry, because an old entry has their queue offset
-    kept      old entries whose messages cannot be read
+    refused   number of messages without an entry, because an old entry has their queue offset
+    kept      number of old entries whose messages cannot be read
     """
 
     path: str | None
@@ -110,7 +110,7 @@ def _collected(
                 places = messages["physical_offset"].astype(np.int64)
                 queue_offset = old[queue].numbers(places, queue_offset)
                 has_number = queue_offset >= 0
-                # A queue may span several tasks. The task with its first range counts for all.
+                # A queue may span several tasks. Only the task with the queue's first range counts these messages.
                 if wanted[queue][0].first == 0:
                     refused += int(np.count_nonzero(~has_number))
                 messages, queue_offset = messages[has_number], queue_offset[has_number]

@@ -37,8 +37,7 @@ class ScanTask:
     """A scan of a split from `start` on. If `start` is None, the scan searches for the first record.
 
     A rescan continues into the `following` splits, given with the start of their first scan. It stops when it reaches
-    such
-    a start, because from there on the first scans are right.
+    such a start, because from there on the first scans are right.
     """
 
     split: Split
@@ -134,8 +133,7 @@ def _count(batch: DispatchBatch, summary: SplitSummary) -> None:
     summary.messages += len(batch)
     summary.keys += len(batch.key_hash)
     summary.last_timestamp = int(batch.messages["store_timestamp"][-1])
-    # IndexService creates a new IndexFile also for a message without keys, so the layout must know
-    # the tail.
+    # IndexService creates a new IndexFile also for a message without keys, so the summary must record such messages.
     keyed = np.flatnonzero(batch.messages["key_count"])
     if len(keyed):
         if summary.first_keyed_offset is None:

@@ -96,7 +96,8 @@ class Staging(FencedRun):
     def create(self) -> None:
         """Create the folder. Raises StoreAccessError, also if the path is a symbolic link.
 
-        As root, a folder that another user may write is deleted first: kernels trust staged files.
+        If this process is root, a folder that another user may write is deleted first, because kernels trust staged
+            files.
         """
         if os.geteuid() != 0:
             make_folder(self.folder)
@@ -115,7 +116,7 @@ class Staging(FencedRun):
 
         Raises StoreAccessError.
         """
-        # First, so that tasks of an earlier run stop before their files are deleted.
+        # Replace the run id first, so that tasks of an earlier run stop before their files are deleted.
         with replacing(self.folder / RUN_FILE) as attempt:
             write_durable(attempt, self.run.encode())
         make_folder(self.scanned)
@@ -150,7 +151,7 @@ def fingerprint(
 
     `stamps` has, by start offset, the stamps of files whose changes would be noticed. Other files get a random value: a
     running broker may change them without a trace, so their splits are never reused. Scanned splits are not synced, so
-    they survive a killed process, but not a power cut; hence the boot.
+    they survive a killed process, but not a power cut. Therefore the hash includes the boot.
     """
     facts = {
         "layout": _LAYOUT,

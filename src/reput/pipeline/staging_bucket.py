@@ -99,7 +99,7 @@ class BucketStaging(FencedRun):
             self.store.put_if_match(name, text.encode(), version)
 
     def remove(self, published: Collection[str] = ()) -> None:
-        """Delete all staged objects, the id of the run last. The `published` folders are complete.
+        """Delete all staged objects, and the id of the run after the others. The `published` folders are complete.
 
         Raises StoreAccessError.
         """

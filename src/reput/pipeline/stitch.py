@@ -58,10 +58,8 @@ class Stitcher:
     """Keeps the newest summary of each split, and decides which splits must be scanned again.
 
     A scan that starts inside a file guesses where a record begins. If the guess was wrong, for example because a
-    message
-    body contains a record, the split is scanned again from the end of the previous one. A split is also scanned again
-    if
-    its index entries depend on an earlier message with a higher physical offset, which only a log with wrong
+    message body contains a record, the split is scanned again from the end of the previous one. A split is also scanned
+    again if its index entries depend on an earlier message with a higher physical offset, which only a log with wrong
     PHYSICALOFFSET fields has.
     """
 
@@ -145,7 +143,7 @@ def _joins(summary: SplitSummary, expected: int, end_offset: int) -> bool:
     """Return whether the summary is what a serial scan would have found from this state."""
     if summary.start != expected:
         return False
-    # The index skips messages before `end_offset`. Neither value skips a message of this split.
+    # The index skips messages before the end offset. This split has no message that either end offset would skip.
     if summary.end_offset_in == end_offset or summary.first_keyed_offset is None:
         return True
     return summary.end_offset_in <= end_offset <= summary.first_keyed_offset

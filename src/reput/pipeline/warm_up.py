@@ -31,13 +31,12 @@ def warm_up() -> None:
     with scratch_file(COMMIT_LOG_FOLDER, offset_file_name(0), small_log()) as folder:
         rebuild_store(SerialRunner(), folder, config=SMALL)
         (file,) = StoreLog(folder).list().files
-        # Tasks for the middle of a large file search for a record, which the small rebuild does
-        # not.
+        # Tasks for the middle of a large file search for a record, which the small rebuild does not.
         first_record(FileReader, file, 1, file.end, ScanBuffers())
 
 
 def small_log() -> bytes:
-    """Return a log of three messages. With one message, columns would have another memory layout, and other kernels."""
+    """Return a log of three messages. A single message would have another memory layout, and so other kernels."""
     message = small_message()
     size = len(encode(message))
     return b"".join(

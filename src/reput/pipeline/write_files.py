@@ -197,7 +197,7 @@ def _write_regular(job: WriteJob, task: QueueTask) -> QueuesWritten:
 
 
 def _write_pack(job: WriteJob, task: QueueTask) -> QueuesWritten:
-    """Write the queues of a pack into a folder of this attempt alone, then move each queue to its place."""
+    """Write the queues of a pack into a folder that only this attempt uses, then move each queue to its place."""
     pack = frozenset(read_plan(job.plan).pack(task.number))
     batches = partial(batches_of, job, task.number, pack)
     own = Path(job.parts, f"pack-{task.number:06d}-{uuid4().hex}")
@@ -271,7 +271,7 @@ def _write_irregular(
 def _walk(
     job: WriteJob, batches: Batches, queues: dict[Queue, ConsumeQueueWriter]
 ) -> tuple[int, int]:
-    """Append the entries of all messages to these queues; return how many were taken, and how many there were."""
+    """Append the entries of all messages to these queues. Return the numbers of entries taken and of all entries."""
     taken = given = 0
     lost, held = job.lost_ranges(), {name: _LastMessage() for name in queues}
     try:
@@ -354,7 +354,7 @@ def _append(
 ) -> tuple[int, int]:
     """Append a batch's entries to the queues that have a writer.
 
-    Return how many were taken, and how many there were.
+    Return the number of entries that the queues took, and the number of all these entries.
     """
     entries = batch.queue_entries()
     taken = given = 0
