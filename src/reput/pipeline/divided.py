@@ -40,7 +40,7 @@ _Rows = npt.NDArray[np.void]
 
 
 class _Part(NamedTuple):
-    """The messages of a batch that have entries in a pack. In `multi`, `row` counts from the first of these messages."""
+    """The messages of a batch that have entries in a pack. In `multi`, `row` counts from the first of them."""
 
     messages: _Rows
     multi: _Rows
