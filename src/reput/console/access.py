@@ -77,7 +77,7 @@ class Access:
             return _refused(
                 421,
                 "host",
-                "this host name is not allowed; pass it with --http-host when the server starts",
+                "this host name is not allowed; it can be allowed when the server starts",
             )
         if _is_foreign(connection.scope, headers):
             return _refused(403, "cross_site", "a page of another site sent this request")
