@@ -59,6 +59,7 @@ print(json.dumps({"shipped": shipped, "messages": report.messages}))
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)
 def test_files_written_by_a_worker_that_is_lost_are_written_again(
     standalone_cluster: StandaloneCluster, golden: Golden, tmp_path: Path
 ) -> None:
@@ -92,7 +93,7 @@ def test_files_written_by_a_worker_that_is_lost_are_written_again(
 
 
 def _wait_for_two(signals: Path, driver: "subprocess.Popen[str]") -> None:
-    deadline = time.monotonic() + 180
+    deadline = time.monotonic() + 500
     while len(list(signals.glob("written-*"))) < 2:
         assert driver.poll() is None, driver.communicate()[1]
         assert time.monotonic() < deadline
