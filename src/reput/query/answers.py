@@ -20,7 +20,7 @@ _MOST_SHOWN = 20
 
 
 class IndexedRange(NamedTuple):
-    """Physical offsets [start, stop) that were looked up in one IndexFile, and the reason to trust the file."""
+    """A range [start, stop) of physical offsets that was searched in one IndexFile, and why this file is trusted."""
 
     start: int
     stop: int
@@ -40,15 +40,15 @@ class Coverage:
         log: range from the first unexpired message to the end of the log
         indexed: ranges looked up in an IndexFile that is proved to cover them, or was spot-checked
         scanned: ranges read message by message, because no IndexFile covers them
-        unreadable: ranges that could not be read; their messages are missing from the answer. A lost end of the log
-            (`lost_log_end`) comes first and lies after `log`; its length is unknown
+        unreadable: ranges that could not be read; their messages are missing from the answer. If the end of the log was
+            lost (`lost_log_end`), the first range lies after `log`, and its length is unknown
         problems: IndexFiles and chains that could not be used; their ranges were scanned
         inner_messages: number of messages in inner batches (5.x) that were compared, because a broker's index lacks
             them; None if the requested topics have no batch queues
-        notes: remarks about messages with a wrong CRC, and in an empty answer about other places to look in
+        notes: remarks about messages with a wrong CRC; in an empty answer, also about other places to search
 
-    An answer shortened by a limit covers the log from its cursor on. An answer that continues from a cursor covers the
-    log up to the cursor.
+    If a limit shortened the answer, the answer covers only the log from its cursor on. If a query continued from a
+    cursor, its answer covers only the log up to that cursor.
     """
 
     log: OffsetRange
@@ -76,7 +76,7 @@ class Coverage:
 
     @property
     def spot_checked_files(self) -> int:
-        """Return the number of used IndexFiles without a proof for the whole range used."""
+        """Return the number of used IndexFiles that were not proved to cover the whole range."""
         return len({part.index_file for part in self.indexed if part.basis is not Basis.PROVEN})
 
     @property
@@ -90,10 +90,10 @@ class Coverage:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class QueryResult:
-    """Messages, newest first: by descending physical offset, then queue offset, each once.
+    """Messages without duplicates, newest first: by descending physical offset, then by descending queue offset.
 
-    Messages of an inner batch (5.x) have the physical offset of the batch's record. For a limit, they count as one
-    message.
+    Messages of an inner batch (5.x) have the physical offset of the batch's record. A limit counts all messages of a
+    batch as one message.
 
     Attributes:
         cursor: where to continue (`after=cursor`) if the limit shortened the answer, else None
@@ -120,7 +120,7 @@ class QueryResult:
         return len(self.messages)
 
     def __bool__(self) -> bool:
-        """Return True even without messages, because the answer exists."""
+        """Return True, even for an answer without messages."""
         return True
 
     def __repr__(self) -> str:
@@ -202,7 +202,7 @@ def within_range(damage: Iterable[Finding], answered: OffsetRange) -> list[Findi
 
 @dataclass(frozen=True, slots=True)
 class QueryOffsetResult:
-    """Physical offsets as the broker returns them, newest entry first, and the end of its index."""
+    """Physical offsets in the broker's order, newest entry first, and the newest entry of the broker's index."""
 
     physical_offsets: tuple[int, ...]
     index_last_update_timestamp: int = 0
@@ -211,7 +211,7 @@ class QueryOffsetResult:
 
 @dataclass(frozen=True, slots=True)
 class QueryMessageResult:
-    """Physical offsets of the messages in the broker's order, and the end of its index."""
+    """Physical offsets of messages in the broker's order, and the newest entry of the broker's index."""
 
     physical_offsets: tuple[int, ...]
     index_last_update_timestamp: int = 0
@@ -258,8 +258,8 @@ class PulledBody(NamedTuple):
     """Records of a queue in one answer, concatenated.
 
     messages           number of records
-    next_begin_offset  queue offset after them
-    min_offset, max_offset  the ends of the queue
+    next_begin_offset  queue offset after the last record
+    min_offset, max_offset  queue offsets of the first message and of the next one
     """
 
     body: bytes | memoryview

@@ -1,7 +1,7 @@
 """Read messages of a topic by time, newest first, or count them over time, with the ConsumeQueues.
 
-If a clock was set back, the search takes longer but misses no message. Counts are made by queue offset: a message
-stored after the clock was set back counts for the latest time before that.
+If a clock was set back, the search takes longer but misses no message. Messages are counted by queue offset: a message
+stored after the clock was set back is counted at the latest time before the change.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from reput.queues.queue_index import LostEntriesError
 
 # Reads begin small, because often few messages are wanted, and grow.
 _FIRST_MESSAGES, _MOST_MESSAGES = 16, 256
-# A longer message is not kept until it is returned, only its place: there may be many queues.
+# Of a longer message, only the place is kept until it is returned, because many queues are merged.
 _KEPT_BYTES = 4 << 10
 _READ_BYTES = 1 << 20
 # A badly damaged queue would otherwise be read entry by entry to its beginning.
@@ -321,7 +321,7 @@ def _times(store: AnyStore, topic: str, queues: list[int]) -> tuple[int, int]:
 
 
 def _offsets_at(store: AnyStore, topic: str, queue_id: int, bounds: list[int]) -> list[int]:
-    """Return the queue offset at each time. An interval without messages is not divided further."""
+    """Return the queue offset of the first message since each time. Intervals without messages are not searched."""
     offsets: dict[int, int] = {}
 
     def fill(first: int, last: int) -> None:

@@ -2,7 +2,8 @@
 
 Mirrors `kv.CompactionLog` (tag rocketmq-all-5.3.3). The log of a queue lies in a folder below
 `compaction/compactionLog/`. It contains records as in a CommitLog. The physical offset of a record is its position in
-this log. Compaction leaves gaps between the files. A file that compaction wrote ends with zeros, not with a blank.
+this log. Compaction leaves gaps between the files. A file that compaction wrote ends with zeros, not with a blank
+record.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Answer queries by key exactly as a 4.9.3 broker does.
 
 The answers have the broker's limit, whole seconds, order, early stops and hash collisions. `BrokerView` is the
-CommitLog as a broker sees it after its start. The broker trusts a record's size, and checks neither magic nor sum. It
-ends the log at the first record in the last three files that cannot be read or has the wrong CRC.
+CommitLog as a broker sees it after its start. In its queries, the broker trusts a record's size, and checks neither its
+magic code nor its CRC. At its start, it ends the log at the first record in the last three files that is unreadable or
+has a wrong CRC.
 
 Mirrors `IndexService.queryOffset`, `IndexFile.selectPhyOffset`, `DefaultMessageStore.queryMessage`,
 `CommitLog.lookMessageByOffset`, `.getData`, `.recoverNormally` and `MessageDecoder.decode` (tag rocketmq-all-4.9.3). A
@@ -36,7 +37,7 @@ from reput.store.store_reader import StoreReader
 
 # A broker checks the records of the last three files at its start (`CommitLog.recoverNormally`).
 _RECOVERED_FILES = 3
-# Size of a read, which contains most records completely.
+# Bytes per read. Most records are shorter.
 _READ_BYTES = 1024
 # Reading 4 KiB of records counts as one step.
 _STEP_BITS = 12
@@ -74,7 +75,7 @@ class KnownEnd:
     """The end of a log. All readers of a store share it, because finding it takes a walk over the last files.
 
     Attributes:
-        found: the files when the end was found, and the end
+        found: the log files at the time of the last search, and the end that it found
         guard: lock of the reader that searches for a later end
     """
 
@@ -103,7 +104,8 @@ class BrokerView:
     def begin(self, effort: Effort | None = None) -> None:
         """Drop the results of earlier reads, because the log may have changed.
 
-        With `effort`, records count as steps. An end of the log that must be searched for raises EffortError.
+        With `effort`, reading records takes steps, and `end` raises EffortError instead of searching for the end of the
+        log.
         """
         self._end, self._seen, self._effort = None, (-1, b""), effort
 
@@ -140,7 +142,7 @@ class BrokerView:
         return file is not None and self._log.read(file, physical_offset, BLANK_BYTES) == nothing
 
     def store_timestamp(self, physical_offset: int) -> int | None:
-        """Return the store time of the message that `lookMessageByOffset` decodes, or None.
+        """Return the store time of the message that `lookMessageByOffset` decodes; None if it returns null.
 
         If the beginning of the log has expired, offset 0 means the first remaining message. Raises UnreadableError,
         StoreAccessError.
@@ -162,7 +164,7 @@ class BrokerView:
         return _decoded_timestamp(self._read(file, physical_offset, size))
 
     def message_size(self, physical_offset: int) -> int | None:
-        """Return the size of the message that `getData` returns, or None.
+        """Return the size of the message that `getData` returns; None if it returns null.
 
         Raises UnreadableError, StoreAccessError.
         """

@@ -24,7 +24,7 @@ def may_hold_any(texts: Iterable[str]) -> MayHold:
     needles: list[bytes] = []
     for text in map(joined_surrogates, texts):
         if _REPLACEMENT in text or any(map(_is_surrogate, text)):
-            # Java decodes malformed bytes to this character, so no search for bytes is exact.
+            # Java decodes all malformed bytes to this character, so a search for its bytes would miss messages.
             return lambda batch: True
         needles.append(text.encode())
     return lambda batch: any(needle in batch.data for needle in needles)
@@ -136,7 +136,7 @@ class InnerBatches:
             return
         self.searched += len(inner)
         for number, (inner_data, inner_layout) in enumerate(inner, 1):
-            # The record gets its own TOTALSIZE, because its readers, such as clients, may use it.
+            # Readers of the record, such as clients, may use its TOTALSIZE, so it must be correct.
             size = inner_layout.total_bytes.to_bytes(4, "big")
             record = LocatedRecord(offset, size + inner_data[len(size) :], inner_layout)
             yield InnerMessage(number, record)

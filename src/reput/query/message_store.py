@@ -51,7 +51,7 @@ from reput.query.wanted import WantedKey, WantedKeyAnywhere, WantedUniqueKey
 from reput.store.store_reader import ReaderOptions, StoreReader
 from reput.store.topics_file import BatchTopics
 
-# Topics in which a broker holds messages for other topics, and the reason for notes.
+# Topics in which a broker holds messages for other topics, and the reason, which notes state.
 _REASONS = {
     SCHEDULE_TOPIC: "it waits for its delay to pass",
     TIMER_TOPIC: "it waits for its delivery time, or was recalled",
@@ -68,7 +68,7 @@ _QUICK_STEPS = 256
 
 
 def notes_on(topic: str, put_aside: Iterable[MessageExt]) -> tuple[str, ...]:
-    """Return a note for each other topic that holds such a message of this topic."""
+    """Return notes on messages of this topic that a broker put into other topics: one note per other topic."""
     found = {one.topic for one in put_aside if one.properties.get(REAL_TOPIC) == topic}
     return tuple(
         f"A message with this key that was sent to {topic} is in {place}: {reason}. "
@@ -235,14 +235,14 @@ class MessageStore(StoreReader):
         return found._replace(coverage=replace(found.coverage, notes=notes))
 
     def _unindexed(self, batch_topics: Collection[str] | None) -> Unindexed:
-        """Return the messages without index entries, including those in inner batches of these topics (None: all)."""
+        """Describe the messages without index entries, including inner batches of `batch_topics` (None: all topics)."""
         topics = self._batch_topics.names()
         inner_topics = topics if batch_topics is None else topics.intersection(batch_topics)
         return Unindexed(self.known_ranges, inner_topics, self.may_have_replaced_ids)
 
     def _all_topics(self) -> HashedTopics:
         topics = HashedTopics(self.queues.topics())
-        # If the topics are the same, the hashes computed for them can be used again.
+        # The object keeps hashes of its topics, so it is used again for the same topics.
         if topics != self._hashed_topics:
             self._hashed_topics = topics
         return self._hashed_topics
@@ -332,7 +332,7 @@ class MessageStore(StoreReader):
             return None
 
     def broker_end(self) -> int:
-        """Return the end of the log for a broker that starts now. This is slow; `query_message` does it first."""
+        """Return the end of the log for a broker that starts now. This is slow, and part of each `query_message`."""
         self._view.begin()
         return self._following(self._view.end)
 
@@ -440,7 +440,7 @@ class MessageStore(StoreReader):
 
     @checked
     def lost_end(self, log_end: int) -> Finding | None:
-        """Return the finding that the log was once longer than now, or None; see `Planner.lost_end`."""
+        """Return a finding if the log was once longer than now, else None. See `Planner.lost_end`."""
         # Planning refreshes the log and the index.
         self._planner.segments()
         return self._planner.lost_end(log_end)
@@ -479,7 +479,7 @@ class MessageStore(StoreReader):
         def find() -> int:
             log_begin = self.commit_log.min_offset
             found = queue_times(self, topic, queue_id).first_since(time, log_begin)
-            # Only a result at the beginning of the queue may be wrong because first entries are lost.
+            # If the first entries are lost, only a result at the beginning of the queue can be wrong.
             if check and 0 < found <= self.queues.queue(topic, queue_id).min_queue_offset(
                 log_begin
             ):
@@ -553,9 +553,9 @@ class MessageStore(StoreReader):
         return self._following(search, looks_itself=True)
 
     def _following(self, read: Callable[[], _Answer], *, looks_itself: bool = False) -> _Answer:
-        """Return the result of `read`. Repeat it if files of the log expired meanwhile.
+        """Return the result of `read`. Call `read` again if files of the log expired meanwhile.
 
-        looks_itself  whether `read` refreshes the log itself, as planning does
+        looks_itself  whether `read` itself refreshes the log, as planning does
         """
         self.check_open()
         while True:

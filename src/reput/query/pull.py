@@ -120,7 +120,7 @@ def pull(
 
 
 def _may_match(tags_code: int, hashes: set[int]) -> bool:
-    """Return whether an entry's message may have one of the tags. The address of a lost unit matches all tags."""
+    """Return whether an entry's message may have one of the tags. A lost extension unit's address matches all tags."""
     return not hashes or tags_code in hashes or is_address(tags_code)
 
 

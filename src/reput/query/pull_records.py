@@ -1,9 +1,9 @@
 """Read many stored records of a queue at once. Most are read and verified with arrays.
 
 A run of entries is read with as few calls as its records allow. All checks of `reput.query.pull` are made on the whole
-run at once. The run ends at the first record that fails a check or needs another one: a damaged record, one of a
-further queue, one after a gap, one with IPv6 hosts, or the newest of its queue. From there the plain pull continues and
-decides.
+run at once. The run ends at the first record that fails a check or needs further checks: a damaged record, the record
+of a further queue, a record after a gap, a record with IPv6 hosts, or the newest record of the queue. The plain pull
+(`reput.query.pull`) continues there.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _LARGE_BYTES, _WORK_BYTES = 64 << 10, 256 << 10
 _MANY_ENTRIES = 256
 # Default maximum size of a message. Longer records are left to the plain pull.
 _MOST_RECORD_BYTES = 4 << 20
-# Reading the bytes of such a gap costs as much as another system call.
+# Reading the bytes of a gap of this size takes as long as another system call.
 _MOST_GAP_BYTES = 2 << 10
 _HOSTS_V6 = SYS_FLAG_BORN_HOST_V6 | SYS_FLAG_STORE_HOST_V6
 _BODY_AT = HEAD_DTYPE.itemsize
@@ -127,7 +127,7 @@ def quick_records(
 ) -> PulledBody | None:
     """Return the records that arrays verify (see MessageStore.quick_records); None if the plain pull must decide."""
     wanted = wanted_tags(tags)
-    # Its entries have times in place of tags codes.
+    # Entries of the schedule topic have times in place of tags codes.
     if wanted and place.topic == SCHEDULE_TOPIC:
         return None
     try:
@@ -284,7 +284,7 @@ def _as_records(before: list[bytes], pulled: Pulled) -> PulledRecords:
 def _read_run(
     store: StoreReader, place: QueuePlace, max_messages: int, max_bytes: int | None
 ) -> _ReadRun | None:
-    """Return the verified records from a place on, or None."""
+    """Return the verified records from a place on; None if the plain pull must read them."""
     try:
         queue = store.queues.queue(place.topic, place.queue_id)
         # Other kinds of queues (5.x) give several queue offsets to some entries.
@@ -360,7 +360,7 @@ def _joined(pieces: list[bytes]) -> bytes:
 def _count_proven(
     data: bytes, begins: _Int64s, offsets: _Int64s, sizes: _Int64s, place: QueuePlace
 ) -> int:
-    """Count the leading records that state this queue and their positions, and whose lengths are consistent."""
+    """Count the leading records that state this queue and their own offsets, and whose lengths are consistent."""
     count = len(begins)
     if not count:
         return 0

@@ -161,9 +161,9 @@ class QueueEnds:
     def check_gap(self, topic: str, queue_id: int, queue_offset: int) -> int:
         """Return the first queue offset from this one on whose entry is not pre-blank.
 
-        Raises LostEntriesError if the log has a message that belongs in the gap. It is also raised if a long log is not
-        yet searched to the gap's end; the next call continues. Light queues are not checked: a rebuild leaves pre-blank
-        entries in them if it cannot decide the numbers of their messages.
+        Raises LostEntriesError if the log has a message that belongs in the gap. It is also raised if the search of a
+        long log has not reached the gap's end yet; the next call continues. Light queues are not checked: a rebuild
+        leaves pre-blank entries in them if it cannot decide the numbers of their messages.
         """
         known = self._gaps.get((topic, queue_id), range(0))
         if queue_offset in known:
@@ -239,7 +239,7 @@ class QueueEnds:
         return max(min(wanted_bytes, int(self._allowance), _MOST_BYTES_A_LOOK), 0)
 
     def _end_of_last(self, topic: str, queue_id: int, end: int) -> int:
-        """Return the physical offset after the queue's last message, or the log's beginning."""
+        """Return the physical offset after the queue's last message, or the log's beginning if that is unreadable."""
         try:
             entry = self._store.queues.queue(topic, queue_id).entry(end - 1)
             record = self._store.commit_log.locate(entry.physical_offset, entry.size)

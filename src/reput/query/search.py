@@ -60,7 +60,7 @@ class ReplacedIdSearch:
             if within.start >= within.stop:
                 continue
             known = self._files.get(file) or self._known.learn(file, with_ids=True)
-            # The facts are kept for one search, which asks once per segment.
+            # `find` is called once per segment, so the results are kept for the whole search.
             self._files[file] = known
             lost = [one for one in known.damage if one.start < stop and start < one.stop]
             self._damage |= dict.fromkeys(lost)
@@ -194,14 +194,14 @@ class Search:
             self._limit = min(self._limit, max(count - 1, 1))
 
     def _add_further(self, search: InnerBatches | ReplacedIdSearch, segment: Segment) -> None:
-        """Add a segment's messages without index entries. Earlier results are newer than the segment."""
+        """Add a segment's messages without index entries."""
         found = search.find(segment.start, min(segment.stop, self._before), self._is_wanted)
         # If the segment was scanned, the scan has already found these messages.
         if isinstance(search, ReplacedIdSearch):
             known = {one.physical_offset for one in self._found}
             found = [one for one in found if one.physical_offset not in known]
         if found:
-            # Of several messages in one record, the last comes first, as by descending queue offset.
+            # Messages of one record are sorted by descending queue offset.
             for one in found:
                 self._keep(one)
             self._found.sort(key=_place, reverse=True)

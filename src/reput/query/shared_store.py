@@ -92,7 +92,10 @@ class SharedStore:
             reader.close()
 
     def bytes_behind(self) -> tuple[int, int] | None:
-        """Return how many bytes of the log are not durable, and not dispatched; None if another process writes them."""
+        """Return the number of log bytes that are not durable, and the number that are not dispatched.
+
+        None if another process writes the log.
+        """
         return None
 
     def check_open(self) -> None:

@@ -64,7 +64,7 @@ _FURTHER = INNER_MULTI_DISPATCH.encode()
 class QueuedEntry(NamedTuple):
     """An entry, and its place in the queue.
 
-    unnumbered  number of queue offsets between this entry and the next that have no entry (batches, 5.x)
+    unnumbered  number of queue offsets without entries between this entry and the next (batches, 5.x)
     """
 
     physical_offset: int
@@ -97,7 +97,7 @@ class QueueTail:
         begin: int | None = None,
         end: int | None = None,
     ) -> None:
-        """Read these queues. Entries of messages stored before `begin` or after `end` may be skipped."""
+        """Read the queues that `takes_queue` accepts. Messages stored before `begin` or after `end` may be skipped."""
         self._store, self._log, self._takes_queue = store, store.commit_log, takes_queue
         self._begin, self._end = begin, end
         self.damage: list[Finding] = []
@@ -221,7 +221,7 @@ class QueueTail:
                 first = self._store.offset_by_time(topic, queue_id, self._begin, check=False)
                 least = max(least, queue.span(first)[0] if first < stop else first)
         except (CorruptMessageError, FormatError, MessageNotFoundError):
-            # The times of a damaged queue do not show where to begin, so all of it is read.
+            # The times of a damaged queue do not show where to begin, so the whole queue is read.
             pass
         return least, stop
 
@@ -234,7 +234,7 @@ class QueueTail:
         newer: int | None = None
         while least < stop:
             start = max(stop - step, least)
-            # An item without an entry stands for lost entries.
+            # An item with None in place of an entry stands for lost entries.
             found: list[tuple[int, ConsumeQueueEntry | None]] = []
             position = start
             while position < stop:

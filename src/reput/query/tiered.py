@@ -48,9 +48,9 @@ from reput.query.wanted import WantedKey
 
 # The plugin's default, which is tried first: the file does not state its number of slots.
 _DEFAULT_SLOTS = 5_000_000
-# Only in files up to this size are all possible numbers of slots tried.
+# All possible numbers of slots are tried only in files up to this size.
 _MOST_SEARCHED_BYTES = 1 << 20
-# This many items, from the first on, are checked to be in the chains of their slots.
+# Number of items, from the first on, that must be in the chains of their slots.
 _CHECKED_ITEMS = 64
 _CLUSTER = re.compile(r"[0-9a-f]{8}_.+")
 # Bounds the memory for one slot of a damaged file.
@@ -134,7 +134,7 @@ class LocalIndexFile:
 
 
 class TieredSegment(NamedTuple):
-    """A file of a flat file: the offset of its first byte, its size, and its path."""
+    """One file of a FlatFile: the offset of its first byte, its size, and its path."""
 
     start: int
     size: int
@@ -254,7 +254,7 @@ class TieredStore:
     """The uploads of one or several brokers below a path.
 
     Attributes:
-        root: the folder that contains the clusters' folders, or one of these
+        root: the folder that contains the clusters' folders, or a cluster's folder
         damage: the unreadable parts found so far
     """
 

@@ -161,7 +161,7 @@ class TimerLog:
 
 
 def _timer_check(path: str, storage: Storage) -> tuple[int, int]:
-    """Return the time (ms) up to which messages were delivered, and the timer log's end; 0 if unknown."""
+    """Return the time (ms) up to which messages were delivered, and the timer log's end: 0 for unknown values."""
     entry = storage.entry(path)
     if entry is None:
         return 0, 0

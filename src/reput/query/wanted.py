@@ -26,7 +26,7 @@ class WantedKey:
 
 
 class WantedKeyAnywhere:
-    """Messages of any topic that have one key. The index is searched for `topics`."""
+    """Messages of any topic that have one key. An index needs names of topics, so it is searched for `topics`."""
 
     def __init__(self, topics: Sequence[str], key: str) -> None:
         self._key = joined_surrogates(key)
@@ -56,7 +56,7 @@ class WantedUniqueKey:
 
 
 class WantedUniqueKeys:
-    """Messages of any topic that have one of these unique keys. The index is searched for `topics`."""
+    """Messages of any topic that have one of these unique keys. The index is searched for the names in `topics`."""
 
     def __init__(self, topics: Sequence[str], unique_keys: Collection[str]) -> None:
         self.keys = frozenset(map(joined_surrogates, unique_keys))

@@ -111,7 +111,7 @@ class WritableStore(SharedStore, Closing):
         return _explained(self._writer.put, message, (message,))
 
     def put_run(self, messages: Sequence[Message]) -> list[PutResult | ReputError]:
-        """Put messages together that this program has prepared: properties as bytes, and no delay.
+        """Put prepared messages together: their properties are bytes, and none of them is delayed.
 
         Return for each message its place, or the reason why it was refused. Raises StoreFailedError, StoreAccessError.
         """
@@ -249,9 +249,9 @@ class WritableStore(SharedStore, Closing):
 
 
 def _explained(put: Callable[[_Given], _Put], given: _Given, messages: Iterable[Message]) -> _Put:
-    """Put messages. If a field of a message has a wrong type, name it in the error.
+    """Put messages. If a field of a message has a wrong type, name the field in the error.
 
-    Valid messages cost nothing extra.
+    Fields are checked only after a failure, so valid messages cost nothing extra.
     """
     try:
         return put(given)
