@@ -41,7 +41,7 @@ class QueueTimes:
         self._queue, self._known, self._timestamp_of = queue, known, timestamp_of
 
     def first_since(self, timestamp: int, min_physical_offset: int) -> int:
-        """Return the queue offset of the first message stored at or after a time (ms), or the maximum."""
+        """Return the queue offset of the first message stored at or after a time (ms), or else the queue's end."""
         position = min_physical_offset
         for piece in self._known.pieces(timestamp, _EVER):
             if piece.stop <= position:
@@ -96,7 +96,7 @@ class QueueTimes:
         return [span for span in found if span]
 
     def _stretches(self, begin: int, end: int) -> Iterator[OffsetRange]:
-        """Yield ranges of the log, newest first. Neighbouring pieces are joined."""
+        """Yield ranges of the log that may have messages of these times, newest first. Adjacent pieces are joined."""
         last: OffsetRange | None = None
         for piece in self._known.pieces(begin, end, newest_first=True):
             if last is not None and piece.stop == last.start:
@@ -113,7 +113,7 @@ class QueueTimes:
         return self._queue.min_queue_offset(self._known.end())
 
     def _from(self, physical_offset: int) -> _FoundTime | None:
-        """Return the first entry of a message at or after a physical offset."""
+        """Return the first entry of a message at or after a physical offset; None if no entry follows."""
         number, stop = self._queue.min_queue_offset(physical_offset), self._queue.max_queue_offset()
         return _first(self._queue, number, stop)
 
@@ -126,7 +126,7 @@ class QueueTimes:
             return False
 
     def _first_in(self, piece: TimedPiece, first: int, timestamp: int) -> int | None:
-        """Return the queue offset of a piece's first message stored at or after a time, or None.
+        """Return the queue offset of a piece's first message stored at or after a time; None if all are earlier.
 
         `first` is the queue's first offset in the piece.
         """
@@ -141,7 +141,7 @@ class QueueTimes:
         return None if found is None else found.number
 
     def _end_in(self, piece: TimedPiece, first: int, stop: int, timestamp: int) -> int | None:
-        """Return the queue offset after the last message of [first, stop) stored at or before a time, or None."""
+        """Return the queue offset after the last message of [first, stop) stored until a time; None if none is."""
         if piece.is_whole and piece.most <= timestamp:
             return stop
         if not (piece.is_whole and piece.ascends):
@@ -181,7 +181,7 @@ class QueueTimes:
 
 
 def _first(queue: QueueReader, number: int, stop: int) -> _FoundTime | None:
-    """Return the first entry from a queue offset on that is not pre-blank, or None."""
+    """Return the first entry from a queue offset on that is not pre-blank; None if all are pre-blank."""
     for found in queue.numbered(number, stop):
         if found[1] != PRE_BLANK:
             return _FoundTime(*found)

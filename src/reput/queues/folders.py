@@ -44,7 +44,7 @@ def walk_topics(folder: str, storage: Storage = LOCAL) -> Iterator[FolderEntry]:
 
 
 def walk_queues(folder: str, storage: Storage = LOCAL) -> Iterator[QueueFolder]:
-    """Yield all folders in the folders of topics, sorted, also those whose name is no queue id.
+    """Yield all folders in the folders of topics, sorted, including folders whose name is not a queue id.
 
     Raises StoreAccessError.
     """

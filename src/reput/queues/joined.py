@@ -13,7 +13,7 @@ from reput.queues.store_queues import open_queues
 
 
 class ContinuedQueues:
-    """A QueueIndex of a store and its archive. For messages before the store's log, queues lead into the archive.
+    """A QueueIndex of a store and its archive. Entries of messages before the store's log lead into the archive.
 
     folder  folder of the store's queues
     """
@@ -23,7 +23,7 @@ class ContinuedQueues:
     ) -> None:
         """Join two indexes.
 
-        `begin` returns the physical offset at which the store's log currently begins, `archive` the current archive.
+        `begin` returns the physical offset at which the store's log currently begins. `archive` returns the archive.
         """
         self._newer, self._archive, self._begin = newer, archive, begin
         self.folder = newer.folder

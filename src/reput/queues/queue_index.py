@@ -82,7 +82,7 @@ class QueueReader(Protocol):
         ...
 
     def min_queue_offset(self, min_physical_offset: int = 0) -> int:
-        """Return the queue offset of the first message at or after a physical offset, or the maximum."""
+        """Return the queue offset of the first message at or after a physical offset, or else `max_queue_offset()`."""
         ...
 
     def max_queue_offset(self) -> int:

@@ -73,7 +73,7 @@ class ConsumeQueueReader:
         self._starts: list[int] = []
         # The end of the queue when it was last read.
         self._end: int | None = None
-        # The last requested minimum physical offset, and the queue offset found for it.
+        # The last argument of `min_queue_offset`, and its result.
         self._least: tuple[int, int] | None = None
         self.refresh()
 
@@ -186,7 +186,7 @@ class ConsumeQueueReader:
         return found
 
     def _last_entry(self, file: QueueFile) -> ConsumeQueueEntry | None:
-        """Return the last entry of a file that is not pre-blank, else a pre-blank one; None for an empty file."""
+        """Return the last entry of a file that is not pre-blank, or else its last entry; None for an empty file."""
         for stop in range(file.count, 0, -_READ_ENTRIES):
             begin = max(stop - _READ_ENTRIES, 0)
             if stop == file.count and (last := self._entry(file, file.stop - 1)) != PRE_BLANK:
@@ -198,7 +198,7 @@ class ConsumeQueueReader:
         return PRE_BLANK if file.count else None
 
     def _settled(self, look: Callable[[], int]) -> int:
-        """Return the result of `look`. Repeat it with the remaining files if a file has expired meanwhile."""
+        """Return the result of `look`. Call it again for the remaining files if a file has expired meanwhile."""
         while True:
             before = self._files
             try:
@@ -535,7 +535,7 @@ class BatchQueueReader:
         return found
 
     def _number_of(self, queue_offset: int) -> int:
-        """Return the number of the last entry whose base is at most the queue offset, else of the first entry.
+        """Return the number of the last entry whose base is at most the queue offset, or else the first entry's number.
 
         Raises LostEntriesError, and MessageNotFoundError if the queue has no entry.
         """
@@ -550,7 +550,7 @@ class BatchQueueReader:
         return max(low - 1, first)
 
     def _last_from(self, queue_offset: int, number: int) -> BatchEntry | None:
-        """Return the last existing entry before `number` whose base is at most the queue offset, or None."""
+        """Return the last existing entry before `number` whose base is at most the queue offset, else None."""
         for before in range(number - 1, self._first() - 1, -1):
             try:
                 found = self._entry_at(before)
@@ -561,7 +561,7 @@ class BatchQueueReader:
         return None
 
     def _base_near(self, number: int, stop: int) -> int:
-        """Return the base of an entry, or of the next existing entry if it is lost."""
+        """Return the base of an entry. If the entry is lost, use the next existing one."""
         try:
             return self._entry_at(number).base_offset
         except LostEntriesError as error:
@@ -596,14 +596,15 @@ def first_at(
     entry_of: Callable[[int], ConsumeQueueEntry],
     next_entry: Callable[[int, int], int],
 ) -> int:
-    """Bisect for the first place whose entry is empty or leads to a message at or after an offset; else return `high`.
+    """Bisect for the first place whose entry is empty, or leads to a message at or after an offset.
 
-    Pre-blank entries have no physical offset to compare, so the bisection skips them.
+    Return `high` if no entry meets this condition. The bisection skips pre-blank entries, because they have no physical
+    offset.
 
     Args:
         physical_offset: Offset in the log.
         low: The first place.
-        high: The place after the last. Entries between the two are in order.
+        high: The place after the last one. The entries from `low` to `high` are in order.
         entry_of: Returns the entry at a place.
         next_entry: Returns the first place in a range [from, to) whose entry is not pre-blank, or `to`.
     """

@@ -19,14 +19,14 @@ from reput.format.rocksdb_queue import (
 )
 
 MOST_UNDISPATCHED = 1 << 18
-"""Maximum number of entries without a table.
+"""Maximum number of entries that are in no table on disk.
 
-Above it, the owner writes a table, and a reader opens the database again.
+Above this number, the owner writes a table, and a reader opens the database again.
 """
 
 
 class RocksDatabase(RocksFolder):
-    """The entries and ends that were on the disk at the time of opening. A broker keeps the newest in memory.
+    """Entries, and ends of queues, on the disk at the time of opening. A broker has newer entries only in memory.
 
     Args:
         folder: folder of the database.

@@ -37,7 +37,7 @@ from reput.queues.rocksdb_database import RocksDatabase
 
 _BULK_ENTRIES = 1 << 12
 _LAST_OFFSET = (1 << 63) - 1
-# Bounds of plausible delays, because tags codes of other messages are hashes.
+# Bounds of plausible delays. The tags code of a message that is not delayed is a hash.
 _MOST_LEVELS, _LONGEST_DELAY_MS = 1 << 6, 1 << 40
 _COLUMNS = ("physical_offset", "size", "tags_code", "store_timestamp")
 NumberedEntry = tuple[int, ConsumeQueueEntry, int]
@@ -59,7 +59,7 @@ class RocksQueues:
     ) -> None:
         """Prepare a database for `store_queues.open_queues`.
 
-        `delays_ms` are the delays of the levels for which the database has no entry.
+        `delays_ms` are the delays of the levels, for levels without an entry in the database.
         """
         self.folder, self._storage, self._open_log = folder, storage, open_log
         self._delays_ms = delays_ms
@@ -114,7 +114,7 @@ class RocksQueues:
     def _refresh(
         self, database: RocksDatabase, newest: UndispatchedEntries, log: CommitLogReader
     ) -> None:
-        """Open the database again if many entries are in memory, because it may contain them by now.
+        """Open the database again if many entries are in memory, because it may contain these entries by now.
 
         The old database is closed when its last reader is closed.
         """
@@ -248,7 +248,7 @@ class RocksQueueReader:
 
 
 class UndispatchedEntries:
-    """Entries, by queue, of the newest messages in the log, which a database on disk lacks. Not thread-safe.
+    """Entries of the newest messages in the log that the database on disk lacks, by queue. Not thread-safe.
 
     count  number of entries found; all of them are in memory
     """
@@ -328,7 +328,7 @@ def _entries_in(values: Sequence[bytes]) -> bytes:
 
 
 def _delays(database: RocksDatabase, otherwise: Sequence[int]) -> tuple[int, ...]:
-    """Return the delay of each level (ms), from level 1 on: from the level's newest entry, or else from `otherwise`."""
+    """Return each level's delay (ms), from level 1 on. Levels without an entry have the delays in `otherwise`."""
     shown = {
         level: delay
         for level in range(_MOST_LEVELS)
@@ -349,5 +349,5 @@ def _shown_delay(database: RocksDatabase, level: int) -> int | None:
     value = decode_value(found[1])
     # The due time minus the store timestamp.
     delay = -1 if value is None else value[0].tags_code - value[1]
-    # Other values are hashes of tags.
+    # Implausible values are hashes of tags.
     return delay if 0 < delay <= _LONGEST_DELAY_MS else None

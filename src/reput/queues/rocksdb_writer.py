@@ -21,7 +21,7 @@ from reput.files.writer import make_folder, remove_tree
 from reput.format.rocksdb_queue import ENTRIES_FAMILY, OFFSETS_FAMILY
 
 _BLOCK_BYTES, _FILTER_BITS, _TABLE_FORMAT = 32 << 10, 16, 5
-# Most bytes of entries that are only in memory.
+# Maximum bytes of entries that are only in memory.
 _BUFFER_BYTES = 128 << 20
 _DATABASE_LOCK = "LOCK"
 # Files that rocksdict creates in the folder, but a broker does not.
@@ -126,7 +126,7 @@ class WritableDatabase:
             # The folder stays open, because the database creates further files later.
             self._place = stack.pop_all()
         self._how = rocksdict.WriteOptions()
-        # As with a broker: missing entries are derived from the CommitLog.
+        # A broker has no write-ahead log either: after a crash, it derives missing entries from the CommitLog.
         self._how.disable_wal = True
 
     def value(self, family: str, key: bytes) -> bytes | None:

@@ -363,7 +363,7 @@ class RocksQueueSetWriter(QueueSetWriter):
         without remaining entries also loses its end.
         """
         if self.checkpoint() <= physical_offset:
-            # The database has no entries of such messages.
+            # The database has no entries of messages at or after this offset.
             return
         changes = self._database.changes()
         for end in list(self._ends()):
@@ -455,7 +455,7 @@ class RocksQueueSetWriter(QueueSetWriter):
 
 
 def _stop(batch: DispatchBatch) -> int | None:
-    """Return the physical offset after the newest message that a broker dispatches to queues, or None."""
+    """Return the physical offset after the newest message that a broker dispatches to queues; None if none is."""
     messages = batch.messages
     kind = messages["sys_flag"] & SYS_FLAG_TRANSACTION_MASK
     dispatched = messages[(kind == 0) | (kind == SYS_FLAG_COMMIT)]

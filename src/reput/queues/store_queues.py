@@ -192,7 +192,7 @@ class JoinedQueues:
 
 
 class KnownOffset(NamedTuple):
-    """The greatest physical offset that queues state, and whether they are in RocksDB.
+    """The greatest physical offset that a store's queues state, and whether these queues are in RocksDB.
 
     ConsumeQueues and RocksDB state the end of their newest record, batch queues its beginning. The offset is -1 if
     there are no queues in files, and 0 for a database without entries.

@@ -128,8 +128,8 @@ class EntryFilesWriter:
             self._unchecked.pop(place, None)
 
     def delete_all(self) -> None:
-        """Delete the files of the queue, so that it starts again."""
-        # In this order, a crash leaves a queue without holes.
+        """Delete the files of the queue, so that the queue can start again."""
+        # Newest file first, so that a crash leaves no hole in the queue.
         for path in sorted(self._folder.iterdir(), reverse=True):
             self._disk.delete(path)
         self._disk.sync_folder(self._folder)
@@ -244,9 +244,9 @@ class ConsumeQueueWriter(QueueWriter):
     blanks               number of pre-blank entries written in place of lost messages
     refused_bytes        bytes of messages refused since the last entry; -1 for a light queue
 
-    `is_expired` states that the log no longer has any message of the existing entries. If damage has removed some of
-    them, the next message does not follow the last entry. Then the queue begins again with this message. Otherwise, all
-    later entries would be misplaced.
+    `is_expired` states that the log no longer has any message of the existing entries. If some entries were lost, the
+    next message does not follow the last entry. Then the queue begins again with this message. Otherwise, all later
+    entries would be misplaced.
     """
 
     def __init__(
