@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 _Offsets = npt.NDArray[np.int64]
 # Bytes of log that can be scanned in the time that one row of the index takes.
 _SCANNED_BYTES_PER_ROW = 64
-# A search for few keys reads few row groups, which are fetched in parallel and cached.
+# Up to this number of keys, a search reads few row groups. They are fetched in parallel, and cached.
 _PREFETCHED_KEYS = 64
 # Bounds the memory of a search that needs many row groups.
 _GROUPS_AT_ONCE = 64
@@ -178,7 +178,7 @@ def _rows_of(
 
 def _groups(index: ParquetIndex, wanted: _Offsets) -> list[int]:
     """Return the row groups whose range of hashes contains one of the ascending wanted hashes."""
-    # The last bound is not that of a row group: it is above all hashes.
+    # The last bound belongs to no row group: it is above all hashes.
     least, greatest = index.least_hashes[:-1], index.greatest_hashes[:-1]
     is_between = np.searchsorted(wanted, least) < np.searchsorted(wanted, greatest, "right")
     return np.flatnonzero(is_between).tolist()
@@ -237,7 +237,7 @@ class ArchiveIndex:
 def prefetch(parts: Iterable[tuple[IndexPart, OffsetRange]], hashes: Collection[int]) -> None:
     """Fetch all parts of archive indexes that a search will read, in parallel.
 
-    The search itself fetches them one after another.
+    The search itself would fetch one part after the other.
 
     Args:
         parts: Parts of any index, with the ranges to search.
@@ -269,7 +269,7 @@ def _groups_of(archive: Archive, part: IndexObject, wanted: _Offsets) -> list[pa
 
 
 class ContinuedIndex:
-    """The keys of a store and its archive as one KeyIndex. The archive provides the keys before the store's own log."""
+    """The keys of a store and its archive as one KeyIndex. Messages before the store's log have keys in the archive."""
 
     def __init__(
         self, storage: Storage, newer: KeyIndex, log: CommitLogReader, own_log: CommitLogReader
@@ -289,7 +289,7 @@ class ContinuedIndex:
         if self._older is None or self._older[0] != self._log.files:
             self._older = self._log.files, ArchiveIndex(self._storage.older, self._log)
         begin = self._own_log.min_offset
-        # The archive answers for expired log files that IndexFiles still cover.
+        # IndexFiles may still cover expired log files. The archive's index is used for these files.
         newer = [_clipped(part, begin) for part in self._newer.parts() if part.stop > begin]
         found: list[IndexPart] = [*self._older[1].parts(), *newer]
         return tuple(sorted(found, key=lambda part: (part.start, part.stop)))

@@ -24,11 +24,11 @@ from reput.index.reader import BrokenChainError, IndexFileReader
 from reput.kernels.index_chains import look_up_keys
 from reput.log.offset_range import OffsetRange
 
-# One key can have many entries, so there is more room for hits than there are hashes.
+# Least room for hits, because one key can have many entries.
 _LEAST_ROOM = 1 << 16
 # Bytes that can be read sequentially in the time of one look-up.
 _SCATTERED_BYTES = 32 << 10
-# With more hits than one per this many bytes of the file, reading the whole file is faster.
+# If there is more than one hit per this many bytes of the file, reading the whole file is faster.
 _BYTES_PER_HIT = 1 << 10
 # Bytes of log that can be scanned in the time that one key adds to a look-up of a million keys.
 _BYTES_PER_KEY = 200
@@ -165,7 +165,7 @@ class IndexFileSearch:
 
 
 def _read_all(file: IndexFileReader) -> _Chains:
-    """Read the slots, and all items that are counted or linked."""
+    """Read the slots, and all items that the header counts or a slot leads to."""
     # The count is read first and the items last, so that counted and linked items have been written.
     entries, newest = IndexEntries(file), file.next_item - 1
     slots = entries.slots()

@@ -14,7 +14,7 @@ from reput.index.reader import IndexFileReader
 _ITEM_WORDS = ITEM_BYTES // 4
 # Items per read, 1.3 MB.
 _PIECE_ITEMS = 1 << 16
-# Items read on either side of an item: few messages have more keys.
+# Items that are read on either side of an item. Few messages have more keys.
 _NEIGHBOURS = 16
 
 Items = npt.NDArray[np.uint32]
@@ -94,6 +94,6 @@ class IndexEntries:
 
 
 def offsets_of_items(items: npt.NDArray[np.uint32]) -> npt.NDArray[np.int64]:
-    """Return physical offsets of items, uint32[n, 5] as they lie in the file."""
+    """Return the physical offsets of items, which are uint32[n, 5], big endian as in the file."""
     high = items[:, 1].byteswap().view(np.int32).astype(np.int64)
     return high << 32 | items[:, 2].byteswap()

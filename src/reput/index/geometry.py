@@ -83,7 +83,7 @@ def work_out(path: str, size: int, storage: Storage = LOCAL) -> IndexGeometry | 
 
 def _work_out(path: str, size: int, count: int, storage: Storage) -> IndexGeometry | None:
     is_default_size = size == DEFAULT_GEOMETRY.file_bytes
-    # No other split can match all this. A search for one would read the file from its end.
+    # No other split passes all these tests. The search for another split would read the file from its end.
     if is_default_size and _agrees(path, DEFAULT_GEOMETRY, storage, beyond_doubt=True):
         return DEFAULT_GEOMETRY
     with storage.open(path) as reader:
@@ -109,7 +109,8 @@ def _agrees(
     """Return whether header, slots and a sample of the items are consistent with a geometry.
 
     Args:
-        beyond_doubt: Require what no other geometry shows. Few items must all be linked and match the header's offsets.
+        beyond_doubt: Accept only if no other geometry can be consistent. A file with few items passes only if all of
+            them are linked and match the header's offsets.
     """
     try:
         file = IndexFileReader(path, *geometry, storage)
@@ -151,7 +152,7 @@ def _chains_agree(file: IndexFileReader) -> bool:
 
 
 def _is_unmistakable(file: IndexFileReader) -> bool:
-    """Return whether few items are where the header says: all with a hash, and all reached from their slots."""
+    """Return whether a file's few items match its header, all have a hash, and all are reached from their slots."""
     last = file.next_item - 1
     has_hashes = all(key_hash for key_hash, _, _ in file.links(last))
     return has_hashes and file.is_consistent() and not lost_items(file, last)
@@ -167,7 +168,7 @@ class GeometryFinder:
         self._by_size: dict[int, IndexGeometry] = {}
 
     def find(self, files: list[tuple[str, int]]) -> dict[int, IndexGeometry]:
-        """Return the geometry for each size of these files (path, size); a file of any other size is damaged.
+        """Return the geometry for each file size among these files (path, size). Files of other sizes are damaged.
 
         Raises UsageError if there are entries and no geometry fits any file.
         """
@@ -190,7 +191,7 @@ class GeometryFinder:
         return self._by_size
 
     def _best_first(self, files: list[tuple[str, int]]) -> Iterator[tuple[str, int]]:
-        """Yield files with entries, newest first, but last the files whose few items may not show their geometry."""
+        """Yield files with entries, newest first. Files with too few items to show their geometry come last."""
         last = []
         for path, size in reversed(files):
             if size in self._by_size:

@@ -36,7 +36,7 @@ class IndexFilePart:
     """An IndexFile and a range that it covers.
 
     slots  pages of the slot table that must be checked before a chain is followed; None if every link was checked
-    timed  items 2 to `timed` have seconds that never fall; 0 if unknown
+    timed  number of an item: the seconds of items 2 to `timed` never fall; 0 if this is unknown
     """
 
     file: IndexFileReader
@@ -116,7 +116,7 @@ def _each_once(candidates: Iterator[Candidate]) -> Iterator[Candidate]:
 
 
 class _Judged(NamedTuple):
-    """The state of an IndexFile before it was judged; `last` is its last counted item.
+    """The state of an IndexFile before its trust was decided; `last` is its last counted item.
 
     stamp  None if later changes to the file may not alter its stamp
     """
@@ -129,7 +129,8 @@ class _Judged(NamedTuple):
 class IndexFiles:
     """The KeyIndex of a folder of IndexFiles, which may grow together with the log.
 
-    Callers refresh the log first. A verdict is kept until the file or the evidence of its proof changes.
+    Callers refresh the log first. A verdict (the ranges for which a file is trusted) is kept until the file or the log
+    files that prove it change.
     """
 
     def __init__(
@@ -160,14 +161,14 @@ class IndexFiles:
     def parts(self) -> tuple[IndexPart, ...]:
         """See `KeyIndex.parts`."""
         files = [_as_it_is(file) for file in self._files.current()]
-        # Verdicts compare entries with the log, so they are valid for these log files only.
+        # Verdicts result from comparisons with the log, so they are valid only for the compared log files.
         if self._log.files != self._log_files:
             self._verdicts.clear()
             self._judged = {}
         changed = self._changed(files)
         if changed or len(files) != len(self._judged):
             before, self._verdicts = self._verdicts, {}
-            # Forget the old state first: if judging fails halfway, the next call judges all files again.
+            # Forget the old verdicts first: if an error interrupts the loop, the next call examines all files again.
             self._judged = {}
             for one in files:
                 verdict = before.get(one.file)
@@ -193,7 +194,7 @@ class IndexFiles:
         return self._parts
 
     def _changed(self, files: Collection[_Judged]) -> set[IndexFileReader]:
-        """Return the files that have changed since they were judged, or whose evidence in the log has changed."""
+        """Return the files that have changed since their verdict, or whose log files have changed."""
         stamps: dict[str, Stamp | None] = {}
         changed = set()
         for one in files:
@@ -225,7 +226,7 @@ class IndexFiles:
 
 
 def _as_it_is(file: IndexFileReader) -> _Judged:
-    """Return the present state of a file. The stamp is taken first, so the count is never older than the stamp."""
+    """Return a file's present state. The stamp is taken first, so that any item added later changes the stamp."""
     stamp = _stamp(file.path) if file.storage.is_local else NO_STAMP
     return _Judged(file, file.next_item - 1, stamp)
 

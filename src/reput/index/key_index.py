@@ -1,10 +1,10 @@
 """The interface of an index of keys for queries, look-ups and the table, and the rule for trusting it.
 
-An index is a set of parts, each of which covers a range of the log: every key of a message that begins there has an
-entry in that part. An entry is only a candidate. It counts if the record at its offset exists, states this offset, and
-has a key with the entry's hash. Any other entry shows that its part belongs to another log or is damaged. Then the part
-is not trusted for these keys, and its range is scanned. `reput.index.search` implements this rule for one query,
-`reput.kernels.key_match.match_keys` for millions of keys.
+An index is a set of parts. Each part covers a range of the log: it has an entry for every key of every message that
+begins in this range. An entry is only a candidate. It counts if the record at its offset exists, states this offset,
+and has a key with the entry's hash. If an entry fails this test, its part is damaged or belongs to another log. Then
+the part is not trusted for these keys, and its range is scanned. `reput.index.search` implements this rule for one
+query, `reput.kernels.key_match.match_keys` for millions of keys.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ FEW_HASHES = 1 << 9
 class Basis(StrEnum):
     """The reason why a part of an index is trusted to have every key of its range.
 
-    Every followed entry is verified in both cases. They differ in how many missing entries can go unnoticed.
+    In both cases, every entry that a search follows is verified. The difference is how many missing entries can go
+    unnoticed.
     """
 
     PROVEN = "proven"
@@ -162,8 +163,8 @@ class IndexPart(Protocol):
     """A part of an index, such as an IndexFile, that covers messages at physical offsets [start, stop).
 
     Attributes:
-        name, path: of the file or folder with the part
-        basis: why it is trusted to have every key of the range
+        name, path: name and path of the file or folder with the part
+        basis: why the part is trusted to have every key of the range
     """
 
     @property
@@ -178,9 +179,9 @@ class IndexPart(Protocol):
     def basis(self) -> Basis: ...
 
     def candidates(self, hashes: Collection[int], within: OffsetRange) -> Iterator[Candidate]:
-        """Yield entries with one of these hashes that point into the range, newest first, each offset and hash once.
+        """Yield entries with one of these hashes that point into the range, newest first, without duplicates.
 
-        Raises UntrustedIndexError if the part contradicts itself; more candidates may exist then.
+        Raises UntrustedIndexError if the part contradicts itself. Then candidates may be missing.
         """
         ...
 
@@ -189,7 +190,7 @@ class IndexPart(Protocol):
     ) -> Iterator[CandidateArrays]:
         """Yield the same candidates as `candidates`, some thousands at a time.
 
-        Candidates before an error come first.
+        If an error occurs, the candidates found before it are yielded first.
         """
         ...
 
@@ -221,5 +222,5 @@ class KeyIndex(Protocol):
 
     @property
     def newest_entry(self) -> int:
-        """Physical offset of the newest entry, trusted or not, at the last call of `parts`; -1 without entries."""
+        """Return the physical offset of the newest entry, trusted or not, at the last call of `parts`, or else -1."""
         ...

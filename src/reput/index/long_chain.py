@@ -25,9 +25,9 @@ _PIECE = 1 << 15
 def chain_pieces(
     file: IndexFileReader, key_hash: int, within: OffsetRange
 ) -> Iterator[CandidateArrays]:
-    """Yield what `IndexFileReader.offsets` yields, as arrays: the offsets within the range, each once.
+    """Yield the offsets of `IndexFileReader.offsets` that lie within the range, as arrays without duplicates.
 
-    Raises BrokenChainError at the break of a chain, after the items before it; StoreAccessError, StoreChangedError.
+    Raises BrokenChainError for a broken chain, after the items before the break; StoreAccessError, StoreChangedError.
     """
     return in_pieces(_parts(file, key_hash, within), key_hash)
 

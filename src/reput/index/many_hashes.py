@@ -2,7 +2,8 @@
 
 A search for a key in all topics of a store needs one hash per topic, and an IndexFile contains hardly any of them. A
 hash is ruled out only if following its chain would find neither an entry nor damage. So its page of slots must not be
-in doubt, and its slot must be empty or lead to a valid chain of other hashes.
+in doubt (`reput.index.spot_checks.SlotPages`), and its slot must be empty or lead to a valid chain of items with other
+hashes.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ def worth_following(
 def _in_doubt(file: IndexFileReader, slots: SlotPages, hashes: Hashes, numbers: Hashes) -> Mask:
     """Return for which hashes `SlotPages.check` would have to search the items.
 
-    `numbers` are their slots, ascending.
+    `numbers` are the slots of the hashes, ascending.
     """
     pages = (HEADER_BYTES + SLOT_BYTES * numbers) // SLOT_PAGE_BYTES
     is_trusted = np.frombuffer(slots.is_trusted, np.bool_)
@@ -69,7 +70,7 @@ def _in_doubt(file: IndexFileReader, slots: SlotPages, hashes: Hashes, numbers: 
         for length in np.unique(counts[0]):
             alike = np.flatnonzero(counts[0] == length)
             used, newest = counts[1][alike], counts[2][alike]
-            # Combine the worst values of these pages. If the result is not in doubt, no page is.
+            # A page with the worst values of all these pages is tested first. If it is not in doubt, none of them is.
             doubt = slots.doubt(int(length), int(used.min()), int(newest.min()), last)
             if doubt is None:
                 few[piece[alike]] = True
@@ -110,14 +111,14 @@ def _have_items(file: IndexFileReader, hashes: Hashes) -> Mask:
         present = items[:, 0].byteswap()
         present = present[may_be[present % _SIEVE]]
         at = np.searchsorted(ascending, present)
-        # Any valid number will do: the hashes are compared below.
+        # A hash above all wanted hashes gets any valid index, because the hashes are compared below.
         at[at == len(ascending)] = 0
         found[order[at[ascending[at] == present]]] = True
     return found
 
 
 def _slots(file: IndexFileReader, numbers: Hashes) -> Hashes:
-    """Return the values of slots, whose numbers ascend."""
+    """Return the values of slots. Their numbers must ascend."""
     found = np.empty(len(numbers), np.int64)
     for begin in range(0, file.hash_slots, _PIECE_SLOTS):
         first, stop = np.searchsorted(numbers, (begin, begin + _PIECE_SLOTS))
@@ -130,9 +131,9 @@ def _slots(file: IndexFileReader, numbers: Hashes) -> Hashes:
 
 
 def _leads_to_others(file: IndexFileReader, hashes: Hashes, items: Hashes) -> Mask:
-    """Return for which hashes the chain from an item is valid, ends, and has only other hashes.
+    """Return for which hashes the chain from an item is valid, ends, and has only items of other hashes.
 
-    The rules are those of `IndexFileReader.chain`. The answer is false for chains that these rules do not settle.
+    `IndexFileReader.chain` has the rules for valid chains. The answer is false for chains longer than `_MOST_STEPS`.
     """
     ruled_out = np.zeros(len(hashes), np.bool_)
     counted = file.next_item - 1

@@ -1,6 +1,6 @@
 """Cut the log into segments: some are covered by a key index, the others must be scanned.
 
-At least one message lies between the ranges of two IndexFiles, because its keys may be in both files. So there are many
+The message at the border of two IndexFiles may have keys in both files, so neither file covers it. So there are many
 tiny segments to scan. Their records are cached as long as their log file is unchanged. The range after the last index
 entry is read for every query, because a broker may be writing there.
 """
@@ -23,7 +23,7 @@ from reput.log.offset_range import OffsetRange
 from reput.log.reader import CommitLogReader
 from reput.log.walk import LogWalk, newest_timestamp
 
-# A walk reads this many bytes at once; a longer tail is not cached.
+# Bytes that a walk reads at once. A longer end of the log is not cached.
 _MOST_BYTES = 4 << 10
 
 # A longer segment is scanned for every query, instead of being cached.
@@ -94,7 +94,7 @@ class Segment:
 
 
 class Planner:
-    """Keeps the plan for a store that may be growing."""
+    """Plans the segments of a store that may be growing, and keeps the plan while it is valid."""
 
     def __init__(self, log: CommitLogReader, index: KeyIndex, checkpoint: Checkpoint) -> None:
         self._log, self._index, self._checkpoint = log, index, checkpoint
@@ -172,7 +172,7 @@ class Planner:
         segments: list[Segment] = []
         position = self._log.min_offset
         for part in self._parts:
-            # Adjacent IndexFiles may overlap by one message whose keys are in both.
+            # Adjacent IndexFiles may overlap by one message with keys in both files.
             start, stop = max(part.start, position), min(part.stop, self._trusted_until)
             if start < stop:
                 segments += self._scanned(position, start, keep=True)

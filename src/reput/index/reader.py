@@ -67,7 +67,7 @@ class BrokenChainError(UntrustedIndexError):
 
 
 def index_paths(folder: Path) -> list[Path]:
-    """Return the IndexFiles in a folder, oldest first, or nothing if the folder is missing."""
+    """Return the IndexFiles in a folder, oldest first; an empty list if the folder is missing."""
     if not folder.is_dir():
         return []
     return sorted(path for path in folder.iterdir() if is_index_file_name(path.name))
@@ -119,7 +119,7 @@ class IndexFileReader:
         self._file.close()
 
     def read(self, position: int, length: int, dtype: type[np.uint32]) -> npt.NDArray[np.uint32]:
-        """Return bytes of the file as an array."""
+        """Return part of the file as an array."""
         # Imported here: loading NumPy would slow down every small query.
         import numpy as np
 
@@ -128,7 +128,7 @@ class IndexFileReader:
         return data.view(dtype)
 
     def announce(self, numbers: Iterable[int]) -> None:
-        """Prepare reads of items, each with its neighbours: over a network, they are requested at once."""
+        """Prepare reads of items and their neighbours. Over a network, all of them are requested at once."""
         if not self.storage.is_local:
             before = self._items_at - ITEM_BYTES
             self._file.announce([before + n * ITEM_BYTES for n in numbers], _NEIGHBOURS_BYTES)
@@ -244,7 +244,7 @@ class IndexFileReader:
         return list(_CHAINED_ITEM.iter_unpack(self._file.read(begin, ITEM_BYTES * last)))
 
     def is_consistent(self) -> bool:
-        """Return whether header and items agree on begin and end. They do unless a write was lost."""
+        """Return whether header and items agree on begin and end. If they do not, a write was lost."""
         # A broker updates count and end one after the other, so a reader may see them disagree.
         for _ in range(_READS_OF_HEADER):
             last, header = self.next_item - 1, self.header()
@@ -299,7 +299,7 @@ class IndexFileReader:
         """Yield offsets as `offsets` does, beginning at an item of the chain.
 
         count   number of the last counted item
-        newest  physical offset of the matching item before it in the chain
+        newest  physical offset of the matching item before `item` in the chain
         """
         slots, most = self.hash_slots, self.index_items - 1
         slot, last = key_hash % slots, most
@@ -314,7 +314,7 @@ class IndexFileReader:
             else:
                 before, item_hash, offset, previous, after = self._with_neighbours(item)
             if item > count:
-                # Items that are not counted yet are followed but not returned.
+                # Uncounted items are followed, but not returned. An uncounted item of another slot ends the chain.
                 if item_hash % slots != slot:
                     break
             elif item_hash == key_hash:
@@ -337,14 +337,14 @@ class IndexFileReader:
         raise BrokenChainError(self.path, position, f"slot {slot}: its chain leads to item {item}")
 
     def with_neighbours(self, numbers: Sequence[int]) -> bytes:
-        """Return the bytes of items, each with both of its neighbours; not for the file's first or last item."""
+        """Return the bytes of items, each with its two neighbours. The file's first and last item are not allowed."""
         positions = [self._items_at + ITEM_BYTES * (number - 1) for number in numbers]
         return b"".join(self._file.read_each(positions, [_NEIGHBOURS_BYTES] * len(positions)))
 
     def is_in_order(self, number: int, last: int) -> bool:
-        """Return whether the physical offset of an item from 1 to `last` lies between those of its neighbours.
+        """Return whether the offset of an item from 1 to `last` lies between the offsets of its neighbours.
 
-        This is unlikely for an item that was partly lost.
+        If an item was partly lost, this is unlikely.
         """
         before, _, offset, _, after = self._with_neighbours(number)
         return (number == 1 or before <= offset) and (number >= last or offset <= after)

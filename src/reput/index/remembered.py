@@ -8,7 +8,8 @@ A proof is valid for one IndexFile and one log:
   - Items are trusted only up to the first log file whose inode, size or change time differs.
 
 All stamps are taken before the proof (`stamps_before`). No result is kept for an IndexFile that changed during the
-proof, or whose later changes may not alter its stamp. A log file of this kind counts as changed.
+proof, or that changed so recently that a further change may not alter its stamp. A log file of this kind counts as
+changed.
 
 Results of spot checks are kept for full files, and for all files of a store that no process has open. They are valid
 only while no log file has changed.
@@ -46,7 +47,7 @@ _WRONG_FORM = (ValueError, TypeError, LookupError, OverflowError, RecursionError
 class Stamps(NamedTuple):
     """Stamps of an IndexFile and of the log files it points to, taken before they are read.
 
-    Only settled stamps are included: those that any later change will alter.
+    Only settled stamps are included. A stamp is settled if any later change of the file will alter it.
     """
 
     file: Stamp | None
@@ -88,7 +89,7 @@ class Remembered:
         return self._keep(_PROOF, file, log, proof.items, proof.ranges, before, more)
 
     def proof(self, file: IndexFileReader, log: CommitLogReader) -> Proof | None:
-        """Return the proof of the file if it is still valid, or None."""
+        """Return the proof of the file if it is still valid, else None."""
         with suppress(ReputError, OSError, *_WRONG_FORM):
             return _proof(self._kept(_PROOF, file), file, log)
         return None
@@ -101,7 +102,7 @@ class Remembered:
         return self._keep(_SPOT_CHECK, file, log, found.last, found.ranges, before, more)
 
     def spot_check(self, file: IndexFileReader, log: CommitLogReader) -> Verdict | None:
-        """Return the spot-check result of the file if it is still valid, or None."""
+        """Return the spot-check result of the file if it is still valid, else None."""
         with suppress(ReputError, OSError, *_WRONG_FORM):
             return _spot_check(self._kept(_SPOT_CHECK, file), file, log)
         return None
@@ -165,7 +166,7 @@ def _identity(file: IndexFileReader, items: int) -> dict[str, Any]:
 def _log_files(
     log: CommitLogReader, ranges: Sequence[OffsetRange], before: dict[int, Stamp]
 ) -> list[list[int]]:
-    """Return start, inode, size and change time of log files in the ranges, as they were before the proof."""
+    """Return start, inode, size and change time before the proof, for each log file in the ranges."""
     return [
         [file.start, *before.get(file.start, NO_STAMP)]
         for file in log.files

@@ -69,7 +69,7 @@ class RocksIndexPart:
         return self.database.folder
 
     def candidates(self, hashes: Collection[int], within: OffsetRange) -> Iterator[Candidate]:
-        """See `IndexPart.candidates`. If only hashes are given, and not the keys, all items are read."""
+        """See `IndexPart.candidates`. If `hashes` are not KeyHashes, which state the keys, all items are read."""
         names = list(hashes.names) if isinstance(hashes, KeyHashes) else None
         found = (
             _matches(all_items(self.database), frozenset(hashes))
@@ -110,7 +110,7 @@ class RocksIndexSearch:
     within: OffsetRange
 
     def weight(self, keys: int) -> int:
-        """See `BulkSearch.weight`. All items are read, about one per message of the range."""
+        """See `BulkSearch.weight`. A search reads all items, of which there is about one per message of the range."""
         return self.within.size_bytes
 
     def find_each(self, groups: Iterable[npt.NDArray[np.int32]]) -> Iterator[tuple[int, BulkHits]]:
@@ -153,7 +153,7 @@ class RocksIndex:
             except FormatError as error:
                 self._distrust(error.reason)
             except MissingExtraError as error:
-                # RocksDB cannot be read without this package, so the log is scanned.
+                # The package for reading RocksDB is missing, so the log is scanned.
                 self._distrust(str(error))
         return () if self._part is None else (self._part,)
 
@@ -189,7 +189,7 @@ class RocksIndex:
                 yield read_keyed_record(self._log.locate(offset))
 
     def _lacking(self, database: RocksFolder, record: KeyedRecord) -> str | None:
-        """Return a key of the record that the database lacks, or None."""
+        """Return a key of the record that the database lacks; None if it has all keys."""
         for key in record.keys:
             items = _seek(database, hour_of(record.store_timestamp), IndexedKey(record.topic, key))
             if all(item.physical_offset != record.physical_offset for item in items):
@@ -223,7 +223,7 @@ class JoinedIndex:
 
 
 def all_items(database: RocksFolder) -> Iterator[RocksIndexItem]:
-    """Yield every item of a key, skipping other entries. Raises FormatError."""
+    """Yield every item of the index. Skip other entries of the database. Raises FormatError."""
     for key, _ in database.family_items(INDEX_FAMILY):
         if (item := decode_item(key)) is not None:
             yield item

@@ -23,7 +23,7 @@ _MOST_ANNOUNCED = 1 << 6
 
 
 class IndexSearch:
-    """The records of a range that have a key with one of some hashes, newest first, each once.
+    """The records of a range that have a key with one of the given hashes, newest first, without duplicates.
 
     Iteration yields each record with the fields that a query needs. Every candidate is read once and verified.
     Candidates that have expired, or lie in a lost file, are skipped. With a time window and many candidates, kernels
@@ -66,7 +66,7 @@ class IndexSearch:
                 self._verify(candidate, record)
 
     def _announced(self, found: Iterator[Candidate]) -> Iterator[Candidate]:
-        """Yield the candidates; requests the records of more and more of them at once."""
+        """Yield the candidates. Request their records in advance, more and more at once."""
         count, error = 1, None
         while error is None:
             ahead: list[Candidate] = []

@@ -53,7 +53,7 @@ class IndexFileSetReader:
         self._finder = GeometryFinder(hash_slots, index_items, storage)
         self._watch = storage.watch(self.folder)
         self._open_files: dict[_Listed, IndexFileReader] = {}
-        # Whether a file is so new that its numbers of slots and items cannot be derived yet.
+        # True if a file is too new to derive its numbers of slots and items.
         self._is_unsettled = False
         self._files: tuple[IndexFileReader, ...] = ()
         self.problems: list[Finding] = []
@@ -127,7 +127,7 @@ class IndexFileSetReader:
     def offsets(self, topic: str, key: str) -> list[int]:
         """Return physical offsets of all items with the hash of this key, newest file and item first.
 
-        Includes collisions of the hash and duplicates. Raises BrokenChainError.
+        Hash collisions and duplicates are included. Raises BrokenChainError.
         """
         wanted = key_hash(index_key(topic, key))
         return [offset for file in reversed(self.current()) for offset in file.offsets(wanted)]

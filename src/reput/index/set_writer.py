@@ -1,8 +1,8 @@
 """Write the IndexFiles of a live store (`IndexService`, tag rocketmq-all-4.9.3).
 
 After a full file, the next message begins a new file, even if it has no keys. The name of a file is the local time of
-its creation. If that is not later than the previous name, the new name is the previous one plus one: names are unique
-and sort by creation.
+its creation. If this time is not later than the previous name, the new name is the previous name plus one. So names are
+unique, and sort by creation.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NameFile = Callable[[str | None, int], str]
 
 
 class IndexFileSetWriter:
-    """Puts batches of entries into the last file; one thread puts, another may sync.
+    """Puts batches of entries into the last file. One thread puts; another thread may sync.
 
     last           the file that receives entries; None before the first message
     full_timestamp store time (ms) of the last entry in the durable full files
@@ -67,14 +67,14 @@ class IndexFileSetWriter:
             done = last.put(batch.key_hash, batch.key_row, batch.messages, done)
             if done < keys:
                 last = self._writable(_time_of(batch, done))
-        # The batch may end with messages without keys. They too begin a new file after a full one.
+        # The batch may end with messages without keys. After a full file, these messages also begin a new file.
         if keys and int(batch.key_row[-1]) < len(batch) - 1:
             self._writable(None)
 
     def _writable(self, first_timestamp: int | None) -> IndexFileWriter:
-        """Return the last file, or a new one if that is full or missing.
+        """Return the last file, or a new file if the last one is full or missing.
 
-        `first_timestamp` is the store time of the entry to be put next, or None without one.
+        `first_timestamp` is the store time of the next entry; None if no entry follows.
         """
         if self.last is not None and not self.last.is_full:
             if self._renames and self.last.count == 1 and first_timestamp is not None:
@@ -87,7 +87,7 @@ class IndexFileSetWriter:
             previous, end.timestamp if first_timestamp is None else first_timestamp
         )
         with self._lock:
-            # Under the lock, so that `sync` finds the full file either in `last` or in `_full`.
+            # The lock ensures that `sync` finds the full file either in `last` or in `_full`.
             self._half_made = name
             file = IndexFileWriter(self._folder / name, self._config, self._disk)
             file.seed(end)
@@ -104,7 +104,7 @@ class IndexFileSetWriter:
         return file
 
     def _rename(self, file: IndexFileWriter, first_timestamp: int) -> None:
-        """Rename a file without entries, which was named by its predecessor's time."""
+        """Rename a file without entries, whose name was derived from the time of the previous file's last entry."""
         names = [path.name for path in index_paths(self._folder) if path.name < file.path.name]
         path = self._folder / self._name_file(names[-1] if names else None, first_timestamp)
         if path != file.path:

@@ -1,4 +1,4 @@
-"""Spot checks of an unproved IndexFile: examine the items that most likely show that others are missing.
+"""Spot checks of an unproved IndexFile: examine places at which missing items are most likely to show.
 
 In a file with few items, every link is followed. In any file, the widest gaps in the log between the messages of
 adjacent items are examined: if the log grew while indexing was off, such a gap remains. The search for wide gaps starts
@@ -26,21 +26,21 @@ from reput.log.walk import LogWalk
 FEW_ITEMS = 1 << 11
 # Items at which the search for wide gaps starts.
 _SAMPLED_ITEMS = 128
-# Gaps that are examined; more of them once one lacks items.
+# Number of gaps that are examined: the second number applies once items are missing in a gap.
 _GAPS, _GAPS_IF_IN_DOUBT = 8, 64
 # With more files than this, each is checked less closely than a single file.
 _FULL_SHARE = 100
 # Bounds of one read in a gap.
 _READ_RECORDS = 8
 _READ_BYTES = 16 << 10
-# Following items in which the next message is searched for: few messages have more keys.
+# Number of following items in which the next message is searched for. Few messages have more keys.
 _SAME_MESSAGE = 64
 
-# A page is in doubt if the negative logarithm of its probability is at least this (1e-9).
+# A page is in doubt if the negative logarithm of its probability is at least this value (a probability of 1e-9).
 LEAST_DOUBT = 21.0
-# Newest items with a hash that must all be in its chain.
+# Number of newest items with a hash that must all be in the chain of this hash.
 _MOST_COMPARED = 1 << 10
-# After this many unfounded doubts, doubts are ignored.
+# Doubts about pages are ignored after this many of them have proved unfounded.
 _MOST_UNFOUNDED = 4
 
 
@@ -66,7 +66,7 @@ def find_gaps(
 ) -> list[int]:
     """Return items first to last - 1 whose message is followed in the log by messages with keys but without items.
 
-    files  number of files checked together: with very many, each is checked less closely
+    files  number of files checked together; if there are very many, each file is checked less closely
 
     Raises StoreAccessError, StoreChangedError.
     """
@@ -80,7 +80,7 @@ def find_gaps(
             break
         if _misses_message(file, log, number, last):
             found.append(number)
-            # One such gap makes others likely.
+            # If one gap lacks items, others probably do as well.
             most = _GAPS_IF_IN_DOUBT
     return found
 
@@ -131,7 +131,7 @@ def _misses_message(file: IndexFileReader, log: CommitLogReader, number: int, la
     try:
         gap = OffsetRange(begin + log.locate(begin).layout.total_bytes, end)
     except StoreError:
-        # An unreadable message counts as missing.
+        # An unreadable message counts as a message without items.
         return True
     if gap.start >= gap.stop:
         # The next item must point to the end of this message, or to the message itself.
@@ -151,10 +151,10 @@ class SlotPages:
     """Checks the slot table of one IndexFile: whether the slots near a requested slot match the items.
 
     After a power cut, whole pages of a memory-mapped file may be zeros, or in an earlier state. Such a page of slots
-    hides items, and no chain shows this. The hashes of keys spread over all slots. So a page is in doubt if it has far
-    fewer used slots than the file's other pages, or if its newest item is far older than the file's. If hashes spread
-    evenly, only one of a thousand million valid pages is in doubt. For a page in doubt, all items are searched for the
-    hash, and its slots are trusted only if they lead to all matches.
+    hides items, and no chain shows this. But the hashes of keys spread over all slots. So a page is in doubt if it has
+    far fewer used slots than the file's other pages, or if its newest item is far older than the file's newest item. If
+    hashes spread evenly, only one of a thousand million valid pages is in doubt. For a page in doubt, all items are
+    searched for the hash, and its slots are trusted only if they lead to all matches.
 
     Costs one small read per page, and a search of all items if a page is in doubt.
     """
@@ -194,7 +194,7 @@ class SlotPages:
         """
         header, total = self._file.header(), self._file.hash_slots
         if slots == total:
-            # The page has all slots of the file, so the header states its exact values.
+            # If the page has all used slots and the newest item of the file, nothing is missing.
             is_whole = used >= header.hash_slot_count and newest >= last
             return 0.0 if is_whole or last == 0 else 2 * LEAST_DOUBT
         share = min(max(header.hash_slot_count, 1) / total, 1 - 1 / total)

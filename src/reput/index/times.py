@@ -1,14 +1,14 @@
 """Find the range of the log that can contain messages of a time window, by the seconds of an IndexFile's items.
 
 An item holds the whole seconds from the first message of its file to its own message, within 31 bits
-(`IndexFile.putKey`, tag rocketmq-all-4.9.3). Item 1 of a later file counts from the previous file's end, so it is
-ignored here; a window that contains the first message is not limited. If the seconds of all other items never fall,
-which a proof establishes, two binary searches find the first and the last item of the window. If the clock was set
-back, messages may have been stored before the file's first message. They count as stored at the same time as the first
-message, and so do earlier bounds of the window.
+(`IndexFile.putKey`, tag rocketmq-all-4.9.3). The seconds of item 1 count from the end of the previous file, so item 1
+is ignored here. If the first message is in the window, the range is not limited. If the seconds of all other items
+never fall, which a proof establishes, two binary searches find the first and the last item of the window. If the clock
+was set back, messages may have store times before the file's first message. They count as stored at the time of the
+first message. Bounds of the window before this time are treated in the same way.
 
-The range is extended by one item on either side, and the items at its edges are compared with their messages. If one is
-wrong, others may be wrong too, and the range is not limited.
+The range is extended by one item on either side, and the items at its edges are compared with their messages. If one of
+these items is wrong, other items may be wrong as well, so the range is not limited.
 """
 
 from __future__ import annotations

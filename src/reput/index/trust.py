@@ -4,8 +4,9 @@ A broker never removes an entry from the index. If damage made it cut off its lo
 part. Messages written over this part are not indexed until the log has grown past the old end
 (`IndexService.buildIndex` skips messages before `endPhyOffset`). So a file covers only ranges in which its entries
 match the records they point to (`reput.index.key_index`). `spot_check` examines a file's first and last entries, some
-between them, and the widest gaps between two entries. Between a correct entry and a wrong one, the edge is found by
-bisection. Damage shorter than the distance between two checked entries can go unnoticed.
+between them, and the widest gaps between two entries. If one entry is correct and the next checked entry is wrong,
+bisection finds the first wrong entry between them. Damage shorter than the distance between two checked entries can go
+unnoticed.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ from reput.log.keyed_record import read_keyed_record
 from reput.log.offset_range import OffsetRange
 from reput.log.reader import CommitLogReader
 
-# Entries that are checked in any file, and chains that are checked if one of the first few is broken.
+# Number of entries checked in any file. If one of their chains is broken, the second number of chains is checked.
 _CHECKED_ENTRIES = 16
 _CHECKED_ENTRIES_IF_IN_DOUBT = 512
-# One broken chain among this many is tolerated, because it is detected when it is followed.
+# One broken chain among this many is tolerated, because a search that follows the chain detects the damage.
 _CHAINS_PER_LOST_ONE = 50
-# Stands for a number of files: `find_gaps` then examines two gaps instead of eight.
+# A number of files for which `find_gaps` examines two gaps instead of eight.
 _FEW_GAPS = 400
 
 
@@ -42,12 +43,12 @@ def spot_check(
     before: Verdict | None = None,
     files: int = 1,
 ) -> Verdict:
-    """Judge a file by some of its entries; if the file has only grown, by its new entries."""
+    """Judge a file by some of its entries. If the file has only grown, examine only its new entries."""
     if not file.is_consistent():
         return Verdict(last, problem="header and entries differ in their beginning or end")
     if before is not None and before.last == last:
         return before
-    # In a file of few items, follow every link again: a change may have affected old items as well.
+    # A file with few items is examined completely again, because a change may have affected old items.
     has_grown = before is not None and before.is_whole and FEW_ITEMS < last > before.last
     if before is not None and has_grown and entry_holds(file, log, last):
         whole = OffsetRange(before.ranges[0].start, file.offset(last))
@@ -111,7 +112,7 @@ class RecallingJudge:
 def _may_grow(file: IndexFileReader) -> bool:
     """Return whether items may be added: the file is not full, and its store is open or was open when it crashed.
 
-    Stamps show each change. This only avoids remembering results that will soon be outdated.
+    This need not be exact, because stamps show each change. It only avoids storing results that will soon be outdated.
     """
     if file.next_item >= file.index_items:
         return False
@@ -132,8 +133,8 @@ def covered_ranges(
     """Return ranges of the log whose keys are all in items `first` to `last`, oldest first.
 
     `lost` items are those that no look-up reaches. Each range goes from the end of one entry's message to the beginning
-    of another's, because the keys of one message may be in two files. Only if older log files have expired does a range
-    begin with the log. Raises StoreAccessError.
+    of another entry's message, because the keys of one message may be in two files. If older log files have expired,
+    the first range begins with the log. Raises StoreAccessError.
     """
     if file.offset(first) < log.min_offset:
         first = bisect_left(range(last + 1), log.min_offset, lo=first, key=file.offset)
@@ -159,7 +160,7 @@ def covered_ranges(
 def chains_hold(file: IndexFileReader, last: int) -> bool:
     """Return whether the slots of some items lead to these items.
 
-    A single broken chain is detected when it is followed. This check is for lost pages of slots.
+    The purpose is to find lost pages of slots. A single broken chain is detected when a search follows it.
     """
     few = _spread(last, _CHECKED_ENTRIES)
     file.announce_chains(few)
@@ -200,7 +201,7 @@ def _checked(first: int, last: int, doubtful: Collection[int]) -> list[int]:
 def _runs(
     checked: Sequence[int], last: int, holds: Callable[[int], bool]
 ) -> Iterator[tuple[int, int]]:
-    """Yield runs (begin, end) of correct items, as far as the checked ones show."""
+    """Yield runs (begin, end) of correct items. The checked items show where a run begins and ends."""
     begin: int | None = None
     before: int | None = None
     for number in checked:

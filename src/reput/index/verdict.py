@@ -21,13 +21,13 @@ class Proof:
 
     ranges     physical offsets, oldest first: each key of each message that begins there is in these items, and a
                look-up reaches it
-    problems   the reasons why not more is covered, one line each
-    gap_bytes  0 if each message of the ranges was compared with its items. Otherwise, messages without items are ruled
-               out only in gaps between items wider than this
+    problems   the reasons why the ranges do not cover more, one line each
+    gap_bytes  0 if every message of the ranges was compared with its items. Otherwise, only gaps in the log wider than
+               this, between the messages of two items, were searched for messages without items
     is_kept    whether the proof is remembered; not if the file has changed, or may change without altering its stamp
-    is_timed   the seconds of the items never fall, except for item 1, and the compared items agree with their
-               messages (`reput.index.times`)
-    seen       stamps of the log files that contain the ranges: the proof is valid until they change
+    is_timed   whether the seconds of items 2 and later never fall, and the compared items agree with their messages
+               (`reput.index.times`)
+    seen       stamps of the log files that contain the ranges; the proof is valid until one of them changes
     """
 
     items: int
@@ -40,9 +40,9 @@ class Proof:
 
 
 def settled_header(file: IndexFileReader) -> tuple[IndexHeader, str]:
-    """Return the header, and how it contradicts the items ("" if it does not).
+    """Return the header, and how it contradicts the items ("" if both agree).
 
-    A broker updates count, end and timestamp one after the other, so they are read until they agree.
+    A broker updates count, end and timestamp one after the other, so the header is read until these values agree.
     """
     for _ in range(_READS_OF_HEADER):
         header = file.header()
@@ -74,10 +74,10 @@ class Verdict:
     """The ranges for which an IndexFile with items 1 to `last` can be trusted.
 
     ranges     ranges of the log whose keys are all among these items, according to spot checks
-    proof      a proof of the file, for more ranges
+    proof      a proof of the file, which adds its own ranges; None if unknown
     problem    why the file is not trusted at all, for the user
-    is_whole   the file is complete up to its last item, so that only later items need a check
-    is_linked  every link was followed: each item is reached from its slot
+    is_whole   whether the file is complete up to its last item, so that only later items need a check
+    is_linked  whether every link was followed, and each item is reached from its slot
     """
 
     last: int

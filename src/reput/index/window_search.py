@@ -1,4 +1,4 @@
-"""Select the candidates that a query with a time window examines; kernels verify and skip the others.
+"""Select the candidates that a query with a time window examines. Kernels verify the other candidates and skip them.
 
 Each candidate is read in any case, because only its record has its store time. A candidate is skipped if its record is
 whole, states this offset, has a key with the candidate's hash, and was stored outside the window. All other candidates,
@@ -40,7 +40,7 @@ def to_be_read(
 ) -> Iterator[Candidate]:
     """Yield the candidates, newest first, that lie in the window or are in doubt.
 
-    likely_bytes  size that most records do not exceed; the first read of each record takes as much
+    likely_bytes  number of bytes in the first read of each record; most records are not longer
 
     Raises StoreAccessError, StoreChangedError, and the errors of `candidates`.
     """
@@ -121,7 +121,7 @@ class _FilePart:
 
     def _read(self, part: Window) -> None:
         """Read the bytes of a window. Raises StoreNotFoundError, StoreAccessError, StoreChangedError."""
-        # Long ranges are read into their place, short ones with one call for all of them.
+        # Each long range is read directly into the buffer. Short ranges are read together with one call.
         if len(part.data) > len(part.ranges) * _SHORT_RANGE_BYTES:
             for position, offset, length in part.ranges:
                 self._log.read_into(self._file, part.data[position : position + length], offset)

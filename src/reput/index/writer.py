@@ -33,9 +33,9 @@ from reput.kernels.index_chains import END_OFFSET, END_TIMESTAMP, INDEX_COUNT, S
 
 # Items that a builder holds in memory, 1.3 MB.
 _WINDOW_ITEMS = 1 << 16
-# Items put between two updates of the header. Readers allow for as many uncounted ones.
+# Items put between two updates of the header. Readers expect at most this many uncounted items.
 _COUNTED_ITEMS = 1 << 12
-# Bytes after the last item whose pages are loaded ahead of its successors.
+# Bytes after the last item that are loaded into memory before the next items are put there.
 _PREPARED_BYTES = 1 << 20
 _ITEM_WORDS = ITEM_BYTES // 4
 _NONE: npt.NDArray[np.uint32] = np.empty(0, np.uint32)
@@ -56,8 +56,8 @@ class IndexFileEnd(NamedTuple):
 class IndexFileBuilder:
     """Builds one file front to back: slots in memory, items written a window at a time.
 
-    Takes 4 bytes of memory per slot, and 1.3 MB. The file is not valid before `close`. Leaving the context without
-    `close` abandons the file.
+    The builder takes 4 bytes of memory per slot, and 1.3 MB. The file is not valid before `close`. Leaving the context
+    without `close` abandons the file.
     """
 
     def __init__(self, path: Path, config: StoreConfig, previous: IndexFileEnd) -> None:
@@ -80,7 +80,7 @@ class IndexFileBuilder:
         key_row: npt.NDArray[np.int32],
         messages: npt.NDArray[np.void],
     ) -> None:
-        """Put entries, one `putKey` each; `key_row` names each entry's row of `messages`.
+        """Put entries as `putKey` does. `key_row` has the row in `messages` of each entry's message.
 
         Raises IndexFullError when they do not fit, StoreAccessError.
         """
@@ -99,7 +99,7 @@ class IndexFileBuilder:
         self._file.start_writeback()
 
     def close(self, sync: bool = True) -> IndexHeader:
-        """Write slots and header; with `sync`, make the file durable."""
+        """Write slots and header. With `sync`, make the file durable."""
         count = int(self._header[INDEX_COUNT])
         stored = self._header.tolist()
         # A broker stores the count with the first entry; before that, zero is on the disk.
@@ -194,7 +194,7 @@ class IndexFileWriter:
         for start in range(0, len(rest), _COUNTED_ITEMS):
             part = rest[start : start + _COUNTED_ITEMS]
             if part.any():
-                # Zeros are not written over zeros: this would write every page to the disk again.
+                # Only nonzero parts are cleared. Writing zeros over zeros would make every page dirty.
                 part[:] = 0
         self._header[SLOT_COUNT] = np.count_nonzero(newest)
         self._header[INDEX_COUNT] = count
