@@ -100,7 +100,7 @@ def _check_is_same(
             raise _another(storage)
     common = [file for file in log if file.is_sealed and file.begin in here]
     if common:
-        # Messages may have been erased from one of the two, so one file with an equal beginning is enough.
+        # Messages may have been erased from the store or the archive, so one file with an equal beginning is enough.
         newest = reversed(common[-_COMPARED_FILES:])
         if not any(_begins_equally(storage, file, here[file.begin]) for file in newest):
             raise _another(storage)
@@ -128,7 +128,7 @@ def _another(storage: JoinedStorage) -> UsageError:
 def continues(storage: JoinedStorage, newer: Sequence[CommitLogFile]) -> bool:
     """Return whether queue offsets in the store continue the archived ones.
 
-    This is the evidence for a store that shares no log file with the archive.
+    If store and archive have no log file in common, this is the evidence that they belong together.
 
     The queues of a topic that was deleted and created again restart at 0, so one continuing queue is enough.
     """

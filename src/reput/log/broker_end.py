@@ -18,8 +18,8 @@ def recovered_end(log: CommitLogReader, start: int, *, whole_records: bool = Fal
     """Return the end of the log that a broker finds if it checks records from `start` on.
 
     The broker compares the CRCs of bodies. With `whole_records` (`StoreConfig.check_record_crc`) it compares CRCs of
-    records, and ends the log at a record without such a CRC. If the last file ends with a blank, the log ends where the
-    blank begins, because the next file does not exist. Raises StoreAccessError, StoreChangedError.
+    records, and ends the log at a record without such a CRC. If the last file ends with a blank record, the log ends
+    where this record begins, because the next file does not exist. Raises StoreAccessError, StoreChangedError.
     """
     end = log.files_end
     for file in log.files:

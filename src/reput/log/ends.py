@@ -1,4 +1,4 @@
-"""Find the ends of a log: for readers, for a rebuild, and of its data.
+"""Find the ends of a log: the end for readers, the end for a rebuild, and the end of its data.
 
 The ends are equal if the last record was written completely. Otherwise commands report the difference with the findings
 of `LogEnds`. A plain walk over the last few MiB finds the ends, without a kernel. The end that a broker would find at

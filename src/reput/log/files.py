@@ -18,7 +18,7 @@ class CommitLogFile:
     Two files are equal only if their inodes are equal as well.
 
     gap    size of the header before each record of a DLedger log, else 0
-    known  facts about an archived file that the archive states
+    known  store times and other facts about an archived file, which the archive states
     """
 
     start: int

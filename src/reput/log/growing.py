@@ -30,9 +30,10 @@ def walk_on(
     max_messages: int | None = None,
     in_last: ScanMode = GROWING_PLACES,
 ) -> Walked:
-    """Walk from the beginning of a record or the end of a file to the end of the log, or up to a limit.
+    """Walk to the end of the log, or up to a limit. A record must begin at `start`, or a file must end there.
 
-    Take at least one message if there is one. `in_last` is the mode for the last file. Raises StoreError.
+    With a limit, the walk still takes at least one message if the log has one. `in_last` is the mode for the last file.
+    Raises StoreError.
     """
     last = source.last_with_data()
     position, messages = start, 0
@@ -45,7 +46,7 @@ def walk_on(
         position = max(position, file.start)
         most = file.end if max_bytes is None else min(file.end, start + max_bytes)
         if file != last and max_messages is None:
-            # Its messages need not be counted, so it is skipped.
+            # The messages of this file need not be counted, so the file is skipped.
             position = file.end
             if most < file.end:
                 return Walked(

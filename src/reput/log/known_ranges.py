@@ -6,9 +6,9 @@ messages that 5.x clients send as a list, a broker indexes only the last one. Bo
 cache folder, so each file is scanned once.
 
 Results are valid while the file's stamp (`reput.files.stamps`) is unchanged and the last message of the range is in its
-place. The last file of the log grows. The process that scanned it then compares only that last message. For any other
-process, a change makes the stored results invalid. Damaged ranges are scanned by every process, so that it reports the
-damage.
+place. If the last file of the log has grown, the process that scanned it compares only this last message. For all other
+processes, the change makes the stored results invalid. Damaged ranges are scanned by every process, so that it reports
+the damage.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class KnownRanges:
         return OwnCache("ranges")
 
     def times(self, within: OffsetRange) -> TimedPiece | None:
-        """Return the known times of a range within one file, or None. This never scans."""
+        """Return the known times of a range within one file; None if unknown. This never scans."""
         file = self._log.file_at(within.start)
         known = None if file is None else self._known(file)
         if known is None or within.start < known.start or known.stop < within.stop:
@@ -78,7 +78,7 @@ class KnownRanges:
         return _settled(file)
 
     def keep(self, within: OffsetRange, stamp: tuple[int, ...], seen: TimedPiece) -> None:
-        """Keep the result of a scan of a range, to the end of its file, without damage."""
+        """Keep the result of a scan of a range that reaches the end of its file and has no damage."""
         file = self._log.file_at(within.start)
         if file is not None:
             pieces = (seen._replace(start=within.start, stop=within.stop),)
@@ -127,7 +127,7 @@ class KnownRanges:
 
         Raises StoreAccessError, StoreChangedError.
         """
-        # Callers ask many times in a row. For a file that does not grow, comparing the stamp is enough.
+        # This method is called many times in a row. For a file that does not grow, comparing the stamp is enough.
         known = self._learned.get(file)
         with suppress(OSError):
             if (
@@ -156,7 +156,7 @@ class KnownRanges:
         is_new = not known.pieces
         # A growing file gets a stamp only if its first scan was long enough to be stored.
         stamp = _settled(file) if ends or (is_new and file.size >= _LEAST_GROWTH_BYTES) else ()
-        # The known facts are older than this stamp, and changes in between could go unnoticed: scan the file again.
+        # The file may have changed between the earlier scan and this stamp, so it is scanned again.
         if stamp and not is_new:
             known = KnownFile(
                 file.start, file.start, ids=None if known.ids is None else ReplacedIds()
@@ -169,7 +169,7 @@ class KnownRanges:
         return self._keep(file, found) if found.stamp or found.kept_at else self._witnessed(found)
 
     def _known(self, file: CommitLogFile) -> KnownFile | None:
-        """Return facts from this process or the cache that are still valid, or None."""
+        """Return facts from this process or the cache, if they are still valid, else None."""
         with suppress(ReputError, OSError, *_WRONG_FORM):
             known = self._learned.get(file, file.known)
             if known is not None and self._holds(file, known):

@@ -1,7 +1,7 @@
 """Walk a DLedger log, in which a header precedes each record.
 
 A walk's position is the beginning of a record, as in any log. The step to the next record is longer by a header. A walk
-may begin at a record or at its header, so also at the beginning of a file or the end of a record.
+may begin at a record or at its header. So it may also begin where a file begins, or where the previous record ends.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from reput.format.dledger import LEDGER_HEADER_BYTES, is_end_mark, is_header
 from reput.format.file_names import LEDGER_DATA_FOLDER, LEDGER_PREFIX
 from reput.log.files import CommitLogFile
 
-# Magic and size in the mark at the end of a file.
+# Number of bytes with magic and size in the mark that ends a file.
 _END_BYTES = 8
 
 

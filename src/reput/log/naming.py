@@ -19,7 +19,7 @@ def named_from(logs: Sequence[LogListing], pattern: str | None) -> list[LogListi
 
     Args:
         logs: Logs whose names are the absolute paths or URLs of their stores.
-        pattern: Path of a store in which {broker} stands for one part; {cluster} and * may stand for others.
+        pattern: Path of a store with {broker} in place of the broker's name. {cluster} and * may replace other parts.
 
     Raises:
         UsageError: The pattern is malformed or does not match a store, or two stores get the same name.

@@ -90,7 +90,7 @@ def find_logs(paths: Iterable[str], options: Mapping[str, str] | None = None) ->
 
 
 def _meant(storage: Storage, path: str) -> str:
-    """Return a hint with names of existing files that are similar."""
+    """Return a hint with similar names of existing files."""
     folder, name = posixpath.split(path)
     with suppress(StoreAccessError):
         return did_you_mean(name, [entry.name for entry in storage.list(folder or ".")])

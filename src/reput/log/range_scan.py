@@ -17,7 +17,7 @@ from reput.log.known_file import KnownFile, ReplacedIds, TimedPiece
 from reput.log.scan import FileScan, ScannedPiece
 from reput.log.scan_mode import GROWING_PLACES, PLACES
 
-# A file is divided into at most so many pieces, of at least this size.
+# Maximum number of pieces into which a file is divided, and minimum size of a piece.
 _MOST_PIECES, _LEAST_PIECE_BYTES = 1 << 8, 64 << 10
 # Ids that one kernel call returns at most.
 _ROOM = 1 << 12
@@ -96,7 +96,7 @@ class _Collected:
         number = offsets // self._piece_bytes
         first = np.append(0, np.flatnonzero(np.diff(number)) + 1)
         least, most = np.minimum.reduceat(times, first), np.maximum.reduceat(times, first)
-        # Steps between two pieces do not count.
+        # A step back in time from one piece to the next does not count.
         steps_back[first] = False
         stepped = np.add.reduceat(steps_back.astype(np.int64), first)
         stops = [*first[1:].tolist(), len(times)]

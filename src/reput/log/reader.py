@@ -1,7 +1,7 @@
 """Read messages of a CommitLog by their physical offset.
 
 Mirrors `CommitLog.lookMessageByOffset` and `MappedFileQueue.findMappedFileByOffset` (tag rocketmq-all-4.9.3). Unlike
-these, it takes the file size from the files instead of a setting, and checks every length in a record.
+the broker, this reader takes the file size from the files instead of a setting, and checks every length in a record.
 
 The files belong to a stopped or running broker, or to a copy. `refresh` finds new files and drops expired ones. No file
 states the end of the log; a walk finds it (`reput.log.walk`).
@@ -40,9 +40,9 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 _Result = TypeVar("_Result")
-# Size of the first read, which contains most records completely.
+# Size of the first read. Most records are shorter.
 _FIRST_READ_BYTES = 4 << 10
-# Largest first read for a size that an index entry or a caller states.
+# Limit of the first read if an index entry or a caller states the size of the record.
 _MOST_TRUSTED_BYTES = 64 << 10
 
 
@@ -105,8 +105,8 @@ class CommitLogReader:
 
     def refresh(self) -> bool:
         """List the files again; return whether they changed."""
-        # Log files of a store have one size. A second size means that a file is, or was at the listing, just being
-        # created.
+        # All log files of a store have the same size. If sizes differ, a file was just being created when they were
+        # listed.
         is_uneven = len(self._sizes) > 1
         if not self._watch.changed() and not is_uneven and not self._is_unlisted:
             return False
@@ -137,7 +137,7 @@ class CommitLogReader:
         return holes(self.files)
 
     def file_at(self, physical_offset: int) -> CommitLogFile | None:
-        """Return the file that contains this offset, or None."""
+        """Return the file that contains this offset; None without such a file."""
         place = bisect_right(self._starts, physical_offset) - 1
         if place < 0 or physical_offset >= self.files[place].end:
             return None
@@ -154,18 +154,18 @@ class CommitLogReader:
     def read_into(
         self, file: CommitLogFile, buffer: npt.NDArray[np.uint8], physical_offset: int
     ) -> None:
-        """Fill `buffer` with bytes of a file, which must contain them all. Raises as `read` does."""
+        """Fill `buffer` with bytes of a file, which must be long enough. Raises as `read` does."""
         self._open(file).read_into(buffer, physical_offset - file.start)
 
     def read_each(
         self, file: CommitLogFile, physical_offsets: Sequence[int], lengths: Sequence[int]
     ) -> list[bytes]:
-        """Return the bytes of a file at many offsets, which it must contain. Raises as `read` does."""
+        """Return the bytes of a file at many offsets, all of which must be in the file. Raises as `read` does."""
         positions = [offset - file.start for offset in physical_offsets]
         return self._open(file).read_each(positions, lengths)
 
     def announce(self, physical_offsets: Iterable[int]) -> None:
-        """Prepare `locate` at many offsets: over a network, the records are requested at once."""
+        """Prepare calls of `locate` at many offsets. Over a network, all these records are requested at once."""
         if self.source.is_local:
             return
         by_file: dict[CommitLogFile, list[int]] = {}

@@ -1,8 +1,8 @@
 """Find the next record without a walk: search for its magic, then verify the record.
 
 A record is verifiable if it states its physical offset, lengths that add up, and the CRC of its body
-(`reput.format.commit_log.is_proven`). A record forged inside a body can have all of these. So a split that begins at a
-record found here is valid only if the walk of the previous split ends at this record.
+(`reput.format.commit_log.is_proven`). A record forged inside a body can meet all these conditions. So a split (a range
+for one task) that begins at a record found here is valid only if the walk over the previous split ends at this record.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _ZEROS = bytes(1 << 20)
 
 
 def find_record(reader: RangeReader, file: CommitLogFile, start: int, stop: int) -> int | None:
-    """Return the physical offset of the first proven record that begins in [start, stop), or None."""
+    """Return the physical offset of the first verifiable record in [start, stop); None without such a record."""
     length = _FIRST_READ_BYTES
     for data_begin, data_end in data_runs(reader, start - file.start, file.size):
-        # A magic at the end of a hole belongs to a record that begins in the hole, so the search begins earlier. No
-        # magic reaches into a hole, because none of its bytes is zero.
+        # A hole is a range of zeros in a sparse file. If a magic directly follows a hole, its record begins in the
+        # hole, so the search begins earlier. A magic itself cannot lie in a hole, because its bytes are not zero.
         position = max(start, file.start + data_begin - MAGIC_POSITION)
         end = file.start + data_end
         while position < min(stop, end):
@@ -65,7 +65,7 @@ def _search(
 
 
 def _is_record_at(reader: RangeReader, file: CommitLogFile, physical_offset: int) -> bool:
-    """Return whether a complete record with the right CRC lies at this offset and states it."""
+    """Return whether a complete record with the right CRC lies at this offset and states this offset."""
     remaining = file.end - physical_offset
     if remaining < MIN_RECORD_BYTES:
         return False
@@ -86,7 +86,7 @@ def is_copied_whole(record: bytes) -> bool:
 
 
 def first_nonzero(reader: RangeReader, file: CommitLogFile, start: int) -> int | None:
-    """Return the physical offset of the first byte that is not zero in [start, file.end), or None."""
+    """Return the physical offset of the first nonzero byte in [start, file.end); None if all bytes are zero."""
     for data_begin, data_end in data_runs(reader, start - file.start, file.size):
         position = data_begin
         while position < data_end:

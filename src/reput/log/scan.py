@@ -39,7 +39,7 @@ _BATCH_KEYS = 4 * BATCH_MESSAGES
 _BATCH_MULTI = 1 << 16
 _READ_BYTES = 4 << 20
 _NO_RECORD = "no record begins here"
-# Read beyond the range, for the record that crosses its end.
+# Bytes read after the end of the range, for the record that crosses this end.
 _LEAST_BEYOND_BYTES, _MOST_BEYOND_BYTES = 4 << 10, 64 << 10
 
 
@@ -97,7 +97,7 @@ class FileScan:
 
     Iterate over `batches`. A batch is valid until the next one is requested. After the last batch, `end`, `damage`,
     `misplaced` and `bad_multi` are complete, and `hiding` has the offsets of damage that contains a verifiable record.
-    `end_offset` is the physical offset of the last message that already has index entries. Earlier messages get no
+    `end_offset` is the physical offset of the last message that already has index entries. Messages up to it get no new
     entries (IndexService.buildIndex).
     """
 
@@ -250,7 +250,7 @@ class FileScan:
     def _pass_over(self, reader: RangeReader, length: int) -> None:
         """Skip a record whose TOTALSIZE is not the sum of its parts.
 
-        Note it if its wrong lengths hide other records.
+        Add its position to `hiding` if its wrong lengths hide other records.
         """
         position, file = self.end.position, self._file
         hidden = find_record(reader, file, position + 1, position + length)

@@ -12,7 +12,7 @@ class ScanMode:
     """How a walk handles unreadable bytes, and which fields of records it takes.
 
     salvage       resume at the next verifiable record of the file; otherwise skip the rest of the file
-    is_growing    stop at zeros in place of a record, because they are not written yet, and search nothing after them
+    is_growing    stop at zeros in place of a record, because this record is not written yet, and do not search after it
     looks_behind  examine the bytes after an unreadable end, to set `ScanEnd.data_follows` and `torn`
     places_only   take only the places of records, not their keys and tags
     """

@@ -24,7 +24,7 @@ from reput.log.record_search import first_nonzero
 
 # Number of times that a listing with missing files is repeated.
 _MORE_LOOKS = 2
-# Bounds of a hint in an error message, which must not take long.
+# Bounds of the search for a hint in an error message. The search must not take long.
 _MOST_NEAR = 100
 _REMOTE_PEEK_BYTES = 1 << 20
 
@@ -228,7 +228,7 @@ def _store_near(path: str, storage: Storage) -> str:
 
 
 def _below(path: str, storage: Storage) -> Iterator[str]:
-    """Yield the folders in a path, then on a local disk also the folders in these. Remote listings are slow."""
+    """Yield the folders in a path. On a local disk, also yield the folders in them. Remote listings are slow."""
     places = [path]
     for _ in range(2 if storage.is_local else 1):
         entries = (entry for place in places for entry in storage.list(place))

@@ -2,9 +2,9 @@
 
 A file begins with a record. Inside the file, only a walk from its beginning shows where records begin. However, walks
 from different starts soon reach the same records. So the first record of a range is found by a walk from a verifiable
-record some megabytes before the range. If this walk meets damage, its first record may be one forged in a body, and the
-walk is repeated from the file's beginning. A caller that later joins all splits of a log can instead guess the first
-record, and scan again where the guess was wrong.
+record some megabytes before the range. If this walk meets damage, it may have begun at a record forged in a body, so it
+is repeated from the file's beginning. A caller that later joins all splits of a log can instead guess the first record,
+and scan again where the guess was wrong.
 """
 
 from __future__ import annotations
@@ -40,9 +40,10 @@ def cut(
 
 
 def guess_record(open_file: OpenFile, file: CommitLogFile, start: int, stop: int) -> int | None:
-    """Return the physical offset of the first verifiable record in [start, stop), or None.
+    """Return the physical offset of the first verifiable record in [start, stop); None without such a record.
 
-    This record may be forged in a body. The caller must find out whether a walk from an earlier record reaches it.
+    This record may be forged in a body. The caller must check that a walk from an earlier record reaches the returned
+    record.
 
     Raises StoreNotFoundError, StoreAccessError, StoreChangedError.
     """

@@ -28,7 +28,7 @@ class WalkVerdict:
     damage         skipped ranges, in order; an unreadable rest of a file comes last
     is_unreadable  whether the last damage is the unreadable rest of a file
     followed       physical offsets of damage that is known to precede a verifiable record
-    blank          physical offset of the blank that ended the last file of the walk, or None
+    blank          physical offset of the blank record that ended the last file of the walk, else None
     """
 
     position: int
@@ -65,7 +65,7 @@ def followed_damage(
     def is_last(lost: Finding) -> bool:
         return find_record(reader, file, lost.start + 1, file.end) is None
 
-    # If a record follows one range, it also follows all earlier ranges: a binary search saves most of the searches.
+    # If a record follows one range, it also follows all earlier ranges. So a binary search over the ranges is enough.
     return [lost.start for lost in damage[: bisect_left(damage, True, key=is_last)]]
 
 
@@ -75,7 +75,7 @@ def end_for_broker(verdict: WalkVerdict) -> int:
 
 
 class FileEnd(NamedTuple):
-    """The end of one file's records for a recovering broker, and whether it continues with the next file."""
+    """The end of one file's records for a recovering broker, and whether the broker continues with the next file."""
 
     position: int
     is_passed: bool
@@ -84,12 +84,12 @@ class FileEnd(NamedTuple):
 def end_of_file(verdict: WalkVerdict, file: CommitLogFile) -> FileEnd:
     """Return the end of a file's records after a walk to the file's end or to damage.
 
-    It lies where the blank begins.
+    If a blank record ends the file, the end lies where the blank record begins.
     """
     end = end_for_broker(verdict)
     if end < file.end:
         return FileEnd(end, False)
-    # In a DLedger log the blank has a header, and no record can replace it.
+    # In a DLedger log, the blank record has a header, and no other record can replace it.
     return FileEnd(end if verdict.blank is None or file.gap else verdict.blank, True)
 
 
@@ -106,7 +106,7 @@ def end_for_reader(
 
     Args:
         verdict: the verdict of a walk over the file.
-        newest: range of the last record read, or None.
+        newest: range of the last record read; None without a record.
         file: the log's last file.
         open_file: opens the file.
 

@@ -38,11 +38,11 @@ _NO_DELAYS: list[int] = []
 _FIRST_WINDOW_BYTES, _MOST_WINDOW_BYTES = 4 << 10, 256 << 10
 # Lengths of the log's end in which the last messages are searched for, one after the other.
 _LAST_BYTES = (4 << 10, 64 << 10, 1 << 20)
-# Rest of a window. It contains most records completely, so that they need no further read.
+# Bytes that a window must have at the position. Most records are shorter, so they need no further read.
 _ENOUGH_BYTES = 4 << 10
 WALKED_BYTES = 8 << 20
 """Bytes of a log that are walked in plain Python. Loading the kernels takes about as long."""
-# Remote file systems do not report holes. So this many zeros, which is more than a message has, end the log.
+# Remote file systems do not report holes. There, the log ends at this many zeros, which no message can contain.
 _REMOTE_ZEROS_BYTES = 8 << 20
 
 
@@ -52,7 +52,7 @@ class LogWalk:
     position  physical offset of the first byte not taken
     damage    the skipped ranges
     at_end    whether the walk has met the end of the log, which is then `position`
-    blank     physical offset of the blank that ended the last file of the walk, or None
+    blank     physical offset of the blank record that ended the last file of the walk; None if the file has none
 
     The attributes are valid after the iteration. Raises StoreAccessError, StoreChangedError.
     """
@@ -90,7 +90,7 @@ class LogWalk:
         self.at_end = self.at_end or self.position >= self._log.files_end
 
     def whole_window(self) -> bytes | None:
-        """Return the bytes in which a finished walk found the log's end; None if it took more than one window."""
+        """Return the bytes in which a finished walk found the log's end; None if the walk read more than one window."""
         read_to = self._window_start + len(self._window)
         is_whole = self._window_start == self._start and self.position + BLANK_BYTES <= read_to
         return self._window if self.at_end and is_whole else None
@@ -114,8 +114,8 @@ class LogWalk:
                 record = self._read(file)
             except SizeMismatchError as error:
                 tail.append(self.position)
-                # As in `CommitLog.checkMessageAndReturnSize`, which returns the sum of the parts: the broker continues
-                # there.
+                # `CommitLog.checkMessageAndReturnSize` returns the sum of the parts, so the broker continues after
+                # them.
                 behind = self.position + error.part_bytes
                 self._lose(file, behind, str(error), Kind.RECORD_SIZE_MISMATCH)
             except RecordError as error:
@@ -158,7 +158,7 @@ class LogWalk:
         return record
 
     def _at(self, file: CommitLogFile, needed: int) -> int:
-        """Return the index of the position in the window. Read a new window if it lacks `needed` bytes from there."""
+        """Return the index of the position in the window. Read a new window if fewer than `needed` bytes are left."""
         at = self.position - self._window_start
         if not 0 <= at <= len(self._window) - needed:
             self._window_start, at = self.position, 0
