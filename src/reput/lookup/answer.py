@@ -97,14 +97,15 @@ class LookupAnswer:
             found.column(name) for name in ("number", "segment", "store_number", "offset", "inner")
         )
         kept = np.ones(len(number_of), np.bool_)
-        # Entries older than a stale one are not used: a scan of the segment has found their messages.
+        # Entries older than a stale entry are not used, because a scan of the segment has found their messages.
         for lost in self.coverage.lost:
             if not len(lost.numbers):
                 continue
             place = np.minimum(np.searchsorted(lost.numbers, number_of), len(lost.numbers) - 1)
             hit = (lost.numbers[place] == number_of) & (store == lost.store)
             kept &= ~(hit & (segment == lost.segment) & (offset < lost.newest[place]))
-        # A scan may find a message to which an entry has already led, and replicas have the same messages.
+        # Remove duplicates: a scan may find a message to which an entry has already led, and replicas have equal
+        # messages.
         log = np.array(self.logs, np.int64)[store] if has_replicas else store
         order = np.lexsort((segment == SCANNED, store != log, inner, offset, log, number_of))
         same = np.append(False, kept[order][:-1])

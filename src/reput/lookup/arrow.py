@@ -181,7 +181,7 @@ def run_lookup(
                 if len(named) == 1:
                     raise
                 return error
-            # It is closed even if another store cannot be opened.
+            # The store is closed even if another store cannot be opened.
             stack.push(opened)
             return opened
 

@@ -21,7 +21,7 @@ from reput.messages.arrays import integers
 SCANNED = -1
 """The segment number of candidates found by a scan."""
 PART_SHIFT = 32
-"""A key's number is the number of its part, shifted by this, plus its row in the part."""
+"""A key's number is the number of its part, shifted left by this number of bits, plus its row in the part."""
 RUN_SCHEMA = pa.schema(
     [
         ("offset", pa.int64()),

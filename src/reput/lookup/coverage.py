@@ -16,9 +16,10 @@ from reput.findings import Finding
 from reput.query.answers import Coverage
 
 CoverageForm = Literal["summary", "rows"]
-"""The form of an answer's coverage. "summary": `is_complete` in each row, the rest once.
+"""The form of an answer's coverage.
 
-"rows": all of it in each row.
+"summary": each row has `is_complete`, and the metadata of the answer has the whole coverage.
+"rows": each row has the whole coverage.
 """
 
 COVERAGE_COLUMN = "coverage"
@@ -34,7 +35,7 @@ COVERAGE_TYPE = pa.struct(
         ("problems", pa.list_(pa.field("element", pa.string()))),
     ]
 )
-"""Coverage over all stores, in bytes: of the log, covered by IndexFiles, scanned, and unreadable.
+"""Coverage over all stores: bytes of the log, bytes covered by IndexFiles, scanned bytes, and unreadable bytes.
 
 `problems` has a line for each IndexFile or chain that could not be used. The coverage is complete if everything was
 readable.
@@ -46,8 +47,8 @@ class LostSegment:
     """A segment whose entries are not trusted for some keys. Its range was scanned for these keys instead.
 
     numbers  int64, sorted: numbers of these keys
-    newest   for each key, the physical offset of its newest stale entry, or -1 if only the chain is broken; older
-             entries are ignored
+    newest   for each key, the physical offset of its newest stale entry, or -1 if only its chain is broken; entries
+             older than this offset are ignored
     """
 
     store: int
@@ -148,7 +149,7 @@ class LookupCoverage:
 
     @property
     def _misses_store(self) -> bool:
-        """Return whether a store could not be opened, and neither could a replica of it."""
+        """Return whether neither a store nor a replica of this store could be opened."""
         return any(one.answered_by is None for one in self.failed)
 
     def _of_some_keys(self) -> list[LostSegment | PartlyRead]:
@@ -158,8 +159,8 @@ class LookupCoverage:
         """Return a row for each store: bytes of its log, and how they were searched for keys with trusted entries.
 
         `lost` lists segments whose entries could not be used for some keys, and which were scanned instead.
-        `inner_batches` has the number of keys that were compared with messages of inner batches. It is None if no key's
-        topic has such batches.
+        `inner_batches` has the number of keys that were compared with messages of inner batches. This number is None if
+        no key's topic has inner batches.
         """
         return [
             {

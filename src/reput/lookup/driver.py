@@ -43,7 +43,7 @@ from reput.store.store_reader import StoreReader
 from reput.tasks import Progress, Runner, no_progress, silent, waiting
 
 _GROUP_KEYS = 1 << 22
-"""Most keys per task. Searching this many takes longer than reading the IndexFile, which each task repeats."""
+"""Maximum keys per task. Each task reads the whole IndexFile, which takes less time than searching so many keys."""
 
 
 def look_up(
@@ -71,7 +71,7 @@ def look_up(
     )
     job.search()
     stale = job.read([run for plan in job.stores for run in plan.runs])
-    # Only now is it known which index entries were wrong. Their segments are scanned for the affected keys.
+    # The comparison has shown which index entries are wrong. Their segments are scanned for the affected keys.
     job.lose(stale)
     job.unwrap()
     places = places_of(join(folder, "answer"))

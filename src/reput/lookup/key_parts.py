@@ -204,7 +204,7 @@ def _from_text(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
 
 
 def window_of(parts: Iterable[KeyPart]) -> TimeWindow | None:
-    """Return the window that contains all windows of the parts' keys; None if it is unbounded, or without keys."""
+    """Return the window that contains the windows of all keys; None if this window is unbounded, or without keys."""
     begin, end = _UNBOUNDED, -_UNBOUNDED - 1
     for part in parts:
         keys = _keys_of(part.path)
@@ -212,7 +212,7 @@ def window_of(parts: Iterable[KeyPart]) -> TimeWindow | None:
             begin = min(begin, pc.min(keys.column("begin")).as_py())
             end = max(end, pc.max(keys.column("end")).as_py())
             if (begin, end) == (-_UNBOUNDED - 1, _UNBOUNDED):
-                # No window is wider.
+                # Both sides are unbounded, so other keys cannot widen the window.
                 return None
     return TimeWindow(begin, end) if begin <= end else None
 

@@ -115,7 +115,7 @@ def _explained(keys: str, malformed: list[str]) -> Iterator[None]:
     try:
         yield
     except StoreUnreachableError:
-        # The keys are not to blame for an unreachable bucket.
+        # An unreachable bucket is not an error in the keys.
         raise
     except (pa.ArrowException, UnicodeDecodeError, OSError) as error:
         if malformed:

@@ -185,7 +185,7 @@ def _scan(task: LookupScanTask, start: int, found: ScanFound) -> Iterator[Hits]:
         if not scan.misplaced and sum(len(hits.hashes) for hits in waiting) > _RUN_HITS:
             yield _together(waiting)
             waiting = []
-    # Stated offsets are then wrong, so a walk finds the actual ones.
+    # If records state wrong offsets, a walk finds the actual offsets.
     if scan.misplaced:
         waiting = [_walk(task, start, wanted)]
     yield _together(waiting)
@@ -239,7 +239,7 @@ def joined_hits(
 
 @dataclass(frozen=True, slots=True)
 class ReplacedIdTask(_FileTask):
-    """A task: search for ids in the known facts about the file. Without such facts, the file is scanned."""
+    """A task: search for ids in the remembered facts about the file (`KnownFile`), or else scan the file."""
 
 
 class ReplacedFound(NamedTuple):
@@ -380,7 +380,7 @@ def _pieces(file: CommitLogFile, batches: InnerBatches) -> Iterator[_Piece]:
 def _wanted_entries(
     task: InnerTask, data: npt.NDArray[np.uint8], records: npt.NDArray[np.void]
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
-    """Return hashes that some key has, and the record of each, without duplicates within a record."""
+    """Return the wanted hashes that the records have, and the row of each hash's record. A record has no hash twice."""
     # KEYS of n bytes have at most n / 2 + 1 keys. The unique key is added.
     most = int((records["keys_bytes"] // 2 + 2).sum())
     hashes, record_of = np.empty(most, np.int32), np.empty(most, np.int64)

@@ -20,7 +20,7 @@ from reput.tasks import SerialRunner
 def load() -> None:
     """Import a look-up's modules in a worker.
 
-    No kernels are loaded. Tasks load them on the first call, because most tasks need only few.
+    No kernels are loaded. Tasks load kernels on the first call, because most tasks need only few of them.
     """
 
 
