@@ -55,7 +55,7 @@ class NumberedEntries(NamedTuple):
 
 
 class NumberedRun(NamedTuple):
-    """Differences of a queue from its expected entries. Rows are those of `NumberedMessages.expected`.
+    """Differences of a queue from its expected entries. Rows are row numbers in `NumberedMessages.expected`.
 
     Attributes:
         missing: rows without an entry
@@ -122,7 +122,8 @@ class NumberedMessages:
         if len(stored.times) and len(both):
             differs |= expected.times != stored.times[theirs]
             if not differs[-1]:
-                # A batch ends where the next entry begins. After the last entry nothing was read, so the log is asked.
+                # A batch ends where the next entry begins. For the last entry, no next entry was read, so the log shows
+                # the end.
                 last, is_inner = int(expected.offsets[-1]), self._is_inner[both[-1]]
                 differs[-1] = stored.batch_sizes[theirs[-1]] != (size_of(last) if is_inner else 1)
         return differs

@@ -35,7 +35,7 @@ RawEntries = npt.NDArray[np.uint32]
 
 
 class Span(NamedTuple):
-    """The first and the last entry that lead into a file, and how many there are.
+    """The entries that lead into one log file: the first, the last, and their number.
 
     Entries for other files may lie between them if the index is out of order.
     """

@@ -61,7 +61,7 @@ class ComparedFile(NamedTuple):
 class QueueRun(NamedTuple):
     """The expected and the stored entries of one queue for one stretch of the log.
 
-    place: the files of the queue; None if there are none
+    place: the files of the queue; None if the queue has no files
     """
 
     queue: Queue
@@ -204,7 +204,8 @@ class _SoundQueues:
             if count := place.read_into(self._entries[begin:]):
                 self._places[place.queue] = (place.numbers.start, begin, count)
                 begin += count
-        # Rows for the kernel, one column per queue: number of the first entry, its place in `_entries`, count, matched.
+        # For the kernel, with one column per queue: number of the first entry, place of this entry in `_entries`,
+        # number of entries, number of matched entries.
         self._arrays = np.zeros((4, 0), np.int64)
 
     def match(self, batch: DispatchBatch, offsets: Column) -> bool:
@@ -279,7 +280,7 @@ class _SoundIndex:
         return count > 0
 
     def _is_header_right(self) -> bool:
-        """Return whether the header's times are right, if the first or the last message has been read."""
+        """Return whether the header's times match the first and the last message, if these were read."""
         header = self._place.header
         if self._place.is_growing:
             return True

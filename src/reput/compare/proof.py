@@ -208,7 +208,8 @@ class _Prover:
     def _lost_items(self, used_slots: int) -> list[int] | None:
         """Return the items that a look-up does not reach or that are out of order; None if the file is invalid."""
         last, slots = self._last, self._entries.slots()
-        # The kernels compare the sum of hashes of all links with that of all items. The random seed prevents forgeries.
+        # The kernels compare two sums of hashes: over all links, and over all items. The random seed prevents
+        # forgeries.
         seed = np.uint64(int.from_bytes(os.urandom(8), "little"))
         total, used, newest = check_slots(slots, seed)
         # A broker may have put items that its header does not count yet.

@@ -30,7 +30,7 @@ class LogStretch:
     times: store timestamps of the messages, ms
     key_offsets, key_hashes: the expected items of IndexFiles, one per key
     damage: unreadable ranges since the end of the previous stretch
-    taken: by light queue (LMQ), physical offsets of half messages, which take a queue offset but get no entry
+    taken: for each light queue (LMQ), physical offsets of half messages, which take a queue offset but get no entry
     """
 
     def __init__(self, start: int, has_light: bool = False) -> None:
