@@ -1,4 +1,4 @@
-"""Handle what a store already has before it is written or rebuilt: unsupported parts, and expired queues.
+"""Handle existing parts of a store before a write or a rebuild: unsupported parts, and expired queues.
 
 A rebuild must keep queues whose messages have all expired, because the log does not show their queue offsets.
 """

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 KEPT_BY: Mapping[str | None, tuple[str, ...]] = {
     None: (), "index": QUEUE_SETTINGS, "consumequeue": INDEX_SETTINGS,
 }  # fmt: skip
-"""By the argument `only` of a rebuild: settings of files that the rebuild leaves unchanged."""
+"""For each value of the argument `only` of a rebuild: settings of files that the rebuild leaves unchanged."""
 
 
 @dataclass(frozen=True)  # No slots: cached properties need a __dict__.

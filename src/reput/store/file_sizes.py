@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 _MOST_NAMED = 3
 _LEAST_EXTENSION_BYTES = 64
-# Most records that are read to find later messages of a store's only queue file.
+# Maximum number of records that are read to find later messages of a queue whose only file is full.
 _RECORDS_AFTER = 1 << 14
 
 

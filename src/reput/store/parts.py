@@ -145,7 +145,7 @@ def _queues(store: str, storage: Storage) -> Iterator[str]:
 
 
 def with_version(config: StoreConfig, parts: StoreParts) -> StoreConfig:
-    """Return the same settings, with the broker's version as the store shows it unless the settings state it."""
+    """Return the settings with the broker's version. If the settings do not state it, the store's parts show it."""
     if config.store_version is None and parts.version == "5.x":
         return replace(config, store_version="5.3")
     return config

@@ -23,7 +23,7 @@ class Replicas:
     """The replicas among some stores.
 
     Attributes:
-        first: The name of the master, by name of each of its replicas.
+        first: For the name of each replica, the name of its master.
         differing: Findings about stores with the same cluster and broker name, but different bytes.
     """
 
@@ -56,7 +56,7 @@ def find_replicas(stores: Sequence[NamedStore]) -> Replicas:
 
 
 def replicas_of(stores: Sequence[NamedStore]) -> dict[str, str]:
-    """Return replicas by their settings alone: the name of the master by the name of each further store."""
+    """Find replicas by their settings only. Return the master's name for the name of each further store."""
     first: dict[tuple[str, ...], str] = {}
     found: dict[str, str] = {}
     for store in sorted((one for one in stores if one.broker), key=lambda one: one.broker_id or 0):

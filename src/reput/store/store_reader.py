@@ -36,7 +36,7 @@ from reput.queues.queue_index import QueueIndex
 from reput.queues.store_queues import open_queues
 from reput.store.facts import StoreFacts, facts_of
 
-# Log files whose first record is examined to find out whether a 5.x broker wrote the store.
+# Number of log files whose first record is examined to find out whether a 5.x broker wrote the store.
 _LOOKED_AT_FILES = 8
 
 
@@ -81,9 +81,8 @@ class StoreReader(Closing):
             path: A local path, or a URL of any file system (s3://bucket/store).
             config: The broker's settings.
             broker_config: The broker's configuration file, instead of `config`.
-            hash_slots, index_items: Sizes of an IndexFile, which override the settings. By default they are derived
-            from
-                the IndexFiles.
+            hash_slots, index_items: Numbers of slots and items of an IndexFile, which override the settings. By
+                default, they are derived from the IndexFiles.
             index: Another directory with index/, and perhaps consumequeue/, to use instead of the store's own.
             storage_options: Options of the file system (`s3.endpoint_override`, `fsspec.NAME`, ...).
 

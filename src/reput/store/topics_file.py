@@ -70,7 +70,7 @@ def _attributes(content: object) -> Iterator[tuple[str, dict[str, str]]]:
 
 
 def batch_topics(store: str, storage: Storage = LOCAL) -> frozenset[str]:
-    """Return the topics with batch queues: topics of that type, and topics that have one. Raises StoreAccessError."""
+    """Return the topics whose type is batch queue, or that have a batch queue. Raises StoreAccessError."""
     typed = {
         topic
         for topic, attributes in topic_attributes(store, storage).items()
@@ -100,7 +100,7 @@ class BatchTopics:
 
             archived = archived_batch_topics(self._archived)
             if self._archived.is_archive:
-                return archived  # The manifest has them, so this needs no request.
+                return archived  # The manifest has these topics, so this needs no request.
         is_changed = False
         if self._root.changed():
             folders = (CONFIG_FOLDER, BATCH_QUEUE_FOLDER)
