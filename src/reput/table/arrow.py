@@ -99,7 +99,7 @@ class _BatchSteps:
     def _end(self) -> None:
         self._is_ending = True
         if self._unfinished:
-            # Lets a thread that is between two batches reach the next one, where it stops.
+            # Lets a thread that is between two batches reach the next batch, where it stops.
             time.sleep(_PAUSE_S)
         with self._changed:
             self._changed.wait_for(lambda: not self._running, _LONGEST_STEP_S)

@@ -1,8 +1,8 @@
 """Match the content of messages: by a text, a regular expression, a value at a JSON path, or a property.
 
-Arrow runs regular expressions with RE2, whose time is linear in the length of a body. It also grows with the number of
-states, that is the size of the pattern after its repetitions are expanded: 5,000 states take 2 minutes per MiB.
-Therefore the number of states is limited.
+Arrow runs regular expressions with RE2, whose time is linear in the length of a body. But the time also grows with the
+number of states, which is the size of the pattern after its repetitions are expanded: 5,000 states take 2 minutes per
+MiB. Therefore the number of states is limited.
 """
 
 from __future__ import annotations

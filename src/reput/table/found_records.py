@@ -153,7 +153,7 @@ def _find(
     if len(listed) > _MAX_QUEUES:
         return None
     # Entries of all queues cover [file.start, end) without a gap if their steps from record to record form one path.
-    # This sum of hashed steps tests it without a sort. The random seed prevents forged entries from passing.
+    # The sum of hashed steps tests this without a sort. The random seed prevents forged entries from passing.
     seed = np.uint64(secrets.randbits(64))
     total, end = np.uint64(0), -1
     wanted = [np.empty(0, ENTRY_DTYPE)]

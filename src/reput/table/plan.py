@@ -107,7 +107,7 @@ class MissingLog(NamedTuple):
 
 @dataclass(slots=True)
 class ReadPlan:
-    """What to read: the ranges in order, missing ranges between them, and notes about skipped ranges."""
+    """The ranges to read, in order, missing ranges between them, and notes about skipped ranges."""
 
     tasks: list[ReadTask] = field(default_factory=list)
     missing: list[MissingLog] = field(default_factory=list)
@@ -315,7 +315,7 @@ def _by_key(
     column, keys = sought
     with_replaced_ids = column == "unique_keys"
     found = index.find_by_key(topics, keys, with_replaced_ids=with_replaced_ids)
-    # Users know it as the option unique_key.
+    # Users know this column by the option unique_key.
     column = "unique_key" if with_replaced_ids else column
     if found is None:  # No readable index: scan the log.
         return None

@@ -176,7 +176,7 @@ class Sweep:
         try:
             record = self._log.locate(offset)
         except (MessageNotFoundError, CorruptMessageError):
-            # The reader of the piece has already reported it.
+            # The reader of the piece has already reported the damage.
             return
         if not self._wanted.takes(record):
             return

@@ -1,13 +1,13 @@
 """Find the ranges of a CommitLog that may contain messages of a time window.
 
 A scan of a file finds the least and the greatest store time of each part, even if the clock stepped back, and remembers
-them (`reput.log.known_ranges`). Of a local log, all files with unknown times are scanned, up to a limit that keeps
+them (`reput.log.known_ranges`). In a local log, all files with unknown times are scanned, up to a limit that keeps
 planning fast.
 
-Of a remote log, only files at the edges of the window are scanned, because each byte must be fetched. In other files,
-only first timestamps are sampled. Timestamps increase along the log unless the broker's clock steps back. Therefore a
-sampled file is skipped only if its first timestamp and that of the next file miss the window by more than
-`CLOCK_STEP_MS`. If these two timestamps show a step back, the file may contain any time between them.
+In a remote log, only files at the edges of the window are scanned, because each byte must be fetched. From other files,
+only timestamps of first records are sampled. Timestamps increase along the log unless the broker's clock steps back.
+Therefore a sampled file is skipped only if its first timestamp and the next file's first timestamp miss the window by
+more than `CLOCK_STEP_MS`. If these two timestamps show a step back, the file may contain any time between them.
 """
 
 from __future__ import annotations
@@ -186,7 +186,7 @@ def _at_the_edges(
 ) -> list[CommitLogFile]:
     """Return files that an edge of the window may divide, the nearest to an edge first.
 
-    Scanning other files does not help: those between the edges must be read in any case.
+    Scanning other files does not help, because files between the edges must be read in any case.
     """
     found: list[tuple[int, CommitLogFile]] = []
     for number, one in enumerate(timed):

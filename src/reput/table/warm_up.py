@@ -23,7 +23,7 @@ _KERNELS = {
     ),
     "others": ("property_columns.split_any_properties",),
 }  # fmt: skip
-"""By part: the kernels that are compiled last, so the part is complete if they are. Few logs need `others`."""
+"""For each part, the kernels that are compiled last: they show that the part is complete. Few logs need `others`."""
 
 _SCANNED = {"store", "physical_offset", "size"}
 """Columns for which the part `scan` suffices."""
