@@ -1,8 +1,8 @@
 """Maintain ConsumeQueues and IndexFiles for a log that another process writes.
 
 The log is only read, and the indexes lie in another folder. They always equal the indexes that a rebuild would create
-from the log up to `position`: the same code scans, appends and puts, and a start removes unfinished work of the
-previous run. A start reads the log from shortly before the recovery point.
+from the log up to `position`: the same code scans the log and writes the indexes, and each start removes unfinished
+work of the previous run. To do so, a start reads the log from shortly before the recovery point.
 
 New bytes at the end of the log are indexed after a short pause, because a broker may have copied a record only partly
 into its mapped file. When a broker recovers, it may truncate the last file of its log; the bytes after the cut stay
@@ -130,7 +130,10 @@ class FollowedLog:
         return (self._log.last_with_data() or self.files[0]).start
 
     def held(self, checkpoints: list[LogCheckpoint]) -> list[LogCheckpoint]:
-        """Return the checkpoints before the first that does not match this log. Expired messages are skipped."""
+        """Return the checkpoints before the first mismatch with this log.
+
+        Checkpoints of expired messages are skipped.
+        """
         there = (
             checkpoint for checkpoint in checkpoints if checkpoint.physical_offset >= self.begin
         )
@@ -229,8 +232,8 @@ class Follower:
         report.log_begin, report.compared_from = found.log_begin, found.compared_from
         report.notes += found.notes
         log.settle()
-        # Queues and index may end at different messages. Repeat dispatch from the earlier one; writers skip existing
-        # entries.
+        # Queues and index may end at different messages. Repeat dispatch from the earlier message. Writers skip
+        # existing entries.
         again_until = max(found.queues_from, found.index_from)
         while report.position < found.log_end:
             self._dispatch(min(found.log_end, report.position + _STEP_BYTES))
@@ -241,7 +244,10 @@ class Follower:
         self._remove_expired()  # Files of messages that expired between runs.
 
     def _unchanged_until(self) -> int:
-        """Return the physical offset up to which the log is the one that was indexed. Later entries are replaced."""
+        """Return the physical offset up to which the log is unchanged since it was indexed.
+
+        Entries after it are replaced.
+        """
         if self._state.rebuilt_to is not None:
             return self._state.rebuilt_to
         if self._state.is_fresh:
@@ -286,7 +292,7 @@ class Follower:
             output, self._topics.names, config, disk, known,
             compared=None if is_as_closed else indexes.batches, log=self._store,
         )  # fmt: skip
-        # The recovery point states entries that are about to be removed. Delete it first: a crash must not leave it
+        # The recovery point covers entries that are about to be removed. Delete it first, so that no crash leaves it
         # valid.
         if known is None or known.end > right_until:
             delete_recovery_point(output, disk, RECOVERY_POINT_FILE)
@@ -429,7 +435,7 @@ class Follower:
         return len(found)
 
     def _remember(self, offset: int, size: int, is_misplaced: bool) -> None:
-        """Add a checkpoint for the last indexed message, unless its record states another offset than its place."""
+        """Add a checkpoint for the last indexed message, unless its record states a wrong physical offset."""
         head = None if is_misplaced else self._log.head_at(offset)
         self._end = None if head is None else offset + size
         if head is not None:

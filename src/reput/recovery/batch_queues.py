@@ -1,9 +1,9 @@
 """Recover the batch queues (5.x) of a store that is opened for writing.
 
-As in ConsumeQueues, no entry of a message moves (`compare.placement`). An entry that leads to a record keeps its queue
-offsets, even if the record states others. Entries that lead into unreadable parts of the log are kept. A missing entry
-is inserted between its neighbours. That shifts later entries within the files, which is allowed: readers find an entry
-by the queue offset in it, not by its position.
+As in ConsumeQueues, an entry that leads to a record keeps its queue offsets, even if the record states other queue
+offsets (`compare.placement`). Entries that lead into unreadable parts of the log are kept. A missing entry is inserted
+between its neighbours. That shifts later entries within the files, which is allowed: readers find an entry by the queue
+offset in it, not by its position.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def recover_batch_queues(
     compared: BatchComparison | None = None,
     log: Path | None = None,
 ) -> RecoveredBatches:
-    """Write the missing or wrong entries of these topics' batch queues, and open the queues for appending.
+    """Write the missing entries and correct the wrong ones in these topics' batch queues; open the queues.
 
     Args:
         store: Folder with the queues and the log.
@@ -81,7 +81,7 @@ def recover_batch_queues(
         log: The store with the log, if it is not `store`.
 
     Raises:
-        StoreError: A file has another size.
+        StoreError: A file does not have the configured size.
         StoreAccessError: A file cannot be read or written.
     """
     if not topics:
@@ -110,7 +110,7 @@ def recover_batch_queues(
 def batch_queue_files(
     store: Path, topics: frozenset[str], config: StoreConfig
 ) -> dict[Queue, BatchQueueFiles]:
-    """Return the files of all batch queues. Raises StoreError for files of another size, StoreAccessError."""
+    """Return the files of all batch queues. Raises StoreError for wrong file sizes, StoreAccessError."""
     file_bytes = config.batch_queue_file_bytes
     if file_bytes % BATCH_ENTRY_BYTES:
         raise StoreError(
@@ -133,9 +133,9 @@ def batch_queue_files(
 def batches_agree(
     store: Path, topics: frozenset[str], config: StoreConfig, known: RecoveryPoint, is_closed: bool
 ) -> bool:
-    """Return whether the batch queues end at the recovery point. With `is_closed`, no file may follow the end.
+    """Return whether the batch queues end at the recovery point. If `is_closed`, there must also be no later file.
 
-    Raises StoreError for files of another size, StoreAccessError.
+    Raises StoreError for wrong file sizes, StoreAccessError.
     """
     if not topics:
         return True
@@ -166,7 +166,7 @@ class KeptBatches(NamedTuple):
 class BatchMatching:
     """Compares the entries of one batch queue with the records of the log, batch by batch, from any thread.
 
-    tail  physical offset of the first record after the record of the last entry, or None
+    tail  physical offset of the first record after the record of the last entry; None if there is no such record
     """
 
     def __init__(self, entries: _Entries, begin: int) -> None:
@@ -190,7 +190,7 @@ class BatchMatching:
             if not len(self._offsets):
                 self._add_tail(int(offsets[0]))
                 return
-            # Records after the last entry were not dispatched yet. They are no damage, so dispatch starts there.
+            # Records after the last entry were not dispatched yet. That is not damage: dispatch starts there.
             after = int(np.searchsorted(offsets, self._offsets[-1], side="right"))
             if after < len(offsets):
                 self._add_tail(int(offsets[after]))
@@ -250,7 +250,8 @@ class BatchMatching:
             written += int(entries["batch_size"][-1] != size)
             # The crash may have left an entry for a half-written record.
             entries["batch_size"][-1] = size
-        # Queue offsets must ascend. The entries outside the longest ascending sequence get their record's offset.
+        # Queue offsets must ascend. The entries outside the longest ascending sequence get the queue offsets of their
+        # records.
         rows = np.flatnonzero(self._is_right)
         chosen = rows[ascending(entries["base_offset"][rows])]
         self._add_misnumbered(entries, np.setdiff1d(rows, chosen))
@@ -262,7 +263,7 @@ class BatchMatching:
             missing = self._sized(size_of)
             held, fits = _between(held, missing)
             written += int(fits.sum())
-            # Records before the queue's first entry are no loss: their topic was deleted and created again.
+            # Records before the queue's first entry need no entries: their topic was deleted and created again.
             before = missing["physical_offset"] < self._offsets[0]
             without = np.flatnonzero(~fits & ~before)
             if len(without):
@@ -300,7 +301,7 @@ def _between(entries: _Entries, more: _Entries) -> tuple[_Entries, _Flags]:
     _, high = neighbours(offsets, solid, entries["base_offset"], 0, 2**62)
     fits = (more["base_offset"] >= low) & (more["base_offset"] + more["batch_size"] <= high)
     fits &= more["batch_size"] > 0
-    # An entry of the same record already exists.
+    # Exclude records that already have an entry.
     fits &= ~np.isin(more["physical_offset"], entries["physical_offset"])
     rows = np.flatnonzero(fits)
     chosen = rows[ascending(more["base_offset"][rows])]
@@ -319,7 +320,7 @@ class BatchComparison:
     def __init__(
         self, store: Path, topics: frozenset[str], config: StoreConfig, begin: int, log_end: int
     ) -> None:
-        """Start the comparison at `begin`. Raises StoreError for files of another size, StoreAccessError."""
+        """Start the comparison at `begin`. Raises StoreError for wrong file sizes, StoreAccessError."""
         self.topics, self.log_end = topics, log_end
         self._lock = Lock()
         self._begin, self._redo_last = begin, False
@@ -373,7 +374,7 @@ class BatchQueueFiles(FoundFiles):
         super().__init__(folder, BATCH_QUEUE, file_bytes)
 
     def end_before(self, physical_offset: int) -> BatchEnd:
-        """Return the end of the queue for records before a physical offset.
+        """Return the place where the entries of records before a physical offset end.
 
         Only the last file with such a record is read.
         """
@@ -392,7 +393,7 @@ class BatchQueueFiles(FoundFiles):
         entries = self._read(start, count)
         offsets = entries["physical_offset"].astype(np.int64)
         before = np.concatenate([np.full(1, -1), offsets[:-1]])
-        # Zeros and entries out of order end the file.
+        # The valid entries end at zeros, or at an entry that is out of order.
         fits = (offsets > before) & (offsets < physical_offset)
         fits &= (entries["size"] > 0) & (entries["batch_size"] > 0)
         return count if fits.all() else int(np.argmin(fits))
@@ -415,8 +416,8 @@ class BatchQueueFiles(FoundFiles):
     def hold(self, entries: _Entries, disk: Disk) -> BatchEnd:
         """Replace the queue's entries by `entries`, durably. Files that already have the right content are not touched.
 
-        A file is replaced as a whole. If entries move into a later file, the later file is replaced first. A crash in
-        between then leaves some entries twice, but loses none. Raises StoreAccessError.
+        A file is replaced as a whole. If entries move into a later file, the later file is replaced first. A crash
+        between the two replacements then duplicates some entries, but loses none. Raises StoreAccessError.
         """
         first = self.starts[0] if self.starts and len(entries) else 0
         stop = first + len(entries)

@@ -82,7 +82,7 @@ class ExtendedQueueFiles(QueueFiles):
 
 
 def find_extended_queues(store: Path, config: StoreConfig) -> dict[Queue, QueueFiles]:
-    """See `queue_files.find_queues`. Raises StoreError for files of another size."""
+    """See `queue_files.find_queues`. Raises StoreError for wrong file sizes."""
     folders = store / CONSUME_QUEUE_FOLDER, store / EXTENSION_FOLDER
     return {
         Queue(*name): ExtendedQueueFiles(

@@ -75,7 +75,7 @@ class FoundIndexFile:
 
     @property
     def is_begun(self) -> bool:
-        """Return whether the file was created after a full one and has no entries yet."""
+        """Return whether the file was created after a full one and has no items yet."""
         return self._has_size and 0 <= self.header.index_count <= 1
 
     @property
@@ -146,7 +146,7 @@ class RecoveredIndexFiles:
                 pool.map(FoundIndexFile.check, [f for f in self.files if f.path.name >= from_name])
             )
         for place, file in enumerate(self.files):
-            # `IndexService.getAndCreateLastIndexFile` begins the next file only when this one is full.
+            # `IndexService.getAndCreateLastIndexFile` begins another file only when the last one is full.
             if place + 1 < len(self.files) and not file.problem and not file.is_full:
                 file.problem = "is not full, although another file follows"
             if file.count > 1 and file.offset(1) < before:
@@ -161,7 +161,7 @@ class RecoveredIndexFiles:
             before = file.offset(file.count - 1)
 
     def number(self, name: str, count: int) -> int | None:
-        """Return the number after the first `count` - 1 items of a file.
+        """Return the number of the item after the first `count` - 1 items of the file `name`.
 
         Returns None if the file has fewer items, and 0 if `name` is empty.
         """
@@ -215,8 +215,7 @@ class RecoveredIndexFiles:
     ) -> IndexFileWriter | None:
         """Keep the items before `number`, durably, and return a writer for the last remaining file.
 
-        Items before `durable` are durable already. With `is_dirty`, as after a crash, bytes after the items are
-        cleared.
+        Items before `durable` are already durable. If `is_dirty`, as after a crash, bytes after the items are cleared.
         """
         # Files after the first damage are deleted as well: dispatch writes their items again, in sequence.
         kept = [first < number for first in self._firsts].count(True)
@@ -248,6 +247,6 @@ class RecoveredIndexFiles:
 def _store_timestamp(log: CommitLogReader, file: FoundIndexFile, item: int) -> int:
     try:
         return log.get(file.offset(item)).store_timestamp
-    # The message has expired. The item has its time to the second.
+    # The message has expired, but its item has the store timestamp in whole seconds.
     except ReputError:
         return file.time_of(item)

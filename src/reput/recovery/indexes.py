@@ -49,7 +49,7 @@ from reput.recovery.recovery_point import RecoveryPoint
 from reput.recovery.report import RecoveryReport
 
 _MOST_THREADS = 4
-_BEHIND_ALL = "~"  # Sorts after every name of an IndexFile, which are digits.
+_BEHIND_ALL = "~"  # Sorts after every IndexFile's name, which has only digits.
 
 
 @dataclass
@@ -60,8 +60,9 @@ class ComparedPiece:
     index_begin  number of the first item of its messages
     index_end    number after the last correct item
     queues       matched entries by queue
-    last         physical offset of its last message, or of an earlier one if that is uncertain; None without messages
-    index_wrong  physical offset of the first message with missing items, or None
+    last         physical offset of its last message, or of an earlier message if the last is uncertain; None without
+                 messages
+    index_wrong  physical offset of the first message with missing items, or None if all items are right
     damage       its unreadable ranges
     elsewhere    ranges where records state a physical offset other than their own
     """
@@ -89,7 +90,8 @@ class Comparison:
     index_from    physical offset of the first message with missing items, or `end`
     index_begin   number of the first compared item
     index_end     number after the last correct item
-    last_message  physical offset of the last message, or of an earlier one if that is uncertain; None without messages
+    last_message  physical offset of the last message, or of an earlier message if the last is uncertain; None without
+                  messages
     """
 
     def __init__(
@@ -142,7 +144,8 @@ class Comparison:
                     self._add_survey(name, survey)
                 self._join(pool.map(lambda one: self._compare(*one), ranges))
             finally:
-                # Stop the other threads at their next batch. Otherwise a file of 1 GiB would take seconds.
+                # Stop the other threads at their next batch. Otherwise they would finish their files, which takes
+                # seconds per 1 GiB.
                 self._stop.set()
                 pool.shutdown(cancel_futures=True)
 
@@ -187,7 +190,7 @@ class Comparison:
                 return  # The rest of the log has nothing to be compared with.
 
     def _join_index(self, piece: ComparedPiece) -> bool:
-        """Join the items of the next range. Return whether the items are wrong from there on."""
+        """Add the result for the items of the next range. Return whether items are wrong or missing from there on."""
         if piece.index_begin != self.index_end:
             self.index_from = piece.start
             return True
@@ -278,7 +281,7 @@ class Comparison:
     def _compare_index(
         self, batch: DispatchBatch, piece: ComparedPiece, scanned: OffsetRange
     ) -> int | None:
-        """Return the physical offset of the first message whose items are not the next ones in the index, or None."""
+        """Return the physical offset of the first message whose items are not next in the index, or None if all are."""
         offsets = batch.messages["physical_offset"][batch.key_row]
         count = self._index.matching(piece.index_end, batch.key_hash, offsets)
         unread = piece.unread()
@@ -287,7 +290,7 @@ class Comparison:
             return int(offsets[count]) if count < len(offsets) else None
         end = self._index.first_at(scanned.stop, self._index.stop)
         hashes, there = self._index.items(piece.index_end, end)
-        # Items of unreadable messages are kept. The other items must follow in order.
+        # Items of unreadable messages are kept. The other items must be in the order of the messages.
         read = np.flatnonzero(~in_ranges(there, unread))
         least = min(len(read), len(offsets))
         same = (hashes[read[:least]] == batch.key_hash[:least]) & (
@@ -308,7 +311,7 @@ def _place(wrong: int | None, trusted: OffsetRange | None, begin: int) -> int | 
 
 
 class CutIndexes(NamedTuple):
-    """The remaining queues and the last IndexFile (or None), open for appending."""
+    """The remaining queues, and the last IndexFile (None if no IndexFile remains), open for appending."""
 
     queues: dict[Queue, ConsumeQueueWriter]
     last: IndexFileWriter | None
@@ -361,7 +364,7 @@ class FoundIndexes:
         return RecoveryPoint(end, queues, begun=begun)
 
     def check(self, known: RecoveryPoint | None, closed: bool = False) -> RecoveryPoint | None:
-        """Check the items. Return `known`, or None if an IndexFile lacks the last item that it covers.
+        """Check the items. Return `known`, or None if the last item that `known` covers is missing.
 
         After a clean shutdown without later changes (`closed`), only the headers are checked. Raises StoreAccessError.
         """
@@ -457,7 +460,7 @@ class FoundIndexes:
             tail = part.tail if kept is None else kept.tail
             if tail is not None:
                 end = 0 if kept is None else kept.end
-                # Dispatch would drop a message whose queue offset already has an entry.
+                # Dispatch drops a message whose queue offset already has an entry, so report such messages.
                 if 0 < tail.first < end:
                     unplaced.add(1, tail.begin)
                 elif tail.fall is not None:

@@ -35,8 +35,8 @@ from reput.store.broker_start import first_file_to_check
 def log_files(store: Path, disk: Disk) -> list[CommitLogFile]:
     """Return the files of a log that can be continued, an empty list for a new log. Delete an unused last file.
 
-    Raises StoreError for files that a broker would refuse: unequal sizes, gaps between names, a missing first file.
-    Also raises it for messages in a file that does not have the name of a log file.
+    Raises StoreError for files that a broker would refuse: unequal sizes, gaps between names, a missing first file. It
+    is also raised if a file contains messages but does not have the name of a log file.
     """
     try:
         files = list(StoreLog(store).list().files)
@@ -191,7 +191,10 @@ def sync_log(files: list[CommitLogFile], begin: int, disk: Disk) -> None:
 
 
 def _clear(file: CommitLogFile, position: int, disk: Disk) -> int:
-    """Overwrite nonzero bytes from `position` on with zeros. Return their number; 0 for a blank."""
+    """Overwrite nonzero bytes from `position` on with zeros; return their number.
+
+    A blank record does not count.
+    """
     with FileReader(file.path) as reader:
         head = reader.read(position, min(BLANK_BYTES, file.size - position))
     is_blank = len(head) == BLANK_BYTES and read_size_and_magic(head, 0)[1] == BLANK_MAGIC

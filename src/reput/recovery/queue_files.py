@@ -111,7 +111,7 @@ class QueueFiles(FoundFiles):
             if start != self.stop:
                 break
             self.stop += self._sizes[start] // ENTRY_BYTES
-            # A short file ends the queue, because the entries of the next file do not follow.
+            # A short file ends the queue: the entries of the next file would leave a gap in the positions.
             if self.stop < start + self._file_entries:
                 break
 
@@ -161,9 +161,9 @@ class QueueFiles(FoundFiles):
         return decode_entry(self.read(position, 1).tobytes())
 
     def first_at(self, physical_offset: int, low: int, high: int) -> int:
-        """Return the first position in [low, high) that is unwritten or at or after `physical_offset`, else `high`.
+        """Return the first position in [low, high) without an entry, or of a message at or after `physical_offset`.
 
-        The entries must be in order. Pre-blank entries are skipped.
+        Returns `high` if there is no such position. The entries must be in order. Pre-blank entries are skipped.
         """
         return first_at(physical_offset, low, high, self._stored_entry, self.next_entry)
 
@@ -178,10 +178,10 @@ class QueueFiles(FoundFiles):
         return max(position, stop)
 
     def last_before(self, position: int) -> int:
-        """Return the last position before `position` that is not pre-blank, or -1."""
+        """Return the last position before `position` that is not pre-blank, or -1 if all are."""
         for stop in range(position, self.first, -_SOME_ENTRIES):
             begin = max(stop - _SOME_ENTRIES, self.first)
-            # The usual case: the last entry is a message, and one small read suffices.
+            # The usual case: the last entry leads to a message, and one small read suffices.
             if stop == position and stop - 1 >= begin and self.entry(stop - 1) != PRE_BLANK:
                 return stop - 1
             other = _not_blank(self.read(begin, stop - begin))
@@ -195,7 +195,10 @@ class QueueFiles(FoundFiles):
         return self.first_at(_MAX_OFFSET, self.first, self.stop)
 
     def end_before(self, position: int) -> int:
-        """Return the physical offset at which the message of the last entry before `position` ends, or -1."""
+        """Return the physical offset at which the message of the last entry before `position` ends.
+
+        Returns -1 if there is no such message.
+        """
         entry = self.entry(self.last_before(position))
         return -1 if entry is None else entry.physical_offset + entry.size
 
@@ -230,7 +233,10 @@ class QueueFiles(FoundFiles):
         return False
 
     def all_entries(self, position: int) -> Iterator[tuple[int, npt.NDArray[np.uint32]]]:
-        """Yield the entries of each file from `position` on, including entries after holes, with the first position."""
+        """Yield, for each file from `position` on, the position of its first entry and its entries.
+
+        Includes files after holes.
+        """
         for start in self.starts:
             first = max(position, start)
             count = start + self._sizes[start] // ENTRY_BYTES - first
@@ -273,11 +279,11 @@ class QueueFiles(FoundFiles):
     ) -> ConsumeQueueWriter:
         """Keep only the entries before `position`, durably, and return a writer that appends to the queue.
 
-        Entries before `durable` are durable already. With `is_begun`, a full last file is followed by an empty one.
+        Entries before `durable` are durable already. If `is_begun`, an empty file is kept after a full last file.
         """
         end = self.end_before(position)
         if end < 0:
-            # The queue would end with pre-blank entries, which no broker writes at the end.
+            # Otherwise the queue would end with pre-blank entries, which a broker never writes at the end.
             self._clear(0, disk)
             return ConsumeQueueWriter(self.folder, self._file_entries, disk=disk)
         self._clear(position, disk, is_begun)
@@ -311,7 +317,7 @@ def _not_blank(entries: npt.NDArray[np.uint32]) -> npt.NDArray[np.intp]:
 
 
 def find_queues(store: Path, config: StoreConfig) -> dict[Queue, QueueFiles]:
-    """Return the files of all ConsumeQueues. Raises StoreError for files of another size."""
+    """Return the files of all ConsumeQueues. Raises StoreError for wrong file sizes."""
     folder = store / CONSUME_QUEUE_FOLDER
     return {
         Queue(topic, queue_id): QueueFiles(

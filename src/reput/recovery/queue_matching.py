@@ -195,14 +195,14 @@ class QueueMatching:
         survey = self.survey
         last = -1 if survey is None else survey.last
         if offsets[-1] > last:
-            # Messages after the last entry were not dispatched yet, which is no damage.
+            # Messages after the last entry were not dispatched yet. That is not damage.
             after = int(np.searchsorted(offsets, last, side="right"))
             part._add_tail(Tail.of(offsets[after:], stated[after:]))
             stated, offsets, expected = stated[:after], offsets[:after], expected[:after]
         if survey is None or not len(offsets):
             return
         found = survey.read(part.rank, len(offsets))
-        # Nearly all batches end here, with one comparison of bytes for all their entries.
+        # Nearly all batches are done here, after comparing the bytes of all their entries at once.
         is_same = len(found) == len(offsets) and bool((found == expected).all())
         if is_same and not survey.has_twice(part.rank + len(found) - 1):
             self._take(part, survey, offsets, stated)
@@ -297,7 +297,7 @@ class QueueMatching:
         numbers: Offsets,
         stop: int,
     ) -> None:
-        """Keep the missing messages for which there is a place between the entries of their neighbours."""
+        """Keep the missing messages that fit between the entries of their neighbours."""
         if not len(missing.offsets):
             return
         edges = part.solid, survey.number_from(stop)
@@ -324,7 +324,7 @@ class QueueMatching:
             next_offset = np.append(solid, last)[np.searchsorted(solid, missing.offsets)]
             room = (next_offset - missing.offsets) // MIN_RECORD_BYTES
             fits &= high - missing.stated <= np.maximum(room, 1)
-            # A message before the queue's first entry is no loss: its topic was deleted and created again.
+            # A message before the queue's first entry needs no entry: its topic was deleted and created again.
             without = np.flatnonzero(~fits & (low >= 0))
             if len(without):
                 part.unplaced.add(len(without), int(missing.offsets[without[0]]))
@@ -390,7 +390,8 @@ class QueueMatching:
         else:
             there = survey.numbers(0, survey.stop)
         after = np.unique(np.concatenate([there[there >= number], numbers]))
-        # Dispatch numbers entries without gaps, so each entry gets its own number again only if there are none.
+        # Dispatch numbers entries without gaps, so each entry gets its old number again only if the old numbers have no
+        # gaps.
         is_certain = len(after) == int(after[-1]) + 1 - number and not part.moved.count
         if self._is_light or part.kept or not is_certain or survey.found.has_bit_maps(number):
             return None
@@ -472,13 +473,14 @@ class QueueMatching:
     def _placed(self, part: QueuePart, missing: Missing) -> tuple[Offsets, RawEntries]:
         """Return numbers and entries of the missing messages that fit between their neighbours."""
         if self._is_light:
-            # With as many free numbers as messages, the order decides. Otherwise nothing shows which number belongs to
-            # which message.
+            # If there are as many free numbers as messages, their order decides. Otherwise nothing shows which number
+            # belongs to which message.
             _, inverse, counts = np.unique(missing.low, return_inverse=True, return_counts=True)
             within = np.arange(len(inverse)) - (np.cumsum(counts) - counts)[inverse]
             fits = counts[inverse] == missing.high - missing.low - 1
             return (missing.low + 1 + within)[fits], missing.words[fits]
-        # Queue offsets must ascend. Choose the largest set of messages that do, so that few remain without an entry.
+        # Queue offsets must ascend. Choose the largest set of messages with ascending queue offsets, so that few remain
+        # without an entry.
         chosen = ascending(missing.stated)
         refused = np.setdiff1d(np.arange(len(missing.stated)), chosen)
         if len(refused):
@@ -489,11 +491,11 @@ class QueueMatching:
 class KeptQueue(NamedTuple):
     """The kept entries of a queue.
 
-    begin           files that end before this number are deleted; None to keep all files
+    begin           number before which files are deleted; None to keep all files
     end             number after the last kept entry
     tail            the messages to dispatch
     numbers, words  entries to write, including pre-blank entries for numbers without a message
-    written         how many of them belong to messages
+    written         number of these entries that belong to messages
     """
 
     begin: int | None

@@ -162,13 +162,13 @@ def read_recovery_point(
     name: str = RECOVERY_POINT_FILE,
     may_be_touched: bool = True,
 ) -> tuple[RecoveryPoint | None, bool]:
-    """Return the recovery point if it is valid, else None, and whether nothing has changed since a clean shutdown.
+    """Return the recovery point (None if invalid), and whether nothing has changed since a clean shutdown.
 
-    If files changed after the clean shutdown that wrote it, the point is valid only with `may_be_touched`.
+    If a clean shutdown wrote the point and files changed later, the point is valid only with `may_be_touched`.
     """
     try:
         content = json.loads(read_file(store / name, _MOST_BYTES))
-        # A broker that has started since then has locked `lock`, and may have changed every file.
+        # A broker that started later has locked `lock`, and may have changed every file.
         if content["form"] != _FORM or content["lock"] != _locked_at(store):
             return None, False
         known = RecoveryPoint(
@@ -306,7 +306,7 @@ def _look(path: Path) -> str:
 def expired_unindexed(
     first: CommitLogFile, known: RecoveryPoint | None, queues: Iterable[QueueFiles]
 ) -> Finding | None:
-    """Return a finding for messages that expired before they were indexed, or None.
+    """Return a finding if messages expired before they were indexed, else None.
 
     Nothing else shows that these messages were in the log. They lie between the end of the indexes and the start of the
     log's `first` file. The indexes end at the recovery point `known`, or at the last entry of a ConsumeQueue if that is

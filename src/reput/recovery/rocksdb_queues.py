@@ -75,7 +75,7 @@ def recover_database(
 def misnumbered(
     store: Path, files: Sequence[CommitLogFile], config: StoreConfig, log_end: int
 ) -> list[Finding]:
-    """Return findings for messages missing from the database whose queue offset is not higher than the previous one.
+    """Return findings for messages without a database entry whose queue offset is not above that of the message before.
 
     No checksum covers the queue offset in a record, so it may be damaged. A broker would write the entry all the same,
     and replace the entry of an earlier message. `files` are the log's files. Raises as `recover_database` does.

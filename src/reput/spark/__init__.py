@@ -1,4 +1,4 @@
-"""The pipeline on Spark: the data source `rocketmq`, and functions that rebuild, follow, export and look up.
+"""Run reput on Spark: the data source `rocketmq`, and functions that rebuild, follow, export and look up.
 
     from reput.spark.session import create_session
     spark = create_session("local[2]")     # or a session of your own

@@ -1,4 +1,4 @@
-"""`reput.spark.lookup`: the bulk look-up of `reput.lookup` with its tasks run by a cluster."""
+"""Look up many keys with Spark: `reput.spark.lookup` runs the tasks of the bulk look-up `reput.lookup` on a cluster."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ _STAGED_SCHEMA = pa.schema(
 def answer_frame(spark: SparkSession, found: Lookup) -> DataFrame:
     """Return the answer as a DataFrame, one partition per part of the keys. `coverage_of` returns its coverage."""
     parts = len(found.answer.parts)
-    # Each number is one partition, and a range needs at least one partition.
+    # Each number becomes one partition. Spark requires at least one partition, even for an empty range.
     numbers = spark.range(0, parts, 1, max(parts, 1))
     schema = from_arrow_schema(found.schema)
     schema.fields[-1].metadata = {
@@ -76,7 +76,7 @@ def answer_frame(spark: SparkSession, found: Lookup) -> DataFrame:
 
 @checked
 def coverage_of(found: DataFrame) -> DataFrame:
-    """Return the coverage of an answer of `lookup`, one row per store. Reads no data, only the answer's last column.
+    """Return the coverage of an answer of `lookup`, one row per store. Reads only the metadata of columns.
 
     Raises UsageError.
     """
@@ -115,9 +115,9 @@ def lookup(
 ) -> DataFrame:
     """Look up all messages with the given keys. The answer has one row per key and message, or one row of nulls.
 
-    The look-up runs at once, and the DataFrame reads its staged result. In addition to the message's columns, it has
-    `is_complete`: whether everything that was searched for the row was readable. `coverage_of` returns the coverage of
-    each store.
+    The look-up runs immediately, and the DataFrame reads the staged result. In addition to the message's columns, it
+    has `is_complete`: whether everything that was searched for the row was readable. `coverage_of` returns the coverage
+    of each store.
 
     Args:
         spark: A session. On a cluster, stores and staging must be paths that every executor can read.
@@ -207,7 +207,7 @@ def _as_spark_has_them(keys: Keys, spark: SparkSession, zone: str) -> Keys | Dat
 
 
 def _is_plain(kind: pa.DataType) -> bool:
-    """Return whether Spark keeps values of this type. It reads times without a zone as times in its own zone."""
+    """Return whether Spark keeps values of this type unchanged. It moves times without a zone to its own zone."""
     if pa.types.is_timestamp(kind):
         return kind.unit == "us" and kind.tz is not None
     is_signed = pa.types.is_signed_integer(kind) or pa.types.is_floating(kind)

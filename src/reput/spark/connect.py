@@ -156,7 +156,7 @@ class ConnectJob:
     def cancel(self) -> None:
         """Ask the server to stop the job."""
         with suppress(Exception):
-            # The caller has an error of its own already, which must not be replaced.
+            # Ignore errors, because the caller is already handling one.
             self._spark.interruptTag(self._tag)
 
     def results(self) -> list[Any]:

@@ -4,7 +4,7 @@ This is pyspark's daemon, with two differences:
 
 - It imports the modules that every worker needs before it forks. With pyspark's daemon, each worker imports them. The
   modules start no threads except jemalloc's, which support forks.
-- A worker that waits for work when its session ends, ends quietly.
+- A worker that is idle when its session ends exits without a traceback.
 """
 
 from __future__ import annotations

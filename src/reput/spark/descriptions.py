@@ -58,7 +58,7 @@ def description_of(function: Callable[..., Any], weights: Sequence[int] = ()) ->
 
 
 def _within(function: Callable[..., Any]) -> Iterator[tuple[str, str]]:
-    """Yield the places and names of a function and of its function arguments, the outermost first."""
+    """Yield the full name and the plain name of a function and of its function arguments, the outermost first."""
     if isinstance(function, Anchored):
         yield from _within(function.function)
     elif isinstance(function, partial):

@@ -61,8 +61,8 @@ def option_of(argument: str) -> str:
 def one_line() -> Iterator[None]:
     """Raise a ReputError of the body without its traceback.
 
-    Spark prints the traceback to the user. Frames of reput do not help a user who passed a wrong option. Changing this
-    process is safe, because it belongs to Spark and ends with the error.
+    Spark prints the traceback to the user. Frames of reput do not help a user who passed a wrong option. The setting
+    affects the whole process, which is safe: the process belongs to Spark and ends with the error.
     """
     try:
         yield

@@ -68,7 +68,7 @@ def probe_java(executable: Path) -> JavaRuntime | None:
     and its version.
     """
     try:
-        # Read both streams, because Java versions print the settings to different ones.
+        # Read both streams, because different Java versions print the settings to different streams.
         answer = subprocess.run(
             [executable, "-XshowSettings:properties", "-version"],
             stdin=subprocess.DEVNULL,

@@ -15,9 +15,10 @@ _ANY_NUMBER = 1 << 62
 
 
 def lag_of(sources: Iterable[LogListing], read_to: Mapping[str, int]) -> dict[str, Any]:
-    """Return for each store `end`, its log's present end, and `bytes_behind` and `messages_behind` since `read_to`.
+    """Return how far the log of each store continues after `read_to`.
 
-    Messages are counted in the next 4 MiB. The number of later messages is estimated from them. Raises StoreError.
+    The values of a store are `end` (the log's present end), `bytes_behind` and `messages_behind`. Messages are counted
+    in the next 4 MiB. The number of later messages is estimated from them. Raises StoreError.
     """
     buffers = ScanBuffers()
     return {

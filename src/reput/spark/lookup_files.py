@@ -25,8 +25,8 @@ _TIMES = "spark.sql.parquet.outputTimestampType"
 def read_keys(spark: SparkSession, keys: str) -> DataFrame:
     """Read keys from a .csv file with a header, or from Parquet. Raises UsageError.
 
-    All columns of a .csv file are text. A line with a wrong number of values would be read as wrong keys, so it makes
-    the job fail that reads it.
+    All columns of a .csv file are text. A line with a wrong number of values would be read as wrong keys, so the job
+    that reads it fails.
     """
     place = keys if "://" in keys else str(Path(keys).absolute())
     try:

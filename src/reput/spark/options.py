@@ -53,8 +53,7 @@ class SourceOptions:
 
     paths            absolute paths, or URLs
     starting_offsets, ending_offsets  "earliest", "latest", a physical offset for every store, or a map of offsets by
-                                      store;
-                     None if not given
+                                      store; None if not given
     columns          names of the columns if no schema is given; None for all
     starting_ms, ending_ms  store timestamps, both inclusive
     selected         conditions from the options topic, queueId, key and uniqueKey

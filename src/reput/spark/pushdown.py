@@ -42,7 +42,7 @@ _OPPOSITES = {
 
 
 def condition_of(given: Filter) -> Condition | None:
-    """Return the condition that keeps the same rows, or None if Spark must filter itself."""
+    """Return the condition that keeps the same rows, or None if Spark must apply the filter."""
     is_negated = isinstance(given, Not)
     inner = given.child if isinstance(given, Not) else given
     operator = _OPERATORS.get(type(inner))
@@ -51,7 +51,7 @@ def condition_of(given: Filter) -> Condition | None:
         operator = "is null" if value is None else "="
     if operator is None or (is_negated and operator not in _OPPOSITES):
         return None
-    # A comparison with null is never true, and Spark knows that best.
+    # Leave comparisons with null to Spark. They are never true.
     if value is None and "null" not in operator:
         return None
     # In SQL, "x in (1, null)" is null, not false, if x is not 1.

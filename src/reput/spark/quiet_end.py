@@ -1,4 +1,4 @@
-"""End waiting workers quietly when their session ends. pyspark's workers print a traceback with Unix sockets."""
+"""End waiting workers quietly when their session ends. With Unix sockets, pyspark's workers print a traceback."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class _Call(Generic[Task, Result]):
         self._function, self._version = function, VERSION
 
     def __call__(self, groups: Iterable[list[Task]]) -> Iterator[Result | ReputError]:
-        # An executor may have started after the driver sent its code.
+        # An executor that started after the driver sent its code may have another version.
         if self._version != VERSION:
             yield SparkJobError(
                 f"an executor on {socket.gethostname()} has reput {VERSION}, the driver {self._version}: "
@@ -141,7 +141,7 @@ def _prepare(prepare: Callable[[], None], _: int) -> None:
 
 
 def prepared_runner(spark: SparkSession, prepare: Callable[[], None]) -> SparkRunner:
-    """Return a runner, after sending reput's code to the executors and calling `prepare` in their workers and here.
+    """Return a runner, after sending reput's code to the executors and calling `prepare` in all workers and here.
 
     Raises SparkJobError.
     """

@@ -32,7 +32,7 @@ DRIVER_OPTIONS = "spark.driver.extraJavaOptions"
 # starts a quarter faster and uses half the processor time. Performance counters for jstat would wake it up 20 times per
 # second.
 QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:MetaspaceSize=256m -XX:-UsePerfData"
-# Spark's SQL sets this variable for its workers. If plain jobs set it as well, both share their workers.
+# Spark's SQL sets this variable for its workers. If plain jobs set it as well, both kinds of jobs share workers.
 SHARED_WORKERS = "SPARK_SIMPLIFIED_TRACEBACK"
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 
@@ -78,7 +78,7 @@ def create_session(
             arguments=["master"],
         )
     if compiles and is_local(master):
-        begin_compiling()  # While Spark starts, which takes seconds.
+        begin_compiling()  # Compile while Spark starts, which takes seconds.
     threading.Thread(target=_import_ahead, daemon=True).start()
     java_home, home = find_java_home(), spark_home()
     settings = _settings(master, dict(conf or {}), archive_options(java_home, home))
@@ -109,7 +109,9 @@ def _import_ahead() -> None:
 
 @contextmanager
 def command_session(master: str) -> Iterator[SparkSession]:
-    """Yield a session for one command in the main thread. Ctrl-C ends it at once. A session that ran before is kept.
+    """Yield a session for one command in the main thread.
+
+    Ctrl-C ends it immediately. If a session already ran before, it stays open.
 
     pyspark's own handler of Ctrl-C asks the JVM to cancel its jobs. If it interrupts another call to the JVM, it prints
     a traceback. So the handler is replaced: the end of the session cancels the jobs as well. Errors and log lines of

@@ -34,9 +34,9 @@ _SHIPPED = "REPUT_SHIPPED"
 def ship_code(sc: SparkContext, needs: tuple[str, ...] = DEPENDENCIES) -> bool:
     """Make the executors run this process's version of reput. Return whether it had to be sent to them.
 
-    Nothing is sent to local masters: if their workers' Python lacks reput, this Python is used. Nothing is sent if the
-    executors, which are assumed to be identical, have the same source installed. The modules in `needs` must be
-    installed on the executors.
+    Nothing is sent to local masters: if their workers' Python lacks reput, the Python of this process is used. Nothing
+    is sent if the executors, which are assumed to be identical, have the same source installed. The modules in `needs`
+    must be installed on the executors.
 
     Raises:
         SparkJobError: The executors lack one of these modules, or the workers of a local master lack reput.
@@ -85,7 +85,7 @@ def _ask_executors(sc: SparkContext, needs: tuple[str, ...]) -> list[tuple[str, 
         digest = digest_of(Path(spec.origin).parent) if spec and spec.origin else ""
         return digest, [name for name in needs if importlib.util.find_spec(name) is None]
 
-    # With a task per core, Spark likely asks every executor.
+    # With one task per core, the tasks probably reach every executor.
     tasks = max(2, sc.defaultParallelism)
     return sc.parallelize(range(tasks), tasks).map(look).collect()
 

@@ -1,13 +1,13 @@
-"""The data source `rocketmq`: the messages of CommitLogs as rows, for Spark's batch reads and streams.
+"""Define the data source `rocketmq`: the messages of CommitLogs as rows, for Spark's batch reads and streams.
 
     reput.spark.register(spark)
     spark.read.format("rocketmq").load("/data/broker-*/store")
     spark.read.format("rocketmq").option("columns", "topic, queue_id").load(path)
 
 `reput.messages.schema` defines the columns. Spark does not pass a query's columns to Python data sources, so the option
-`columns`, or a schema, selects the columns to decode. With a schema, Spark creates the source when the first query
-runs, and errors are reported then; otherwise at `load()`. Filters are pushed down only if the option `pushFilters` is
-set: Spark keeps the filters of one query with the loaded table, and applies them to the next query.
+`columns`, or a schema, selects the columns to decode. With a schema, Spark creates the source, and reports its errors,
+when the first query runs. Without a schema, it does so at `load()`. Filters are pushed down only if the option
+`pushFilters` is set: Spark keeps the filters of one query with the loaded table, and applies them to the next query.
 
 Spark runs each step in a separate process, which must import its modules first. So modules for reading are imported
 only when they are needed.
@@ -93,7 +93,10 @@ class RocketMQDataSource(DataSource):
                 self._check(self._read_options())
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        """Pickle with the code's folder: in Spark Connect, the planner of a stream lacks the session's artifacts."""
+        """Add the code's folder to the pickle.
+
+        In Spark Connect, the process that plans a stream lacks the session's artifacts.
+        """
         state = cloudpickle.dumps((type(self), self.__dict__))  # type: ignore[no-untyped-call]
         return _finding_its_code(), (_CODE, state)
 
@@ -169,7 +172,7 @@ def _finding_its_code() -> Callable[[str, bytes], object]:
 
 
 def _is_to_be_written() -> bool:
-    """Return whether Spark creates the source for writing. Spark does not say so, but its call stack does."""
+    """Return whether Spark creates the source for writing. Only Spark's call stack shows this."""
     frames = (frame for frame, _ in traceback.walk_stack(None))
     names = (frame.f_code.co_filename for frame in frames)
     return any(os.path.basename(name) == "write_into_data_source.py" for name in names)

@@ -73,7 +73,7 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _initial(self, source: LogListing, offset: int | None) -> int:
         low_ms = self._options.starting_ms
-        # The offset may be inside a record, so search the next record.
+        # The offset may be inside a record, so search for the next record.
         if offset is not None and offset > source.begin:
             return first_record_of(source, offset, ScanBuffers())
         if low_ms is None or not source.files:
@@ -104,8 +104,8 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: Offset | None = None, limit: ReadLimit | None = None) -> Offset:
         """Return the end of the next batch.
 
-        Spark 4.1 passes no arguments. Then this returns the end of every log, and `partitions` checks the start of the
-        batch.
+        Spark 4.1 passes no arguments. In that case, this returns the end of every log, and `partitions` checks the
+        start of the batch.
         """
         with one_line():
             self._reached = self._latest(start or {}, limit)
@@ -181,7 +181,7 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return mark.end
 
     def _why_another(self, source: LogListing, mark: ReadMark, buffers: ScanBuffers) -> str:
-        """Return why the log is not the one of a mark, or an empty string.
+        """Return why the log is not the log that a mark identifies; an empty string if it is.
 
         The log's end is searched only if the mark may lie after it, because the search reads the last file.
         """
@@ -248,7 +248,7 @@ def marks_of(offset: Offset) -> dict[str, ReadMark]:
 class RefusedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """A stream that raises its error on first use.
 
-    If the creation of a stream fails, Spark's process hides the error behind another one.
+    If the creation of a stream fails, Spark's process replaces the error by another one.
     """
 
     def __init__(self, error: ReputError) -> None:

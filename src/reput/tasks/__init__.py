@@ -20,7 +20,7 @@ Progress = Callable[[str, int, int], None]
 
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 5.0
-# Sum of all pauses. It equals the time-out of one request for data (`reput.files.deadlines`).
+# Sum of all pauses in seconds. It equals the time-out of one request for data (`reput.files.deadlines`).
 _PAUSES_S = 30.0
 
 
@@ -115,7 +115,7 @@ class SerialRunner:
 
 
 class ThreadRunner:
-    """Runs several tasks at a time in threads of this process. For tasks that mostly wait for remote storage.
+    """Runs several tasks at a time in threads of this process, for tasks that mostly wait for remote storage.
 
     It does not repeat tasks, because each request to remote storage is already repeated (`reput.files.deadlines`).
     """

@@ -23,10 +23,10 @@ def usable_cpus() -> int:
 
 
 class ProcessRunner(Closing):
-    """Runs tasks in processes, which the first run starts and `close` ends. A context manager, and thread-safe.
+    """Runs tasks in processes, which the first run starts and `close` ends. It is a context manager and thread-safe.
 
-    The processes are spawned, not forked. A program that uses them must therefore guard its main part with
-    `if __name__ == "__main__":`, as `multiprocessing` requires. They end when this process ends, even if it is killed.
+    The processes are spawned, not forked. A program that uses them must therefore guard its main part with `if __name__
+    == "__main__":`, as `multiprocessing` requires. The processes end when this process ends, even if it is killed.
     """
 
     def __init__(

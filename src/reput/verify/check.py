@@ -37,9 +37,9 @@ def check_store(
 ) -> Iterator[Finding]:
     """Yield the problems of a store as they are found, without writing.
 
-    Identical findings of one file become one finding with a count. The first findings of each kind are yielded at once,
-    the others at the end as one finding with a count, so memory does not grow with the damage. A store that a broker is
-    writing is checked up to the last message dispatched when the check began.
+    Identical findings of one file become one finding with a count. The first findings of each kind are yielded
+    immediately, the others at the end as one finding with a count, so memory does not grow with the damage. If a broker
+    is writing the store, the check ends at the last message that was dispatched when the check began.
 
     Args:
         store: The folder that contains `commitlog/`.
@@ -76,7 +76,7 @@ def _findings(
         yield from [] if store.is_live else store.ends.findings()
         yield from quick_findings(store)
         return
-    # A quick check must end before modules that compile kernels are imported.
+    # Import this late: a quick check must not import modules that compile kernels.
     from reput.verify.checking.full_check import FullCheck
 
     yield from FullCheck(store, runner, progress).run()
@@ -84,7 +84,7 @@ def _findings(
 
 def _checkpoint(store: CheckedStore) -> Iterator[Finding]:
     path = store.path / CHECKPOINT_FILE
-    # A running broker rewrites the file at any time. A link may lead out of the store.
+    # Do not read a file that a running broker may rewrite at any time, or a link, which may lead out of the store.
     if store.has_checkpoint and not store.is_live and not path.is_symlink():
         try:
             yield from inspect_checkpoint(str(path)).findings

@@ -96,7 +96,7 @@ def inspect_index_file(
 
 
 def _checked_count(found: IndexInspection) -> int:
-    """Return the header's count, limited to the file's room."""
+    """Return the header's count, limited to the number of items for which the file has room."""
     count = found.header.next_item
     if found.header.index_count < 0 or count > found.index_items:
         reason = f"index count {found.header.index_count}, but the file has room for {found.index_items} items"

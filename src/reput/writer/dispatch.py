@@ -26,7 +26,7 @@ from reput.writer.subscribers import Arrival, Dispatcher, Subscribers, Subscript
 from reput.writer.waiters import Waiters, join_thread
 
 _log = logging.getLogger("reput.dispatch")
-# Waiting callers are woken after each step.
+# The log is dispatched in steps of this size. Waiting callers are woken after each step.
 _STEP_BYTES = 32 << 20
 _PAUSE_S = 0.005
 _MOST_BEHIND_BYTES = 2 << 20
@@ -40,7 +40,8 @@ class DispatchService:
 
     position         physical offset at which the last dispatched message ends
     store_timestamp  store time of that message, ms
-    between_batches  a lock; its owner sees ConsumeQueues and IndexFiles with exactly the messages before `taken`
+    between_batches  a lock; while a thread owns it, ConsumeQueues and IndexFiles have exactly the messages before
+                     `taken`
     damage           skipped unreadable ranges
     """
 
@@ -87,12 +88,12 @@ class DispatchService:
         self._thread.start()
 
     def subscribe(self, callback: Arrival) -> Subscription:
-        """Call `callback` whenever a queue has grown."""
+        """Call `callback` whenever a queue has new entries."""
         with self.between_batches:
             return self._subscribers.add_arrival(callback, self.taken)
 
     def add(self, dispatcher: Dispatcher) -> Subscription:
-        """Pass each later batch to a dispatcher. While it is added, no batch is in flight."""
+        """Pass each later batch to a dispatcher. No batch is being dispatched while the dispatcher is added."""
         with self.between_batches:
             return self._subscribers.add_dispatcher(dispatcher, self.taken)
 
@@ -104,22 +105,23 @@ class DispatchService:
     def notify(self, log_end: int) -> None:
         """Announce a new end of the log.
 
-        Every put calls this, so it is quick. A lost call delays dispatch only briefly.
+        Every put calls this, so it must be quick. A lost call delays dispatch only briefly.
         """
-        # Two threads may race here, and one call be lost. Then the dispatch thread wakes after _IDLE_S.
+        # If two threads call this at the same time, one call may be lost. Then the dispatch thread wakes after _IDLE_S.
         if self._is_idle:
             self._is_idle = False
             self._work.notify_all()
         elif self._is_dispatching and log_end - self.position > _MOST_BEHIND_BYTES:
-            # A thread that never waits keeps the interpreter's lock. Sleep, so that dispatch can take it.
+            # A thread that never waits keeps the interpreter's lock. Sleep, so that the dispatch thread can take the
+            # lock.
             time.sleep(_MOMENT_S)
 
     def wait(self, physical_offset: int, timeout_s: float | None) -> bool:
-        """Wait until all messages before an offset are dispatched. Return False if the time is over before.
+        """Wait until all messages before an offset are dispatched. Return False after `timeout_s`.
 
         Raises:
             StoreFailedError: Dispatch has failed.
-            UsageError: The caller is an arrival callback, for which dispatch itself waits.
+            UsageError: The caller is an arrival callback. Dispatch waits for it, so it cannot wait for dispatch.
         """
         if self.position < physical_offset and timeout_s != 0:
             if self.is_own_thread:
@@ -131,7 +133,7 @@ class DispatchService:
                 with self._counting:
                     self._waiting += 1
                     is_counted = True
-                # While a caller waits, dispatch does not pause to let messages gather.
+                # While a caller waits, dispatch does not pause to collect more messages.
                 self._work.notify_all()
                 self._done.wait_for(
                     lambda: self.position >= physical_offset or self._is_over, timeout_s
@@ -183,7 +185,7 @@ class DispatchService:
                 _log.exception("dispatch has stopped at offset %d", self.position)
             self._is_dispatching = False
             self._done.notify_all()
-            # Let messages gather unless a caller waits: each round takes the interpreter's lock from threads that put.
+            # Collect messages unless a caller waits: each round takes the interpreter's lock from threads that put.
             self._work.wait_for(lambda: self._waiting > 0 or self._is_closing, _PAUSE_S)
         # If the store failed in another thread, nothing else wakes the waiting callers.
         self._done.notify_all()
@@ -237,7 +239,7 @@ class DispatchService:
                 self.position = self.taken = scan.end.position
 
     def _note_damage(self, found: list[Finding], noted: int) -> int:
-        """Add the findings after the first `noted`. Return the number of all findings."""
+        """Add all findings after the first `noted` ones to `damage`. Return the number of all findings."""
         if new := found[noted:]:
             self.damage += new
             self._queues.add_lost(ranges_of(new))

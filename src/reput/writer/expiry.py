@@ -3,9 +3,9 @@
 Mirrors `MappedFileQueue.deleteExpiredFileByTime`, `.deleteExpiredFileByOffset` and `IndexService.deleteExpiredFile`
 (tag rocketmq-all-4.9.3): the last file of the log, of a queue and of the index always stays.
 
-Log files are deleted before index files. Readers and recovery accept entries that lead before the begin of the log. In
-the opposite order, recovery after a crash would dispatch messages again whose entries had been deleted. Each deletion
-is durable before the next one, so a power cut leaves no hole in the log or in a queue.
+Log files are deleted before index files. Readers and recovery accept entries that lead before the begin of the log. If
+index files were deleted first, recovery after a crash would dispatch their messages again. Each deletion is durable
+before the next one, so a power cut leaves no hole in the log or in a queue.
 
 A broker uses the modification time of a file, which a copy or a restored backup loses. Here, the age of a file is the
 age of its last message.
@@ -33,14 +33,15 @@ from reput.log.walk import LogWalk
 from reput.queues.reader import ExtendedQueueReader
 from reput.queues.store_queues import BatchQueueSetReader, ConsumeQueueSetReader
 
-# Most records are smaller. If no record begins in the last part of the file, eight times as much is searched.
+# Search for the last record in this many bytes at the end of the file. If no record begins there, search eight times as
+# many.
 _FIRST_BYTES = 64 << 10
 _GROWTH = 8
 _LONG = struct.Struct(">q")
 
 
 def newest_timestamp(log: CommitLogReader, file: CommitLogFile) -> int:
-    """Return the store timestamp (ms) of the file's last message, or the file's modification time without messages.
+    """Return the store timestamp (ms) of the file's last message, or the file's modification time if it has no message.
 
     Raises StoreNotFoundError, StoreAccessError.
     """
@@ -60,7 +61,10 @@ def newest_timestamp(log: CommitLogReader, file: CommitLogFile) -> int:
 
 
 def _last_timestamp(log: CommitLogReader, file: CommitLogFile, start: int) -> int | None:
-    """Return the store time of the last message from `start` on, or None if no message begins at `start`."""
+    """Return the store time of the last message, or None if no message begins at `start`.
+
+    Reads the file from `start` on.
+    """
     walk, timestamp = LogWalk(log, start, file.end), None
     for _, data, layout in walk:
         timestamp = int(_LONG.unpack_from(data, layout.store_timestamp_position)[0])
@@ -70,7 +74,7 @@ def _last_timestamp(log: CommitLogReader, file: CommitLogFile, start: int) -> in
 
 @dataclass(frozen=True, slots=True)
 class ExpiryReport:
-    """Deleted files, or files to delete: paths, in the order of deletion.
+    """The paths of deleted files, or of files to delete, in the order of deletion.
 
     Attributes:
         log_begin: Physical offset at which the log begins after the deletion.
@@ -112,7 +116,10 @@ def deletable_files(log: CommitLogReader, until: int) -> Iterator[CommitLogFile]
 
 
 def plan_expiry(store: Path, log: CommitLogReader, gone: Sequence[CommitLogFile]) -> ExpiryReport:
-    """Plan the deletion of the oldest CommitLog files `gone`, and of their indexes. Raises StoreAccessError."""
+    """Plan the deletion of the log files `gone`, which are the oldest, and of their indexes.
+
+    Raises StoreAccessError.
+    """
     return _plan(store, log.files[len(gone)].start, tuple(file.path for file in gone))
 
 
@@ -133,7 +140,7 @@ def carry_out(report: ExpiryReport, disk: Disk) -> None:
     for path in map(Path, (*report.log_files, *report.queue_files)):
         disk.delete(path)
         disk.sync_folder(path.parent)
-    # Their order does not matter: a hole in the index would lie before all messages, so one sync suffices.
+    # Order does not matter for IndexFiles: a hole in the index would lie before all messages. So one sync suffices.
     for path in map(Path, report.index_files):
         disk.delete(path)
     if report.index_files:

@@ -61,7 +61,7 @@ class Flusher:
     def wait(self, physical_offset: int) -> None:
         """Wait until all bytes before an offset are durable.
 
-        Raises StoreFailedError if they cannot be made durable any more.
+        Raises StoreFailedError if a failure prevents that.
         """
         is_counted = False
         try:
@@ -72,7 +72,7 @@ class Flusher:
             self._work.notify_all()
             self._done.wait_for(lambda: self.flushed >= physical_offset or self._is_over)
         finally:
-            # An interrupt may come before the caller was counted.
+            # Do not uncount the caller if an interrupt came before it was counted.
             with self._counting:
                 self._waiting -= is_counted
         if self.flushed < physical_offset:
@@ -105,7 +105,7 @@ class Flusher:
     def flush(self) -> None:
         """Make the log durable up to its present end. Raises StoreFailedError, StoreAccessError."""
         self._health.check()
-        # Take the end before the sync, which may not include later messages.
+        # Take the end before the sync, because the sync may miss later messages.
         end = self._log_end()
         if end > self.flushed:
             begun = time.monotonic()
@@ -120,7 +120,7 @@ class Flusher:
         check_at = time.monotonic() + self._interval_s
         while self._pause():
             try:
-                # Not before every sync, because callers wait for most syncs.
+                # Check only at intervals, because callers wait for most syncs.
                 if time.monotonic() >= check_at:
                     self._check_in_place()
                     check_at = time.monotonic() + self._interval_s
@@ -140,7 +140,7 @@ class Flusher:
     def _gather(self) -> None:
         """Wait a moment for further callers, so that one sync serves all of them.
 
-        Callers of the last sync may put again at once. The wait is short compared with a sync.
+        Callers that waited for the last sync may put again at once. The wait is short compared with a sync.
         """
         patience_s = min(max(self._sync_s / 2, _LEAST_PATIENCE_S), _MOST_PATIENCE_S)
         self._work.wait_for(lambda: self._arrived >= self._expected, patience_s)
@@ -151,7 +151,7 @@ class Flusher:
         return is_worth_a_flush(self.flushed, self._log_end(), self._least_pages, self._file_bytes)
 
     def _pause(self) -> bool:
-        """Wait for the interval, or until a caller waits. Return whether to continue."""
+        """Wait for the interval, or until a caller waits. Return False when the thread must end."""
         self._work.wait_for(lambda: self._is_closing or self._waiting_for_more(), self._interval_s)
         return not self._is_closing
 

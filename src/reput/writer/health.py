@@ -1,6 +1,7 @@
 """Refuse writes to a store after a failed write or sync, or after another process displaced one of its files.
 
-After a failed sync, the kernel may drop the dirty pages and report the next sync as a success. So no sync is repeated.
+After a failed sync, the kernel may drop the dirty pages and report the next sync as a success. So a failed sync is
+never repeated.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from reput.errors import StoreAccessError, StoreFailedError
 class Health:
     """The state of one open store, shared by all its writers.
 
-    reason      the first failure, or None
+    reason      the first failure, or None if no operation failed
     find_cause  called once after the first failure; may raise StoreFailedError with the cause
-    on_failure  called afterwards, when the store accepts no more messages
+    on_failure  called after `find_cause`, when the store accepts no more messages
     """
 
     def __init__(self) -> None:

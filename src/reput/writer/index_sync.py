@@ -28,7 +28,7 @@ from reput.writer.recover import Recovered
 from reput.writer.waiters import Waiters, join_thread
 
 _log = logging.getLogger("reput.flush")
-# Bytes of the log between two recovery points. Recovery after a crash compares little more than this.
+# A recovery point is written after this many bytes of the log. Recovery after a crash compares little more.
 _NOTED_BYTES = 2 << 30
 _store_log = logging.getLogger("reput.store")
 
@@ -49,9 +49,9 @@ class IndexSync:
     ) -> None:
         """Prepare to sync.
 
-        `durable_timestamp` returns the store timestamp (ms) up to which the log is durable, or 0. While
-        `nothing_expires` is held, no file is deleted. `check_in_place` raises StoreFailedError if another process
-        displaced a file.
+        `durable_timestamp` returns the store timestamp (ms) up to which the log is durable, or 0 if unknown.
+        `nothing_expires` is a lock: while this object holds it, no file is deleted. `check_in_place` raises
+        StoreFailedError if another process displaced a file.
         """
         self._path, self._disk, self._checkpoint = store / CHECKPOINT_FILE, disk, checkpoint
         self._queues, self._index = recovered.queues, recovered.index_files
@@ -66,7 +66,7 @@ class IndexSync:
 
         Raises StoreAccessError, StoreFailedError.
         """
-        # Take the ends before the sync, which may not include later messages.
+        # Take the ends before the sync, because the sync may miss later messages.
         with self._dispatcher.between_batches:
             name, count = self._index.end
             reached = RecoveryPoint(
@@ -79,7 +79,7 @@ class IndexSync:
             logics = 0
         self._queues.sync()
         self._index.sync()
-        # Before the checkpoint, which states that these files are durable.
+        # Check before the checkpoint is written, because it states that these files are durable.
         self._check_in_place()
         known = self._checkpoint
         self._write_checkpoint(
@@ -90,7 +90,7 @@ class IndexSync:
             )
         )
         if log_end is not None or reached != self._known:
-            with self._nothing_expires:  # The recovery point names these files.
+            with self._nothing_expires:  # The recovery point must name existing files.
                 self._recovery_point.write(reached, reached.end == log_end)
             self._known = reached
         if log_end is not None:
@@ -114,7 +114,7 @@ class IndexSync:
 
 
 class IndexFlusher:
-    """Syncs indexes in a thread: queues with enough dirty pages at short intervals, all indexes at longer ones.
+    """Syncs indexes in a thread: queues with many dirty pages at short intervals, all indexes at longer intervals.
 
     Full IndexFiles are synced at once.
     """
@@ -151,7 +151,7 @@ class IndexFlusher:
         self._work.notify_all()
 
     def stop(self) -> None:
-        """End the thread, if it has not ended. The caller syncs the rest."""
+        """End the thread, if it has not ended. The caller must sync what is left."""
         self._is_closing = True
         self._work.notify_all()
         if self._thread is not None:
@@ -178,7 +178,7 @@ class IndexFlusher:
                 _log.error("flushing ConsumeQueues and IndexFiles has stopped: %s", error)
 
     def _pause(self) -> bool:
-        """Wait for the interval, or for a full file. Return whether to continue."""
+        """Wait for the interval, or for a full file. Return False when the thread must end."""
         self._work.wait_for(lambda: self._is_closing or self._has_rolled, self._interval_s)
         self._has_rolled = False
         return not self._is_closing and self._health.reason is None
@@ -188,8 +188,8 @@ class IndexProver:
     """Proves each IndexFile when it is full and durable, and the last file when the store is closed.
 
     A proof is valid only while the log files do not change. The store appends to the log file in which it was opened,
-    so proofs of IndexFiles that lead into this file expire. These IndexFiles are proved again from this log file on,
-    like all IndexFiles that were written since.
+    which ends the validity of proofs of IndexFiles that lead into this file. These IndexFiles, and all later ones, are
+    proved again from this log file on.
     """
 
     def __init__(
@@ -203,10 +203,10 @@ class IndexProver:
         self._is_ready = False
 
     def prove_full(self) -> None:
-        """Prove the full files, if there is a new one.
+        """Prove the full files if a new one exists.
 
-        The first call proves all files up to their present ends. This also loads the prover's modules, which takes
-        longer than most proofs, while no caller waits.
+        The first call proves all files up to their present ends. It also loads the prover's modules. That takes longer
+        than most proofs, but no caller waits for it.
         """
         name, count = self._index.end
         if not self._is_ready and count > 1 and self._index.end != self._began:

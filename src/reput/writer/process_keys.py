@@ -1,6 +1,6 @@
 """Compute the prefix of this process's unique keys.
 
-It imports little, because servers that write nothing need it, too.
+The module imports little, because servers that write nothing also need it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def process_prefix() -> str:
 
 
 def _own_address() -> str:
-    """Return the IPv4 address from which packets would be sent, or bits of the clock without a network."""
+    """Return the IPv4 address from which this machine sends packets. Without a network, return bits of the clock."""
     try:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
             # Connecting a UDP socket sends nothing. The address is reserved for documentation.

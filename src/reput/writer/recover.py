@@ -2,8 +2,8 @@
 
 This replaces `DefaultMessageStore.load` and `.recover` (tag rocketmq-all-4.9.3). The log ends where a broker would end
 it. After recovery, the indexes have exactly one entry for each message, even if index files were deleted, partly
-written, or further than the log. Recovery compares the indexes with the log from the recovery point
-(`recovery_point`) to the log's end. Missing entries are dispatched again. No entry of a message moves
+written, or ended after the log. Recovery compares the indexes with the log from the recovery point (`recovery_point`)
+to the log's end. Missing entries are dispatched again. Existing entries of messages keep their queue offsets
 (`compare.placement`).
 """
 
@@ -111,7 +111,7 @@ class Recovery:
             report.expired_unindexed = expired_unindexed(
                 self._files[0], known, self._found.values()
             )
-        # All messages before the recovery point have expired, so it proves nothing.
+        # All messages before the recovery point have expired, so the point proves nothing.
         if known is not None and known.end < log_begin:
             known = None
         if known is not None and not batches_agree(
@@ -120,7 +120,7 @@ class Recovery:
             known = None
         self._is_closed = known is not None and closed and is_clean and bool(self._files)
         self._known = known
-        # After a clean shutdown, a valid recovery point shows where everything ends. Nothing need be read.
+        # After a clean shutdown, a valid recovery point has the ends of all indexes. Nothing need be read.
         if self._files and not self._is_closed:
             self._look_at_log()
 
@@ -157,14 +157,14 @@ class Recovery:
             return self._run()
         except BaseException:
             if self._database is not None:
-                # The caller never receives the database, so it must be closed here.
+                # The caller does not get the database if recovery fails, so close it here.
                 self._database.queues.close(sync=False)
             raise
 
     def _run(self) -> Recovered:
         report, disk = self._report, self._disk
         for folder in (COMMIT_LOG_FOLDER, CONSUME_QUEUE_FOLDER, INDEX_FOLDER):
-            disk.make_folder(self._store / folder)  # An empty folder may be missing in a copy.
+            disk.make_folder(self._store / folder)  # A copy of a store may lack its empty folders.
         if self._is_closed and self._known is not None:
             report.log_end = report.checked_from = report.compared_from = self._known.end
             self._recover_batches(self._known, is_closed=True)
@@ -173,7 +173,7 @@ class Recovery:
             self._files = [self._first_file()]
             self._look_at_log()
         known, end = self._known, report.log_end
-        # New messages will take the place of the last messages before the recovery point.
+        # New messages will take the place of the last messages before the recovery point, so the point becomes invalid.
         if known is None or known.end > end:
             delete_recovery_point(self._store, disk)
         truncate_log(self._files, end, disk, report)
@@ -206,7 +206,7 @@ class Recovery:
     def _join(
         self, queues: dict[Queue, ConsumeQueueWriter], last: IndexFileWriter | None
     ) -> Recovered:
-        """Join the recovered parts, and dispatch the messages that the report lists as missing."""
+        """Join the recovered parts, and dispatch the messages that lack entries according to the report."""
         store, config, report = self._store, self._config, self._report
         writer, rules, again_from = self._queue_writer(queues)
         lost_before = () if self._known is None else self._known.lost

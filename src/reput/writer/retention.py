@@ -89,7 +89,7 @@ class RetentionLimits:
 
 
 class Retention:
-    """Deletes expired files: on request from any thread, and by its limits in a thread of its own.
+    """Deletes expired files: on request from any thread, and in its own thread when a limit is exceeded.
 
     Attributes:
         on_expired: Called after files were deleted, in the thread that deleted them.
@@ -135,7 +135,7 @@ class Retention:
             return self._delete(log, files_before(log, before, most, self._age))
 
     def clean(self) -> ExpiryReport | None:
-        """Delete files beyond the limits. Return the report, or None without such files. Raises StoreAccessError."""
+        """Delete files beyond the limits. Return the report, or None if no files are. Raises StoreAccessError."""
         with self.paused, closing(CommitLogReader(StoreLog(self._store))) as log:
             gone = max(self._too_old(log), self._too_many(log), key=len)
             # The first call also deletes index files that an interrupted deletion has left.
@@ -146,7 +146,7 @@ class Retention:
         if not self._limits.are_of_space:
             return False
         with self.paused, closing(CommitLogReader(StoreLog(self._store))) as log:
-            # The disk is full although no limit is reached: other programs fill it. Delete one file.
+            # No limit is reached, but the disk is full of other programs' files. Delete one file.
             gone = self._too_many(log) or list(deletable_files(log, self._until()))[:1]
             if gone:
                 self._delete(log, gone)
@@ -170,7 +170,7 @@ class Retention:
         return files_before(log, before, self._until(), self._age)
 
     def _too_many(self, log: CommitLogReader) -> list[CommitLogFile]:
-        """Return the files to delete until there is enough space."""
+        """Return the files to delete so that the space limits are kept."""
         excess_bytes = self._excess_bytes(log.files)
 
         def is_needed(file: CommitLogFile) -> bool:
@@ -191,7 +191,7 @@ class Retention:
         return excess
 
     def _age(self, log: CommitLogReader, file: CommitLogFile) -> int:
-        """Return `newest_timestamp` from a cache: files before the last one do not change."""
+        """Return `newest_timestamp` from a cache. All files except the last one never change."""
         known = self._ages.get(file)
         if known is None:
             self._ages = {old: age for old, age in self._ages.items() if old in log.files}

@@ -31,9 +31,9 @@ _NAMES = (
 
 
 def check_places(store: Path, commit_log: str | None) -> Path | None:
-    """Return the folder that commitlog/ links to, or None if it is not a link.
+    """Return the folder that commitlog/ links to, or None if commitlog/ is not a link.
 
-    Raises StoreError for any other link in the store, and if the settings name another folder.
+    Raises StoreError for any other link in the store, and if commitlog/ is not the folder of the settings.
     """
     place = store / COMMIT_LOG_FOLDER
     if commit_log is not None and not os.path.lexists(place):
@@ -49,13 +49,13 @@ def check_places(store: Path, commit_log: str | None) -> Path | None:
 
 
 def fitting_config(facts: StoreFacts, log_file_bytes: int | None) -> tuple[StoreConfig, list[str]]:
-    """Return the settings for a store: the given ones, or settings derived from its files.
+    """Return the settings for a store: the given settings, or settings derived from its files.
 
     Returns:
-        The settings, and a line for each queue file of another size, which will be extended.
+        The settings, and a line for each queue file that is too short and will be extended.
 
     Raises:
-        UsageError: The files do not prove their sizes, or the given version is older than the store's.
+        UsageError: The files do not show the configured sizes, or the given version is older than the store's.
         StoreError: The settings contradict the store's files.
     """
     facts.require_certain()

@@ -53,7 +53,7 @@ from reput.writer.writer_settings import WriterSettings
 __all__ = ["StoreWriter", "WriterSettings", "now_ms"]
 _log = logging.getLogger("reput.store")
 _MANY = 4096
-# A put waits at most this long for dispatch, before expired files are deleted.
+# Before expired files are deleted to make room, a put waits at most this long for dispatch.
 _ROOM_PATIENCE_S = 10.0
 _BUSY = "another process, such as a broker, owns this store; stop it, or open with mode 'r'"
 
@@ -84,7 +84,7 @@ os.register_at_fork(after_in_child=_disown_all)
 class StoreWriter:
     """An open store that any thread may put messages into.
 
-    recovery   report of the recovery when it was opened
+    recovery   report of the recovery when the store was opened
     health     refuses writes after a failure
     retention  deletes the oldest files
     """
@@ -104,7 +104,7 @@ class StoreWriter:
         self.path, self.settings = path, settings or WriterSettings()
         self._disk, self._clock_ms = disk or Disk(), clock_ms
         self.health = Health()
-        self._closed: str | None = None  # Why it accepts no more messages.
+        self._closed: str | None = None  # Why the store accepts no more messages.
         self._closing, self._is_let_go, self._is_forked = Lock(), False, False
         self._is_sync = self.settings.flush == "sync"
         # Refuse before the folder is created or locked, so that a refused store stays unchanged.
@@ -134,7 +134,7 @@ class StoreWriter:
             self.path, files, queues, self.config, self._disk, self.health,
             facts.checkpoint, self._clock_ms, topics, in_rocksdb, is_extended,
         )  # fmt: skip
-        # All checks that may refuse the store are above, before `abort` or any other file changes.
+        # The checks above may refuse the store, so `abort` and all other files change only from here on.
         recovery.look(is_clean=not facts.has_abort)
         mark_open(self.path, self.config, self._disk)
         recovered = recovery.run()
@@ -184,7 +184,8 @@ class StoreWriter:
         )  # fmt: skip
         self._index.on_roll = self._index_flusher.notify_rolled
         self._files.make_room = self._make_room
-        # The stack ends the threads in reverse order, so nothing expires while the others stop.
+        # The stack ends the threads in reverse order. Retention ends first, so that nothing expires while the others
+        # stop.
         for part in (self._index_flusher, self.dispatcher, self.flusher, self.retention):
             stack.callback(part.stop)
         self.dispatcher.start(lambda: self._log.position, settings.append_retry_pause_s)
@@ -246,7 +247,7 @@ class StoreWriter:
     def put_many(self, messages: Iterable[Message]) -> PutResults:
         """Put messages in order, some thousands at a time.
 
-        Raises as `put` does. Earlier messages may have been put then.
+        Raises as `put` does. In that case, earlier messages may have been put.
         """
         self.check_open()
         parts: list[PutPart] = []
@@ -300,13 +301,13 @@ class StoreWriter:
         """See `Retention.expire`. Raises StoreFailedError, StoreAccessError."""
         self.check_open()
         self.health.check()
-        # Files with messages that are not dispatched never expire, so dispatch them first.
+        # Dispatch first: files with messages that are not dispatched never expire.
         if not self.dispatcher.is_own_thread:
             self.dispatcher.wait(self._log.position, None)
         return self.retention.expire(before, until)
 
     def wait_dispatched(self, physical_offset: int | None, timeout_s: float | None) -> bool:
-        """Wait until the messages before an offset, by default all, are dispatched. Return whether they are.
+        """Wait until messages before an offset (None for all) are dispatched. Return whether all of them are.
 
         Raises:
             StoreFailedError: Dispatch has failed.
@@ -334,7 +335,7 @@ class StoreWriter:
             )
 
     def close(self) -> None:
-        """Dispatch and sync everything, and release the lock. Only if all of it succeeds, the shutdown is clean.
+        """Dispatch and sync everything, and release the lock. The shutdown is clean only if all steps succeed.
 
         A put in flight ends first, and no further put begins. In a forked child this does nothing, because the parent
         owns the store.
@@ -370,7 +371,7 @@ class StoreWriter:
             self._index_sync.run(self._log.position)
             self._index.close(sync=False)
             self._queues.close(sync=False)
-            # Delete `abort` last: without it, a broker that starts checks only the end of the log.
+            # Delete `abort` last: a broker that finds no `abort` checks only the end of the log.
             self._disk.delete(self.path / ABORT_FILE)
             self._disk.sync_folder(self.path)
         # A proof requires that no process has the files open for writing.
@@ -378,14 +379,14 @@ class StoreWriter:
         self._index_prover.prove()
 
     def disown(self, parent: int) -> None:
-        """In a forked child, leave the store to the parent, whatever the parent's threads were doing."""
+        """In a forked child, leave the store to the parent. This works in any state of the parent's threads."""
         self._is_forked = True
         self._closed = f"process {parent} owns the store, and this is a fork of it; open the store after the fork"
         self._log.disown()
         self._queues.disown()
 
     def _end_to_flush(self) -> int:
-        # Read the time before the end, so that the message with this time lies before the end.
+        # Read the time before the position: then the message with this time ends at or before the position.
         timestamp = self._log.store_timestamp
         self._last_flush = timestamp, self._log.position
         return self._last_flush[1]

@@ -1,11 +1,11 @@
-"""Notify subscribers of dispatched messages: arrival callbacks, and dispatchers after ConsumeQueue and IndexFile.
+"""Notify subscribers of dispatched messages. Subscribers are arrival callbacks and additional dispatchers.
 
 Mirrors `MessageArrivingListener` and `DefaultMessageStore.getDispatcherList` (tag rocketmq-all-4.9.3). Subscribers run
 in the thread of dispatch, which waits for them, so they must be quick.
 
-Failures of subscribers never stop ConsumeQueues and IndexFiles. If a callback raises an error, the error is logged, and
-the callback is called again for the next message. If a dispatcher raises an error, it has missed a batch. Then the
-error is logged and kept in its `Subscription`, and the dispatcher is detached.
+Failures of subscribers never stop the dispatch to ConsumeQueues and IndexFiles. If a callback raises an error, the
+error is logged, and the callback is called again for the next message. If a dispatcher raises an error, it has missed a
+batch. Then the error is logged and kept in its `Subscription`, and the dispatcher is detached.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class Subscription(Closing):
     """A subscriber, until it is closed. Subscriptions are context managers.
 
     Attributes:
-        begins_at: Physical offset from which on it receives messages.
-        error: The error that detached it, or None.
+        begins_at: Physical offset of the first message that the subscriber receives.
+        error: The error that detached the subscriber, or None while it is attached.
     """
 
     def __init__(self, subscribers: Subscribers, begins_at: int) -> None:
@@ -49,7 +49,10 @@ class Subscription(Closing):
 
 
 class Subscribers:
-    """The subscribers of one open store. Changes replace whole collections, so readers keep a consistent copy."""
+    """The subscribers of one open store.
+
+    Each change replaces a whole collection, so concurrent readers keep a consistent copy.
+    """
 
     def __init__(self) -> None:
         self._changing = Lock()

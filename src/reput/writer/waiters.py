@@ -13,7 +13,7 @@ from threading import Lock, Thread
 
 
 class Waiters:
-    """A condition. To wake its waiters, first change the awaited state, then call `notify_all`."""
+    """A condition variable. To wake waiting threads, first change the awaited state, then call `notify_all`."""
 
     def __init__(self) -> None:
         self._tickets: list[Lock] = []
@@ -21,7 +21,7 @@ class Waiters:
     def notify_all(self) -> None:
         """Let all waiting callers check their conditions again."""
         for ticket in self._tickets.copy():
-            with suppress(RuntimeError):  # The waiter was woken already.
+            with suppress(RuntimeError):  # The waiting thread was already woken.
                 ticket.release()
 
     def wait_for(self, is_so: Callable[[], bool], timeout_s: float | None = None) -> bool:

@@ -24,7 +24,7 @@ _NOT_NEGATIVE = (
 
 
 class WriterOptions(TypedDict, total=False):
-    """The fields of `WriterSettings` as named arguments of `open_store`. None keeps the present value."""
+    """The fields of `WriterSettings` as named arguments of `open_store`. None keeps the value of the setting."""
 
     flush: Literal["async", "sync"] | None
     flush_interval_commit_log_s: float | None
@@ -47,7 +47,7 @@ class WriterOptions(TypedDict, total=False):
 class WriterSettings:
     """Settings of a writable store: flushing, the address in records, and retention.
 
-    Raises UsageError for invalid values. Intervals are in seconds, unlike a broker's, which are in milliseconds.
+    Raises UsageError for invalid values. Intervals are in seconds. A broker's intervals are in milliseconds.
 
     Attributes:
         flush: 'async' to flush at intervals, 'sync' to flush before a put returns (flushDiskType).

@@ -1,4 +1,4 @@
-"""Facts that a check needs before it reads a store: files, their sizes, the end of the log, the owner.
+"""Collect the facts that a check needs before it reads a store: files, their sizes, the end of the log, the owner.
 
 Links below the store's folders are not followed.
 """
@@ -36,14 +36,14 @@ from reput.queues.store_queues import open_queues
 from reput.store.facts import StoreFacts, facts_of
 from reput.verify.checking.tally import counted
 
-# An index further back than this is not lagging but disabled, or damaged.
+# An index that ends further back than this does not lag: it is disabled or damaged.
 _BEHIND_BYTES = 64 << 20
 _MORE_LOOKS = 5  # How often to list again after a listed file expired before it was opened.
 _NO_START = "does not start"
 
 
 def entries_of(folder: Path) -> Iterator[os.DirEntry[str]]:
-    """Yield a folder's entries, sorted by name; nothing if the folder is missing."""
+    """Yield a folder's entries, sorted by name. Yields nothing if the folder is missing."""
     try:
         with os.scandir(folder) as entries:
             yield from sorted(entries, key=lambda entry: entry.name)
@@ -130,7 +130,7 @@ def look_at(path: Path, config: StoreConfig | None) -> CheckedStore:
 
 def _look(path: Path, facts: StoreFacts) -> CheckedStore:
     store = CheckedStore(path, facts)
-    # Read before any file is listed, so that later messages are not reported as missing from the indexes.
+    # Read this before any file is listed, so that later messages are not reported as missing from the indexes.
     horizon = _dispatched(path) if store.is_live else None
     _list_log(store)
     _list_queues(store)
@@ -186,7 +186,7 @@ def _list_log(store: CheckedStore) -> None:
                 )
             )  # fmt: skip
     for hole in holes(store.files):
-        # A file of another size explains the hole after it.
+        # Do not report a hole after a file of unusual size. The finding for that file explains the hole.
         if not any(f.size != usual and f.end == hole.start for f in store.files):
             store.findings.append(hole)
 
@@ -239,10 +239,10 @@ def _dispatched(path: Path) -> int:
             with FileReader(entry.path) as reader:
                 header = decode_header(reader.read(0, HEADER_BYTES))
             indexed = max(indexed, header.end_physical_offset)
-    # Dispatch writes queues before the index, so the index may be a little behind.
+    # Dispatch writes queues before the index, so the index may lag a little.
     if 0 < indexed < queued and queued - indexed < _BEHIND_BYTES:
         return indexed
-    return queued or indexed  # Queues in a database that cannot be read here are unknown.
+    return queued or indexed  # 0 if their database cannot be read here.
 
 
 def _queued(path: Path) -> int:

@@ -38,7 +38,7 @@ from reput.verify.checking.other_queues import OtherQueues
 from reput.verify.checking.queue_entries import LightQueues
 from reput.verify.checking.queue_table import CheckedQueue, QueueJob, read_queue_table
 
-# Limits of one group: tasks per worker (more if all together have less than these bytes), and tasks in total.
+# Limits of one group: tasks per worker, bytes up to which further tasks may join, and tasks in total.
 _WAVE_TASKS, _WAVE_BYTES, _WAVE_MOST_TASKS = 4, 1 << 30, 256
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -84,7 +84,7 @@ def bytes_below(folder: str) -> int:
 def beyond(
     store: CheckedStore, index: Sequence[IndexTable], queues: Sequence[CheckedQueue]
 ) -> Iterator[Finding]:
-    """Yield findings for entries whose messages would lie after the end of the log, so are lost."""
+    """Yield findings for entries that lead to lost messages, which would lie after the end of the log."""
     if store.is_live:
         return
     queued = sum(table.spans[BEYOND].total for table in queues if BEYOND in table.spans)
@@ -130,7 +130,7 @@ class FullCheck:
 
     def run(self) -> Iterator[Finding]:
         """Yield all findings as they are found. Raises StoreAccessError."""
-        # Index and queues first: their spans state which entries lead into each log file.
+        # Read index and queues first: their spans state which entries lead into each log file.
         yield from self._read_index()
         yield from self._read_queues()
         yield from self._join_index()
@@ -140,7 +140,7 @@ class FullCheck:
         yield from _partly_copied(self._store)
         others = OtherQueues(self._store)
         yield from others.findings()
-        # So far, messages without a ConsumeQueue were counted. Their queue may be in RocksDB, or a batch queue.
+        # The messages counted before have no ConsumeQueue file. Their queue may be in RocksDB, or a batch queue.
         for queue in others.queues if others.cannot_tell is None else set(self._without_queue):
             self._without_queue.pop(queue, None)
         yield from absent(
@@ -220,7 +220,7 @@ class FullCheck:
     def _log_task(self, number: int) -> LogTask:
         store = self._store
         file = store.files[number]
-        # Messages after the last queue entry are not dispatched yet, which is no damage.
+        # Messages after the last queue entry are not dispatched yet. That is not damage.
         dispatched = max((table.end for table in self._queues), default=-1)
         is_last = number == store.last_file
         compared = ComparedFile(

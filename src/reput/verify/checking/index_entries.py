@@ -140,7 +140,7 @@ class IndexFindings:
         header = place.header
         expected = _seconds(times, header.begin_timestamp)
         is_first = items.numbers == 1
-        # The first item of a file counts from the end time of the previous file.
+        # The time of a file's first item counts from the end time of the previous file.
         if is_first.any():
             base = place.first_base
             first = items.seconds[is_first] if base is None else _seconds(times[is_first], base)

@@ -1,7 +1,6 @@
 """Check one IndexFile on its own: whether a look-up reaches each item, and into which log files the items lead.
 
-The kernels of `reput.kernels.index_proof` judge slots and chains. Only if they find damage, `index_inspection` locates
-the damage.
+The kernels of `reput.kernels.index_proof` check slots and chains. If they find damage, `index_inspection` locates it.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ class IndexJob:
 class IndexTable:
     """The result of checking one IndexFile.
 
-    first, last  physical offsets of its first and last items, or -1
+    first, last  physical offsets of its first and last items; -1 without items
     spans        items by number of the log file
     """
 
@@ -104,7 +103,7 @@ class _Reading:
             return
         table.header = decode_header(self._reader.read(0, HEADER_BYTES))
         slots = self._slots()
-        # A file of another size may have fewer items than its header states.
+        # A file of the wrong size may have fewer items than its header states.
         room = min(job.index_items, (size - item_position(job.hash_slots, 0)) // ITEM_BYTES)
         table.items = max(min(table.header.next_item, room) - 1, 0)
         if self._is_live:
@@ -141,7 +140,7 @@ class _Reading:
     def _read_items(self, slots: RawEntries) -> bool:
         """Fill the table. Return whether a look-up reaches each item and the items are in order."""
         table, spans = self._table, Spans(self._job.edges)
-        # A random seed, so that a hostile file cannot be made to have a matching sum.
+        # The seed is random, so that nobody can prepare a hostile file with a matching sum.
         seed = np.uint64(int.from_bytes(os.urandom(8), "little"))
         total, _, _ = check_slots(slots, seed)
         before, wrong = -1, 0

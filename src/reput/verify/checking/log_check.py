@@ -34,7 +34,7 @@ class LogTask:
     index_folder     index/ of the store
     indexed          offsets of the first and last item of each IndexFile
     indexed_again    physical offset from which a broker that starts now adds index entries; None if it adds none
-    dispatched_from  physical offset from which it dispatches messages; None if it dispatches none
+    dispatched_from  physical offset from which such a broker dispatches messages; None if it dispatches none
     """
 
     compared: ComparedFile
@@ -55,7 +55,7 @@ class LogFileFound:
     latest         latest store timestamp, ms
     without_queue  by missing queue: number of its messages, and physical offset of the first
     without_index  number of keys without an entry; counted only in a store without IndexFiles
-    light          by light queue: how much queue offsets of messages exceed the numbers of their entries
+    light          by light queue: the differences between queue offsets of messages and numbers of their entries
     """
 
     latest: int | None = None
@@ -178,7 +178,7 @@ class _FileCheck:
 
 
 def _is_sound(piece: ScannedPiece) -> bool:
-    """Return whether all records of a piece match their CRCs."""
+    """Return whether all records of a piece of the log file match their CRCs."""
     wrong = wrong_bodies(piece.data, piece.positions, piece.batch.messages)
     return not len(wrong) and not len(_wrong_records(piece))
 

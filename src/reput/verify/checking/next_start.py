@@ -42,7 +42,7 @@ class SeenIndexFile(Protocol):
     """The facts about an IndexFile that a prediction needs: an `IndexTable`, or the result of a quick check.
 
     items  number of items
-    last   physical offset of its last item, or -1
+    last   physical offset of its last item; -1 without items
     spans  items by number of the log file
     """
 
@@ -175,7 +175,7 @@ def _skipped(store: CheckedStore) -> Iterator[Finding]:
 def _is_queued(store: CheckedStore, message: MessageExt) -> bool:
     """Return whether the queue of a message that begins where the queues end already has an entry for the message.
 
-    A batch queue may have one, because it states where its newest record begins, not where it ends.
+    A batch queue may have such an entry, because it states where its newest record begins, not where that record ends.
     """
     if store.facts.known_offset.in_rocksdb:
         return False  # A database states where its newest record ends, so it lacks this message.
@@ -202,7 +202,10 @@ def dispatched_from(store: CheckedStore) -> int | None:
 
 
 def is_deleted(store: CheckedStore, table: SeenIndexFile) -> bool:
-    """Return whether the next start deletes this IndexFile: after a crash, if it ends after the checkpoint's time."""
+    """Return whether the next start deletes this IndexFile.
+
+    After a crash, a broker deletes files newer than the checkpoint.
+    """
     ends_later = table.header.end_timestamp > store.facts.checkpoint.index_msg_timestamp
     return store.facts.has_abort and not store.is_live and ends_later
 
@@ -239,7 +242,7 @@ def _checkpoint(store: CheckedStore) -> Iterator[Finding]:
 
 
 def checkpoint_ahead(store: CheckedStore, latest: int | None) -> Iterator[Finding]:
-    """Compare the checkpoint with the store timestamp (ms) of the latest message; do nothing if that is None."""
+    """Compare the checkpoint with the store timestamp (ms) of the latest message. Does nothing if `latest` is None."""
     if latest is None or store.is_live:
         return
     for number, (name, stated) in enumerate(store.facts.checkpoint._asdict().items()):

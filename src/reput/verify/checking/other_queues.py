@@ -28,7 +28,7 @@ from reput.queues.store_queues import ConsumeQueueSetReader, open_queues
 from reput.queues.writer import BatchSizeOf, batch_size_in
 from reput.verify.checking.checked_store import CheckedStore
 
-# Limits the records that are read one by one, so that a database of another log costs only seconds.
+# Maximum number of records that are read one by one. So the check of a database of another log takes only seconds.
 _MOST_CLAIMS = 100_000
 
 
@@ -36,8 +36,8 @@ class _Claims:
     """Identifies entries in RocksDB that belong to another message with the same queue offset.
 
     A broker stores an entry under the queue offset of its message. In a light queue, several messages can have one
-    queue offset after a restart. The last one dispatched keeps its entry, or the first one if they were dispatched
-    together (`RocksDBConsumeQueueStore.putMessagePosition0`).
+    queue offset after a restart. The message dispatched last keeps its entry. If they were dispatched together, the
+    first message does (`RocksDBConsumeQueueStore.putMessagePosition0`).
 
     Attributes:
         count: Number of such entries.
@@ -65,7 +65,7 @@ class OtherQueues:
 
     Attributes:
         queues: All queues that were found, including damaged ones.
-        cannot_tell: The reason why queues cannot be listed at all, or None.
+        cannot_tell: The reason why queues cannot be listed at all, or None if they can.
     """
 
     def __init__(self, store: CheckedStore) -> None:
@@ -167,7 +167,7 @@ def _explained(
             numbered.update(reader.numbered(position, stop))
             break
         except LostEntriesError as error:
-            # Go on by at least one entry, so that the loop ends.
+            # Advance by at least one entry, so that the loop ends.
             detail, position = error.reason, max(error.resume_offset, position + 1)
             yield Finding(Kind.QUEUE_GAP, reader.folder, detail)
         except StoreError as error:

@@ -51,7 +51,7 @@ class SkewRun(NamedTuple):
 class LightQueue:
     """The entries of a light queue for one log file.
 
-    `taken` counts queue offsets without an entry after the last one.
+    `taken` counts queue offsets without an entry after the last entry.
     """
 
     runs: list[SkewRun] = field(default_factory=list)
@@ -127,7 +127,7 @@ class LightQueues:
         taken += run.taken
         if not may_skew(skew, run.skew, taken):
             is_wrong = True
-        elif not 0 <= run.skew - skew <= taken:  # A restarted broker began to count again.
+        elif not 0 <= run.skew - skew <= taken:  # The broker restarted, and counts from 0 again.
             is_wrong = False
         if is_wrong and run.skew:
             times = np.array([run.first, run.last], np.int64)
@@ -207,7 +207,7 @@ class QueueFindings:
 
     def _note_missing(self, place: QueueSpan, missing: ExpectedEntries) -> None:
         late = missing.offsets >= self._dispatched_to
-        # A broker drops a message whose number its queue already has. All other missing entries are lost.
+        # A broker drops a message whose queue offset its queue already contains. All other missing entries are lost.
         again = (missing.numbers < place.stop) & is_light(place.queue.topic) & ~late
         kinds = (
             (Kind.UNDISPATCHED_TAIL, late),

@@ -124,7 +124,7 @@ class _QueueReading:
     def _take(self, data: npt.NDArray[np.void], first: int) -> None:
         words = data.view(np.uint32).reshape(-1, ENTRY_BYTES // 4)
         rows, end = entries_follow(words, max(self._before, 0)) if self._gap is None else (0, -1)
-        # The usual case: all entries of the piece follow each other. Only their ends must be looked up.
+        # The usual case: the entries of the piece are in order and without gaps. Only their ends must be looked up.
         if rows and end <= self._job.edges.end:
             self._before = int(end)
             self._table.end = max(self._table.end, int(end))

@@ -151,7 +151,7 @@ def _may_be_of_others(store: CheckedStore, queue: Queue) -> bool:
 
 
 def _of_database(store: CheckedStore, log: CommitLogReader, folder: str) -> Iterator[Finding]:
-    """Check the ends that a database states. Entries after the end are ignored, as a broker does."""
+    """Check the end of each queue, as the database states it. Entries after the end are ignored, as a broker does."""
     try:
         with closing(RocksDatabase(folder)) as database:
             for end in database.ends():
@@ -186,7 +186,7 @@ def quick_findings(store: CheckedStore) -> Iterator[Finding]:
         try:
             yield from _first_record(file)
         except StoreNotFoundError:
-            if not store.is_live:  # In a live store, the file has expired.
+            if not store.is_live:  # In a live store, the error means that the file has expired.
                 raise
     with closing(CommitLogReader(StoreLog(store.path))) as log:
         yield from last_entries(store, log)

@@ -42,7 +42,7 @@ def counted(count: int, noun: str) -> str:
 class _Alike:
     """Identical findings and their number.
 
-    first, last  earliest and latest store timestamp (ms) of the affected messages, or None
+    first, last  earliest and latest store timestamp (ms) of the affected messages; None if unknown
     """
 
     finding: Finding
@@ -67,7 +67,7 @@ class Tally:
     ) -> None:
         """Add `count` findings of a kind.
 
-        `first` returns the finding; it is called only for the first of kind and file.
+        `first` returns the finding; it is called only for the first finding of this kind in the file.
         """
         if not count:
             return
@@ -81,7 +81,7 @@ class Tally:
             alike.last = high if alike.last is None else max(alike.last, high)
 
     def findings(self) -> Iterator[Finding]:
-        """Yield each finding with its count, and with its cost if the kind has one."""
+        """Yield each finding with its count, and with the consequence of the damage if its kind has one."""
         for (kind, _), alike in self._alike.items():
             cost = alike.finding.cost
             if kind in _COSTS and alike.first is not None and alike.last is not None:
@@ -91,7 +91,7 @@ class Tally:
 
 
 def sampled(findings: Iterable[Finding]) -> Iterator[Finding]:
-    """Yield the first findings of each kind at once, and the others at the end as one finding with a count."""
+    """Yield the first findings of each kind immediately, and the others at the end as one finding with a count."""
     seen: Counter[Kind] = Counter()
     more: dict[Kind, Finding] = {}
     for finding in findings:
@@ -127,7 +127,10 @@ _COSTS = {
     Kind.RECORD_CRC: ("message", "{} stored {} whose keys, properties or place may be wrong"),
     Kind.MISPLACED_RECORD: ("message", "{} stored {} are at places that no index points to"),
 }
-"""By kind: the noun that is counted, and the cost. Its placeholders are the count and the time of storage."""
+"""By kind: the noun that is counted, and the consequence of the damage.
+
+Placeholders: the count, the time of storage.
+"""
 
 _USUAL_COSTS = {
     Kind.INDEX_SLOT: "keys of that slot cannot be found",
@@ -146,4 +149,4 @@ _USUAL_COSTS = {
     Kind.MISSING_LOG_FILE: "all messages of the missing file",
     Kind.CHECKPOINT: "after a crash a broker begins its recovery at the wrong place",
 }
-"""The cost of each kind without counted nouns. The kind's page in docs/findings has the same text."""
+"""The consequence for each kind without counted nouns. The kind's page in docs/findings has the same text."""

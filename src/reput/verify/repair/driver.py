@@ -70,7 +70,7 @@ from reput.verify.repair.planning import IN_USE, check_unchanged, make_plan, ref
 
 # Files that a 5.x broker overwrites in place.
 _OVERWRITTEN = frozenset({TIMER_WHEEL_FILE, f"{CONFIG_FOLDER}/{TIMER_CHECK_FILE}"})
-# Files that the repaired store gets new.
+# Files that are newly created for the repaired store.
 _MADE_ANEW = frozenset(
     {LOCK_FILE, ABORT_FILE, CHECKPOINT_FILE, RECOVERY_POINT_FILE, STAGING_FOLDER}
 )
@@ -141,7 +141,7 @@ def _carry_over(plan: Plan, new: Path) -> set[str]:
 
 
 def _changes_in_place(store: Path, name: str) -> bool:
-    """Return whether a 5.x broker overwrites parts of a file, or appends to it in step with others.
+    """Return whether a 5.x broker overwrites parts of a file, or appends to it together with other files.
 
     As a hard link, such a file would change the backup as well.
     """
@@ -166,7 +166,7 @@ def _change_log(plan: Plan, new: Path) -> None:
     """Copy the files that change, then fill and cut the copies. The backup keeps the old bytes."""
     for name in sorted(plan.changed_files):
         source, target = (root / COMMIT_LOG_FOLDER / name for root in (plan.store, new))
-        # A hard link would change the backup as well.
+        # Writing to a hard link would change the backup as well.
         copy_file(source, target, plan.inodes[f"{COMMIT_LOG_FOLDER}/{name}"])
         start = int(name)
         with FileWriter(target, size=plan.file_bytes) as file:
@@ -255,7 +255,7 @@ def _copy_expired_queues(plan: Plan, new: Path) -> None:
 def _write_checkpoint(plan: Plan, new: Path) -> None:
     """Write a checkpoint with which a broker keeps every file, after a clean shutdown and after a crash.
 
-    `reput.pipeline.commit` explains the times. The further fields of 5.x stay.
+    `reput.pipeline.commit` explains the times. Additional fields of 5.x stay unchanged.
     """
     last = max(_last_timestamp(new), 0)
     ends = [0]
@@ -399,7 +399,7 @@ def _carry_out(
         check_unchanged(plan)
         # An interrupted repair may have left the two states half swapped.
         places.settle(at)
-        # `settle` may have removed hard links to files of the store, which changes their change time.
+        # `settle` may have removed hard links to files of the store, which updates the files' change times.
         seen = check_unchanged(plan, linked=plan.inodes)
         attempt = places.new_attempt(plan.backup)
         with anchored(attempt.folder, owner=plan.store):
@@ -432,12 +432,12 @@ def settle_repair(store: str | PathLike[str], at: AtStep = lambda step: None) ->
 
 
 def undo_repair(store: str | PathLike[str], at: AtStep = lambda step: None) -> Undone:
-    """Swap the state before the last repair back. Keep the repaired state beside the store.
+    """Restore the state before the last repair by a swap. Keep the repaired state beside the store.
 
     Raises:
         StoreNotFoundError: There is nothing to undo.
         StoreLockedError: A broker or another writer owns the store, or a repair runs.
-        StoreError: The store was written since the repair, or is another store.
+        StoreError: The store was written since the repair, or the path has another store now.
         StoreAccessError: The operating system refuses an operation.
     """
     settle_repair(store, at)
@@ -472,7 +472,7 @@ def _places(store: str | PathLike[str]) -> RepairPlaces:
 
 
 def check_repairable(store: str | PathLike[str]) -> None:
-    """Refuse early, by names only, stores that a plan would refuse later.
+    """Refuse, after a look at names only, stores that a plan would refuse later.
 
     Raises:
         StoreNotFoundError: The folder is missing, or a killed repair has left the store without its name.

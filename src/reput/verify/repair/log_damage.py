@@ -3,9 +3,10 @@
 Three kinds of records fill ranges. `CommitLog.checkMessageAndReturnSize` accepts all three (tag rocketmq-all-4.9.3):
 
 - A placeholder for each message that has a ConsumeQueue entry: an ordinary message with its queue and queue offset, no
-  keys, no tags, a body of zeros and the property REPUT_SALVAGED. Without it, the queue would lack a number. Dispatch
-  closes such a gap by moving all later entries, so consumers' committed offsets would mean other messages.
-- A rolled-back transaction elsewhere. A broker dispatches it neither to a queue nor to the index
+  keys, no tags, a body of zeros and the property REPUT_SALVAGED. Without the placeholder, the queue would lack a
+  number. Dispatch closes such a gap by moving all later entries, so consumers' committed offsets would mean other
+  messages.
+- A rolled-back transaction where no entry leads. A broker dispatches it neither to a queue nor to the index
   (`DefaultMessageStore.CommitLogDispatcherBuildConsumeQueue`, `IndexService.buildIndex`).
 - A blank up to the end of a file. The broker continues in the next file.
 """
@@ -88,7 +89,7 @@ def can_be_filled(damaged: DamagedRange) -> bool:
 
 
 def placeholders_in(damaged: DamagedRange) -> int:
-    """Return how many messages get a placeholder. There may be more entries than the space allows."""
+    """Return how many messages get a placeholder. There may be too little space for some entries."""
     return sum(message is not None for _, _, message in _parts(damaged))
 
 
@@ -110,7 +111,10 @@ def filler(damaged: DamagedRange) -> Iterator[tuple[int, bytes]]:
 
 
 def _parts(damaged: DamagedRange) -> Iterator[tuple[int, int, KnownMessage | None]]:
-    """Cut the range where known messages begin, and yield its parts. A part too short for a record joins another."""
+    """Cut the range where known messages begin, and yield its parts.
+
+    A part too short for a record is joined to another.
+    """
     parts: list[tuple[int, KnownMessage | None]] = [(damaged.start, None)]
     for message in damaged.known:
         start, before = parts[-1]
@@ -130,7 +134,7 @@ def _parts(damaged: DamagedRange) -> Iterator[tuple[int, int, KnownMessage | Non
 
 
 def _size_of(message: KnownMessage, room: int, needs_blank: bool) -> int:
-    """Return the size of a placeholder: the message's size, or more if the rest of its part would be too small."""
+    """Return a placeholder's size: the message's size, or more if the rest of its part were too small for a record."""
     if needs_blank:
         room -= BLANK_BYTES
     size = max(min(message.size, room, _MOST_BYTES), message.least_bytes)
@@ -179,7 +183,8 @@ class FileDamage:
     """The damage of one log file.
 
     ranges  unreadable ranges and records with a wrong CRC, ascending, with valid records between them
-    end     physical offset after the last verifiable record, or the file's begin; the file's end if a blank follows
+    end     physical offset after the last verifiable record (the file's begin without one), or the file's end if a
+            blank follows
     times   store timestamp (ms) of a message near each range
     """
 

@@ -36,7 +36,7 @@ _RECORD_FILE, _OWNER_FILE = "repair.json", "owner"
 _MOST_BYTES = 1 << 26
 _FORM = 1
 AtStep = Callable[[str], None]
-"""Called with the name of each step after it. Tests stop a repair there."""
+"""Called after each step with the step's name. Tests interrupt a repair there."""
 LogLook = list[list[Any]]
 
 
@@ -201,7 +201,7 @@ class RepairPlaces:
             # An earlier repair was killed after the swap, before it named the old state.
             elif inode_of(attempt.new) == record.old:
                 self._rename(attempt.new, attempt.backup)
-            # Killed at the same point of an undo.
+            # An undo was killed at the same point.
             elif inode_of(attempt.backup) == record.new:
                 self._rename(attempt.backup, attempt.undone)
 

@@ -149,7 +149,7 @@ class Plan:
     def entries_move(self) -> bool:
         """Whether entries may get another number, because a lost message gets no placeholder.
 
-        In other queues than light queues, the gap stays if the log shows it.
+        In queues other than light queues, the gap remains if the log shows it.
         """
         lost = any(
             one.finding.kind in _LOSSES and one.asked != "truncate_tail" for one in self.remaining
@@ -166,7 +166,7 @@ class Plan:
         ):  # Queues may lack entries.
             return True
         left = [one.finding for one in self.remaining if one.finding.kind is finding.kind]
-        # The last finding of the kind counts those of any number of files.
+        # The last finding of a kind may stand for findings of several files.
         if len(left) > MOST_OF_A_KIND:
             return True
         name = os.path.relpath(finding.file, root)

@@ -182,7 +182,7 @@ def _properties(arrays: dict[str, Any]) -> list[PropertyTexts]:
                 array = _joined_keys(array)
             values[name] = [_checked(_texts(array, pa.large_string()), column)]
         if name == UNIQ_KEY:
-            # Null keys are created: a second column has room for them, and is empty in all other rows.
+            # Null keys are created. A second column has room for them: it is empty in all rows that have a key.
             missing = np.ones(len(arrays["body"])) if array is None else _is_null(array)
             lengths = missing.astype(np.int64) * UNIQUE_KEY_BYTES
             values.setdefault(name, []).append(Texts(None, ends_of_lengths(lengths)))
@@ -223,7 +223,7 @@ def _is_list(kind: Any) -> bool:
 
 
 def _joined_keys(array: Any) -> Any:
-    # If all lists are empty, Arrow infers no element type.
+    # If all lists are empty, Arrow cannot infer the element type.
     array = array.cast(pa.list_(pa.string()))
     keys = array.flatten()
     bad = pc.or_(pc.match_substring(keys, KEY_SEPARATOR), pc.equal(pc.binary_length(keys), 0))
@@ -245,7 +245,7 @@ def _checked(texts: Texts, column: str) -> Texts:
 
 
 def _texts(array: Any, kind: Any) -> Texts:
-    """Return the texts of a column in its own memory. Bytes are copied only if the column has nulls."""
+    """Return the texts of a column, in the column's own memory. They are copied only if the column has nulls."""
     array = array.cast(kind)
     if array.null_count:
         array = array.fill_null("" if kind == pa.large_string() else b"")
@@ -255,7 +255,7 @@ def _texts(array: Any, kind: Any) -> Texts:
 
 
 def _view(buffer: Any) -> npt.NDArray[np.uint8]:
-    """Return the buffer as an array that kernels accept. It is declared writable, although no kernel writes."""
+    """Return the buffer as an array that kernels accept: it is declared writable, although no kernel writes."""
     if buffer is None or not buffer.size:
         return np.zeros(1, np.uint8)
     view = (ctypes.c_uint8 * buffer.size).from_address(buffer.address)

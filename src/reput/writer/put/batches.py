@@ -71,7 +71,7 @@ def batch_size(message: Message, batch_topics: Collection[str]) -> int:
 
 
 def may_be_batch(message: Message) -> bool:
-    """Return whether `batch_size` may return more than 1, or raise."""
+    """Return whether `batch_size` may return more than 1 or raise an error."""
     properties = message.properties
     name = INNER_NUM.encode() if isinstance(properties, bytes) else INNER_NUM
     return bool(message.sys_flag & SYS_FLAG_INNER_BATCH) or name in properties

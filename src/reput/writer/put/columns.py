@@ -81,8 +81,8 @@ class PutColumns:
     Attributes:
         rows: PUT_DTYPE[n]. `queue`, `topic` and `born_host` are indexes into `queues`, `topics` and `hosts`.
         form: Form of the records.
-        properties: (name, values) in order. Empty values are omitted. Values with an empty name are complete properties
-            strings.
+        properties: (name, values) in order. Empty values are omitted. If a name is empty, its values are complete
+            properties strings.
     """
 
     rows: npt.NDArray[np.void]
@@ -167,7 +167,7 @@ def number_queues(
     check_queue_id(int(queue_ids.min()))
     most = check_queue_id(int(queue_ids.max()))
     rows["queue_id"] = queue_ids
-    # One number for each pair of topic and queue id.
+    # Give each pair of topic and queue id one number.
     place = rows["topic"] * np.int64(most + 1) + queue_ids
     if (
         len(topics) * (most + 1) <= _MOST_COUNTED

@@ -3,7 +3,7 @@
 A blank is a filler record between the last message and the end of a file. Mirrors `CommitLog.asyncPutMessage` and
 `.DefaultAppendMessageCallback.doAppend` (tag rocketmq-all-4.9.3). A record is written only if a blank fits after it.
 Otherwise a blank ends the file, and the record begins the next file. Prepared and rolled-back messages take no queue
-offset: they state 0. `RecordForm` and `batch_size` describe the differences of 5.x.
+offset: their records state 0. `RecordForm` and `batch_size` describe the differences of 5.x.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ class PutUnderWay(NamedTuple):
     """Records of a put in progress. They are in the log once size and magic of the first record are written.
 
     end           physical offset at which the last record ends
-    next_offsets  the next queue offset of each of their queues
-    heads         physical offset, and size and magic, of the records after the first
+    next_offsets  the next queue offset of each queue of the records
+    heads         for each record after the first: its physical offset, and its size and magic
     """
 
     end: int
@@ -80,7 +80,7 @@ class _JoinedRecords:
     """Consecutive records that are written together at the end of the log.
 
     end           physical offset at which the last record ends
-    next_offsets  the next queue offset of each of their queues
+    next_offsets  the next queue offset of each queue of the records
     """
 
     __slots__ = ("end", "head", "heads", "next_offsets", "parts")
@@ -119,8 +119,8 @@ class ColumnsUnderWay(NamedTuple):
 class CommitLogWriter:
     """Appends to the log. Any thread may put, until the writer is closed.
 
-    An asynchronous exception (Ctrl-C) never leaves an unfinished put. The put in progress is noted. The next owner of
-    the lock counts it if its record is in the log, or clears its bytes.
+    An asynchronous exception (Ctrl-C) never leaves an unfinished put. The writer notes the put in progress. If the put
+    is interrupted, the next thread that takes the lock counts its record if it is in the log, or clears its bytes.
 
     position         physical offset at which the last record ends
     store_timestamp  store time of the last message, ms
@@ -206,7 +206,7 @@ class CommitLogWriter:
             place = self._append(message, queue, crc, now, magic, topic, properties, ends, count)
             position, number = place
             end = self.position
-        # Outside the lock: it may sleep to let dispatch proceed.
+        # Call this without the lock: it may sleep to let dispatch proceed.
         self._on_append(end)
         return self._result(position, number, now)
 
@@ -234,7 +234,7 @@ class CommitLogWriter:
                     except MessageRefusedError as error:
                         results.append(error)
                 self._write_run(run, now)
-            # For example a full disk. Records that were not written yet are not put.
+            # For example, the disk is full. Records that were not written yet are not put.
             except ReputError as error:
                 results[written:] = [error] * (len(messages) - written)
             end = self.position
@@ -280,7 +280,7 @@ class CommitLogWriter:
             self._write(run.head, b"".join(run.parts), now, ends, run.heads)
 
     def _result(self, position: int, number: int, now: int) -> PutResult:
-        # Creating the tuple and its digits in this way takes half the time of PutResult(...).
+        # PutResult(...) would take twice as long as creating the tuple and its digits in this way.
         message_id = self.id_prefix + position.to_bytes(_OFFSET_BYTES).hex().upper()
         return _new(PutResult, (position, number, message_id, now))
 
@@ -382,7 +382,8 @@ class CommitLogWriter:
     ) -> None:
         """Write a record that fits into the last file, and count it. `head` is its size and magic.
 
-        `rest` may contain further records. Size and magic of these are zeros in `rest`, and are given in `heads`.
+        `rest` may contain further records. In `rest`, the size and magic of these records are zeros. `heads` has the
+        right values.
         """
         files, end = self._files, self.position + _HEAD_BYTES + len(rest)
         if end > files.mark:
@@ -391,13 +392,13 @@ class CommitLogWriter:
         data = files.file.data
         self._under_way = _new(PutUnderWay, (end, now, ends, heads))
         # Size and magic are written last, so that no reader mistakes a partial record for a complete one. Further
-        # records get them in log order: a killed process leaves no valid record after a gap, which another record would
-        # fill.
+        # records get theirs in log order. Otherwise a killed process could leave a valid record after a gap, which
+        # another record would fill.
         data[start + _HEAD_BYTES : stop] = rest
         data[start : start + _HEAD_BYTES] = head
         if heads:
             self._write_heads(heads)
-        # The same as in `_settle`, but faster. The position is set last: it shows `_settle` that the put is counted.
+        # Do the same as `_settle`, but faster. Set the position last: it shows `_settle` that the put is counted.
         if len(ends) == 1:
             ((queue, queue_end),) = ends
             self.queue_offsets[queue] = queue_end
@@ -415,8 +416,8 @@ class CommitLogWriter:
     def put_columns(self, columns: PutColumns, in_one_file: bool = False) -> PutColumnsResult:
         """Put many messages with one store timestamp, in the order of their rows. Raises as `put` does.
 
-        If the disk becomes full, earlier messages are put, and the rest are not. With `in_one_file`, all or none are
-        put.
+        If the disk becomes full, earlier messages are put, and the rest are not. With `in_one_file`, either all
+        messages are put or none.
         """
         total = columns.check(len(self._store_host), self.max_message_bytes)
         if in_one_file and total > self.max_message_bytes:
@@ -465,7 +466,7 @@ class CommitLogWriter:
     def put_back_files(self) -> None:
         """Restore log files that another process deleted, with every acknowledged message.
 
-        Call this only when no further message is accepted. Raises StoreAccessError.
+        Call this only after the writer has stopped accepting messages. Raises StoreAccessError.
         """
         with self._lock:
             self._settle()
@@ -487,7 +488,8 @@ class CommitLogWriter:
     def _settle(self) -> None:
         """Count the records of the put in progress that are in the log, and clear the rest.
 
-        If this is interrupted, the next owner of the lock calls it again, so every step may run twice.
+        If it is interrupted, the next thread that takes the lock calls it again, so every step must be safe to run
+        twice.
         """
         files, put = self._files, self._under_way
         # The next file exists, but the blank at the end of this one may be missing.
@@ -499,8 +501,8 @@ class CommitLogWriter:
             self.position = max(self.position, int(put.progress[1]))
         elif put is not None and self.position < put.end:
             data, start, stop = files.file.data, self.position - files.start, put.end - files.start
-            # Without size and magic, the record is not in the log. Its other bytes must not become part of a record
-            # later.
+            # Without size and magic, the record is not in the log. Its other bytes must not become part of a later
+            # record.
             if data[start : start + _HEAD_BYTES] == _NO_HEAD:
                 data[start:stop] = bytes(stop - start)
             else:

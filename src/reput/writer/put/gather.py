@@ -1,7 +1,7 @@
 """Convert messages to columns, with one pass over all messages per attribute.
 
-Messages whose properties have the same names share columns. Some properties could mean different things as columns.
-Then the properties string of each message is encoded separately, which also refuses invalid messages.
+Messages whose properties have the same names share columns. Columns cannot represent some properties without ambiguity.
+Then each message's properties string is encoded separately, which also refuses invalid messages.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ from reput.writer.put.routing import delayed, may_be_delayed
 _Value = TypeVar("_Value", bound=Hashable)
 _Names = tuple[str, ...] | None
 _MOST_NAMES = 12
-"""Maximum number of properties in columns. With more names, a Java HashMap has more buckets, and another order."""
-# Most mixed lists differ within the first messages, so a short first pass often decides.
+"""Maximum number of properties in columns. With more, a Java HashMap has more buckets, and so another order."""
+# Number of messages in a short first pass. Most mixed lists differ within these, so this pass often decides.
 _PROBED = 1 << 6
 _NUMBERS: tuple[tuple[str, Callable[[Sequence[Message]], list[int]]], ...] = (
     ("flag", lambda messages: [m.flag for m in messages]),
@@ -107,7 +107,10 @@ def from_messages(
 
 
 def _are_plain(messages: Sequence[Message]) -> bool:
-    """Return whether no message sets a host, time, flag or count, in one pass: one pass per field takes longer."""
+    """Return whether no message sets a host, time, flag or count.
+
+    One pass over all fields is faster than one per field.
+    """
     for some in (messages[:_PROBED], messages[_PROBED:]):
         if [
             True
@@ -149,7 +152,7 @@ def _fill_numbers(rows: npt.NDArray[np.void], messages: Sequence[Message]) -> No
 def _integers(values: list[int]) -> list[int]:
     """Return the values.
 
-    Raises TypeError if one is not an integer, because numpy would convert strings and fractions.
+    Raises TypeError if a value is not an integer, because numpy would silently convert strings and fractions.
     """
     others = set(map(type, values)) - {int}
     if any(not issubclass(kind, Integral) for kind in others):
@@ -179,9 +182,9 @@ def _properties(
 
 
 def shapes_of(messages: Sequence[Message]) -> dict[_Names, list[int]]:
-    """Return the rows of each set of property names; None stands for a string.
+    """Return the rows of each set of property names. The set None stands for properties that are a string.
 
-    If all messages have the same names, the only list of rows is empty.
+    If all messages have the same names, the list of rows is empty.
     """
     properties = [m.properties for m in messages]
     if not any(properties) and set(map(type, properties)).isdisjoint((str, bytes)):
@@ -206,9 +209,9 @@ def _shared_columns(names: _Names, messages: Sequence[Message]) -> list[Property
         raise _DoubtError
     columns: dict[str, Texts] = {}
     for name in names:
-        # Properties that are a string have no names, so these are mappings.
+        # Properties given as a string have no names here, so these are mappings.
         columns[name] = _texts([m.properties[name] for m in messages])  # type: ignore[index,call-overload]
-        # An empty value must be refused with an error for its message.
+        # Refuse an empty value later, with an error that names its message.
         if not np.diff(columns[name].at).all():
             raise _DoubtError
     for name, texts in (
@@ -228,7 +231,8 @@ def _shared_columns(names: _Names, messages: Sequence[Message]) -> list[Property
 def _keys(given: Sequence[Sequence[str] | None]) -> Texts | None:
     """Return the KEYS column, or None if no message has keys."""
     try:
-        # The most frequent case: one key per message. None raises TypeError, another number of keys ValueError.
+        # The most frequent case: each message has one key. None raises TypeError, and any other number of keys
+        # ValueError.
         single = [key for (key,) in given]  # type: ignore[misc]
     except (TypeError, ValueError):
         if not any(given):

@@ -3,8 +3,8 @@
 All files have one size and are named by the physical offset of their first byte. The last file is written through a
 memory map. Earlier files stay open until they are synced.
 
-A part of a file is prepared before records are written to it: its pages are loaded, so that puts wait for no page
-fault.
+Each part of a file is prepared before records are written to it: its pages are loaded, so that puts do not wait for
+page faults.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _MOST_OPEN = 32
 class Preparer:
     """Calls `prepare_piece` in a thread, on request, until it returns False.
 
-    The thread starts only after two requests within a fifth of a second. Prepared bytes must be flushed later, which is
-    a waste if puts are rare.
+    The thread starts only after two requests within a fifth of a second. Prepared bytes must be flushed later, so they
+    are a waste if puts are rare.
     """
 
     def __init__(self, prepare_piece: Callable[[], bool]) -> None:
@@ -67,7 +67,7 @@ class Preparer:
                     self._wanted.wait()
                     self._wanted.clear()
         except StoreAccessError:
-            # The writer will meet the same error, and can report it to its caller.
+            # The thread that writes will meet the same error, and can report it to its caller.
             return
 
 
@@ -76,7 +76,7 @@ class LogFiles:
 
     start, file  the last file: physical offset of its first byte, and its memory map
     ready        physical offset up to which the last file is prepared; it never decreases
-    mark         physical offset from which a write must call `prepare` first; at most `ready`
+    mark         physical offset, at most `ready`; a write that passes it must first call `prepare`
     make_room    called if the disk has no space for the next file; returns whether to try again
     """
 
@@ -95,7 +95,7 @@ class LogFiles:
         self._preparer = Preparer(self._prepare_ahead)
 
     def _make(self, start: int) -> MappedWriter:
-        # An interrupt (Ctrl-C) came after the file was created, before it was used.
+        # An interrupt (Ctrl-C) may come after the file was created and before it was used.
         if start in self._open:
             return self._open[start]
         path = self._folder / offset_file_name(start)
@@ -127,7 +127,7 @@ class LogFiles:
         """Prepare the last file up to physical offset `end`, and ask the thread to prepare more bytes after it."""
         while end > self.ready:
             with self._preparing:
-                # The thread may have prepared this part while the lock was awaited.
+                # The thread may have prepared this part while this call waited for the lock.
                 if end > self.ready:
                     self._prepare_piece()
         self.mark, self._used = self.ready, end
@@ -189,9 +189,9 @@ class LogFiles:
             self._disk.check_in_place(file.path, identity_of(file.fileno))
 
     def put_back(self) -> None:
-        """Restore files that another process deleted, under their names. No message may be put meanwhile.
+        """Restore files that another process deleted, under their names. No message may be put at the same time.
 
-        Raises StoreAccessError, also if another file has one of the names.
+        Raises StoreAccessError, for example if another file has one of the names.
         """
         with self._syncing:
             for file in self._open.values():
@@ -207,7 +207,7 @@ class LogFiles:
         with self._syncing:
             # A sync of a deleted file succeeds, but its messages would be lost.
             self._check_in_place()
-            # Another thread may roll meanwhile. Its new file stays open.
+            # Another thread may roll during the sync. The new file stays open.
             last = self.start
             for start in sorted(self._open):
                 if start < until and start + self.file_bytes > begin:

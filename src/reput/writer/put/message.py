@@ -31,7 +31,7 @@ from reput.format.unique_key import UniqueKeys
 from reput.writer.put.record_form import FORM_OF_FOUR, RecordForm
 
 _MOST_QUEUE_ID = (1 << 31) - 1
-# Types of `properties` that are a complete properties string.
+# `properties` of these types are a complete properties string.
 _WHOLE = (str, bytes)
 _PLAIN = {str, bytes, list, tuple, dict, type(None)}
 _KEYS_IS = KEYS + NAME_SEPARATOR
@@ -67,7 +67,7 @@ class Message:
 
     @classmethod
     def of(cls, stored: MessageExt) -> Self:
-        """Return a message whose put repeats a stored message. Only its place and store time differ."""
+        """Return a message that repeats a stored message. After its put, only its place and store time differ."""
         return cls(
             topic=stored.topic,
             body=stored.body,
@@ -111,10 +111,10 @@ def properties_string(
     Excludes the property for the record's CRC. Raises MessageRefusedError.
     """
     given, keys = message.properties, message.keys
-    # Most messages have only keys. This special case takes half the time of the general one.
+    # Most messages have only keys. For them, this special case takes half the time of the general case.
     if keys and not given and not message.tags and not isinstance(given, _WHOLE):
         text = _KEYS_IS + _joined_at_once(keys) + _AND_UNIQ_KEY_IS + unique_keys.next(now_ms)
-        # Two separators mean that a key contains one: the general case refuses it.
+        # Two separators mean that a key contains one. The general case refuses such a key.
         if text.count(PROPERTY_SEPARATOR) == 1:
             return form.check_properties(encode_utf8(text + form.ending))
     if isinstance(given, _WHOLE):
@@ -172,7 +172,7 @@ def joined_keys(keys: Sequence[str] | None) -> str:
 
 
 def _joined_at_once(keys: Sequence[str]) -> str:
-    """Return the KEYS property. A string, or a list with one key, takes no join."""
+    """Return the KEYS property. A string, or a list with one key, need not be joined."""
     if isinstance(keys, str):
         return keys
     if len(keys) == 1 and (key := keys[0]) and KEY_SEPARATOR not in key:

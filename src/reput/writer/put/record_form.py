@@ -34,7 +34,7 @@ class RecordForm:
     """The form of a store's records.
 
     Attributes:
-        is_five: Whether records are those of 5.x: magic V2 for long topics, a separator after each property.
+        is_five: Whether records have the form of 5.x: magic V2 for long topics, a separator after each property.
         has_crc: Whether each record ends with a property for its own CRC (enabledAppendPropCRC).
         ending: Text after the last property.
         most_properties_bytes: Maximum size of the properties, without the CRC.
@@ -57,7 +57,7 @@ class RecordForm:
 
     @property
     def crc_bytes(self) -> int:
-        """Size of the CRC property at a record's end, or 0."""
+        """Size of the CRC property at a record's end; 0 if records have none."""
         return CRC_PROPERTY_BYTES if self.has_crc else 0
 
     def encode_topic(self, topic: str) -> bytes:
@@ -77,7 +77,7 @@ class RecordForm:
         return f", unless it has more than {_MOST_UNITS_V1} characters" * self.is_five
 
     def check_properties(self, data: bytes) -> bytes:
-        """Return properties as stored before the record's CRC. Raises MessageRefusedError if they are too long."""
+        """Return properties as a record stores them before its CRC. Raises MessageRefusedError if they are too long."""
         if self.has_crc and data and not data.endswith(_SEPARATOR_BYTE):
             data += _SEPARATOR_BYTE
         if len(data) > self.most_properties_bytes:
@@ -91,7 +91,7 @@ FORM_OF_FIVE = RecordForm(is_five=True)
 
 
 def with_length(topic: bytes) -> bytes:
-    """Return an encoded topic after its length."""
+    """Return an encoded topic with its length in front."""
     layout = TOPIC_V1 if len(topic) <= MAX_TOPIC_BYTES else TOPIC_V2
     return layout.pack(len(topic)) + topic
 

@@ -1,4 +1,4 @@
-"""Results of a put of many messages: columns, from which the result of one message is made on access."""
+"""Keep the results of a put of many messages as columns. The result of one message is created on access."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
 """Find the queues of a message that goes to other queues than the one it names: delayed messages, multi-dispatch.
 
 Mirrors the delays of `CommitLog.asyncPutMessage`, and `MultiDispatch.wrapMultiDispatch` (tag rocketmq-all-4.9.3), and
-for 5.x `HookUtils.transformDelayLevelMessage` and `LmqDispatch` (tag rocketmq-all-5.3.3). Refuses messages that a
-broker would lose, or that would make it fail when it reads its log.
+for 5.x `HookUtils.transformDelayLevelMessage` and `LmqDispatch` (tag rocketmq-all-5.3.3). The functions refuse messages
+that a broker would lose, or that would make a broker fail when it reads its log.
 
-Further queues are the queues that INNER_MULTI_DISPATCH names. Light queues (%LMQ%) are further queues of their own.
+Further queues are the queues that INNER_MULTI_DISPATCH names. Light queues (%LMQ%) are special further queues.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def delayed(message: Message, levels: int, form: RecordForm = FORM_OF_FOUR) -> M
     if level <= 0 or waits or _was_delivered(message):
         return message
     check_queue_id(message.queue_id)
-    # Checked here, because the record has another topic.
+    # Check the topic here, because the record will have another topic.
     form.encode_topic(message.topic)
     changes = {REAL_TOPIC: message.topic, REAL_QUEUE_ID: str(message.queue_id)}
     if level > levels:
@@ -127,7 +127,7 @@ def with_offsets(message: Message, offsets: list[int], form: RecordForm = FORM_O
     """Return the message as it is stored, with a property for its queue offsets in further queues."""
     text = MULTI_DISPATCH_SEPARATOR.join(map(str, offsets))
     if not offsets:
-        # A broker writes one empty number per name if no name is a light queue.
+        # If no name is a light queue, a broker writes an empty number for each name.
         names = _dispatch_names(property_of(message, INNER_MULTI_DISPATCH) or "")
         text = MULTI_DISPATCH_SEPARATOR * (len(names) - 1)
     without = () if form.is_five else (WAIT,)
@@ -135,12 +135,12 @@ def with_offsets(message: Message, offsets: list[int], form: RecordForm = FORM_O
 
 
 def may_be_delayed(names: Collection[str] | None) -> bool:
-    """Return whether messages with properties of these names may be delayed. None: the properties are a string."""
+    """Return whether messages with these property names may be delayed. None means that the properties are a string."""
     return names is None or DELAY in names
 
 
 def may_have_further_queues(names: Collection[str] | None) -> bool:
-    """Return whether messages with properties of these names may have INNER_MULTI_DISPATCH. See `may_be_delayed`."""
+    """Return whether messages with these property names may have INNER_MULTI_DISPATCH. See `may_be_delayed`."""
     return names is None or INNER_MULTI_DISPATCH in names
 
 
