@@ -1,4 +1,4 @@
-"""Anchors: open folders below which no path is resolved through a symbolic link.
+"""Hold anchors: open folders below which no path is resolved through a symbolic link.
 
 The owner of a folder can replace any name in it between two system calls. A command that runs as root could thereby be
 led to write to a file of an attacker's choice. An anchor prevents this: it is a folder that was opened once. A path
@@ -63,7 +63,7 @@ class _Held:
 _held: dict[str, list[_Held]] = {}
 """Anchors by name. The last one of a list is in use: a repair that replaces a folder adds a newer anchor."""
 _guard = threading.RLock()
-# A thread of the parent may hold the lock at the fork, and does not exist in the child.
+# A thread of the parent may hold the lock at the fork. It does not exist in the child, so the child needs a new lock.
 os.register_at_fork(after_in_child=lambda: globals().update(_guard=threading.RLock()))
 
 
@@ -150,7 +150,7 @@ def reading_for(output: AnyPath, stores: Iterable[AnyPath]) -> Iterator[None]:
 
 @contextmanager
 def writing_to(output: AnyPath, stores: Iterable[AnyPath] = ()) -> Iterator[None]:
-    """Hold the folder in which root writes during the body, and the stores that it reads for this.
+    """Hold, during the body, the folder into which root writes and the stores from which it reads.
 
     Nothing is held if no other user can change names there. Missing folders above the output are created.
 
@@ -179,7 +179,7 @@ def _owner_of(path: AnyPath) -> int:
 
 
 def anchors() -> tuple[Anchor, ...]:
-    """Return all anchors of this process, to be held by a task in another process."""
+    """Return all anchors of this process, so that tasks in other processes can hold them."""
     with _guard:
         return tuple(held[-1].anchor for held in _held.values())
 
@@ -279,7 +279,7 @@ def _status_of(real: str) -> os.stat_result:
 def _open_real(real: str) -> int:
     """Open a folder by a path without links, starting at the anchor above it or at the root folder.
 
-    Raises StoreAccessError for a link, OSError.
+    Raises OSError, and StoreAccessError for a link.
     """
     above = _above(real, strictly=True)
     if above is not None:
@@ -301,8 +301,8 @@ def _walk(start: int, names: Sequence[str], path: str, create: _Held | None = No
     try:
         for name in names:
             below = _step(descriptor, name, path, create)
-            # An interrupt between these two lines leaks a descriptor. In the other order, it would be closed twice, and
-            # the second close could hit a file of another thread.
+            # An interrupt between these two lines leaks a descriptor. In the other order, the descriptor would be
+            # closed twice, and the second close could hit a file of another thread.
             descriptor, above = below, descriptor
             os.close(above)
     except BaseException:
@@ -328,7 +328,7 @@ def _step(folder: int, name: str, path: str, create: _Held | None) -> int:
 
 
 def _refusal(error: OSError, folder: int, name: str, path: str) -> Exception:
-    # O_NOFOLLOW fails with ELOOP, EMLINK (BSD) or ENOTDIR (with O_DIRECTORY).
+    # For a link, O_NOFOLLOW fails with ELOOP, EMLINK (BSD) or ENOTDIR (with O_DIRECTORY).
     if error.errno in (errno.ELOOP, errno.ENOTDIR, errno.EMLINK):
         with suppress(OSError):
             if stat.S_ISLNK(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
@@ -365,9 +365,9 @@ def _above(path: AnyPath, strictly: bool = False) -> tuple[_Held, list[str]] | N
 
 @contextmanager
 def at(path: AnyPath) -> Iterator[tuple[int | None, str]]:
-    """Yield the descriptor of the folder of a file, and the file's name there. Without an anchor: None and the path.
+    """Yield the descriptor of the folder of a file, and the file's name there. Without an anchor, None and the path.
 
-    Raises StoreAccessError for a link in the path, OSError.
+    Raises OSError, and StoreAccessError for a link in the path.
     """
     above = _above(path, strictly=True)
     if above is None:
@@ -384,10 +384,10 @@ def at(path: AnyPath) -> Iterator[tuple[int | None, str]]:
 def open_anchored(path: AnyPath, flags: int, mode: int = 0o666) -> int:
     """Open a file or folder as `os.open` does.
 
-    A file with several hard links whose owner does not own its folder is refused. If users may create hard links, it
-    could be any file of the machine.
+    A file with several hard links is refused if its owner does not own its folder: another user may have created the
+    link, to any file of the machine.
 
-    Raises StoreAccessError for a link below an anchor, OSError.
+    Raises OSError, and StoreAccessError for a link below an anchor.
     """
     flags |= os.O_CLOEXEC
     above = _above(path)
@@ -416,8 +416,8 @@ def _open_or_create(folder: int, name: str, flags: int, mode: int, owner: tuple[
     """Open as `os.open` does. A created file gets the anchor's owner."""
     if not flags & os.O_CREAT:
         return os.open(name, flags, dir_fd=folder)
-    # A new file must be recognised, because only its owner is changed: so the file is first opened without O_CREAT,
-    # then created with O_EXCL. Another process may create or delete it in between, so both are tried again.
+    # A new file must be recognised, because only a new file gets another owner. So the file is first opened without
+    # O_CREAT, then created with O_EXCL. Another process may create or delete it in between, so both steps are repeated.
     while True:
         if not flags & os.O_EXCL:
             with suppress(FileNotFoundError):
@@ -435,7 +435,7 @@ def _open_or_create(folder: int, name: str, flags: int, mode: int, owner: tuple[
 def _check_owner(descriptor: int, folder: int, path: AnyPath) -> None:
     status, owner = os.fstat(descriptor), os.fstat(folder).st_uid
     has_more_names = stat.S_ISREG(status.st_mode) and status.st_nlink > 1
-    # Only root or this user can have put a name into the folder.
+    # If root or this user owns the folder, no other user can have created the name.
     if has_more_names and status.st_uid != owner and owner not in (0, os.geteuid()):
         raise StoreAccessError(
             f"{os.fspath(path)}: has several hard links and belongs to another user than its "
@@ -449,13 +449,13 @@ def _give(descriptor: int, owner: tuple[int, int]) -> None:
         return
     if stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.fchown(descriptor, *owner)
-    # Between mkdir and open, the folder's owner may have replaced the new folder by another one of root's.
+    # Between mkdir and open, the folder's owner may have replaced the new folder by another folder of root.
     elif _is_new(descriptor):
         os.chown(".", *owner, dir_fd=descriptor, follow_symlinks=False)
 
 
 def _is_new(folder: int) -> bool:
-    """Return whether a folder is root's and empty, as a new one is."""
+    """Return whether a folder belongs to root and is empty, as a new folder is."""
     listed = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder)
     try:
         return os.fstat(listed).st_uid == 0 and not os.listdir(listed)
@@ -464,7 +464,7 @@ def _is_new(folder: int) -> bool:
 
 
 def make_folders(path: AnyPath) -> None:
-    """Create a folder and its missing parents. Raises StoreAccessError for a link, OSError."""
+    """Create a folder and its missing parents. Raises OSError, and StoreAccessError for a link."""
     above = _above(path)
     if above is None:
         os.makedirs(path, exist_ok=True)
@@ -474,9 +474,9 @@ def make_folders(path: AnyPath) -> None:
 
 
 def make_own_folder(path: AnyPath) -> None:
-    """Create a folder that only this user can enter. If root creates it, it stays root's.
+    """Create a folder that only this user can enter. If root creates it, it still belongs to root afterwards.
 
-    Raises StoreAccessError if another folder has replaced it, OSError, also if it exists already.
+    Raises OSError, for example if it exists already, and StoreAccessError if another folder has replaced it.
     """
     with at(path) as (folder, name):
         os.mkdir(name, 0o700, dir_fd=folder)
@@ -504,7 +504,7 @@ def is_own_folder(path: AnyPath) -> bool:
 def native(path: AnyPath) -> Iterator[str]:
     """Yield a path to a file for a library that opens files itself. The file's folder in this path cannot be replaced.
 
-    Raises StoreAccessError for a link above the file, OSError.
+    Raises OSError, and StoreAccessError for a link above the file.
     """
     with at(path) as (folder, name):
         # A path below /proc/self/fd starts at the open descriptor, so no name above it is resolved again.
@@ -518,8 +518,8 @@ def native(path: AnyPath) -> Iterator[str]:
 def native_folder(folder: AnyPath) -> Iterator[str]:
     """Yield a path to a folder for a library that creates and opens files in it itself.
 
-    Raises StoreAccessError for a link. As root, it is also raised for another user's folder: this user could put links
-    in it. Raises OSError.
+    Raises StoreAccessError for a link. If this process is root, it is also raised for another user's folder, because
+    that user could put links in it. Raises OSError.
     """
     above = _above(folder)
     if above is None:
@@ -542,7 +542,7 @@ def native_folder(folder: AnyPath) -> Iterator[str]:
 def give(path: AnyPath) -> None:
     """Give a file that a library created below an anchor to the anchor's owner.
 
-    No other user may be able to write in its folder. Raises StoreAccessError for a link, OSError.
+    The file's folder must not be writable for other users. Raises OSError, and StoreAccessError for a link.
     """
     above = _above(path)
     if above is not None and os.geteuid() == 0:
@@ -554,7 +554,7 @@ def give(path: AnyPath) -> None:
 
 
 class Anchored(Generic[Task, Result]):
-    """A function of tasks that holds the creating process's anchors in every process that calls it."""
+    """Wraps a function for tasks. In any process, it holds the anchors of its creating process during each call."""
 
     def __init__(self, function: Callable[[Task], Result]) -> None:
         self.function, self._anchors = function, anchors()

@@ -53,8 +53,7 @@ from reput.format.parquet_pages import uncompressed_sizes
 from reput.format.seekable_zstd import FRAME_BYTES, Frames, decode_tail, tail_bytes
 
 DIGESTS, QUEUES = b"reput.digests", b"reput.queues"
-"""Keys of an index's metadata: the SHA-256 of each row group, and the queues of a queue index in the order of its rows.
-"""
+"""Keys of an index's metadata: the SHA-256 of each row group, and the queues of a queue index, in row order."""
 GROUP_ROWS = 1 << 16
 # Limits on sizes that the archive's own metadata states: damaged or hostile metadata must not exhaust memory.
 _MOST_GROUP_BYTES = 64 << 20
@@ -76,12 +75,11 @@ _MOST_TOPIC_BYTES = 1024
 _KEPT_BYTES = 128 << 20
 _MOST_CACHED_BYTES = 64 << 20
 _CACHE_BYTES = 1 << 30
-"""Most bytes of the cache on disk. The oldest files are deleted first."""
+"""Maximum size of the cache on disk. The oldest files are deleted first."""
 _READ_AT_ONCE_BYTES = 8 << 20
 _THREADS = 16
 _FRAMES_IN_THREADS = 32
-"""The least number of frames that are decompressed and hashed in threads. For fewer, threads cost more than they save.
-"""
+"""Minimum number of frames that are decompressed and hashed in threads. For fewer frames, threads cost more time."""
 _Key = TypeVar("_Key")
 _Item = TypeVar("_Item")
 
@@ -323,7 +321,7 @@ class Archive:
                 return before
         found = self.objects.get(ARCHIVE_MANIFEST)
         manifest = manifest_of(self.objects, found.data)
-        # An archive never loses content in this way, so an older manifest was put back, or objects were replaced.
+        # An archiver never causes such a problem: an older manifest was put back, or objects were replaced.
         if before and (problem := problem_since(before, manifest)):
             kept_in = self._cache.folder / name
             raise FormatError(
@@ -354,7 +352,7 @@ class Archive:
         return posixpath.join(self.place, name)
 
     def each(self, function: Callable[[_Key], _Item], items: Sequence[_Key]) -> list[_Item]:
-        """Call a function that makes requests with each item, several at once."""
+        """Call a function, which makes requests, for each item. Several calls run at the same time."""
         if len(items) < 2 or not is_url(self.place):
             return list(map(function, items))
         return list(self._threads.map(function, items))
@@ -378,7 +376,7 @@ class Archive:
         known = [self._decoded.found((file.object, frame)) for frame in range(first, last)]
         if any(one is None for one in known):
             known = self.frames(file, first, last)
-            # A longer read is a scan, whose frames are not read again: it would only evict the others.
+            # Cache only short reads. A longer read is a scan: its frames are not read again, and would evict others.
             if last - first <= 16:
                 for frame, data in enumerate(known, first):
                     self._decoded.take((file.object, frame), data, len(data))
@@ -541,7 +539,7 @@ def manifest_of(objects: ObjectStore, data: bytes) -> Manifest:
 
 @lru_cache(16)
 def opened(place: str, options: tuple[tuple[str, str], ...], generation: int) -> Archive:
-    """Return an archive, opened once per process. Its generation is this one or a later one."""
+    """Return an archive, opened once per process. It has this generation or a later one."""
     return Archive(place, dict(options))
 
 

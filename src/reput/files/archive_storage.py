@@ -1,4 +1,4 @@
-"""An archive as a `reput.files.storage.Storage`: readers of ordinary stores can read the archived store.
+"""Present an archive as a `reput.files.storage.Storage`, so that readers of ordinary stores can read it.
 
 The storage shows the broker's CommitLog files. Its ConsumeQueue files are computed from the queue index when they are
 read, and its configuration files come from the newest snapshot. It shows no IndexFiles, because
@@ -37,10 +37,10 @@ from reput.format.file_names import (
     offset_file_name,
 )
 
-# Bytes per read of a search for data.
+# Minimum number of bytes per read in a search for data.
 _LEAST_STEP_BYTES = 1 << 20
 _PRE_BLANK_BYTES = (1 << 31) - 1
-"""Size in the entries that a broker writes before the first message of a queue (ConsumeQueue.fillPreBlank)."""
+"""The `size` of the entries that a broker writes before the first message of a queue (ConsumeQueue.fillPreBlank)."""
 # A damaged index could state any queue offset, and a listing of all its files would exhaust memory.
 _MOST_QUEUE_FILES = 1 << 20
 _QUEUE_FOLDERS = (CONSUME_QUEUE_FOLDER, BATCH_QUEUE_FOLDER)
@@ -199,7 +199,7 @@ class ArchiveStorage:
     @property
     def open_file(self) -> ArchiveFiles:
         archive = self.archive
-        # A tuple, because `opened` caches archives by their options.
+        # The options must be hashable, because `opened` caches archives by them.
         options = tuple(sorted(archive.options.items()))
         return ArchiveFiles(archive.place, options, archive.manifest.generation)
 
@@ -269,7 +269,7 @@ class ArchiveStorage:
         return {file.path: file for file in self.archive.manifest.log}
 
     def _tree_of(self, inside: str) -> dict[str, dict[str, ArchiveEntry]]:
-        """Return all folders and files except queues, by folder. Only the configuration takes a request."""
+        """Return all folders and files except queues, by folder. Only the configuration files need a request."""
         return self._whole_tree if inside.split("/")[0] in ("", CONFIG_FOLDER) else self._log_tree
 
     @cached_property
@@ -369,7 +369,7 @@ class ArchiveStorage:
 
         def read(position: int, length: int) -> bytes:
             first, last = position // entry_bytes, -(-(position + length) // entry_bytes)
-            # Whole entries are computed, and the requested bytes are cut out.
+            # Compute whole entries, and cut out the requested bytes.
             entries = read_entries(queue, base + first, base + last).tobytes()
             at = position - first * entry_bytes
             return entries[at : at + length]
@@ -410,7 +410,8 @@ class ArchiveStorage:
         entries = np.zeros(stop - first, ENTRY_DTYPE)
         # A broker writes the same entries before the first message of a queue.
         entries["size"][: max(queue.begin - first, 0)] = _PRE_BLANK_BYTES
-        # If two messages have the same queue offset, the first one has the entry. So later rows are written first.
+        # If two messages have the same queue offset, the entry belongs to the first one. So later rows are written
+        # first.
         for index, rows in reversed(queue.spans):
             if rows.greatest < first or stop <= rows.least:
                 continue
@@ -427,14 +428,14 @@ class ArchiveStorage:
         return entries
 
     def _blank_unused(self, entries: npt.NDArray[np.void]) -> None:
-        """Write pre-blank entries at queue offsets without a message, so that readers search the log for it.
+        """Write pre-blank entries at queue offsets without a row, so that readers search the log for their messages.
 
         Entries whose log files were never archived stay zero: no search could find their messages.
         """
         is_unused = entries["size"] == 0
         if not is_unused.any():
             return
-        # An unused number belongs to a hole if a hole lies between the physical offsets of its neighbours.
+        # An unused queue offset belongs to a hole if a hole lies between the physical offsets of its neighbours.
         known = np.flatnonzero(~is_unused & (entries["size"] != _PRE_BLANK_BYTES))
         unused = np.flatnonzero(is_unused)
         after = np.searchsorted(known, unused)
@@ -445,7 +446,7 @@ class ArchiveStorage:
 
     @cached_property
     def _holes(self) -> tuple[tuple[int, int], ...]:
-        """Return the ranges of physical offsets between archived log files that were never archived."""
+        """Return the holes between archived log files: ranges of physical offsets that were never archived."""
         pairs = pairwise(self.archive.manifest.log)
         return tuple((one.end, two.begin) for one, two in pairs if one.end < two.begin)
 
@@ -460,7 +461,7 @@ class ArchiveStorage:
 
 
 class _Unchanged:
-    """A `reput.files.storage.Watch` of files that never change: it reports a change once, for the first reading."""
+    """A `reput.files.storage.Watch` of files that never change. Only its first call reports a change."""
 
     def __init__(self) -> None:
         self._was_asked = False

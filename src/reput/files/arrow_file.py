@@ -1,6 +1,6 @@
 """Read and write Arrow and .npy files.
 
-They are written in one go and mapped for reading; paths may name staged objects.
+Files are written as a whole, and mapped for reading. A path may be the URL of a staged object.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def write_arrow(
 ) -> None:
     """Write batches to a temporary file of this attempt, then rename it.
 
-    Users of its folder can read the file. Raises StoreAccessError.
+    Every user of the folder can read the file. Raises StoreAccessError.
     """
     name = fspath(path)
     with writing(name) as attempt, explained(name, "be written"):
@@ -60,7 +60,7 @@ def _fetched(url: str) -> pa.Buffer:
 
 
 def save_array(path: str, array: npt.NDArray[Any]) -> None:
-    """Write a .npy file that users of its folder can read. Raises StoreAccessError."""
+    """Write a .npy file that every user of its folder can read. Raises StoreAccessError."""
     if is_url(path):
         with writing(path) as attempt, attempt.open("wb") as file:
             np.save(file, array)

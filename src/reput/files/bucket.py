@@ -1,4 +1,4 @@
-"""Objects in a bucket of S3, GCS or Azure (through obstore), or in a folder."""
+"""Read and write objects in a bucket of S3, GCS or Azure (through obstore), or in a folder."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ class Bucket:
             raise ObjectConflictError(f"{self.place}/{name}: exists already")
         upload = _Upload(chunks)
         try:
-            # obstore uploads an iterable in parts, and aborts the upload if the iterable raises.
+            # obstore uploads an iterable in parts. It aborts the upload if the iterable raises an error.
             self._ask(
                 name, POLICY.for_bytes(2 * _PART_BYTES),
                 lambda: self._obstore.put(
@@ -118,7 +118,7 @@ class Bucket:
                 lambda: upload.size,
             )  # fmt: skip
         finally:
-            # After a time-out, obstore's thread still reads the iterable, which must then stop.
+            # After a time-out, obstore's thread still reads the iterable. This makes the iterable raise an error.
             upload.is_over = True
         if (found := self.head(name).size) != upload.size:
             raise StoreAccessError(
@@ -242,7 +242,7 @@ class _Upload:
 
     def __iter__(self) -> Iterator[bytes]:
         for chunk in self._chunks:
-            # To stop without an error would complete the object, although its rest is missing.
+            # If the iterable simply ended here, the object would be completed without its rest.
             if self.is_over:
                 raise StoreUnreachableError("the upload was aborted")
             self.size += len(chunk)

@@ -76,7 +76,7 @@ def _entries(root: Path, below: str, folder: int, device: int) -> Iterator[TreeE
         )  # fmt: skip
         if is_folder:
             with explained(path, "be read"):
-                # Opened in its parent, so that no link can take the place of a folder above it.
+                # Open it relative to its parent, so that no link can take the place of a folder above it.
                 opened = os.open(name, _FOLDER, dir_fd=folder)
             try:
                 yield from _entries(root, inside, opened, device)
@@ -110,7 +110,7 @@ def copy_file(source: Path, target: Path, inode: int | None = None) -> None:
 def look_like(path: Path, model: Path) -> None:
     """Give a file or folder the permissions and times of another, and its owner if this user may change it.
 
-    Raises StoreAccessError, also for a link.
+    Raises StoreAccessError, for example for a link.
     """
     what = "be given its owner and times"
     with explained(path, what), _opened(path) as changed, _opened(model) as source:
@@ -120,7 +120,7 @@ def look_like(path: Path, model: Path) -> None:
 def own_like(path: Path, model: Path) -> None:
     """Give a file or folder the owner of another, if this user may change it, so that a broker can write to it.
 
-    Raises StoreAccessError, also for a link.
+    Raises StoreAccessError, for example for a link.
     """
     with explained(path, "be given its owner"), _opened(path) as changed, _opened(model) as source:
         _copy_owner(os.fstat(source), changed)
@@ -167,6 +167,6 @@ def inode_of(path: Path) -> int | None:
 
 
 def shares_parent_s_disk(folder: Path) -> bool:
-    """Return whether a folder lies on the file system of its parent, so is no mount point. Raises StoreAccessError."""
+    """Return whether a folder lies on its parent's file system, so is not a mount point. Raises StoreAccessError."""
     with explained(folder, "be looked at"):
         return os.stat(folder).st_dev == os.stat(folder.parent).st_dev

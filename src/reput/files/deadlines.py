@@ -1,4 +1,4 @@
-"""Deadlines for requests to object storage: one policy for all libraries that make requests.
+"""Apply deadlines to requests to object storage, by one policy for all libraries that make requests.
 
 The time-outs of these libraries differ, add up over retries, or do not exist. So each call runs in a thread that is
 abandoned at its deadline. The library may continue its work in this thread until the process ends.
@@ -15,7 +15,7 @@ from reput.errors import StoreUnreachableError
 Result = TypeVar("Result")
 
 CONNECT_S = 3.0
-# The slowest network for which transfers succeed.
+# Transfers over a slower network exceed their deadline.
 _LEAST_BYTES_PER_S = 1 << 20
 
 

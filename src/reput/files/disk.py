@@ -1,4 +1,4 @@
-"""The file operations of a writable store. A crash or a full disk can interrupt it between any two of them.
+"""Perform the file operations of a writable store. A crash or a full disk can come between any two operations.
 
 A store changes its files only through one `Disk` and the writers that it returns. Tests substitute a disk that fails,
 or that loses unsynced data.
@@ -169,7 +169,7 @@ class Disk:
     def clear(self, path: Path, keep: int, size: int) -> int:
         """Zero a file from byte `keep` on and set its size to `size`, durably, unless it is already so.
 
-        Return the position after the last byte that was not zero before, or 0.
+        Return the position after the last byte that was not zero before; 0 if all were zero.
         """
         with FileReader(str(path)) as reader:
             size_before, last = reader.size, reader.last_nonzero(reader.size)

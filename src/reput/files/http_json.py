@@ -22,7 +22,7 @@ _TRY_TIMEOUTS = 3
 _TRIES = 4
 _FIRST_PAUSE_S = 0.2
 _MOST_BYTES = 4 << 20
-# Status codes of faults that may pass, so the request is repeated.
+# Status codes of temporary faults, after which the request is repeated.
 _PASSING = (408, 425, 429, 500, 502, 503, 504)
 
 

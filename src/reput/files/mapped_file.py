@@ -73,7 +73,7 @@ def _map(path: str, descriptor: int) -> mmap.mmap:
 
 
 class MappedFiles:
-    """Maps by path, for any thread. The least recently used ones are closed above a limit.
+    """Caches maps by path, for any thread. Above a limit, the least recently used maps are closed.
 
     A map keeps a descriptor open, and a store may have more files than a process may have open.
     """

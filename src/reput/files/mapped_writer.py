@@ -21,7 +21,7 @@ _POPULATE_WRITE = 23
 
 
 class MappedWriter(FileWriter):
-    """A FileWriter whose bytes are also mapped. All readers see writes to the map at once.
+    """A FileWriter whose bytes are also mapped. All readers see writes to the map immediately.
 
     data   the whole file as a memoryview
     array  the whole file as uint8
@@ -74,7 +74,6 @@ class MappedWriter(FileWriter):
 
 
 def _allocate(descriptor: int, size: int) -> None:
-    # Files that already have their blocks are skipped: on tmpfs, a second allocation would turn reserved pages into
-    # data.
+    # Skip files that already have their blocks: on tmpfs, a second allocation would turn reserved pages into data.
     if hasattr(os, "posix_fallocate") and os.fstat(descriptor).st_blocks * 512 < size:
         os.posix_fallocate(descriptor, 0, size)

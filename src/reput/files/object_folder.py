@@ -1,4 +1,4 @@
-"""Objects in a local folder. Each object is a file, and one process at a time writes."""
+"""Store objects in a local folder. Each object is a file, and one process at a time writes."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ class ObjectFolder:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Hold the folder's lock during the body; wait for it as long as for a bucket.
+        """Hold the folder's lock during the body; wait for it as long as for a bucket's answer.
 
         Raises StoreUnreachableError, StoreAccessError.
         """

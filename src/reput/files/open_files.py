@@ -68,7 +68,7 @@ class Pooled(Generic[_File]):
         raise NotImplementedError
 
     def _taken(self) -> _File:
-        """Return the open file. The caller has added its pin before. Raises the errors of `_open`."""
+        """Return the open file. The caller must have added its pin. Raises the errors of `_open`."""
         file = self._file
         if file is None:
             file = _POOL.open(self)
@@ -81,7 +81,10 @@ class Pooled(Generic[_File]):
 
 
 class _Pool:
-    """The open files of all stores, in the order of opening. A file that is spared from closing moves to the end."""
+    """The open files of all stores, in the order of opening.
+
+    A file that was used again is not closed, but moves to the end.
+    """
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -90,7 +93,7 @@ class _Pool:
     def open(self, pooled: Pooled[_File]) -> _File:
         """Open a file, and close other files above the limit. Raises the errors of the file's `_open`."""
         with self._lock:
-            # Another thread has opened the file meanwhile, or decided not to close it.
+            # Another thread has opened the file in the meantime, or decided not to close it.
             if pooled._file is not None:
                 return pooled._file
             self._make_room(_most_pooled() - 1)
@@ -103,13 +106,13 @@ class _Pool:
         except StoreAccessError as error:
             if getattr(error.__cause__, "errno", None) not in _NO_MORE:
                 raise
-        # Sockets and mappings have used more descriptors than expected.
+        # Sockets and mappings have used more descriptors than expected, so close files and try again.
         with self._lock:
             self._make_room(len(self._open) // 2)
         return pooled._open()
 
     def _kept(self, pooled: Pooled[_File], file: _File) -> _File:
-        """Return the file, or the same file if another thread has opened it meanwhile."""
+        """Return the file, or the reader that another thread has opened for it in the meantime."""
         with self._lock:
             if (other := pooled._file) is None:
                 pooled._file = file

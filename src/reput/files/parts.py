@@ -50,5 +50,5 @@ def write_chunks(path: Path, chunks: Iterable[bytes | memoryview]) -> None:
 
 
 def open_part(path: Path) -> BinaryIO:
-    """Create a file. As root, raises StoreAccessError for a link that another user may have created. Raises OSError."""
+    """Create a file. Raises OSError and, as root, StoreAccessError for a link that another user may have created."""
     return open(path, "wb", opener=open_anchored)

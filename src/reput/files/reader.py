@@ -63,7 +63,7 @@ class SparseReader(RangeReader, Protocol):
     def stop_read_ahead(self) -> None: ...
 
     def announce(self, positions: Sequence[int], length: int) -> None:
-        """Prepare reads of `length` bytes at many positions: files far away are asked for all of them at once."""
+        """Prepare reads of `length` bytes at many positions: remote storage then gets all requests at the same time."""
 
     def close(self) -> None: ...
 
@@ -92,7 +92,7 @@ def read_file(path: str | os.PathLike[str], most_bytes: int) -> bytes:
 
 
 def read_text(path: str | os.PathLike[str]) -> str:
-    """Return the content of a text file. Longer files than 1 GiB are refused.
+    """Return the content of a text file. Files above 1 GiB are refused.
 
     Raises StoreNotFoundError, StoreAccessError, StoreChangedError, FormatError.
     """
@@ -171,7 +171,7 @@ class FileReader(Closing):
             raise self._unreadable(position, error) from error
         if len(data) == length:
             return data
-        # A record may have 2 GiB, so it is not held twice.
+        # Free the short result: a record may have 2 GiB, and must not be in memory twice.
         del data
         # The file was truncated, or one call cannot read all bytes (Linux reads at most 2 GiB).
         buffer = bytearray(length)
@@ -188,7 +188,7 @@ class FileReader(Closing):
             ]
         except OSError as error:
             raise self._unreadable(positions[0], error) from error
-        # A read was short, so `read` repeats all of them and raises the error.
+        # If a read was short, `read` repeats all reads and raises the error.
         if sum(map(len, found)) == sum(lengths):
             return found
         return list(map(self.read, positions, lengths))
@@ -197,7 +197,10 @@ class FileReader(Closing):
         return StoreAccessError(f"{self.path}: offset {position}: cannot be read: {error.strerror}")
 
     def last_nonzero(self, size: int) -> int | None:
-        """Return the position of the last nonzero byte below `size`, or None. A hole at the end is not read."""
+        """Return the position of the last nonzero byte below `size`; None if all are zero.
+
+        A hole at the end is not read.
+        """
         # Bytes after `high` are a hole.
         low, high = 0, size
         while low < high:

@@ -1,4 +1,4 @@
-"""A `reput.files.storage.Storage` of remote files, for readers with scattered reads.
+"""Read remote files through a `reput.files.storage.Storage`, for readers with scattered reads.
 
 Every request costs milliseconds, so results are cached. One listing of everything below the root is cached for a
 second. Blocks of files are cached in bounded memory. Consecutive blocks are read in ever larger steps.
@@ -69,7 +69,8 @@ class RemoteFile:
     def _fetch(self, number: int, end: int, least: int) -> int:
         """Load blocks from `number` to `end`, and more if reads are sequential; return the end of the loaded blocks.
 
-        The chain of a frequent key leads backwards in small steps. At least the newest `least` blocks stay loaded.
+        Small steps backwards also count as sequential: the chain of a frequent key has such steps. At least the newest
+        `least` blocks stay loaded.
         """
         most_ahead = _MOST_AHEAD_BYTES // BLOCK_BYTES
         is_backwards = self._first - _NEAR_BLOCKS <= number < self._first
@@ -89,18 +90,18 @@ class RemoteFile:
         return end
 
     def load_each(self, numbers: Iterable[int]) -> None:
-        """Load scattered blocks at once, as many as are worth it."""
+        """Load scattered blocks at the same time, up to a limit in bytes."""
         missing = [number for number in numbers if not self._blocks.has(self, number)]
         del missing[_MOST_ANNOUNCED_BYTES // BLOCK_BYTES :]
         if len(missing) < 2:
             return
-        self.reader()  # Opened by one thread.
+        self.reader()  # Open it once, before the threads start.
         with ThreadPoolExecutor(min(_AT_ONCE, len(missing))) as threads:
             for number, _ in zip(missing, threads.map(self._read, missing), strict=True):
                 self._blocks.take(self, number, number + 1, 1)
 
     def _read(self, first: int, end: int | None = None) -> None:
-        """Read blocks: one if `end` is missing."""
+        """Read the blocks from `first` to before `end`, or one block if `end` is missing."""
         start, stop = first * BLOCK_BYTES, (first + 1 if end is None else end) * BLOCK_BYTES
         self.reader().read_into(np.frombuffer(self._memory[start:stop], np.uint8), start)
 
@@ -158,7 +159,7 @@ class LoadedBlocks:
 
 
 class CachedReader:
-    """A `reput.files.reader.SparseReader` that reads the loaded blocks of a file. Large reads bypass them."""
+    """A `reput.files.reader.SparseReader` that reads the loaded blocks of a file. Large reads bypass these blocks."""
 
     def __init__(self, file: RemoteFile) -> None:
         self._file, self.path = file, file.path
@@ -214,7 +215,7 @@ class CachedReader:
         return (position, self._file.size) if position < self._file.size else None
 
     def last_nonzero(self, size: int) -> int | None:
-        """Return the position of the last nonzero byte below `size`, or None.
+        """Return the position of the last nonzero byte below `size`; None if all are zero.
 
         A binary search by blocks assumes that no block before the last nonzero byte is all zeros.
         """
@@ -270,7 +271,7 @@ class RemoteEntry(NamedTuple):
         return not self.is_folder
 
     def inode(self) -> int:
-        # A remote file has no inode. A file that replaces it has another time of change.
+        # A remote file has no inode. A replaced file has another time of change.
         return self.modified_ns
 
     def stat(self) -> RemoteStatus:
@@ -350,7 +351,7 @@ class RemoteStorage:
         return RemoteWatch(self)
 
     def refresh(self) -> int:
-        """Return the number of listings so far, after a new listing if the last one is too old."""
+        """List again if the last listing is too old. Return the number of listings up to now."""
         self._tree()
         return self.listings
 

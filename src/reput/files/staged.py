@@ -1,4 +1,4 @@
-"""Files that one task leaves for another ("staged" files), on a shared file system or in object storage.
+"""Read and write staged files, which one task leaves for another, on a shared file system or in object storage.
 
 A path that is a URL names an object. The driver opens the object store, and `PlacedRunner` passes it to the tasks. A
 task writes an object as a whole from a local file, and reads it through a local copy.
@@ -172,7 +172,7 @@ def fetch_file(store: ObjectStore, name: str, path: Path) -> None:
 def at_once(function: Callable[[Task], None], tasks: Sequence[Task]) -> None:
     """Run a function over tasks with several threads, because it waits for requests. Raises the function's errors."""
     with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as pool:
-        # The list raises the first error of a task.
+        # `list` waits for all tasks, and raises the first error of a task.
         list(pool.map(function, tasks))
 
 
@@ -185,7 +185,7 @@ def _object_of(url: str) -> tuple[ObjectStore, str]:
     above = [place for place in _places if url.startswith(f"{place}/")]
     if not above:
         raise StoreAccessError(f"{url}: is in no place that this process may use for staged files")
-    # The place of staged files may lie in the place of the output.
+    # Take the innermost place: the place of staged files may lie in the place of the output.
     place = max(above, key=len)
     return _places[place], url[len(place) + 1 :]
 

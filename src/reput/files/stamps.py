@@ -1,4 +1,4 @@
-"""Stamps of files, which show whether a file has changed since facts about it were stored.
+"""Take stamps of files. A stamp shows whether a file has changed since facts about it were stored.
 
 Facts about a file are stored with its stamp, and are valid while the stamp is unchanged. A stamp is taken before a file
 is read, and compared afterwards.
@@ -6,8 +6,8 @@ is read, and compared afterwards.
 This is not enough for a file that another process has mapped. While a page is dirty, a write to it through an existing
 mapping does not change the file's ctime. On a disk, the page is written back about 35 seconds later, and the next write
 updates the ctime. So a stamp is settled only in one of two cases: no process has the file open for writing, or it has
-not changed for a minute on a file system that writes pages back. In memory (tmpfs), a mapping that has read a page may
-write to it at any time without a trace. So no stamp is settled there.
+not changed for a minute on a file system that writes pages back. On tmpfs, a mapping that has read a page may write to
+it at any time without a trace. So no stamp is settled there.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def settled_stamp(path: str) -> Stamp | None:
             return None
         age = time.time_ns() - status.st_ctime_ns
         if 0 <= age < _TICK_NS:
-            # Changes from now on get another time.
+            # Wait until further changes get another time.
             time.sleep((_TICK_NS - age) / 1e9)
             age = _TICK_NS
         is_settled = age >= _TICK_NS and (

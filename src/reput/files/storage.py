@@ -1,4 +1,4 @@
-"""Storages: the local machine, or a file system that `reput.files.file_systems` opens.
+"""Define storages: the local machine, or a file system that `reput.files.file_systems` opens.
 
 Readers of a store list and open its files through a `Storage`. So they read a store on S3 like a local store. Paths of
 a storage that is not local are whole URLs.
@@ -253,7 +253,10 @@ def absolute(path: str | PathLike[str]) -> str:
 
 
 def real_place(path: str | PathLike[str]) -> str:
-    """Return the same path for all local paths of a folder. A URL only loses its last slash."""
+    """Return the same path for all local paths of a folder.
+
+    A URL is unchanged, except that a slash at its end is removed.
+    """
     return fspath(path).rstrip("/") if is_url(path) else os.path.realpath(path)
 
 
@@ -287,10 +290,10 @@ def storage_of(
         if text.startswith(LOCAL_ARCHIVE):
             return ArchiveStorage.of(text, options)
         if is_known_archive(text, options or {}):
-            # The archive may have been deleted since, and a store may be in its place.
+            # The archive may have been deleted since the last read, and a store may be in its place.
             with suppress(StoreNotFoundError):
                 return ArchiveStorage.of(text, options)
-        # One request finds out whether a place that this user has not read before is an archive.
+        # One request shows whether a place that this user has not read before is an archive.
         if not is_pattern(text):
             one, place = RemoteStorage.of(text, options or {}, lists_all=False)
             if one.entry(f"{place}/{ARCHIVE_MANIFEST}") is not None:

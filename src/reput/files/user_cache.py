@@ -1,4 +1,4 @@
-"""Files in the user's cache folder. They are trusted only if no other user can have written them."""
+"""Keep files in the user's cache folder. They are trusted only if no other user can have written them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from reput.errors import StoreAccessError
 from reput.ownership import is_out_of_reach
 
 _OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
-# Hexadecimal digits of a CRC-32, which precede the data.
+# Length of the CRC-32 in hexadecimal digits, which precedes the data.
 _CHECKSUM_DIGITS = 8
 _IDENTITY_BYTES = 100
 _ROUNDS = 16
@@ -23,7 +23,7 @@ _ROUNDS = 16
 class OwnCache:
     """A folder of this user's files: `$XDG_CACHE_HOME/reput/NAME`, or `~/.cache/reput/NAME`.
 
-    A small file is not synced, because it is dispensable. Its checksum shows whether a power cut has damaged it. A
+    A small file is not synced, because it can be recreated. Its checksum shows whether a power cut has damaged it. A
     large file, which another program writes and reads, is synced. It is identified by inode, size and time of change.
     """
 
@@ -97,7 +97,7 @@ class OwnCache:
     def keeping(self, name: str) -> Iterator[Path]:
         """Yield a path to which the body writes a large file. Afterwards, `kept(name)` returns this file.
 
-        Raises the errors of `write` and of the body; then no file is kept.
+        Raises the errors of `write` and of the body. After an error, no file is kept.
         """
         with self._writing():
             attempt = self.folder / f"{name}.{os.urandom(8).hex()}.tmp"
@@ -107,7 +107,7 @@ class OwnCache:
                 os.replace(attempt, self.folder / name)
             finally:
                 attempt.unlink(missing_ok=True)
-            # The identity is written last, so a crash before leaves a file that `kept` ignores.
+            # Write the identity last: `kept` ignores a file without it, for example after a crash.
             self.write(_identity_name(name), _identity(os.lstat(self.folder / name)))
 
     def kept(self, name: str) -> Path | None:
@@ -127,7 +127,7 @@ class OwnCache:
     def _is_ours(self) -> bool:
         """Return whether the folder can be used.
 
-        It cannot without a home directory, or as root in another user's home.
+        It cannot be used if there is no home directory, or if root runs in another user's home.
         """
         return self.folder.is_absolute() and is_out_of_reach(self.folder)
 

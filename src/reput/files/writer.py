@@ -21,9 +21,9 @@ from reput.files.anchors import explained as explained
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
 _SYNC_FILE_RANGE_WRITE = 2
-# To inspect a file without read permission.
+# Flags to inspect a file without permission to read it.
 _LOOK = getattr(os, "O_PATH", os.O_RDONLY | os.O_NONBLOCK)
-# Errors of a system or file system without the call. Container runtimes return EPERM for unknown calls.
+# Errors of systems and file systems that lack the call renameat2. Container runtimes return EPERM for unknown calls.
 _CANNOT_EXCHANGE = {errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EPERM}
 _ZEROS = memoryview(bytes(1 << 20))
 
@@ -43,7 +43,7 @@ class FileWriter(Closing):
         try:
             if not stat.S_ISREG(os.fstat(self._fd).st_mode):
                 raise StoreAccessError(f"{path}: cannot be written: not a regular file")
-            # An unnecessary ftruncate would change the time of change.
+            # Skip an unnecessary ftruncate, because it would change the file's ctime.
             if size is not None and os.fstat(self._fd).st_size != size:
                 with explained(path, "be given its size"):
                     os.ftruncate(self._fd, size)
@@ -138,7 +138,8 @@ def link(path: Path, name: Path, inode: int | None = None) -> None:
 
     Raises:
         StoreChangedError: the file was replaced meanwhile; the new name is removed again.
-        StoreAccessError: also for a link, and for a file that `open_anchored` refuses.
+        StoreAccessError: the file cannot be linked. It is also raised for a link, and for a file that `open_anchored`
+            refuses.
     """
     with explained(name, "be linked"), at(path) as (old, there), at(name) as (new, here):
         source = open_anchored(path, _LOOK)
@@ -161,7 +162,7 @@ def _open_file(path: str, flags: int) -> int:
 
 @contextmanager
 def appending(path: Path, size: int, buffer_bytes: int) -> Iterator[BinaryIO]:
-    """Yield a file that is truncated to `size`, to be written from there. It is synced at the end."""
+    """Truncate a file to `size`, and yield it for writing from there. It is synced at the end."""
     with (
         explained(path, "be written"),
         open(path, "r+b", buffering=buffer_bytes, opener=_open_file) as file,
@@ -174,7 +175,7 @@ def appending(path: Path, size: int, buffer_bytes: int) -> Iterator[BinaryIO]:
 
 
 def append_line(path: str, line: bytes) -> None:
-    """Append a line to a file. A new file is readable only by its owner; an empty line only creates it.
+    """Append a line to a file. A new file is readable only by its owner. If `line` is empty, the file is only created.
 
     Raises StoreAccessError.
     """
@@ -190,7 +191,7 @@ def append_line(path: str, line: bytes) -> None:
 
 
 def sync_file(path: Path) -> None:
-    """Make the content of a file durable that other processes have written."""
+    """Make the content of a file durable, including writes of other processes."""
     with explained(path, "be synced"):
         fd = open_anchored(path, os.O_RDONLY)
         try:
