@@ -1,1 +1,1 @@
-"""Measure the speed of reput with a user's store on the user's machine: scan, rebuild, queries, look-up."""
+"""Measure the speed of reput on the user's machine with the user's store: scan, rebuild, queries, look-up."""

@@ -1,4 +1,4 @@
-"""Measure the machine's limits, then a scan, a rebuild, and queries and a look-up in the rebuilt indexes."""
+"""Measure the machine's limits, then a scan and a rebuild, then queries and a look-up in the rebuilt indexes."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def limits(scratch: Path, listing: LogListing) -> Iterator[Figure]:
     copied = best_of(_RUNS, lambda: np.copyto(target, source))
     yield Figure("machine", "memory copy", _MEMORY_BYTES / 1e9 / copied, "GB/s")
     data = source[: _WRITTEN_BYTES // 8].tobytes()
-    # Only one run: a repetition would write to a file whose blocks are allocated already.
+    # Write only once: a second run would be faster, because the blocks of the file are allocated already.
     written = best_of(1, lambda: write_durable(scratch / "written", data))
     yield Figure("machine", "write with sync, scratch", len(data) / 1e9 / written, "GB/s")
     size_bytes = min(sum(file.size for file in listing.files), _MOST_READ_BYTES)
@@ -183,7 +183,7 @@ def _queries(store: MessageStore, keys: Sequence[Key]) -> Iterator[Figure]:
             store.query(topic, key, limit=1)
             times.append(time.perf_counter() - begun)
         yield Figure("query", name, statistics.median(times) * 1e6, "µs")
-    # No index entry has these keys, so a query reads only slots and chains, and no message.
+    # No index entry has these keys, so a query follows slots and chains, but reads no message.
     absent = [(topic, f"{key}?") for topic, key in keys]
     taken = best_of(1, lambda: [store.query(topic, key) for topic, key in absent])
     yield Figure("query", "query of an absent key, mean", taken / len(absent) * 1e6, "µs")

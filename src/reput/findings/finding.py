@@ -21,9 +21,9 @@ class Finding:
         file_offset: Position in the file; None if the problem has no position.
         physical_offset: Offset in the CommitLog of the first lost byte; None if no byte is lost.
         length: Bytes lost, in the CommitLog or in the file; 0 if unknown or if no byte is lost.
-        count: Number of similar findings that this one represents; it is the first of them.
-        cost: Its consequence, in words; empty if unknown.
-        at_next_start: The reaction of a broker when it starts next, in words; empty if unknown.
+        count: Number of similar findings for which this one stands. It is the first of them.
+        cost: Consequence of the problem, in words; empty if unknown.
+        at_next_start: What a broker does about the problem at its next start, in words; empty if unknown.
     """
 
     kind: Kind
@@ -38,11 +38,14 @@ class Finding:
 
     @classmethod
     def of_error(cls, kind: Kind, error: FormatError, remark: str = "") -> Finding:
-        """Return the finding for an error about a file; `cost` states its consequence."""
+        """Return the finding for an error about a file. `cost` states the consequence of the error."""
         return cls(kind, error.path, f"{error.reason}{remark}", file_offset=error.offset)
 
     def as_error(self, advice: str = "", arguments: Iterable[str] = ()) -> CorruptMessageError:
-        """Return the error for callers that must stop here. Raises ValueError as `start` does."""
+        """Return an error with the content of the finding, for callers that cannot continue.
+
+        Raises ValueError as `start` does.
+        """
         return CorruptMessageError(
             self.file, self.file_offset or 0, f"{self._loss}{self.detail}{advice}", self.start,
             arguments=arguments,

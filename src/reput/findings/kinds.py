@@ -14,7 +14,7 @@ class Severity(StrEnum):
 
 
 class Remedy(StrEnum):
-    """The remedy of a finding, without commands and options, which only the command line names."""
+    """The remedy of a finding. Commands and options are not included: only the command line names them."""
 
     NONE = "nothing to do"
     REBUILD_INDEXES = "rebuild the indexes from the CommitLog"

@@ -1,5 +1,5 @@
 """Export messages to lake tables and JSON Lines.
 
-Tasks write ranges of the log into files. One commit adds these files to the table, together with the marks up to which
-each log has been exported.
+Each task writes a range of the log into files. One commit adds these files to the table. The commit also records a mark
+for each log: the offset up to which it has been exported.
 """

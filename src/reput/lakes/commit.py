@@ -1,4 +1,4 @@
-"""A commit, which adds files and marks to a table atomically, and the protocol of tables that accept commits."""
+"""Define commits, which add files and marks to a table atomically, and the interface of tables that accept them."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class State:
 
     @classmethod
     def from_text(cls, text: str, place: str | PathLike[str]) -> State:
-        """Parse a state. Raises StoreAccessError, which names the text's place, for a malformed one."""
+        """Parse a state. Raises StoreAccessError, which names the place of the text, if the state is malformed."""
         with understood(place):
             return cls.from_json(json.loads(text))
 
@@ -72,10 +72,10 @@ class State:
 
 
 def with_column_shape(state: State, columns: pa.Schema, place: str) -> State:
-    """Return the state with the shape that the table's column has now.
+    """Return the state with the types of JSON bodies that the table's column has now.
 
-    The recorded shape may differ from the table's fields, if the table was restored, or if a run died after it added
-    fields and before it committed rows. Raises StoreAccessError for a column that is not a shape.
+    The recorded types differ from the column after the table was restored, or if a run died between adding fields and
+    committing rows. Raises StoreAccessError if the column has types that JSON bodies cannot have.
     """
     column = next((one for one in columns if pa.types.is_struct(one.type)), None)
     if column is None:
@@ -89,7 +89,7 @@ def with_column_shape(state: State, columns: pa.Schema, place: str) -> State:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """Files to add to a table, and the state of the table after this.
+    """The files to add to a table, and the state of the table after the commit.
 
     replaces  names of files in the table's folder that the new files replace
     """
@@ -140,7 +140,7 @@ class Destination(Protocol):
     name      name of the table in messages
     layout    parquet, iceberg or delta
     table     distinguishes tables in one folder
-    known_by  names of files and folders, of which a table of this layout has at least one
+    known_by  names of files and folders; a table of this layout has at least one of them
     widens    pairs of types: a field of the first type may be widened to the second
     """
 
@@ -163,9 +163,9 @@ class Destination(Protocol):
 
     @staticmethod
     def why_no_partition(column: str, text: str) -> str:
-        """Return why readers would not get this value back from the name of its partition; "" if they would.
+        """Return why readers would misread this value in the name of its partition; "" if they would read it correctly.
 
-        Tasks call it as well, so it must be picklable by name.
+        Tasks call this method as well, so it must be picklable by name.
         """
 
     def publish(self, commit: Commit, staged: Staged) -> None:
@@ -175,13 +175,13 @@ class Destination(Protocol):
         """Make files and state visible to readers in one step, or raise and leave both invisible."""
 
     def has(self, run: str) -> bool:
-        """Return whether the commit of a run was made."""
+        """Return whether the table has the commit of this run."""
 
     def finish(self, commit: Commit, staged: Staged) -> None:
-        """Complete a commit that was made. After an interruption, the next run calls this again."""
+        """Do the work that remains after a commit. If it is interrupted, the next run calls this method again."""
 
     def discard(self, commit: Commit) -> None:
-        """Delete the files that `publish` moved for a commit that was not made."""
+        """Delete the files that `publish` moved, if the commit then failed."""
 
 
 class FolderDestination(Destination, Protocol):
@@ -210,7 +210,7 @@ def explained_by(library: str, name: str, conflict: type[Exception]) -> Iterator
             f"{name}: another commit was made meanwhile; run the command again: {_line(error)}"
         ) from error
     except Exception as error:
-        # The libraries pass on errors of the libraries that they use, so the type is not known.
+        # Table libraries also raise the errors of their own dependencies, so the type is not known.
         line = _line(error)
         hint = "; free some space and run it again" if any(t in line for t in _NO_SPACE) else ""
         raise StoreAccessError(f"{name}: {library}: {line}{hint}") from error

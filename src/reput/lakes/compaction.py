@@ -1,4 +1,4 @@
-"""Combine small files of a table, in a separate commit: rows and marks stay the same."""
+"""Combine small files of a table in a separate commit, which changes neither rows nor marks."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Compactable(Protocol):
     ) -> tuple[int, int]:
         """Combine small files and commit them with a state; return the numbers of old and new files.
 
-        `publish(commit, action=…)` moves the files of a commit to the table, and calls the action, which commits.
+        `publish(commit, action=…)` moves the files of a commit to the table, then calls the action, which commits them.
         """
 
 
@@ -43,7 +43,7 @@ class CountsSmallFiles(Compactable, Protocol):
     """A destination that can count its small files."""
 
     def most_small_files(self, target_bytes: int) -> int:
-        """Return the number of small files in the partition that has most of them."""
+        """Return the number of small files in the partition with the most small files."""
 
 
 @dataclass(slots=True)
@@ -74,7 +74,7 @@ def compact_table(
 ) -> CompactReport:
     """Combine the small files of each partition, up to a size.
 
-    runner_for  returns the runner of the tasks, given the bytes of all files
+    runner_for  function that returns the runner of the tasks for a total size of files, in bytes
 
     Raises StoreError, UsageError, and StoreLockedError while an export writes the table. After an error, the rows of
     the table are the same.

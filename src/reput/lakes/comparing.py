@@ -1,7 +1,7 @@
-"""Compare a store with an export of it, row by row: missing rows, rows without a message, and different values.
+"""Compare a store with an export of it, row by row. Finds missing rows, rows without a message, and different values.
 
-The store is read as an export reads it, with the topics, times and columns of the table's request. Each part of the log
-is compared with the rows of its physical offsets, so memory is bounded by the size of a part.
+The store is read as an export reads it, with the topics, times and columns with which the table was created. Each part
+of the log is compared with the rows that have its physical offsets, so memory is bounded by the size of a part.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ def diff_export(
     Args:
         store: The store's folder or URL.
         destination: The table.
-        name: The store's name in the table; by default its path, or the name of the same log.
+        name: The store's name in the table. By default its path or, if the table lacks it, the name under which the
+            table has the store's log.
         store_is_b: Whether the store is B of the difference, and the table A.
         storage_options: Options of a store's URL.
 
@@ -84,7 +85,10 @@ class _Sides:
 def _mark_of(
     source: LogListing, state: State | None, destination: Destination
 ) -> tuple[str, ReadMark]:
-    """Return the name and the mark of the store in the table. A store without its own name is found by its log."""
+    """Return the name and the mark of the store in the table.
+
+    If the table lacks the name, find the store by its log.
+    """
     marks = {} if state is None else state.marks
     if source.name in marks:
         return source.name, marks[source.name]
@@ -118,7 +122,7 @@ class _TableComparison:
             self._found.notes.append(f"the export has no {', '.join(left_out)}")
         low = _LEAST
         for part in self._parts(request):
-            # The last part is empty. It is compared with the rows of the export after the store's last message.
+            # The last part has no messages. It finds rows of the export after the store's last message.
             high = int(part["physical_offset"][-1].as_py()) + 1 if len(part) else _MOST
             exported = self._rows.between(low, high, kept or ["physical_offset"])
             self._compare(part, exported)
@@ -128,7 +132,7 @@ class _TableComparison:
         self._found.logs = (extents[0], extents[1])
 
     def _parts(self, request: dict[str, object]) -> Iterator[pa.Table]:
-        """Yield the store's messages in large parts, in the order of the log; the last part is empty."""
+        """Yield the store's messages in large parts, in the order of the log. The last part has no messages."""
         columns = list(dict.fromkeys([*_PLACE, *self._compared, CORRUPT_REASON.name]))
         topics = request.get("topics") or None
         # Damage is returned as rows, so that it can be reported.

@@ -38,7 +38,7 @@ FORMAT_FILE = "format"
 
 
 def folder_beside(folder: Path) -> Path:
-    """Return the control folder of a table whose readers read every file in the table's folder."""
+    """Return the control folder beside a table, for tables whose readers read every file in the table's folder."""
     return folder.with_name(f"{folder.name}.reput")
 
 
@@ -75,7 +75,7 @@ class BucketDestination(Destination, Protocol):
     bucket: LakeBucket
 
     def fence(self) -> None:
-        """Make every unfinished commit of an earlier owner fail."""
+        """Make sure that unfinished commits of earlier owners fail."""
 
 
 class Control:
@@ -97,13 +97,13 @@ class Control:
         with ExitStack() as stack:
             for place in (self._folder, self._destination.folder):
                 stack.enter_context(writing_to(place))
-            # Checked before anything is created.
+            # Check the place before anything is created.
             self._check_place()
             make_folder(self._folder)
             stack.enter_context(self._held())
             stack.enter_context(anchored(self._folder))
             stack.enter_context(locked(self._folder / "owner", busy))
-            # Checked again, because another run may have changed the folder before the lock was taken.
+            # Check again, because another run may have changed the folder before the lock was taken.
             self._check_place()
             yield
 
@@ -130,13 +130,13 @@ class Control:
                 "name another folder",
                 arguments=["layout"],
             )
-        # A control folder beside the table remains if only the table's folder is deleted.
+        # If a user deletes the table's folder, the control folder beside it remains.
         if found is not None and not place.is_dir() and self._folder.parent == place.parent:
             raise UsageError(
                 f"{place}: does not exist, but {self._folder} records exports to it; "
                 "restore it, or delete that folder to start over"
             )
-        # A table of this format is accepted here. `state` finds out whether an export created it.
+        # Accept any table of this format. `state` checks later whether an export created it.
         is_known = any((place / name).exists() for name in self._destination.known_by)
         if found is None and not is_empty and not is_known:
             raise UsageError(
@@ -144,7 +144,7 @@ class Control:
             )
 
     def _control_folders(self) -> tuple[Path, ...]:
-        """Return the control folders of this format, and of other formats that the folder may have."""
+        """Return the control folder of this format, and those that other formats would use for the same table."""
         place = self._destination.folder
         return self._folder, place / CONTROL_FOLDER, folder_beside(place)
 
@@ -164,7 +164,7 @@ class Control:
         return commit
 
     def recover(self) -> bool:
-        """Finish the last run's commit if it was made, else delete its files. Return whether it was made."""
+        """Finish the last run's commit if the table has it, else delete its files. Return whether the table has it."""
         commit = self.pending()
         is_made = commit is not None and self._is_made(commit)
         if commit is not None:
@@ -209,7 +209,10 @@ class Control:
         progress("finished", 1, 1)
 
     def _commit(self, commit: Commit, action: Callable[[Commit], None]) -> None:
-        """Call the action; after an error, check whether it committed, as only the acknowledgement may be lost."""
+        """Call the action.
+
+        After an error, check whether the table has the commit: perhaps only the acknowledgement was lost.
+        """
         try:
             action(commit)
         except StoreError:
@@ -219,7 +222,7 @@ class Control:
             raise
 
     def begin(self, commit: Commit) -> None:
-        """Record a commit that is about to be made; its files are staged."""
+        """Record that a commit is about to be made. Its files are staged already."""
         # Staged files must be durable before the pending commit names them.
         sync_folder(self._staged(commit.state.run))
         if not self._format.exists():
@@ -253,7 +256,10 @@ class Control:
 
 
 class BucketControl(Control):
-    """The Control of a table in a bucket. Replacing the head begins a commit; for Parquet, it also makes the commit."""
+    """The Control of a table in a bucket.
+
+    Replacing the object `head` begins a commit; for Parquet, this is the commit.
+    """
 
     def __init__(self, destination: BucketDestination) -> None:
         self._destination: Any = destination
@@ -328,7 +334,7 @@ class BucketControl(Control):
             yield self._bucket.staged(run)
         except StoreError:
             with suppress(StoreAccessError):
-                # If another run owns the table now, that run deletes the staged files.
+                # If another run has taken the table, that run deletes the staged files.
                 self._bucket.check_owner()
             raise
         finally:

@@ -20,7 +20,7 @@ from reput.lakes.partitions import PartitionValues
 
 _SUM_MASK = (1 << 64) - 1
 
-# Columns whose bounds become statistics of the table.
+# Columns whose least and greatest values become statistics of the table.
 _STATISTICS_OF = (
     "topic",
     "key",
@@ -29,7 +29,7 @@ _STATISTICS_OF = (
     "physical_offset",
     "store_timestamp",
 )
-# Longer texts get no statistics.
+# Texts with more characters get no statistics.
 _MOST_CHARACTERS = 256
 
 
@@ -64,7 +64,7 @@ class RowTally:
 
 
 def tally_of(batch: pa.RecordBatch) -> RowTally:
-    """Return the tally of a batch, which may lack the columns `size` and `body`."""
+    """Return the tally of a batch. The batch may lack the columns `size` and `body`."""
     names = batch.schema.names
     size = int(pc.sum(batch["size"]).as_py() or 0) if "size" in names else None
     crcs = _crc_sum(batch["body"]) if "body" in names else None
@@ -147,7 +147,7 @@ class DataFile:
 
 
 def bounds_of(metadata: pq.FileMetaData) -> tuple[dict[str, str | int], dict[str, str | int]]:
-    """Return least and greatest values of a file's columns, if they are known and short."""
+    """Return the least and greatest values of a file's columns, without unknown or long values."""
     least: dict[str, str | int] = {}
     greatest: dict[str, str | int] = {}
     places = {metadata.schema.column(n).path: n for n in range(metadata.num_columns)}

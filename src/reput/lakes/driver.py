@@ -1,6 +1,6 @@
 """Run an export from beginning to end, with any runner and any table format, in these steps.
 
-recover   finish the last run's commit if it was made, else delete its files
+recover   finish the last run's commit if the table has it, else delete its files
 plan      plan the ranges of the log after the table's marks
 write     run a task per range, which writes staged files, reads them back and counts rows
 reconcile compare the rows read with the rows written, and check that ranges join; otherwise commit nothing
@@ -43,10 +43,10 @@ from reput.messages.decoding import open_decoder
 from reput.table.plan import Bounds, ReadTask
 from reput.tasks import Progress, Runner, silent
 
-# Bounds of the bytes of log per task, unless the caller states them.
+# Bounds of the log bytes per task, unless the caller sets a size.
 SPLIT_BYTES = 1 << 30
 _LEAST_SPLIT_BYTES = 128 << 20
-# With far fewer bytes there would be more tasks than messages.
+# Much smaller tasks would outnumber the messages.
 _LEAST_GIVEN_BYTES = 16 << 10
 # Several tasks per slot of the runner, so that all slots finish at about the same time.
 _TASKS_PER_SLOT = 4
@@ -71,10 +71,11 @@ def export_sources(
 ) -> ExportReport:
     """Export each message of the stores once.
 
-    runner_for   returns the runner of the tasks, given the bytes of logs that the export reads
+    runner_for   function that returns the runner of the tasks for a number of log bytes to read
     incremental  continue where the last commit ended; otherwise, the table must be new
-    fail_on_data_loss  whether it is an error if messages were lost or expired before they were exported
-    max_rejects  most rejected rows with which a run commits: a number, or a share such as "1%"; None for any
+    fail_on_data_loss  whether to raise an error if messages were lost or expired before they were exported
+    max_rejects  limit of rejected rows, above which a run commits nothing: a number, or a share such as "1%"; None for
+                 no limit
     target_file_bytes  size up to which small files of a partition are combined
     commit_every size of log ("10GB") or time ("10min") after which a run commits; None for one commit
     compact_after least number of small files in a partition at which they are combined, after the last commit
@@ -169,7 +170,7 @@ class _ExportRun:
             self.request, self.destination, state, plan.tasks, self.report, decoder
         )
         by_name = {source.name: source for source in sources}
-        # A mark is an offset, so commits between tasks are possible only if tasks run in the order of the log.
+        # A mark is an offset, so a commit between tasks requires that tasks run in the order of the log.
         every = self.commit_every if are_in_order(plan.tasks) else CommitEvery()
         self.report.log_bytes = sum(map(weight_of, plan.tasks))
         waiting, last, had_state = plan.tasks, None, state is not None
@@ -188,9 +189,9 @@ class _ExportRun:
                 self._count(step.results)
                 last = self._reconcile(step, last)
                 unfinished = {task.part.store for task in waiting}
-                # A store without waiting tasks has been exported up to its end.
+                # A store with no tasks left has been exported up to its end.
                 marks |= {store: mark for store, mark in ends.items() if store not in unfinished}
-                # The step ends within this store, at the end of a record.
+                # The step ends within this store's log, at the end of a record.
                 if end is not None and (store := step.tasks[-1].part.store) in unfinished:
                     marks[store] = mark_at(by_name[store], end)
                 files = [file for result in step.results for file in result.files]
@@ -205,7 +206,7 @@ class _ExportRun:
                 return
 
     def _moves_on(self, bounds: dict[str, Bounds], marks: dict[str, ReadMark]) -> bool:
-        """Return whether there is a new store, or a store with new messages."""
+        """Return whether any store is new or has new messages."""
         return any(name not in marks or length_of(own) for name, own in bounds.items())
 
     def _job(
@@ -282,7 +283,10 @@ class _ExportRun:
         return walked[-1] if walked else None
 
     def _merged(self, job: ExportJob, files: list[DataFile], runner: Runner) -> list[DataFile]:
-        """Combine small files; return all files of the commit, which have the same rows. Raises StoreAccessError."""
+        """Combine small files, and return all files of the commit.
+
+        Their rows stay the same. Raises StoreAccessError.
+        """
         merge = MergeJob(
             job.folder, job.folder, job.file_schema, job.reject_schema, is_run=True,
             is_fast=job.request.is_fast,
@@ -314,7 +318,7 @@ class _ExportRun:
         rows = self.report.rows + found.rows
         commit = Commit(state, self._merged(job, found.files, runner), found.replaces)
         self._commit(commit, staged, table.replace if found.replaces else None)
-        # The commit also has rows copied from replaced files, which are not counted.
+        # The commit also has rows copied from replaced files. Those are not counted here.
         self.report.rows = rows
         self.report.superseded += found.superseded
 
@@ -347,7 +351,10 @@ def _split_bytes(bounds: dict[str, Bounds], runner: Runner) -> int:
 
 
 def _joined(before: ReadTask, ended: TaskResult, after: ReadTask, began: TaskResult) -> bool:
-    """Return whether a range begins at the end of the preceding range, if both are adjacent and were walked."""
+    """Return whether the walk of a range began where the walk of the preceding range ended.
+
+    True if they cannot be compared.
+    """
     one, other = before.part, after.part
     if one.file != other.file or one.stop != other.start or other.topics is not None:
         # Only adjacent ranges of one file can be compared.

@@ -5,8 +5,8 @@ sampled bodies gets no column until it has a value. Texts that look like times r
 timestamps, because a later text may not look like a time. Fields beyond the bounds are skipped and reported; they
 remain in the column `body`.
 
-A table's types are learned over all its runs: existing fields remain, numbers may become wider if the format allows it,
-and the bounds apply to old and new fields together.
+Each run can add fields to the table, and existing fields remain. Numbers may become wider if the format allows it. The
+bounds apply to old and new fields together.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ _SAMPLED_BODIES = 2000
 
 @dataclass(slots=True)
 class _Node:
-    """The types of values at one path with their frequencies, and the nodes of paths below.
+    """The types of values at one path of the JSON, with their frequencies, and the nodes of the paths below.
 
     known  the type of the table at this path; its fields and elements have their own nodes
     """
@@ -142,7 +142,7 @@ class ShapeInference:
         ]
 
     def _known(self, kind: pa.DataType) -> _Node:
-        """Return the node of a type in the table, with nodes for its fields and elements."""
+        """Return the node for a type of the table, with nodes for its fields and elements."""
         node = _Node(known=kind)
         if pa.types.is_struct(kind):
             self._columns += kind.num_fields
@@ -228,7 +228,10 @@ class ShapeInference:
         return known
 
     def _struct_of(self, fields: dict[str, _Node], path: str) -> pa.DataType | None:
-        """Return the struct of fields. If names differ only in case, take the first: some readers confuse them."""
+        """Return the struct of fields.
+
+        Of names that differ only in case, keep the first, because some readers confuse them.
+        """
         known: dict[str, tuple[str, pa.DataType]] = {}
         for name, below in fields.items():
             kind = self._type_of(below, f"{path}{name}")
@@ -238,7 +241,7 @@ class ShapeInference:
 
 
 def _agrees(kind: str, known: pa.DataType | None) -> bool:
-    """Return whether a value of this kind fits a field of the table with this type, so that inference uses it."""
+    """Return whether a value of this kind fits a field of the table with this type. Inference ignores other values."""
     if known is None:
         return True
     if pa.types.is_struct(known) or is_list(known):
@@ -318,7 +321,7 @@ def _decoded(
     tasks: Sequence[ReadTask],
     report: ExportReport,
 ) -> BodyShape:
-    """Return the fields of the table, followed by new fields of the decoder."""
+    """Return the table's fields, followed by the decoder's fields that the table lacks."""
     bodies = () if decoder.is_fixed else sample_bodies(list(tasks), request, _SAMPLED_BODIES)
     fields = decoder.fields(bodies)
     report.note(*(f"{decoder.name}: {note}" for note in fields.notes))

@@ -1,7 +1,7 @@
-"""Export messages as JSON Lines, in the order of the log: into a file that grows by whole exports, or into a stream.
+"""Export messages as JSON Lines, in the order of the log, into a stream or into a file to which each export appends.
 
-The commit is in `<file>.reput.json` beside the file: the number of exported bytes, and the marks. Bytes after these
-were written by an interrupted run, and the next run truncates them.
+The last commit is in `<file>.reput.json` beside the file: the number of committed bytes, and the marks. If the file is
+longer, an interrupted run wrote the rest, and the next run truncates it.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def export_lines(
     fail_on_data_loss: bool = True,
     progress: Progress = silent,
 ) -> ExportReport:
-    """Write the messages of stores, each once, into a file or a stream.
+    """Write each message of the stores once, into a file or a stream.
 
     incremental  continue where the last export into the file ended; not possible for a stream
 
@@ -166,7 +166,7 @@ def _into_file(path: Path, lines: _LinesExport, incremental: bool) -> None:
     _check_place(path, beside)
     check_apart(path, lines.sources)
     is_gone = not path.exists()
-    # Checked before locking, which would create the file.
+    # Check this before locking, which would create the file.
     if is_gone and incremental and beside.exists():
         size, state = _read_commit(beside)
         _check_size(path, 0, size, beside)
@@ -200,7 +200,7 @@ def _into_file(path: Path, lines: _LinesExport, incremental: bool) -> None:
 
 
 def _check_place(path: Path, beside: Path) -> None:
-    """Raise UsageError for a destination that cannot be a file of lines; StoreAccessError."""
+    """Raise UsageError if the destination cannot be a file of lines, and StoreAccessError if it is inaccessible."""
     if path.is_dir():
         raise UsageError(f"{path}: is a folder; JSON lines go into a file")
     if path.exists() and not path.is_file():

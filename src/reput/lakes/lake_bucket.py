@@ -1,4 +1,4 @@
-"""Manage a table in a bucket: its objects, and the object `head`, with which runs own the table and commit.
+"""Manage the objects of a table in a bucket. Runs take the table, and commit to it, by replacing the object `head`.
 
     s3://bucket/lake/messages            the table
     s3://bucket/lake/messages.reput/     the control folder; messages/_reput/ for Iceberg and Delta
@@ -7,8 +7,8 @@
       commits/<run>.json    files and state of a commit
       staging/<run>/        files that are not committed yet
 
-A run takes the table by replacing the head with a conditional write, which fails if another run has replaced the head
-since. So a run that others presumed dead cannot replace the head any more, and commits nothing.
+The head is replaced by conditional writes, which fail if another run has replaced it since. So if a run was presumed
+dead and has lost the table, it cannot replace the head any more, and commits nothing.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ _PATIENCE_S = 30.0
 _POLL_S = 1.0
 # Attempts to replace the head while the bucket does not respond.
 _REPEATS = 5
-# Bytes of the table's URL. Names of partitions and files follow, and a whole name may have 900 bytes.
+# Longest URL of a table, in bytes. An object's name, with its partition and file, may have 900 bytes.
 _MOST_NAME_BYTES = 400
-# Bytes per request in which a large manifest is uploaded.
+# Bytes per request when a large manifest is uploaded.
 _REQUEST_BYTES = 16 << 20
 
 Placed = Sequence[tuple[str, DataFile]]
@@ -62,7 +62,7 @@ class LakeBucket:
     """The objects of one table. Every method raises StoreAccessError."""
 
     def __init__(self, url: str, options: Mapping[str, str], *, is_inside: bool) -> None:
-        """Prepare to access a table, without a request.
+        """Prepare to access a table. Sends no request.
 
         Args:
             url: URL of the table.
@@ -124,7 +124,10 @@ class LakeBucket:
         return head, found.version
 
     def last(self) -> str | None:
-        """Return the name of the last commit's manifest; None before it, or if the format commits elsewhere."""
+        """Return the name of the last commit's manifest.
+
+        None before the first commit, or if the format commits elsewhere.
+        """
         return self._current().get("commit")
 
     def read_last(self) -> str | None:
@@ -173,11 +176,11 @@ class LakeBucket:
 
     @contextmanager
     def claimed(self, layout: str, known_by: Sequence[str]) -> Iterator[None]:
-        """Own the table during the body.
+        """Own the table during the body of the `with` statement.
 
         Args:
             layout: Format of the table.
-            known_by: Names of which a table of this format has at least one.
+            known_by: Names of files and folders; a table of this format has at least one of them.
 
         Raises:
             StoreLockedError: another run writes the table.
@@ -217,7 +220,7 @@ class LakeBucket:
             ended.set()
             beats.join()
             with suppress(ReputError):
-                # If this fails, other runs take the table after `_PATIENCE_S`.
+                # If this fails, other runs can take the table after `_PATIENCE_S` seconds.
                 self.change(owner=None)
                 self.store.delete(self._alive(self._run))
             # Without a version, `_current` reads the head again.
@@ -271,7 +274,7 @@ class LakeBucket:
                 )
 
     def _wait_for(self, owner: Mapping[str, Any] | None, version: str) -> None:
-        """Wait until the owner of the head counts as dead. Raises StoreLockedError if it is alive."""
+        """Wait until the owner of the head can be presumed dead. Raises StoreLockedError if it is alive."""
         if owner is None or _has_ended(owner):
             return
         run = str(owner.get("run"))
@@ -337,12 +340,12 @@ class LakeBucket:
 
 
 def _this_process() -> dict[str, Any]:
-    """Return the identity of this process, by which other processes of the machine see whether it has ended."""
+    """Return an identity of this process with which other processes of the machine can check whether it has ended."""
     return {"machine": _machine(), "pid": os.getpid()}
 
 
 def _machine() -> str:
-    """Return the identity of the machine, its boot and its process namespace; empty if unknown."""
+    """Return a text that identifies the machine, its boot and the process namespace; empty if unknown."""
     try:
         return f"{boot_id().strip()} {os.readlink('/proc/self/ns/pid')}" if boot_id() else ""
     except OSError:
@@ -354,5 +357,5 @@ def _has_ended(owner: Mapping[str, Any]) -> bool:
     machine, pid = owner.get("machine"), owner.get("pid")
     if not machine or machine != _machine() or not isinstance(pid, int) or pid <= 0:
         return False
-    # If another process has the same id now, this run only waits longer.
+    # If another process has got the same id, this run only waits longer.
     return not os.path.exists(f"/proc/{pid}")

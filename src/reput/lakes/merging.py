@@ -1,4 +1,4 @@
-"""Combine small data files of one partition: files of a run before its commit, or files of a table later."""
+"""Combine small data files of one partition: those of a run before its commit, or those of a table in a compaction."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ class MergeJob:
     """The common arguments of all merges of a run.
 
     source, folder  folder of the files, and folder for new files; all tasks can access both
-    schema          present schema of rows; a file may lack some of its fields
-    reject_schema   present schema of rejected rows
+    schema          current schema of rows; older files may lack some of its fields
+    reject_schema   current schema of rejected rows
     is_run          whether a run combines its own files; otherwise, a compaction combines files of the table
     is_fast         see `ParquetFiles`
     """
@@ -66,7 +66,7 @@ def is_small(file_bytes: int, target_bytes: int) -> bool:
 
 
 def most_small_files(files: Sequence[DataFile], target_bytes: int) -> int:
-    """Return the number of small files in the partition that has most of them."""
+    """Return the number of small files in the partition with the most small files."""
     small = (file for file in files if is_small(file.file_bytes, target_bytes))
     counts = Counter((file.is_reject, file.partition) for file in small)
     return max(counts.values(), default=0)
@@ -112,7 +112,10 @@ def merged_files(
 
 
 def run_merge(job: MergeJob, group: Group) -> list[DataFile]:
-    """Merge a group of files; this may run twice. Raises StoreAccessError, also if the rows written differ."""
+    """Merge a group of files.
+
+    Running it twice is safe. Raises StoreAccessError, also if other rows were written than read.
+    """
     first = group[0]
     schema = job.reject_schema if first.is_reject else job.schema
     writer = ParquetFiles(job.folder, schema, (), first.is_reject, is_fast=job.is_fast)
@@ -148,7 +151,7 @@ def batches_of(path: Path) -> Iterator[pa.RecordBatch]:
 
 
 def shaped(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Return rows with the columns and fields of a schema; missing ones are null."""
+    """Return rows with the columns and fields of a schema. Those that the rows lack become null."""
     columns = [
         batch[column.name].cast(column.type)
         if column.name in batch.schema.names

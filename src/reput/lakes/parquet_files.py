@@ -1,4 +1,4 @@
-"""Write rows to Parquet files in sorted row groups, so that a reader finds a key without reading the whole table.
+"""Write rows to Parquet files in sorted row groups, so that readers find a key without reading the whole table.
 
 A row group is sorted by topic, key and store timestamp and has a page index; `key` and `unique_key` have Bloom
 filters if the installed pyarrow can write them.
@@ -34,11 +34,11 @@ ROW_GROUP_BYTES = 96 << 20
 STAGED = ".part"
 """Suffix of staged files, so that they do not match the file patterns of readers."""
 
-# Bounds the open files of a task whose rows fall into many partitions.
+# Limit of the open files of a task whose rows belong to many partitions.
 _MOST_OPEN = 128
 BLOOM_COLUMNS = ("key", "unique_key")
 _BLOOM_FALSE_POSITIVES = 0.01
-# The values of these columns differ in every row, so a dictionary would be built in vain.
+# These columns have a different value in nearly every row, so a dictionary would save nothing.
 _NO_DICTIONARY = (
     "queue_offset", "physical_offset", "born_timestamp", "store_timestamp", "unique_key", "keys.list.element",
     "properties.key_value.value", "body", "message_id",
@@ -48,7 +48,7 @@ _NO_DICTIONARY = (
 class ParquetFiles:
     """Writes the rows of one task into files, one per partition.
 
-    folder        folder for the files, or the URL of one in a bucket, to which complete files are uploaded
+    folder        folder for the files; if it is a URL of a bucket, complete files are uploaded to it
     schema        schema of the files; batches also have the columns of partitions
     partition_by  names from `reput.lakes.request.PARTITIONS`
     is_reject     see DataFile
@@ -115,7 +115,7 @@ class ParquetFiles:
                 self._handed[values] += total_of(map(tally_of, rows.to_batches()))
 
     def _taken(self) -> pa.Table:
-        """Return the waiting rows, and drop the reference to them, so that they are freed once they are sorted."""
+        """Return the waiting rows and drop the reference to them, so that their memory is freed after sorting."""
         table = pa.Table.from_batches(self._waiting)
         self._waiting, self._waiting_bytes = [], 0
         return table
@@ -124,7 +124,7 @@ class ParquetFiles:
         if values in self._open:
             self._open.move_to_end(values)
             return self._open[values]
-        # The least recently used file is closed. Further rows of its partition get another file.
+        # Close the least recently used file. Later rows of its partition go into another file.
         if len(self._open) >= _MOST_OPEN:
             self._close_oldest()
         path = self._here / f"{uuid.uuid4().hex}{STAGED}"

@@ -15,7 +15,7 @@ SORT_COLUMNS = ("topic", "key", "store_timestamp")
 
 _UNIT_US = {"day": 86_400_000_000, "hour": 3_600_000_000}
 _NUMPY_UNITS = {"day": "D", "hour": "h"}
-# Prefix of the names of temporary columns, which cannot occur in other columns.
+# Prefix of the names of temporary columns. Other names cannot have it.
 _PLACE = "\0place"
 
 PartitionValues = tuple[tuple[str, str | None], ...]
@@ -32,7 +32,7 @@ class Slice(NamedTuple):
 def sorted_slices(
     table: pa.Table, partition_by: Sequence[str], sort_by: Sequence[str] = SORT_COLUMNS
 ) -> Iterator[Slice]:
-    """Yield the rows of each partition, sorted by those `sort_by` columns that the table has.
+    """Yield the rows of each partition, sorted by `sort_by`. Columns that the table lacks are ignored.
 
     The table must have the columns of partitions.
     """

@@ -1,4 +1,4 @@
-"""Plan an export: its stores, the marks of the table, and the ranges of the logs after them."""
+"""Plan an export: find its stores, the table's mark for each, and the ranges of the logs after these marks."""
 
 from __future__ import annotations
 
@@ -74,12 +74,12 @@ def extents_of(
     report: ExportReport,
     runner: Runner | None = None,
 ) -> tuple[dict[str, Bounds], dict[str, ReadMark]]:
-    """Return the bounds of each store, and its mark after the export of these bounds.
+    """Return for each store the bounds to export, and the mark that it has afterwards.
 
     Raises StoreError, and UsageError for a store that the table has under another name.
     """
     find = partial(_extent_of, report.destination, None if state is None else state.marks)
-    # Requests to remote stores mostly wait, so they are sent in parallel.
+    # Requests to remote stores spend their time waiting, so they are sent in parallel.
     runner = runner or waiting(not all(source.is_local for source in sources))
     found = runner.run(find, sources, [1] * len(sources), no_progress)
     extents = {source.name: extent for source, extent in zip(sources, found, strict=True)}
@@ -102,7 +102,7 @@ def _extent_of(
         start = mark.end
     elif marks is not None:
         check_is_new(source, marks, destination)
-    # Bytes before the end never change. A log that is replaced during the export no longer has this mark.
+    # Bytes before the end never change. If the log is replaced during the export, it no longer has this mark.
     return StoreExtent(Bounds(start, end), mark_at(source, end), is_at_end(source, end))
 
 
@@ -147,7 +147,7 @@ def plan_of(
         runner=runner,
     )  # fmt: skip
     report.note(*plan.notes)
-    # With conditions, indexes may make it unnecessary to read the whole log.
+    # If the request has conditions, indexes may lead to the messages without reading the whole log.
     report.is_whole = False
     return plan
 
@@ -158,7 +158,9 @@ def open_stores(
     options: Mapping[str, str] | None = None,
     name_from: str | None = None,
 ) -> list[LogListing]:
-    """Find the logs of these stores. Their names are `names`, one per store, or else their absolute paths.
+    """Find the logs of these stores.
+
+    `names` has one name per store. Without it, stores are named by their absolute paths.
 
     NamedStores have their own names, and options that take precedence. `name_from` names stores after their brokers,
     see `reput.log.naming`. `options` are those of `find_logs`.
@@ -193,8 +195,9 @@ def open_stores(
 def without_replicas(
     stores: Sequence[str | NamedStore],
 ) -> tuple[list[str | NamedStore], dict[str, str]]:
-    """Drop replicas of other stores: return the stores to export, and the master's name for each dropped replica.
+    """Drop stores that are replicas of others.
 
+    Returns the stores to export, and the master's name for each dropped replica.
     Raises UsageError if replicas differ.
     """
     named = [one for one in stores if isinstance(one, NamedStore)]
@@ -235,7 +238,7 @@ def _by_path(
 
 
 def check_apart(place: str | Path, sources: Sequence[LogListing]) -> None:
-    """Raise UsageError for a destination in a store: a broker might use files there, or refuse to start."""
+    """Raise UsageError if the destination lies in a store: its broker might read the files, or refuse to start."""
     if is_url(place):
         for source in sources:
             # A log file lies two levels below its store.

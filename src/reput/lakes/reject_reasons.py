@@ -10,7 +10,7 @@ from typing import Self
 from reput.errors import RejectedRowsError, UsageError
 from reput.messages.parsed_bodies import MOST_EXAMPLE_CHARACTERS, Misfit
 
-# Reasons that are listed in a report or an error; the others are summed up.
+# Number of reasons that a report or an error lists. It gives only a total of the others.
 _MOST_TOLD = 3
 
 
@@ -22,7 +22,7 @@ class Reasons:
     examples: dict[str, str] = field(default_factory=dict)
 
     def add(self, misfits: Iterable[Misfit], rows: int = 1) -> None:
-        """Count rows that all have these misfits; a reason counts once for each row."""
+        """Count rows that all have these misfits. Each reason counts once per row, even if several misfits have it."""
         for reason, example in {misfit.reason: misfit.example for misfit in misfits}.items():
             self._add(reason, rows, example)
 
@@ -38,7 +38,7 @@ class Reasons:
 
 
 def most_frequent(rows: Mapping[str, int], examples: Mapping[str, str]) -> Iterator[str]:
-    """Yield the most frequent reasons with their rows and an example, then the number of the others."""
+    """Yield a line for each of the most frequent reasons, with an example, then the number of other reasons."""
     often = Counter(rows).most_common()
     for reason, count in often[:_MOST_TOLD]:
         example = f", such as {examples[reason]}" if reason in examples else ""

@@ -20,12 +20,13 @@ _LABEL_WIDTH = 14
 class ExportReport(Sealable, ShownAsTable, Report):
     """The result of an export.
 
-    stores        for each store: name, first offset exported, and offset up to which the table has its messages now
+    stores        for each store: name, first offset that was exported, and offset up to which its messages are in the
+                  table
     log_bytes     bytes of the CommitLogs to read
     is_whole      whether the whole log after the marks was read
-    messages      number of examined messages, of which `rows` and `rejects` were requested
+    messages      number of examined messages; the requested ones were exported (`rows`) or rejected (`rejects`)
     json_errors   rows with fields that are null because their values do not fit
-    reasons       number of rows for each reason of a rejection or of such null fields, most frequent first
+    reasons       number of rows for each reason of a rejection or a null field, most frequent first
     reason_examples  an example for a reason, if it helps
     json_changes  fields of JSON bodies that are new in the table, or wider
     body_column   name of the column of typed bodies
@@ -33,7 +34,7 @@ class ExportReport(Sealable, ShownAsTable, Report):
     bad_bodies    rows whose stored body does not match its CRC
     missing       ranges of the log that no file contains: expired or lost
     damage        unreadable ranges of the log
-    commits       number of commits of the run; more than one if it commits in steps
+    commits       number of commits; more than one if the run commits in steps
     committed     False if there was nothing new
     """
 
@@ -127,7 +128,7 @@ def _rows(report: ExportReport) -> Iterator[tuple[str, str]]:
 
 
 def _where(report: ExportReport) -> str:
-    """Return words for the counted messages: all messages in the log, or only those to which indexes led."""
+    """Return words for where the messages were counted: in the whole log, or only where indexes led."""
     return "in the log" if report.is_whole else "looked at"
 
 

@@ -58,7 +58,7 @@ class ExportRequest:
     on_corrupt    fail, skip or row, see `reput.table.read.RangeBatches`
     decompressed  whether to decompress bodies
     json_body     None, INFER, or the name of a file with a schema: bodies are parsed into the column `json`
-    json_mode     how to handle bodies, of any encoding, that do not fit their types
+    json_mode     how to handle bodies that do not fit their types, in any encoding
     json_timestamps  whether INFER infers timestamps from texts that are ISO 8601 times with a zone
     body          encoding for `reput.messages.decoding.open_decoder`: bodies are decoded into a column with the
                   encoding's name; "json:infer" and "json:FILE" are equal to `json_body`
@@ -187,7 +187,7 @@ class ExportRequest:
     def conditions(self) -> list[Condition]:
         """Return the conditions on messages.
 
-        Rows of damage need not meet them, because the lost messages may have met them.
+        Rows for damaged ranges need not meet them, because the messages in such a range are unknown.
         """
         return list(
             selected(topics=self.topics or None, begin_ms=self.begin_ms, end_ms=self.end_ms)
@@ -215,7 +215,10 @@ class ExportRequest:
         return cls(**_as_given(stored))
 
     def as_json(self) -> dict[str, Any]:
-        """Return the request as JSON, without names of files and URLs, because the table has the types."""
+        """Return the request as JSON.
+
+        Names of schema files and URLs are omitted, because the table itself has the types.
+        """
         kind = self.json_body if self.json_body in (None, INFER) else "a schema"
         return {**asdict(self), "json_body": kind, "body": self.body and self.value_column}
 
@@ -237,7 +240,7 @@ def _as_given(stored: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _comparable(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields that determine the rows and their types, with tuples as lists."""
+    """Return the fields that determine the rows and their types. Tuples become lists."""
     return {
         name: list(value) if isinstance(value, list | tuple) else value
         for name, value in {**_ADDED, **request}.items()

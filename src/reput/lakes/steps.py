@@ -1,4 +1,4 @@
-"""Commit exports in steps, so that a driver that dies loses at most one step."""
+"""Commit exports in steps, so that at most one step is lost if the driver dies."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from reput.table.read import LogRange
 
 _DURATION = re.compile(r"(\d{1,9}) *(s|sec|min|m|h)")
 _SECONDS = {"s": 1, "sec": 1, "m": 60, "min": 60, "h": 3600}
-# Tasks per slot that run before the time is checked.
+# Tasks per slot of the runner between two checks of the time.
 _TASKS_PER_SLOT = 4
 
 
@@ -33,7 +33,7 @@ class CommitEvery:
 
     @classmethod
     def of(cls, given: str | int | None) -> CommitEvery:
-        """Parse `10GB`, `10min` or a number of bytes; None is a single step. Raises UsageError."""
+        """Parse `10GB`, `10min` or a number of bytes. None means a single step. Raises UsageError."""
         if given is None:
             return cls()
         text = str(given).strip()
@@ -62,7 +62,7 @@ class ExportStep:
         self.results: list[TaskResult] = []
 
     def next_tasks(self, waiting: Sequence[ReadTask]) -> Sequence[ReadTask]:
-        """Return the tasks to run next: all, or as many as may complete the step."""
+        """Return the tasks to run next: all of them, or about as many as complete the step."""
         if self._every.log_bytes is not None:
             left = self._every.log_bytes - self._bytes
             for count, task in enumerate(waiting, 1):
@@ -85,9 +85,9 @@ class ExportStep:
         return every.seconds is not None and time.monotonic() - self._begun >= every.seconds
 
     def end_before(self, waiting: Sequence[ReadTask]) -> int | None:
-        """Return the offset of a record at which the step can end and the next can begin, or None.
+        """Return the offset of a record at which the step can end and the next one begin; None if there is none.
 
-        A step cannot end in damaged bytes, or between records that an index led to.
+        A step cannot end in damaged bytes, or between records that were found through an index.
         """
         last, after = self.tasks[-1].part, waiting[0].part
         if last.store != after.store or last.file != after.file:

@@ -1,4 +1,4 @@
-"""Access the files of a table in a folder or a bucket, for formats with a log. Names are relative to the table."""
+"""Access the files of a table in a folder or a bucket, for Delta and Iceberg. Names are relative to the table."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class TableFiles(Protocol):
         """Return the settings with which libraries that use the crate object_store access the table."""
 
     def opened(self, paths: Iterable[str]) -> tuple[list[str], pa.fs.FileSystem | None]:
-        """Return paths of data files for pyarrow, and its file system, or None for the local file system."""
+        """Return paths of data files for pyarrow, and its file system. The file system is None for local files."""
 
     def bring(self, places: Placed, staged: Staged) -> None:
         """Move staged files to their places. An interrupted run may have moved some of them."""

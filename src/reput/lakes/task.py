@@ -62,9 +62,10 @@ class ExportJob:
 class TaskResult:
     """The result of a task.
 
-    start, end    physical offsets of the walk; `start` is at or after the range's stop if no record begins in the range
+    start, end    physical offsets of the walk; if no record begins in the range, `start` is not before the end of the
+                  range
     messages      number of messages in the range, requested or not
-    read, files   tally of the rows read; files written
+    read, files   tally of the rows that were read; files that were written
     bad_bodies    rows whose stored body does not match the stored CRC, if this was checked
     reasons       reasons of rejected rows, and of fields that are null because values do not fit, with their numbers
     json_errors   rows with such fields
@@ -82,7 +83,10 @@ class TaskResult:
 
 
 def run_export(job: ExportJob, task: ReadTask) -> TaskResult:
-    """Run a task; it may run twice, even at the same time. Raises StoreAccessError and the errors of `RangeBatches`."""
+    """Run a task.
+
+    Running it twice is safe, even concurrently. Raises StoreAccessError and the errors of `RangeBatches`.
+    """
     part = task.part
     start = part.start
     if part.topics is None and not part.at_record:
@@ -121,7 +125,7 @@ def read_columns(job: ExportJob) -> list[str]:
 
 @cache
 def _buffers() -> ScanBuffers:
-    """Return the worker's buffers, which it keeps from task to task."""
+    """Return the buffers that this worker reuses for all its tasks."""
     return ScanBuffers()
 
 
@@ -178,7 +182,10 @@ def with_key(batch: pa.RecordBatch) -> pa.RecordBatch:
 def split_by_text(
     batch: pa.RecordBatch, name: str, why_no_partition: Callable[[str, str], str], counted: Reasons
 ) -> tuple[pa.RecordBatch, pa.RecordBatch]:
-    """Split off rows whose value in this column cannot name a partition, with `reason`; count the reasons."""
+    """Split off rows whose value in this column cannot name a partition.
+
+    They get a column `reason`; count the reasons.
+    """
     # A batch has few different values, so each is checked only once.
     texts = pc.unique(batch[name]).drop_null()
     why = {text: reason for text in texts.to_pylist() if (reason := why_no_partition(name, text))}
@@ -197,7 +204,10 @@ def split_by_text(
 def split_by_fit(
     batch: pa.RecordBatch, job: ExportJob, shape: BodyShape, counted: Reasons
 ) -> tuple[pa.RecordBatch, pa.RecordBatch]:
-    """Return rows whose bodies fit, with their values, and the other rows, with `reason`; count the reasons."""
+    """Return the rows whose bodies fit, with the values, and the other rows with a column `reason`.
+
+    Count the reasons.
+    """
     parsed = _parsed(batch["body"], job, shape, counted)
     values = pa.field(job.request.value_column, shape.type)
     if not parsed.misfits:
@@ -212,7 +222,10 @@ def split_by_fit(
 def with_values(
     batch: pa.RecordBatch, job: ExportJob, shape: BodyShape, counted: Reasons
 ) -> pa.RecordBatch:
-    """Add the values of bodies, null if they do not fit, and the column with the reasons; count the errors."""
+    """Add a column with the values of bodies, null where they do not fit, and a column with the reasons.
+
+    Count the errors.
+    """
     parsed = _parsed(batch["body"], job, shape, counted)
     values = pa.field(job.request.value_column, shape.type)
     columns = batch.append_column(values, parsed.values)

@@ -1,8 +1,8 @@
-"""Maintain tables with only the newest message of each key, like a compacted topic of RocketMQ.
+"""Maintain tables that keep only the newest message of each key, like a compacted topic of RocketMQ.
 
 Mirrors `CompactionLog.shouldRetainMsg` (tag rocketmq-all-5.3.3). Within a queue, the key is the whole property KEYS. A
-message replaces older messages with the same key, and a message without a body deletes them. RocketMQ drops messages
-without keys; here they are rejected rows. Within a queue of a store, the newest message is the last in the log.
+message replaces older messages with the same key, and a message without a body deletes them. The newest message of a
+key is the last one in the log. RocketMQ drops messages without keys; here they are rejected rows.
 
 An export first stages all messages of a run. Then it removes superseded rows from the staged files, and rewrites table
 files with superseded rows. One commit replaces these table files and adds the new rows.
@@ -153,7 +153,7 @@ class _Rewrite:
 
 
 def run_rewrite(job: MergeJob, work: _Rewrite) -> list[DataFile]:
-    """Write the remaining rows of a file; this may run twice.
+    """Write the remaining rows of a file. Running it twice is safe.
 
     Raises:
         StoreAccessError: Other rows were written than were read.

@@ -1,7 +1,7 @@
 """Build Arrow arrays from buffers that kernels fill, and divide rows into batches of bounded size.
 
-`pa.array` and `pa.scalar` are avoided, because they import pandas. That takes as long as the rest of a worker's first
-batch.
+`pa.array` and `pa.scalar` are avoided, because they import pandas. The import takes as long as the rest of a worker's
+first batch.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def room(count: int, kind: npt.DTypeLike) -> npt.NDArray[Any]:
 
 
 def integers(values: npt.NDArray[Any], is_there: npt.NDArray[np.bool_] | None = None) -> pa.Array:
-    """Return an array of integers, null where `is_there` is false."""
+    """Return an array of integers; rows for which `is_there` is false are null."""
     values = np.ascontiguousarray(values)
     bits = None if is_there is None else pa.py_buffer(np.packbits(is_there, bitorder="little"))
     buffers = [bits, pa.py_buffer(values)]
@@ -43,7 +43,7 @@ def booleans(values: npt.NDArray[np.uint8]) -> pa.Array:
 
 
 def texts(values: Sequence[str]) -> pa.Array:
-    """Return an array of strings. For a few strings only: they are encoded one by one."""
+    """Return an array of strings. Use it for few strings, because they are encoded one by one."""
     encoded = [value.encode() for value in values]
     offsets = np.cumsum([0, *map(len, encoded)], dtype=np.int32)
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(encoded))]
@@ -79,7 +79,7 @@ def one_array(column: pa.ChunkedArray | pa.Array) -> pa.Array:
 
 
 def cut_by_bytes(sizes: npt.NDArray[np.int64], most_bytes: int) -> Iterator[slice]:
-    """Yield runs of rows with at most `most_bytes` in total. A larger row is a run of its own."""
+    """Divide rows into runs with at most `most_bytes` each. A larger row is a run of its own."""
     ends = np.cumsum(sizes)
     start = 0
     while start < len(sizes):

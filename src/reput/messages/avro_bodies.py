@@ -120,7 +120,7 @@ class AvroRegistryDecoder:
         self._readers: dict[int, _RecordReader | UndecodableBodyError] = {}
 
     def fields(self, sample: Iterable[bytes | None]) -> BodyFields:
-        """Return the fields of all schemas that bodies of the sample refer to, in the order of the schemas' ids."""
+        """Return the fields of all schemas to which bodies of the sample refer, in the order of the schemas' ids."""
         ids = {schema_id(body) for body in sample if body is not None}
         readers = [self._reader(number) for number in sorted(id_ for id_ in ids if id_ is not None)]
         shape: BodyShape | None = None
@@ -227,7 +227,8 @@ class _RecordReader:
             raise UndecodableBodyError("the body is shorter than its Avro record") from None
         except Exception as error:  # fastavro may raise any error for bytes that are not Avro.
             why = str(error)
-            # A text with an address (" object at 0x...") would make each error a reason of its own.
+            # Errors are counted by text. With an object's address (" object at 0x...") in it, each text would be
+            # different.
             example = type(error).__name__ if not why or " object at " in why else why
             raise UndecodableBodyError(
                 "the body is not a record of its Avro schema", example
@@ -258,7 +259,10 @@ class _RecordTypes:
         self.notes: list[str] = []
 
     def of(self, schema: Any, path: str) -> tuple[pa.DataType | None, _Convert | None]:
-        """Return the column type of a schema, None if it has no values, and the conversion, None if none is needed."""
+        """Return a schema's column type, and the conversion of its values.
+
+        The type is None if the schema has no values. The conversion is None if none is needed.
+        """
         if isinstance(schema, list):
             return self._union(schema, path)
         if isinstance(schema, str) and schema in self._names:
@@ -355,7 +359,7 @@ class _RecordTypes:
         return pa.string(), _unless_null(json_text_of)
 
     def _is_empty(self, schema: Any) -> bool:
-        """Return whether values of a schema take no bytes. An array of them could claim any number of items."""
+        """Return whether values of a schema take no bytes, so that a short array can claim any number of items."""
         if isinstance(schema, str) and schema in self._names:
             schema = self._names[schema]
         if schema == "null":

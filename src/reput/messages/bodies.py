@@ -1,10 +1,10 @@
 """Decompress bodies as RocketMQ's consumers do, up to a limit.
 
-Mirrors `MessageDecoder.decode` and `UtilAll.uncompress` (tag rocketmq-all-4.9.3: zlib), and `MessageSysFlag`,
-`CompressionType` of 5.x, which distinguish zlib, LZ4 frames and Zstandard by three bits of the system flag.
+Mirrors `MessageDecoder.decode` and `UtilAll.uncompress` (tag rocketmq-all-4.9.3), which know only zlib. In 5.x
+(`MessageSysFlag`, `CompressionType`), three bits of the system flag distinguish zlib, LZ4 frames and Zstandard.
 
 All readers and `put` use this decompressor. A body takes at most twice MAX_BODY_BYTES of memory while it is
-decompressed. Libraries other than zlib are imported when a body needs them, so small queries do not wait for them.
+decompressed. Libraries other than zlib are imported only when a body needs them, which saves time in small queries.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def is_compressed(sys_flag: int) -> bool:
 
 
 def sent_body(message: MessageExt, most_bytes: int | None = None) -> SentBody:
-    """Return the body as it was sent; as stored if it is damaged or larger than `most_bytes`."""
+    """Return the body as it was sent. If it is damaged or larger than `most_bytes`, return it as stored."""
     if not is_compressed(message.sys_flag):
         return SentBody(message.body)
     try:
@@ -61,7 +61,7 @@ def sent_body(message: MessageExt, most_bytes: int | None = None) -> SentBody:
 
 
 def sent_pieces(message: MessageExt) -> Generator[bytes, None, None]:
-    """Yield the body in pieces, as `sent_body` returns it.
+    """Yield the pieces of the body that `sent_body` would return.
 
     A first pass decompresses everything to detect damage. The second pass decompresses each piece when it is read, so
     memory never holds the whole body.

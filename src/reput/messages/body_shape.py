@@ -3,7 +3,7 @@
 A type is written as JSON: a name ("int64", "string"), a list of one type, or an object of named types. A JSON Schema is
 accepted as well.
 
-The shape of a table may change from one export to the next: fields are added, and numeric types are widened.
+An export can change the shape of its table: it adds fields, and widens numeric types.
 """
 
 from __future__ import annotations
@@ -206,7 +206,8 @@ def is_wider(known: pa.DataType, wanted: pa.DataType, widens: Widenings) -> bool
 def evolved(known: BodyShape, given: BodyShape, widens: Widenings) -> BodyShape:
     """Return the shape of a table after a change from `known` to `given`. New fields come last.
 
-    Raises ValueError, which names the field, if a field would be removed, or change its type other than by widening.
+    Raises ValueError, which names the field, if the change removes a field, or changes a type other than by widening
+    it.
     """
     kind = _evolved(known.type, given.type, widens, "")
     return BodyShape(pa.schema(list(kind)), given.required)

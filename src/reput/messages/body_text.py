@@ -28,7 +28,7 @@ def body_preview(message: MessageExt, limit: int) -> str:
     try:
         text = beginning.decode("utf-8")
     except UnicodeDecodeError as error:
-        # An error in the last 3 bytes may be a character that was cut in the middle.
+        # An invalid byte among the last 3 may belong to a character that was cut in the middle.
         if is_whole or error.start < len(beginning) - 3:
             return f"<{len(message.body):,} bytes>"
         text = beginning[: error.start].decode("utf-8")
@@ -36,7 +36,7 @@ def body_preview(message: MessageExt, limit: int) -> str:
 
 
 def _batch_preview(message: MessageExt, limit: int) -> str | None:
-    """Return the beginning of the inner messages; None if the batch cannot be unwrapped."""
+    """Return the number of inner messages and the beginning of the first; None if the batch cannot be unwrapped."""
     try:
         inner = unwrap(message)
     except CorruptMessageError:
@@ -62,8 +62,8 @@ class BodyText(NamedTuple):
 def body_text(body: bytes, most_characters: int | None = None) -> BodyText:
     """Return a body as text for people.
 
-    Text other than JSON is shortened to `most_characters`. Of a body above 64 MiB only the first bytes are returned,
-    because formatting it would take several times its memory.
+    Text other than JSON is shortened to `most_characters`. If a body exceeds 64 MiB, only its first bytes are returned,
+    because formatting the whole body would take several times its size in memory.
     """
     if not body:
         return BodyText("empty", "")
@@ -87,7 +87,7 @@ def body_hex(body: bytes, kind: str = "no text") -> BodyText:
 
 
 def _is_json(text: str) -> bool:
-    """Return whether a text is a JSON object or list. Texts above 1 MiB are not examined, to bound the time."""
+    """Return whether a text is a JSON object or list. To bound the time, return False for texts above 1 MiB."""
     if len(text) > _JSON_LIMIT_BYTES or text.lstrip()[:1] not in ("{", "["):
         return False
     try:

@@ -37,7 +37,7 @@ def with_charset(
         try:
             texts.append(None if body is None else body.decode(charset).encode())
         except UnicodeError:
-            # Also raised by encode(): JSON in UTF-16 may have unpaired surrogates.
+            # encode() raises this error as well: JSON in UTF-16 may have unpaired surrogates.
             texts.append(None)
             misfits[row] = [whole_misfit(f"the body is not {charset}")]
     parsed = parse(pa.array(texts, pa.binary()))

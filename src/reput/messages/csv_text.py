@@ -41,7 +41,10 @@ def csv_line(cells: Iterable[str | int | None], *, is_safe: bool = False) -> str
 def message_cells(
     message: MessageExt, most_body_bytes: int | None = None
 ) -> tuple[str | int | None, ...]:
-    """Return the values of MESSAGE_COLUMNS. A body stays compressed if it would exceed `most_body_bytes`."""
+    """Return the values of MESSAGE_COLUMNS.
+
+    A body stays compressed if its decompressed size exceeds `most_body_bytes`.
+    """
     properties, sent = message.properties, sent_body(message, most_body_bytes)
     text, base64 = text_or_base64(sent.data)
     return (

@@ -28,7 +28,8 @@ Bytes = npt.NDArray[np.uint8]
 Offsets = npt.NDArray[np.int64]
 
 _TRANSACTIONS = ("none", "prepared", "commit", "rollback")
-# Places of fixed-size fields: a part of the record (`PARTS_DTYPE`), and the distance of the field from its start.
+# Places of fixed-size fields: a part of the record (`PARTS_DTYPE`), and the distance of the field from the start of
+# this part.
 _I32_COLUMNS = {
     "queue_id": ("record", 12),
     "flag": ("record", 16),
@@ -40,7 +41,8 @@ _TIME_COLUMNS = {"born_timestamp": ("record", 40), "store_timestamp": ("store_ti
 _TEXT_COLUMNS = ("unique_key", "tags")
 _WORD_BYTES = 8  # Kernels copy texts in whole words, so buffers need this much more room.
 _OF_BODIES = {"body", BODY_ERROR.name}
-# Hosts are 8 or 20 bytes long (IPv4, IPv6). (part, distance, part, distance): where the host begins and ends.
+# Hosts are 8 or 20 bytes long (IPv4, IPv6). Part and distance where the host begins, then part and distance where it
+# ends.
 _HOST_COLUMNS = {
     "born_host": ("record", 48, "store_timestamp", 0),
     "store_host": ("store_timestamp", 8, "body", -16),
@@ -48,7 +50,7 @@ _HOST_COLUMNS = {
 
 
 class BadBody(NamedTuple):
-    """A row whose body could not be decompressed, and stays as stored.
+    """A row whose body could not be decompressed, so that the row has the stored body.
 
     reason: the reason
     is_too_large: whether the body is valid but exceeds the limit
@@ -63,7 +65,8 @@ class SentBodies(NamedTuple):
     """The decompressed bodies of consecutive rows.
 
     stop: number of the row after the last one
-    bodies: the compressed bodies by row, counted from the first of these rows: decompressed, or as stored if that fails
+    bodies: the bodies of rows with a compressed body, by row number counted from the first of these rows; a body is as
+    stored if decompressing it fails
     """
 
     stop: int
@@ -72,7 +75,7 @@ class SentBodies(NamedTuple):
 
 
 class StoredBodies:
-    """Stored bodies in a buffer: arrays of positions, lengths and system flags, with one row per message."""
+    """Stored bodies in a buffer. Arrays with one row per message contain their positions, lengths and system flags."""
 
     def __init__(
         self,
@@ -90,7 +93,7 @@ class StoredBodies:
         return rows
 
     def decompress(self, start: int, most_bytes: float) -> SentBodies:
-        """Decompress bodies from row `start` on, at least one, until they exceed `most_bytes`."""
+        """Decompress bodies from row `start` on until their size exceeds `most_bytes`, but at least one."""
         bodies: dict[int, bytes] = {}
         bad: list[BadBody] = []
         total = 0
@@ -127,11 +130,12 @@ def decode_batch(
         columns: Names of `reput.messages.schema`, in the requested order; None for `COLUMNS`.
         base: Physical offset of the first byte of `data`.
         store: Value of the column `store`.
-        decompressed: Whether to decompress bodies. The total size is not limited; `Records.batches` limits it.
+        decompressed: Whether to decompress bodies. This function does not limit their total size, but `Records.batches`
+            does.
 
     Returns:
-        The batch, and the rows whose bodies could not be decompressed and are as stored. All bodies together must
-        not exceed 2 GiB.
+        The batch, and the rows whose bodies could not be decompressed and stay as stored. All bodies together must not
+        exceed 2 GiB.
 
     Raises:
         UsageError: a column is unknown.
@@ -172,9 +176,9 @@ class Records:
     def batches(
         self, schema: pa.Schema, most_bytes: int
     ) -> Iterator[tuple[Records, pa.RecordBatch]]:
-        """Yield batches with at most about `most_bytes` of decompressed bodies, each with its records.
+        """Yield batches with at most about `most_bytes` of decompressed bodies each, together with their records.
 
-        Memory holds the compressed records, `most_bytes` of bodies, and one further body.
+        The peak of memory is the compressed records, `most_bytes` of bodies, and one further body.
         """
         if not _OF_BODIES & set(schema.names):
             yield self, self.batch(schema)
@@ -229,9 +233,9 @@ class Records:
 
     @cached_property
     def spans(self) -> npt.NDArray[np.void]:
-        """Return the places of tags, keys and unique keys in `data`.
+        """Return the places of tags, keys and unique keys in `data`, found on the first call.
 
-        `_make_properties` sets them as well, because it splits all properties.
+        If `_make_properties` has run before, it has found them already, because it splits all properties.
         """
         spans = new_rows(len(self), properties_kernel.SPANS_DTYPE)
         properties_kernel.find_spans(self.data, self._parts, spans)
@@ -432,7 +436,7 @@ class Records:
 
     @cached_property
     def _real_queues(self) -> tuple[pa.Array, list[tuple[str | None, int | None]]]:
-        """Return flags of messages that wait in an internal topic, and the topic and queue that they are meant for."""
+        """Return which messages wait in an internal topic, and the topic and queue to which they will be delivered."""
         topics = self.column("topic")
         holding = [topic for topic in pc.unique(topics).to_pylist() if is_meant_for_another(topic)]
         mask = pc.is_in(topics, pa.array(holding, pa.string()))

@@ -32,7 +32,7 @@ MOST_BODY_BYTES = 4 << 20
 _CHUNK_BYTES = 1 << 20
 _TOO_LARGE = f"the body has more than {MOST_BODY_BYTES:,} bytes"
 
-# Integers that floating point represents exactly. Larger ones would be rounded, so they are rejected.
+# Integers that a double represents exactly. Larger ones would be rounded, so they are rejected.
 _EXACT_DOUBLES = range(-(1 << 53), (1 << 53) + 1)
 _EXACT_FLOATS = range(-(1 << 24), (1 << 24) + 1)
 _OWN = {"avro": open_avro, "proto": open_proto}
@@ -192,7 +192,7 @@ def _is_unicode(text: str) -> bool:
 
 
 def _pruned(value: Any, kind: pa.DataType, path: str, found: list[Misfit]) -> Any:
-    """Return a value with null in place of parts that do not match. The misfits are added to `found`."""
+    """Return a value with null in place of parts that do not match. The reasons are added to `found`."""
     if value is None:
         return None
     if pa.types.is_struct(kind) and isinstance(value, Mapping):

@@ -31,7 +31,7 @@ _PROPERTIES = struct.Struct(">h")
 _LENGTH, _OFFSET = struct.Struct(">i"), struct.Struct(">q")
 _FLAG_POSITION, _SYS_FLAG_POSITION = 16, 36
 _NEED_UNWRAP = 64
-# Flags of the record that do not apply to its messages: batch, and the compression of the whole body.
+# Flags of the record that its messages do not have: the batch flags, and the compression of the whole body.
 _OUTER_FLAGS = SYS_FLAG_INNER_BATCH | _NEED_UNWRAP | 1 | 0x700
 
 
@@ -41,7 +41,7 @@ def is_inner_batch(message: MessageExt) -> bool:
 
 @checked
 def unwrap(message: MessageExt) -> tuple[MessageExt, ...]:
-    """Return the messages of an inner batch, in order; the message itself if it is not a batch.
+    """Return the messages of an inner batch, in order. If the message is not a batch, return the message itself.
 
     Each message has its own body, flag and properties, and the next queue offset. All other fields are those of the
     record, including `physical_offset` and `size_bytes`.
@@ -54,7 +54,7 @@ def unwrap(message: MessageExt) -> tuple[MessageExt, ...]:
 
 
 class OpenBatch(NamedTuple):
-    """An inner batch, and its decompressed body with the messages one after the other."""
+    """An inner batch, and its decompressed body, which contains the messages one after the other."""
 
     outer: MessageExt
     data: bytes
@@ -90,7 +90,7 @@ def inner_records(
 
     `layout` is the layout of the batch record; `batch` is the result of `open_batch`. Each returned record has the
     header of the batch record, even its TOTALSIZE, but the message's own flag, body, properties and queue offset.
-    An inner message has no valid CRC of its own, so it counts as intact if the batch is.
+    An inner message has no valid CRC of its own. It counts as intact if the CRC of the batch is right.
 
     Raises CorruptMessageError for a body that is not a sequence of messages.
     """

@@ -97,7 +97,8 @@ class _Parser:
         try:
             self._keep(rows, self._bodies.read(rows, self._shape.schema))
         except pa.ArrowInvalid as error:
-            # Arrow does not report which body failed. Halve the rows until few are left to be tested one by one.
+            # Arrow does not report which body failed. Parse each half of the rows, down to a few rows that are tested
+            # one by one.
             if len(rows) > _LOOKED_AT_ONE_BY_ONE:
                 self._halve(rows)
             else:
@@ -117,7 +118,8 @@ class _Parser:
         fitting = rows[[misfit is None for misfit in found]]
         if len(fitting) < len(rows):
             self._take(fitting)
-        # Python's parser accepts all of them, but Arrow's does not: halve further, until Arrow rejects a single body.
+        # Python's parser accepts all these bodies, but Arrow's parser does not: halve further, until Arrow rejects a
+        # single body.
         elif len(rows) > 1:
             self._halve(rows)
         else:
@@ -140,7 +142,10 @@ class _Parser:
 
 
 def _candidates(bodies: pa.BinaryArray) -> tuple[Rows, dict[int, Misfit]]:
-    """Return the rows that may be JSON objects, and misfits for rows that cannot be. Null rows are in neither."""
+    """Return the rows that may be JSON objects, and the misfits of rows that cannot be.
+
+    Null bodies appear in neither result.
+    """
     parts = _Bodies(bodies)
     valid = np.empty(len(bodies), np.uint8)
     are_objects(parts.data, parts.offsets, valid)

@@ -26,9 +26,10 @@ _FEW_IN_ALL = 10_000
 def message_fields(message: MessageExt, most_body_bytes: int | None = None) -> dict[str, Any]:
     """Return the JSON fields of a message, in order.
 
-    Bytes that are not UTF-8 become `body_base64` and `properties_base64`. The body is decompressed. The stored bytes of
-    a compressed body are included, so that `put` can write them unchanged. If decompression fails, the body is as
-    stored, and `body_error` states the reason. A body above `most_body_bytes` is omitted, which `body_error` reports.
+    Bytes that are not UTF-8 become `body_base64` and `properties_base64`. The body is decompressed. If it was
+    compressed, its stored bytes are a further field, so that `put` can write them unchanged. If decompression fails,
+    the body is as stored, and `body_error` states the reason. A body above `most_body_bytes` is omitted, which
+    `body_error` reports.
     """
     properties = message.properties
     return {
@@ -86,8 +87,8 @@ def _body(message: MessageExt, most_bytes: int | None) -> dict[str, str]:
 
 
 def _properties_string(data: bytes, properties: dict[str, str]) -> dict[str, str]:
-    """Return the bytes of the properties string if a put of `properties` would store other bytes."""
-    if UNIQ_KEY in properties:  # Without one, a put would add a new UNIQ_KEY to the properties.
+    """Return the bytes of the properties string if a put of the map `properties` would store other bytes, else None."""
+    if UNIQ_KEY in properties:  # Without a UNIQ_KEY, a put would add a new one to the properties.
         order = hash_map_order(tuple(properties))
         if data == encode_utf8(encode_properties({name: properties[name] for name in order})):
             return {}
@@ -102,7 +103,8 @@ def _text(name: str, name_of_base64: str, data: bytes) -> dict[str, str]:
 class RecordLines:
     """Writes one JSON line per message, in UTF-8 with a line end.
 
-    Few lines are written in Python: loading the kernels takes as long as ten thousand such lines.
+    If there are few lines, Python writes them: loading the kernels takes as long as writing ten thousand lines in
+    Python.
     """
 
     def __init__(self) -> None:

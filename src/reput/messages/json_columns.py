@@ -97,7 +97,7 @@ class Constant:
 class JsonTexts:
     """A column of UTF-8 texts as JSON strings. Malformed bytes are replaced as Java replaces them.
 
-    For a missing value, `missing` is written in place of label and value.
+    If the value is missing, `missing` is written in place of label and value.
     """
 
     runs: Runs
@@ -251,7 +251,10 @@ def _map(maps: pa.MapArray, label: bytes) -> Raw:
 def _within(
     lists: pa.ListArray, values: Rendered, label: bytes, opening: bytes, closing: bytes
 ) -> Raw:
-    """Enclose the values of each row in brackets. Each value has a comma before it; the first one is dropped."""
+    """Enclose the values of each row in brackets.
+
+    Each value begins with a comma; the first comma of a row is dropped.
+    """
     ends = lists.offsets.to_numpy().astype(np.int64)
     places = values.offsets[ends - ends[0]]
     starts, stops = places[:-1], places[1:]
@@ -313,7 +316,7 @@ def _bytes(text: bytes) -> Bytes:
 
 @cache
 def _invisible_characters() -> Bytes:
-    """Return a table by code point: 1 for invisible characters, which are escaped although JSON does not require it."""
+    """Return a table by code point: 1 for invisible characters. They are escaped, although JSON does not require it."""
     table = np.zeros(0x110000, np.uint8)
     for first, last in INVISIBLE_RANGES:
         table[first : last + 1] = 1

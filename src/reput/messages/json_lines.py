@@ -88,7 +88,7 @@ class Block(NamedTuple):
 def read_blocks(stream: BinaryIO, longest_bytes: int) -> Iterator[Block]:
     """Divide a stream into blocks of whole lines, and yield each block as soon as it is available.
 
-    Raises LineError for a line longer than `longest_bytes`, OSError.
+    Raises OSError, and LineError for a line longer than `longest_bytes`.
     """
     parts: list[bytes] = []  # The beginning of a line that is not complete yet.
     held_bytes, number = 0, 1
@@ -112,7 +112,7 @@ def read_blocks(stream: BinaryIO, longest_bytes: int) -> Iterator[Block]:
 def read_messages(block: Block) -> tuple[Sequence[int], list[Message]]:
     """Return the messages of a block, and the line number of each.
 
-    Raises LineError if any line is bad. It does not name the line: use `read_message` to find it.
+    Raises LineError if any line is bad. The error does not name the line: call `read_message` per line to find it.
     """
     try:
         lines = _DECODER.decode_lines(block.data)
@@ -187,7 +187,7 @@ def _compressed_body(line: _Line, body: bytes) -> bytes:
         return body
     try:
         sent = decompress(body if stored is None else stored, line.sys_flag)
-    # Too large to verify: trust the stored bytes.
+    # The body is too large to verify: trust the stored bytes.
     except BodyTooLargeError:
         sent = body
     except BodyError as error:
@@ -203,7 +203,10 @@ def _compressed_body(line: _Line, body: bytes) -> bytes:
 
 
 def _properties(line: _Line) -> dict[str, str] | str | bytes:
-    """Return the stored properties string if the line has it, else the map, completed by the separate fields."""
+    """Return the stored properties string if the line has it.
+
+    Otherwise, return the map of properties, completed by the separate fields of the line.
+    """
     whole: str | bytes | None = line.properties_string
     if whole is None:
         whole = line.properties_base64

@@ -44,12 +44,13 @@ def message_lines(
     offsets: Offsets | None = None,
     on_wrong_crc: Callable[[int], None] = lambda offset: None,
 ) -> Iterator[memoryview]:
-    """Yield lines of the records that begin at `positions` of `data`, each with its end, many at a time.
+    """Yield the lines of the records that begin at `positions` of `data`, with line ends, many lines at a time.
 
     Args:
         data: uint8, bytes of the log.
-        positions: int64[n], where records begin whose lengths are checked (`reput.log.scan`).
-        offsets: int64[n], their physical offsets; None for the offsets that they state.
+        positions: int64[n], the starts of records. Their lengths must have been checked (`reput.log.scan`).
+        offsets: int64[n], the physical offsets of these records; None for the offsets that the records themselves
+            state.
         on_wrong_crc: Called with the physical offset of each record whose body does not have the CRC that it states.
     """
     for start in range(0, len(positions), _AT_ONCE):
@@ -81,7 +82,7 @@ def _stated_offsets(data: Bytes, positions: Offsets) -> Offsets:
 
 
 def _fields(records: Records, have_crc: npt.NDArray[np.bool_]) -> list[JsonColumn]:
-    # Comes first, because it also finds the wanted properties.
+    # Decode this column first, because that also finds the wanted properties.
     properties = records.column("properties")
     return [
         Raw(runs_of(records.column("message_id")), b'{"message_id":"', b'"'),
@@ -149,7 +150,10 @@ def _sys_flags(records: Records) -> npt.NDArray[np.int32]:
 
 
 def _bodies_match(records: Records, have_crc: npt.NDArray[np.bool_]) -> npt.NDArray[np.int32]:
-    """Return `have_crc`, but false for an empty body with another CRC than 0, which a broker does not compare."""
+    """Return `have_crc`, but false for an empty body whose record does not state the CRC 0.
+
+    In `have_crc`, such a body has the right CRC, because a broker does not compare it.
+    """
     empty = records.part("body_bytes") == 0
     if not empty.any():
         return have_crc.astype(np.int32)
@@ -158,14 +162,14 @@ def _bodies_match(records: Records, have_crc: npt.NDArray[np.bool_]) -> npt.NDAr
 
 
 def _properties_string(records: Records, properties: pa.MapArray) -> list[JsonColumn]:
-    """Return the bytes of the properties string if a put of `properties` would store other bytes."""
+    """Return the bytes of each properties string if a put of `properties` would store other bytes, else null."""
     runs = _runs(records, "properties")
     valid, ordered = room(len(records), np.uint8), room(len(records), np.uint8)
     kernel.are_utf8(runs.data, runs.starts, runs.stops, valid)
     names, values = runs_of(properties.keys), runs_of(properties.items)
     maps = properties.offsets.to_numpy()
     kernel.are_in_hash_map_order(names.data, names.starts, names.stops, maps, ordered)
-    # Each pair has a separator inside, and each but the last has one after it.
+    # Each pair contains a separator, and each except the last has a separator after it.
     counts = np.diff(maps)
     ends = np.concatenate(
         [[0], np.cumsum(names.stops - names.starts + values.stops - values.starts)]
@@ -184,7 +188,8 @@ def _properties_string(records: Records, properties: pa.MapArray) -> list[JsonCo
 def _body(records: Records) -> list[JsonColumn]:
     """Return the body as it was sent.
 
-    If it was compressed, also return the stored bytes, or the reason why they are the body.
+    For a compressed body, also return the stored bytes. If it cannot be decompressed, return the stored bytes as the
+    body, and the reason.
     """
     stored = _runs(records, "body")
     if not records.stored.compressed:

@@ -36,7 +36,7 @@ class MessageTable:
 
         Args:
             messages: The messages.
-            stores: The name of each message's store, for a further column; empty for no such column.
+            stores: The name of each message's store, for a further column. If empty, the table has no such column.
         """
         from rich.table import Table
         from rich.text import Text

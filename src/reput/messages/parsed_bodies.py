@@ -31,8 +31,8 @@ class Misfit(NamedTuple):
 
     Attributes:
         text: The text for the columns `reason` and `json_error`. It may contain the value.
-        reason: The same without the value: field, kind found and kind wanted. Rows are counted by reason, so the
-        number of different reasons must be bounded.
+        reason: The text without the value: field, kind found and kind wanted. Rows are counted by reason, so the number
+            of different reasons must be bounded.
         example: The value, shortened; "" if it explains nothing.
     """
 
@@ -47,7 +47,7 @@ def whole_misfit(reason: str, example: str = "") -> Misfit:
 
 
 def field_misfit(path: str, value: Any, kind: pa.DataType) -> Misfit:
-    """Return the misfit of the value at a path, whose type is not `kind`."""
+    """Return the misfit for a value at a path that does not have the type `kind`."""
     found = _KINDS.get(type(value), "an integer" if INTEGER.fullmatch(str(value)) else "a number")
     told = _KINDS.get(type(value), str(value)[:40])
     if isinstance(value, dict | list):

@@ -46,7 +46,7 @@ def open_proto(argument: str) -> ProtoDecoder:
     """Return the decoder of `FILE#Message`.
 
     Raises:
-        UsageError: The file cannot be read or compiled, or describes no such message.
+        UsageError: The file cannot be read or compiled, or does not describe the message.
         MissingExtraError: protobuf, or the compiler for a .proto file, is not installed.
     """
     path, _, message = argument.partition("#")
@@ -154,7 +154,7 @@ class _MessageReader:
         if self._has_required and not message.IsInitialized():
             missing = ", ".join(message.FindInitializationErrors()[:3])
             raise UndecodableBodyError("the Protobuf message lacks a required field", missing)
-        # The parser skips unknown fields, so arbitrary bytes may be parsed as a message without any field.
+        # The parser skips unknown fields, so it may accept arbitrary bytes as a message without fields.
         if body and not message.ListFields():
             raise UndecodableBodyError("the body has no field of its Protobuf message")
         self._budget.left = _MOST_VALUES
@@ -366,7 +366,7 @@ class _MessageTypes:
         return kind, lambda message: convert(getattr(message, name))
 
     def _of_list(self, name: str, columns: int, convert: _Getter | None) -> _Getter:
-        """Return a function that gets a list from a message. Each element has values in `columns` columns."""
+        """Return a function that gets a list from a message. Each element fills `columns` columns."""
         take = self.budget.take
 
         def get(message: Any) -> Any:

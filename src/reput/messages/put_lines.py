@@ -1,7 +1,7 @@
 """Put JSON Lines into a store, block by block.
 
-Kernels parse simple lines, called plain here, into columns for one put (`reput.kernels.json_messages`). Python reads
-all other lines.
+Most lines are simple, called plain here. Kernels parse them into columns for one put (`reput.kernels.json_messages`).
+Python reads all other lines.
 """
 
 from __future__ import annotations
@@ -64,7 +64,10 @@ class PlainLines(NamedTuple):
 
 
 class LineColumns:
-    """Parses blocks of lines into columns. Put the columns of a block before the next one: it reuses the memory."""
+    """Parses blocks of lines into columns.
+
+    Put the columns of a block before the next block, which reuses their memory.
+    """
 
     def __init__(self, store_host: Host) -> None:
         self._store_host = store_host
@@ -72,7 +75,7 @@ class LineColumns:
         self._most = 0
 
     def begin(self, lines: bytes, newlines: int) -> None:
-        """Take a block of whole lines that contains so many newlines."""
+        """Take a block of whole lines that contains this number of newlines."""
         self._stop = len(lines)
         self._make_room(len(lines) + PADDING, newlines + 2)
         self._data[: self._stop] = np.frombuffer(lines, np.uint8)
@@ -91,7 +94,7 @@ class LineColumns:
         """Return the messages of the last `read` as columns.
 
         Raises:
-            MessageRefusedError: the store refuses one of them.
+            MessageRefusedError: the store refuses one of the messages.
             ValueError: a host is malformed.
         """
         count = self._count
@@ -112,8 +115,8 @@ class LineColumns:
     def _properties(self, rows: npt.NDArray[np.void]) -> list[tuple[bytes, Texts]]:
         """Return the parts of the properties strings.
 
-        Without new unique keys, each string is one part. Otherwise it consists of the part before the key, the key,
-        which the put creates, and the rest.
+        Without new unique keys, each string is one part. Otherwise, it has three parts: the text before the key, the
+        key, which the put creates, and the rest.
         """
         heads = (b"", _texts(self._heads, self._head_at, len(rows)))
         made = rows["reserved"].astype(np.int64)
@@ -124,7 +127,7 @@ class LineColumns:
         return [heads, (UNIQ_KEY.encode(), keys), tails]
 
     def _numbered(self, name: str) -> tuple[list[str], npt.NDArray[np.int32]]:
-        """Return the distinct texts of a span, and for each row the number of its text."""
+        """Return the distinct texts of a field, and for each row the number of its text."""
         count = self._count
         starts = np.ascontiguousarray(self._spans[name][:count])
         stops = np.ascontiguousarray(self._spans[f"{name}_stop"][:count])
@@ -223,7 +226,7 @@ class LinesPut:
     def run(self, stream: BinaryIO) -> None:
         """Put all lines. Raises LineError at the first bad line, unless bad lines are skipped."""
         began, done = time.monotonic(), 0
-        # The messages contain no cycles. Without this, garbage collection would examine them again and again.
+        # Garbage collection would examine the messages again and again, although they contain no cycles.
         gc.disable()
         try:
             for block in read_blocks(stream, _LONGEST_LINE_BYTES):
@@ -237,8 +240,8 @@ class LinesPut:
     def _put_block(self, block: Block) -> None:
         """Put plain lines as columns, and all other lines one by one.
 
-        After a short run of plain lines, an increasing number of lines is put one by one, even plain ones. Otherwise a
-        block that alternates would start the kernel for every line.
+        After a short run of plain lines, an increasing number of lines is put one by one, even plain ones. Otherwise,
+        the kernel would start for every second line of a block in which plain and other lines alternate.
         """
         # The kernel writes the properties strings of 4.9, which lack the final separator of 5.x.
         if self._store.form != FORM_OF_FOUR:
@@ -258,7 +261,7 @@ class LinesPut:
             at, number = at + len(some.data), number + some.newlines
 
     def _put_plain(self) -> bool:
-        """Put the messages of the last `read`. If any is refused, put none and return False."""
+        """Put the messages of the last `read`. If the store refuses any of them, put none and return False."""
         try:
             columns = self._plain.columns()
         except ValueError:  # The topic is refused, or a host is malformed.
@@ -308,7 +311,7 @@ class LinesPut:
             self.report.count(len(results), results[0].physical_offset, results[-1].physical_offset)
 
     def _count_from(self, begin: int) -> int:
-        """Count the messages that were put from this physical offset on, before one was refused."""
+        """Count the messages that were put from this physical offset on, before the store refused one."""
         end, count = self._store.end_offset(), 0
         if begin < end:
             with closing(CommitLogReader(StoreLog(self._store.path))) as log:
@@ -335,7 +338,7 @@ class LinesPut:
 
 
 def _first_lines(block: Block, start: int, number: int, count: int) -> Block:
-    """Return `count` lines of a block, from line `number` on, which begins at `start`."""
+    """Return `count` lines of a block. The first is line `number`, which begins at `start`."""
     stop = start
     for found in range(count):
         end = block.data.find(b"\n", stop) + 1

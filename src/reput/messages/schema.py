@@ -1,6 +1,6 @@
 """Define the columns of a table with one row per message.
 
-Every column may be null, because a row for a damaged range has only its place, length and reason.
+Every column may be null, because a row for a damaged range has only the range's place, its length and the reason.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ ALL_COLUMNS = pa.schema([*DAMAGE_COLUMNS, BODY_ERROR, UNIQUE_KEYS, *ORIGIN_COLUM
 
 
 def column_name(given: str) -> str:
-    """Return the spelling of a column's name for a name in any case, because Spark ignores case."""
+    """Return the spelling of a column's name, given the name in any case. Spark ignores case."""
     known: dict[str, str] = {name.lower(): name for name in ALL_COLUMNS.names}
     return known.get(given.lower(), given)
 

@@ -12,7 +12,7 @@ from reput.files.http_json import HttpService
 from reput.messages.body_decoders import UndecodableBodyError
 
 HEADER_BYTES = 5
-# Limits against bodies with random ids, and against endless chains of references.
+# Limits that stop requests for random ids in bodies, and endless chains of references.
 _MOST_UNKNOWN = 1_000
 _MOST_REFERENCES = 100
 
@@ -31,7 +31,7 @@ class RegisteredSchema:
     Attributes:
         text: The text of the schema.
         kind: AVRO, PROTOBUF or JSON.
-        references: The schemas that it refers to, by name. Each comes after the schemas that it needs itself.
+        references: The schemas to which this schema refers, by name. Each comes after the schemas that it needs itself.
     """
 
     text: str
@@ -59,7 +59,7 @@ class SchemaRegistry:
         """Return the schema of an id.
 
         Raises:
-            UndecodableBodyError: The id is unknown, or too many ids were unknown, so the registry is no longer asked.
+            UndecodableBodyError: The id is unknown. After too many unknown ids, the registry is not asked any more.
             StoreUnreachableError: The registry does not answer.
         """
         if number in self._known:

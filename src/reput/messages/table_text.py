@@ -27,7 +27,7 @@ def json_lines(
 
     Args:
         batch: Columns of messages, and further columns.
-        names: The JSON names of columns, where they differ.
+        names: The JSON names of columns that have another name in JSON.
         end: The end of each line.
     """
     fields = fields_of(batch.schema.names, batch.columns, names, len(batch))
@@ -47,7 +47,7 @@ def csv_lines(batch: pa.RecordBatch, *, is_safe: bool = False, end: str = "") ->
     """Return one line of CSV per row.
 
     Args:
-        batch: Columns of messages, and further columns. A binary column takes two cells: text, and base64.
+        batch: Columns of messages, and further columns. A binary column becomes two cells: text, and base64.
         is_safe: Whether to put a ' before texts that a spreadsheet would run as a formula.
         end: The end of each line.
     """
@@ -73,7 +73,7 @@ def bytes_of(lines: Text | pa.LargeStringArray) -> memoryview:
 
 
 def with_iso_times(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the columns with times as texts such as 2026-10-14T08:35:06.637Z; without Z if the type has no zone."""
+    """Convert times to texts such as 2026-10-14T08:35:06.637Z. The Z is omitted if the type has no zone."""
     columns = [
         _iso(column) if pa.types.is_timestamp(column.type) else column for column in batch.columns
     ]

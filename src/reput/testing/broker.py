@@ -37,7 +37,7 @@ from reput.writer.writer_settings import WriterSettings
 
 Found = TypeVar("Found")
 _START_S, _STOP_S, _PAUSE_S = 60.0, 30.0, 0.005
-# Small files: a test starts many stores, and default sizes would take gigabytes of address space.
+# Use small files: tests start many stores, and files of default size would take gigabytes of address space.
 _SMALL = StoreConfig(
     commit_log_file_bytes=64 << 20, queue_entries=20_000, hash_slots=10_000, index_items=40_000
 )
@@ -77,7 +77,7 @@ class Broker:
 
         Args:
             store: Folder of the store, which is created if it does not exist, and kept. By default a temporary folder,
-            which is deleted at the end.
+            which is deleted when the broker stops.
             copy_of: Folder of a prepared store. The broker starts with a copy of it.
             topics: Topics to create, with 4 queues each, or a mapping of names to numbers of queues.
             address: Host and port; port 0 chooses a free one.
@@ -85,7 +85,7 @@ class Broker:
             version: RocketMQ version that the broker imitates: "4.9" or "5.3".
 
         Raises:
-            UsageError: both `store` and `copy_of`, or an unknown version.
+            UsageError: `store` and `copy_of` are both given, or the version is unknown.
         """
         if store is not None and copy_of is not None:
             raise UsageError("pass store or copy_of, not both", arguments=["store", "copy_of"])
@@ -173,7 +173,8 @@ class Broker:
         try:
             return opened(None)
         except UsageError:
-            # A killed broker left files whose sizes are uncertain. They were created with these sizes.
+            # The sizes of files that a killed broker left are uncertain, so take the sizes with which they were
+            # created.
             return opened(replace(self._config, store_version=None))
 
     def _run(self) -> None:
@@ -308,7 +309,7 @@ class Broker:
     def _lacking(
         self, topic: str, count: int, where: Callable[[MessageExt], bool], timeout_s: float
     ) -> str:
-        """Return the error message for messages that did not arrive."""
+        """Return the error message of `wait_for` for messages that did not arrive."""
         there, topics = self.messages(topic), self.topics()
         wanted = sum(map(where, there))
         text = f"{topic}: {wanted} of {count} messages after {timeout_s:g} s"

@@ -33,7 +33,7 @@ def write_log(
     Args:
         folder: The directory of the store. It is created.
         messages: The messages of the log.
-        file_bytes: Length of the file, unless the messages need more.
+        file_bytes: Size of the file in bytes. The file becomes larger if the messages need more.
 
     Returns:
         `folder`, which can be passed to `reput.open_store`, `reput.rebuild` and other functions.

@@ -3,9 +3,9 @@
 After a power cut, each page and each file name that was not synced may have survived or not. A page that survived has
 its last content.
 
-Each step of a store has two crash points, one before and one after it. The name of the first consists of the action and
-the kind of file or folder, as in `sync index`, `delete abort`, `sync folder consumequeue/TOPIC`. The name of the second
-also has `done` at the end.
+Each step of a store has two crash points, one before and one after it. The first is named by the action and the kind of
+file or folder, as in `sync index`, `delete abort`, `sync folder consumequeue/TOPIC`. The second has the same name with
+`done` at the end.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class ForgetfulDisk(Disk):
     A sync only updates the remembered content. It does not sync the real files, so tests are fast.
 
     Attributes:
-        points: The number of times that the store has passed each crash point.
+        points: For each crash point, the number of times that the store has passed it.
         on_point: Called with the name of each crash point that is passed, in the thread that takes the step.
     """
 
@@ -55,7 +55,7 @@ class ForgetfulDisk(Disk):
 
     @contextmanager
     def step(self, action: str, path: Path) -> Iterator[None]:
-        """Pass the crash points before and after the body."""
+        """Pass the crash point before the body of the `with` statement, and the one after it."""
         point = f"{action} {kind_of(path.relative_to(self._root))}"
         self._pass(point)
         yield
@@ -117,7 +117,7 @@ class ForgetfulDisk(Disk):
         self._names[path] = {entry.name: entry.inode() for entry in os.scandir(path)}
 
     def _outlive(self, path: Path) -> None:
-        """Keep the content of a file that is about to lose its name, under a number that no other file gets.
+        """Keep the remembered content of a file that is about to be deleted, under a number that no other file gets.
 
         The file system may reuse the inode number for a new file.
         """

@@ -1,8 +1,9 @@
 """Write a Delta table without a JVM: pyarrow writes the files, and deltalake the transaction.
 
 A commit contains the state twice. `commitInfo` has the whole state, but may be removed with the table's history. The
-transaction identifiers, one per store, have the exported offsets, and stay. Rejected rows go into a separate Delta
-table, which is committed after the messages. If a run dies between the two commits, the next run makes the second.
+transaction identifiers, one per store, have only the exported offsets, but are never removed. Rejected rows go into a
+separate Delta table, which is committed after the messages. If a run dies between the two commits, the next run makes
+the second one.
 """
 
 from __future__ import annotations
@@ -210,18 +211,18 @@ class DeltaBucketTable(_Delta):
     def prepare(
         self, request: ExportRequest, schema: pa.Schema, reject_schema: pa.Schema
     ) -> tuple[pa.Schema, pa.Schema]:
-        """See Destination. Creates the table: without it, no commit could be fenced off."""
+        """See Destination. Creates the table, because `fence` needs one."""
         schemas = super().prepare(request, schema, reject_schema)
         self._rows.create(self._schema, self._partition_by)
         return schemas
 
     def fence(self) -> None:
-        """See BucketDestination: of two transactions with one application id, Delta lets the first one win."""
+        """See BucketDestination. Of two transactions with the same application id, Delta accepts only the first."""
         self._rows.fence()
 
 
 def _writer_properties() -> Any:
-    """Return settings for files that deltalake writes, as similar to an export's files as possible."""
+    """Return settings that make files written by deltalake as similar to an export's files as possible."""
     from deltalake import BloomFilterProperties, ColumnProperties, WriterProperties
 
     filtered = ColumnProperties(bloom_filter_properties=BloomFilterProperties(True))
@@ -272,7 +273,7 @@ class _DeltaPlace:
             )  # fmt: skip
 
     def fence(self) -> None:
-        """Make a commit that conflicts with all commits based on an earlier version."""
+        """Make a commit with which all commits based on an earlier version conflict."""
         from deltalake import CommitProperties
 
         table = self.open()
@@ -293,7 +294,10 @@ class _DeltaPlace:
         state: State,
         gone: Sequence[str] = (),
     ) -> None:
-        """Add files and state, and remove files, in one transaction; do nothing if the table already has the run."""
+        """Add files and state, and remove files, in one transaction.
+
+        Does nothing if the table already has the run's commit.
+        """
         from deltalake import CommitProperties, Schema, Transaction
 
         now = now_ms()
@@ -346,7 +350,10 @@ def _has(table: Table, run: str, place: str) -> bool:
 
 
 def _last_state(name: str, history: Iterable[dict[str, Any]]) -> str | None:
-    """Return the state of the table's present version; for a restored table, the state of the restored version."""
+    """Return the state of the table's current version.
+
+    For a restored table, this is the state of the restored version.
+    """
     last: int | None = None
     # The history begins with the latest commit.
     for commit in history:
@@ -367,7 +374,7 @@ def _last_state(name: str, history: Iterable[dict[str, Any]]) -> str | None:
 
 
 def _lacking(there: pa.Schema, wanted: pa.Schema) -> set[str]:
-    """Return the columns that are missing, or lack fields."""
+    """Return the columns that the table lacks, or in which it lacks fields."""
     return {
         column.name
         for column in wanted
@@ -376,7 +383,10 @@ def _lacking(there: pa.Schema, wanted: pa.Schema) -> set[str]:
 
 
 def _path_of(name: str, file: DataFile) -> str:
-    """Return the path of a data file, with Hive's folders, because Polars reads values of partitions from paths."""
+    """Return the path of a data file.
+
+    It has Hive's folders, because Polars reads the values of partitions from paths.
+    """
     folders = hive_folders(file)
     is_possible = all(
         len(os.fsencode(one)) <= MOST_NAME_BYTES and one.isprintable() for one in folders

@@ -1,9 +1,9 @@
 """Write an Iceberg table without a JVM: pyarrow writes the files, and pyiceberg the snapshot.
 
-The state is in the summary of a snapshot, because a table that is rolled back must continue where its snapshot ends. It
-is also in a property of the table, set in the same commit, because summaries disappear when snapshots expire. Rejected
-rows go into a separate table, which is committed after the messages. If a run dies between the two commits, the next
-run makes the second.
+The state is in the summary of a snapshot, so that a table that is rolled back continues where its snapshot ends. The
+state is also in a property of the table, set in the same commit, because summaries disappear when snapshots expire.
+Rejected rows go into a separate table, which is committed after the messages. If a run dies between the two commits,
+the next run makes the second one.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class _Iceberg:
         if not _TABLE.fullmatch(table):
             raise UsageError(f"table {table}: write NAMESPACE.NAME", arguments=["table"])
         self.name, self.layout, self._files = f"{files.name} ({table})", "iceberg", files
-        # A hash, because the catalog's URI may contain a password.
+        # The URI is hashed, because it may contain a password.
         self.table = f"{table} of {hashlib.sha256((catalog or '').encode()).hexdigest()}"
         self.known_by: tuple[str, ...] = (_CATALOG, f"{table.rpartition('.')[2]}/metadata")
         self._table, self._rejects = table, f"{table}_rejects"
@@ -124,7 +124,7 @@ class _Iceberg:
             self._files.create()
             named = self._catalog_name or f"sqlite:///{self._files.place(_CATALOG)}"
             properties = self._io_properties() | self._properties
-            # A name without a scheme is one in pyiceberg's configuration.
+            # A name without a scheme refers to pyiceberg's configuration.
             if "://" in named:
                 kind = _CATALOGS.get(named.partition("://")[0], "sql")
                 properties = {"type": kind, "uri": named, **properties}
@@ -152,14 +152,14 @@ class _Iceberg:
             return None
         snapshot, is_known = table.current_snapshot(), True
         while snapshot is not None:
-            # A table with fences only belongs to an export that has not committed yet.
+            # If the table has nothing but fences, it belongs to an export that has not committed yet.
             is_known = is_known and _FENCE in _summary(snapshot)
             text = _summary(snapshot).get(_STATE)
             if text is not None:
                 return self._state_of(text, table)
             parent = snapshot.parent_snapshot_id
             snapshot = None if parent is None else table.snapshot_by_id(parent)
-        # The snapshots with the state may have expired.
+        # The snapshots with the state may have expired, so read the property.
         text = table.properties.get(_STATE)
         if text is not None and table.current_snapshot() is not None:
             return self._state_of(text, table)
@@ -182,7 +182,7 @@ class _Iceberg:
                 )
         table = self._load(self._table) or self._create(self._table, schema, request.partition_by)
         rejects = reject_schema
-        # Only such requests can reject rows.
+        # Only requests with typed bodies or upserts can reject rows.
         if request.value_column is not None or request.upsert_by is not None:
             reject_table = self._load(self._rejects) or self._create(
                 self._rejects, reject_schema, ()
@@ -345,7 +345,10 @@ class _Iceberg:
             )
 
     def _bring_in_fields(self, transaction: Transaction) -> None:
-        """Add the files' fields to the table. Raises StoreLockedError if another run added different ones meanwhile."""
+        """Add the files' fields to the table.
+
+        Raises StoreLockedError if another run has added different fields meanwhile.
+        """
         evolve(transaction, self._schema)
         numbered = with_ids(self._schema, transaction.table_metadata.schema())
         if not numbered.equals(self._schema, check_metadata=True):
@@ -418,8 +421,8 @@ class IcebergBucketTable(_Iceberg):
     def fence(self) -> None:
         """See BucketDestination.
 
-        A snapshot is committed only if its parent is still the current one, so an empty snapshot makes older commits
-        fail.
+        A snapshot is committed only if its parent is still the current snapshot. So after an empty snapshot, commits
+        that began earlier fail.
         """
         table = self._load(self._table)
         if table is None:
@@ -505,7 +508,10 @@ def _numbered(column: pa.Field, path: str, ids: dict[str | None, int]) -> pa.Fie
 
 
 def live_files(table: Table, location: str) -> dict[str, Any]:
-    """Return pyiceberg's data files in a folder by name, except files with deleted rows or another partition spec."""
+    """Return pyiceberg's data files in a folder, by name.
+
+    Files with deleted rows or another partition spec are skipped.
+    """
     spec = table.spec().spec_id
     planned = [task for task in table.scan().plan_files() if not task.delete_files]
     found = {Path(task.file.file_path).name: task.file for task in planned}
@@ -517,7 +523,7 @@ def live_files(table: Table, location: str) -> dict[str, Any]:
 
 
 def data_file(name: str, file: Any) -> DataFile:
-    """Convert pyiceberg's data file to a DataFile for a merge. Its partition only serves to group files."""
+    """Convert pyiceberg's data file to a DataFile for a merge. The partition is only used to group files."""
     values = [file.partition[n] for n in range(len(file.partition))]
     partition = tuple((str(n), str(value)) for n, value in enumerate(values))
     tally = RowTally(file.record_count, None, None)

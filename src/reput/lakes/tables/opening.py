@@ -30,7 +30,7 @@ from reput.lakes.tables.parquet import ParquetBucketTable, ParquetTable
 from reput.ownership import is_out_of_reach
 
 ENTRY_POINTS = "reput.table_formats"
-# Columns by which rows of other stores, and rows of damage, are excluded.
+# Columns needed to exclude rows of other stores and rows for damaged ranges.
 _TOLD_APART = ("store", "corrupt_reason")
 Dataset = Any
 """A pyarrow.dataset.Dataset; pyarrow has no type information."""
@@ -41,11 +41,11 @@ class TableFormat:
     """A format of tables.
 
     Attributes:
-        open: Opens the table in a folder, which need not exist, with the given options; raises UsageError.
+        open: Opens the table in a folder with the given options. The folder need not exist. Raises UsageError.
         options: Names of the options that it accepts: `catalog`, `table`, or both.
         misread: Characters that its library misinterprets in a path.
         takes_control_characters: Whether a path may contain control characters.
-        follows_links: Whether its library opens files by paths, and so follows links.
+        follows_links: Whether its library opens files by path, and therefore follows links.
         open_bucket: Opens the table of a `LakeBucket`; None if such tables cannot be in buckets.
         control_inside: Whether the control folder lies in the table in a bucket, not beside it.
     """
@@ -118,7 +118,7 @@ def open_table(
         folder: Folder of the table: a path, or a URL in a bucket.
         layout: Name of the table's format.
         storage_options: Options of the bucket, as for `reput.open_store`.
-        **options: Options of the format; None for the default.
+        **options: Options of the format; None means the default.
 
     Raises:
         UsageError: The format or its library does not support the folder or an option.
@@ -203,7 +203,7 @@ def open_export(
 
 
 class ExportRows:
-    """Reads the rows of one store from a table, one range of the log after the other."""
+    """Reads the rows of one store from a table, by ranges of the log in ascending order."""
 
     def __init__(self, destination: Destination, store: str, *, is_only_one: bool) -> None:
         """Open a table. Raises UsageError if it lacks the columns that identify rows; StoreAccessError."""
@@ -218,9 +218,9 @@ class ExportRows:
             raise UsageError(f"{self._name}: has no column {missing[0]}, by which rows are paired")
 
     def between(self, low: int, high: int, columns: list[str]) -> pa.Table:
-        """Return messages with a physical offset from `low` to `high` - 1, in order, without rows of damage.
+        """Return messages with a physical offset from `low` to `high` - 1, in order.
 
-        Raises StoreAccessError.
+        Rows for damaged ranges are skipped. Raises StoreAccessError.
         """
         tables = []
         for dataset in self._datasets:

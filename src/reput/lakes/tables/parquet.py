@@ -1,4 +1,4 @@
-"""Write a folder of Parquet files with Hive's partitions, which grows by whole commits; also in a bucket.
+"""Write a folder of Parquet files with Hive's partitions, in a file system or a bucket. It grows by whole commits.
 
 DEST/
   topic=orders/day=2026-10-14/<run>-00000.parquet
@@ -11,8 +11,8 @@ point, and in tables of reput 0.2, the other files are in DEST/_reput and DEST/_
 across file systems.
 
 The manifest is the commit: it is linked into place atomically while the files are still staged. Then the files are
-renamed, by the next run if this one dies. So a reader of all files in DEST never sees a message twice, nor an
-uncommitted message.
+moved into DEST. If the run dies before that, the next run moves them. So a reader of all files in DEST sees only
+committed messages, and each at most once.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _COMMITS = "commits"
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 # Common file systems limit a file name to this many bytes.
 MOST_NAME_BYTES = 255
-# Names of files that exports wrote.
+# The form of names that exports give to files.
 _OURS = re.compile(r"[0-9a-f]{32}-\d{5,}\.parquet")
 # Hive and Spark escape these characters in the names of folders.
 _ESCAPED = frozenset("\"#%'*/:=?\\{[]^\x7f")
@@ -81,7 +81,7 @@ class ParquetTable:
         if last is None:
             return None
         commit = self._read(last)
-        # Exporting more after these marks would skip messages that no file contains.
+        # The files were deleted. An export after these marks would skip the deleted messages.
         if commit.rows.rows and next(self.folder.rglob("*.parquet"), None) is None:
             raise UsageError(
                 f"{self.name}: its files are missing, but {self.control} records exports to it; "
@@ -109,7 +109,7 @@ class ParquetTable:
         return ""
 
     def publish(self, commit: Commit, staged: Path) -> None:
-        """Create only the folders. Files in them would be visible before the commit."""
+        """Create only the folders. Files would be visible in them before the commit."""
         make_folders(self._places(commit))
 
     def commit(self, commit: Commit) -> None:
@@ -163,7 +163,7 @@ class ParquetTable:
             ]  # fmt: skip
 
     def _swap(self, commit: Commit, whole: Path) -> None:
-        """Replace the table's folder atomically by a folder with the new files and links to the others.
+        """Replace the table's folder atomically by a folder with the new files and hard links to the kept files.
 
         A reader that has listed the old files may miss some of them, but never reads a row twice.
         """
@@ -226,8 +226,8 @@ class ParquetTable:
 class ParquetBucketTable:
     """A ParquetTable in a bucket. See `reput.lakes.control.BucketDestination`.
 
-    Objects cannot be renamed. The head names the last manifest, so replacing the head is the commit. Staged objects are
-    copied to their places afterwards, and then deleted.
+    The object `head` names the last manifest, so replacing the head is the commit. Objects cannot be renamed, so staged
+    objects are copied to their places after the commit, and then deleted.
     """
 
     def __init__(self, bucket: LakeBucket) -> None:
@@ -252,7 +252,7 @@ class ParquetBucketTable:
         return ParquetTable.why_no_partition(column, text)
 
     def publish(self, commit: Commit, staged: Staged) -> None:
-        """Do nothing, because readers would see the objects."""
+        """Do nothing: readers would see the objects before the commit."""
 
     def commit(self, commit: Commit) -> None:
         pending = self.bucket.pending()
@@ -276,7 +276,7 @@ class ParquetBucketTable:
         self.bucket.bring([*rows, *rejected], commit.state.run)
 
     def discard(self, commit: Commit) -> None:
-        """Do nothing: staged objects are deleted."""
+        """Do nothing: the staged objects are deleted elsewhere."""
 
     def datasets(self) -> list[Any]:
         """See `reput.lakes.tables.opening.ReadableDestination`."""
