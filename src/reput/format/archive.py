@@ -1,7 +1,7 @@
 """The manifest of an archive, and the hash tree of its log files (docs/engineering/archive.md).
 
-The manifest is one JSON object that names every other object of the archive. It is replaced as a whole, on the
-condition that no other writer has replaced it since it was read.
+The manifest is one JSON object that names every other object of the archive. A writer replaces it as a whole, and fails
+if another writer has replaced it since it was read.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _LEAF, _NODE = b"\0", b"\1"
 
 
 class Times(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The earliest and the latest store time of a range's messages, in milliseconds since 1970."""
+    """The earliest and the latest store time of a file's messages, in milliseconds since 1970."""
 
     least: int
     greatest: int
@@ -168,7 +168,8 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         keys, queues: the indexes, by physical offset
         snapshots: snapshots, oldest first
         erasures: accounts of erasures, oldest first
-        clearings: how often erasures have deleted unnamed objects; merges that began before such a deletion are void
+        clearings: number of times that erasures have deleted objects not named in the manifest; a merge that began
+            before such a deletion is void
         before: link of the chain before the first log file, which stands for all expired files
         chain: last link of the chain over all log files; see `chained`
         checksum: checksum of all other fields; see `checksum_of`
@@ -209,7 +210,7 @@ def encode_manifest(manifest: Manifest) -> bytes:
 
 
 def checksum_of(manifest: Manifest) -> str:
-    """Return the SHA-256 of a manifest without its checksum. Unlike the chain, it covers all fields."""
+    """Return the SHA-256 of a manifest without its checksum. Unlike the chain, the checksum covers all fields."""
     without = msgspec.structs.replace(manifest, checksum="")
     return hashlib.sha256(msgspec.json.encode(without)).hexdigest()
 
@@ -264,7 +265,7 @@ def _problems(manifest: Manifest) -> Iterator[str]:
 
 
 def problem_since(before: Manifest, now: Manifest) -> str:
-    """Return why `now` cannot be a later manifest of the same archive than `before`; an empty text if it can be.
+    """Return why `now` cannot be a later manifest than `before` of one archive; an empty text if it can be one.
 
     A later manifest may add log files and erasures. Only an erasure changes a sealed file, and only the oldest files
     expire. An archive that was deleted and created again has another id, so it is never compared.
@@ -277,7 +278,7 @@ def problem_since(before: Manifest, now: Manifest) -> str:
         return "lacks erasures that an earlier manifest had"
     erased = {begin for one in now.erasures for begin in one.begins}
     log = {file.begin: file for file in now.log}
-    # If files expired, `before` has changed, and the log begins later.
+    # If files have expired, the field `before` has changed, and the log begins later.
     begin = now.log[0].begin if now.log and now.before != before.before else 0
     for file in before.log:
         if file.begin < begin:
@@ -298,7 +299,9 @@ def _is_path_of(file: LogFile) -> bool:
 
 
 def chained(files: Sequence[LogFile], before: str = "") -> str:
-    """Return the last link of the chain over log files. A link is the SHA-256 of the previous link and a file's entry.
+    """Return the last link of the chain over log files.
+
+    A link is the SHA-256 of the previous link and one file's entry.
 
     `before` is the link before the first file.
     """

@@ -6,8 +6,8 @@ record: a single message, or all messages of an inner batch. It is big endian:
     physical offset 8 | size 4 | tags code 8 | store timestamp 8 | base queue offset 8 | batch size 2 |
     compacted offset 4 (-1 as written) | reserved 4
 
-An entry covers `batch size` queue offsets, beginning with its base queue offset. As in a ConsumeQueue, the queue ends
-at its first unwritten entry.
+An entry covers `batch size` queue offsets, from its base queue offset on. As in a ConsumeQueue, the queue ends at its
+first unwritten entry.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def stated_batch_size(text: str | None) -> int | None:
 
 
 def _entry_of(fields: tuple[int, ...]) -> BatchEntry:
-    # A NamedTuple subclass cannot add fields, so the further ones are attributes.
+    # A subclass of a NamedTuple cannot add fields, so the other four values are set as attributes.
     entry = BatchEntry(*fields[:3])
     entry.store_timestamp, entry.base_offset, entry.batch_size, entry.compacted_offset = fields[3:7]
     return entry

@@ -11,8 +11,8 @@ A record is
     PREPAREDTRANSACTIONOFFSET 8 | BODY 4+n | TOPIC 1+n (V2: 2+n) | PROPERTIES 2+n
 
 The last record of a file is a blank: the number of bytes left (4) and the blank's magic (4). The bytes after it keep
-their former content. Decoding does not compare PHYSICALOFFSET with the position, because a buffer alone does not show
-it. The CRC is compared only on request.
+their former content. Decoding does not compare PHYSICALOFFSET with the record's place, because a buffer does not show
+where in the log it begins. The CRC is compared only on request.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ PROPERTIES = struct.Struct(">h")
 FIXED_BYTES = HEAD.size + STORE_TIMESTAMP.size + TAIL.size + PROPERTIES.size
 """Size of a record without its hosts, its body, its topic (with the length field) and its properties."""
 
-# Java's integers are signed, and so are the fields that are compared with these constants.
+# The fields compared with these constants are signed, as Java's integers are.
 MESSAGE_MAGIC = 0xDAA320A7 - (1 << 32)
 MESSAGE_MAGIC_V2 = 0xDAA320AB - (1 << 32)
 BLANK_MAGIC = 0xCBD43194 - (1 << 32)
@@ -98,7 +98,7 @@ class RecordError(ValueError):
 
 
 class ShortBufferError(RecordError):
-    """Raised if a length reaches past the end of the buffer. Decoding needs `needed_bytes` from the record's start."""
+    """Raised if a length reaches past the end of the buffer. The record needs `needed_bytes` from its start."""
 
     def __init__(self, reason: str, needed_bytes: int) -> None:
         super().__init__(reason)
@@ -106,9 +106,9 @@ class ShortBufferError(RecordError):
 
 
 class SizeMismatchError(RecordError):
-    """Raised if TOTALSIZE is not the sum of the record's parts, `part_bytes`.
+    """Raised if TOTALSIZE is not the sum of the sizes of the record's parts, `part_bytes`.
 
-    A broker reads the next record after the parts.
+    A broker then expects the next record after the parts, and ignores TOTALSIZE.
     """
 
     def __init__(self, total_bytes: int, part_bytes: int) -> None:
@@ -273,8 +273,8 @@ def locate(buffer: bytes | memoryview, position: int, end: int) -> RecordLayout:
         reason = f"properties of {properties_bytes} bytes reach past the end"
         raise ShortBufferError(reason, stop - position)
     if total_bytes != stop - position:
-        # The broker copies hosts, topic and properties into a byte array of TOTALSIZE bytes. It throws if a part does
-        # not fit, and does not continue after the parts.
+        # The broker copies hosts, topic and properties into a byte array of TOTALSIZE bytes. If a part does not fit, it
+        # throws, and does not read the next record.
         host_bytes = (
             HOST_V6_BYTES
             if sys_flag & (SYS_FLAG_BORN_HOST_V6 | SYS_FLAG_STORE_HOST_V6)
@@ -346,7 +346,7 @@ def decode_located(buffer: bytes | memoryview, layout: RecordLayout) -> MessageE
 
 
 def encode(message: MessageExt) -> bytes:
-    """Return the record of `message`, with TOTALSIZE, CRC and host flags computed.
+    """Return the record of `message`. TOTALSIZE, CRC and host flags are computed.
 
     Raises RecordError for a topic or properties that do not fit their length fields.
     """
@@ -359,7 +359,7 @@ def encode(message: MessageExt) -> bytes:
         raise RecordError(
             f"properties of {len(message.properties_bytes)} bytes exceed {MAX_PROPERTIES_BYTES}"
         )
-    # The flags are those of the written hosts, even if the message states others.
+    # The host flags describe the hosts that are written, even if the message has other flags.
     sys_flag = message.sys_flag & ~(SYS_FLAG_BORN_HOST_V6 | SYS_FLAG_STORE_HOST_V6)
     sys_flag |= SYS_FLAG_BORN_HOST_V6 if len(born) == HOST_V6_BYTES else 0
     sys_flag |= SYS_FLAG_STORE_HOST_V6 if len(store) == HOST_V6_BYTES else 0

@@ -5,9 +5,10 @@ unit is big endian:
 
     size 2 | tags code 8 | store timestamp 8 | size of the bit map 2 | bit map
 
-If the next unit and four more bytes do not fit, the file ends with a size of -1, then zeros. The ConsumeQueue entry of
-a unit has the unit's address in place of the tags code. The address is the unit's position in the queue's extension
-files plus the smallest 64-bit integer. Tags codes are 32-bit hashes or times, so none is as small as an address.
+If the file has no room for the next unit and four more bytes, it ends with a size of -1, then zeros. The ConsumeQueue
+entry of a unit has the unit's address in place of the tags code. The address is the unit's position in the queue's
+extension files plus the smallest 64-bit integer. Tags codes are 32-bit hashes or times, so none is as small as an
+address.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""NumPy dtypes of records and entries. They have their own module because a query by key needs no NumPy.
+"""NumPy dtypes of records and entries. They have their own module, so that a query by key need not import NumPy.
 
 The layouts mirror `reput.format.consume_queue` and `.index_file`, and must have the same sizes.
 """

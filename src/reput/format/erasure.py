@@ -1,7 +1,7 @@
 """The account of an erasure: which records were erased, by whom, why and when, without their content.
 
-A record is identified by its place and by the SHA-256 of its former bytes. So the owner of a copy of a message can
-prove that this message was erased. The signature covers the bytes as stored.
+A record is identified by its place and by the SHA-256 of its former bytes. So a person with a copy of the message can
+prove that it was erased. The signature covers the bytes as stored.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Erasure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Stored(msgspec.Struct, frozen=True):
-    # The raw JSON is kept, because another encoder could write the same account with other bytes.
+    # Keep the raw JSON, because encoding the account again could produce other bytes than were signed.
     erasure: msgspec.Raw
     signature: Signature | None = None
 

@@ -1,4 +1,4 @@
-"""Names of a store's folders and files (`StorePathConfigHelper`, `BrokerPathConfigHelper`, `UtilAll.offset2FileName`).
+"""Name a store's folders and files (`StorePathConfigHelper`, `BrokerPathConfigHelper`, `UtilAll.offset2FileName`).
 
 CommitLog and ConsumeQueue files are named by the offset of their first byte in 20 digits. An IndexFile is named by the
 local time of its creation, yyyyMMddHHmmssSSS, so that names sort in order of creation. `abort` is empty. It exists
@@ -99,9 +99,10 @@ def index_file_names(first_timestamps: Sequence[int], now_ms: int) -> list[str]:
     """Return names for IndexFiles whose first entries were stored at these times (ms), oldest file first.
 
     The names are unique, ascend for any times, and are not later than `now_ms`. A broker that continues the store names
-    its next file by its clock, and this name must sort last. Names are in local time, as the broker's are.
+    its next file by its clock, so earlier names must not be later than that. Names are in local time, as the broker's
+    are.
     """
-    # The latest name that still leaves one earlier millisecond for each file before it.
+    # The latest name of the first file: each later file needs a later millisecond.
     latest = _local_ms(now_ms) - len(first_timestamps)
     names, previous = [], 0
     for number, timestamp in enumerate(first_timestamps):
@@ -113,13 +114,13 @@ def index_file_names(first_timestamps: Sequence[int], now_ms: int) -> list[str]:
 
 def _local_ms(timestamp: int) -> int:
     """Return the time of the local clock at `timestamp`, in milliseconds since 1970-01-01T00:00 local time."""
-    # Whole seconds, because fractions in floating point are not exact.
+    # Convert whole seconds only, because fractions in floating point are not exact.
     face = datetime.fromtimestamp(timestamp // 1000)
     return (face - _EPOCH) // _MS + timestamp % 1000
 
 
 def index_file_name_of(previous: str | None, first_timestamp: int, now_ms: int) -> str:
-    """Return the name that `index_file_names` gives the file after `previous`, in milliseconds of local time.
+    """Return the name that `index_file_names` gives to the file after `previous`.
 
     Args:
         previous: name of the previous file, or None.

@@ -16,14 +16,14 @@ _NEW, _OLD = "+", "_"
 
 
 def pop_retry_topics(group: str, topic: str) -> tuple[str, ...]:
-    """Return the retry topics that may redeliver a message that a group popped from this topic."""
+    """Return the retry topics from which a group may get a message again that it popped from this topic."""
     if topic.startswith(RETRY_TOPIC_PREFIX):
         return (topic,)
     return tuple(f"{RETRY_TOPIC_PREFIX}{group}{separator}{topic}" for separator in (_OLD, _NEW))
 
 
 def is_pop_retry(topic: str, properties: Mapping[str, str]) -> bool:
-    """Return whether a message of a retry topic was popped, and is redelivered because it was not acknowledged."""
+    """Return whether a message is in a retry topic because a consumer popped it and did not acknowledge it."""
     return topic.startswith(RETRY_TOPIC_PREFIX) and (_NEW in topic or FIRST_POP_TIME in properties)
 
 
@@ -48,7 +48,7 @@ def consumer_group(topic: str, properties: Mapping[str, str], topics: Collection
 
     Args:
         topic: The retry or dead letter topic.
-        properties: Properties of one of its messages, which show that a group pops (1ST_POP_TIME).
+        properties: Properties of one of its messages, which show whether the group pops (1ST_POP_TIME).
         topics: The store's topics.
     """
     if not is_pop_retry(topic, properties):

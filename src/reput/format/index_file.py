@@ -8,8 +8,9 @@ Mirrors `index/IndexHeader` and `index/IndexFile` of tag rocketmq-all-4.9.3. All
             used slots 4, index count 4
     item:   key hash 4, physical offset 8, seconds since the header's begin timestamp 4, previous item of the slot 4
 
-Item 0 is never used. The count starts at 1 in memory; on disk it is 0 until the first put. A file is full when the
-count reaches index_items. A slot contains the number of its newest item. A slot with a value <= 0 or > count is empty.
+Item 0 is never used. The index count is the number of the next item: in memory, it starts at 1; on disk, it is 0 until
+the first put. A file is full when the count reaches index_items. A slot contains the number of its newest item. A slot
+with a value <= 0 or > count is empty.
 """
 
 from __future__ import annotations
@@ -72,8 +73,8 @@ def index_key(topic: str, key: str) -> str:
 def key_hash(text: str) -> int:
     """Return `Math.abs(hashCode())`, as IndexFile.indexKeyHashMethod does.
 
-    For the smallest integer the result is 0: its absolute value needs more than 32 bits, so Java's abs returns it
-    unchanged, and the broker replaces a negative hash by 0.
+    The result is 0 for the smallest integer: Java's abs returns it unchanged, because its absolute value needs more
+    than 32 bits, and the broker replaces a negative hash by 0.
     """
     value = abs(hash_code(text))
     return 0 if value == 1 << 31 else value
@@ -95,13 +96,13 @@ class HashedTopics(tuple[str, ...]):
         units = len(end.encode("utf-16-le", "surrogatepass")) // 2
         power, rest = pow(31, units, 1 << 32), hash_code(end) & 0xFFFFFFFF
         values = self._hashes * np.uint32(power) + np.uint32(rest)
-        # The absolute value of the smallest integer is negative again, and `maximum` makes it 0.
+        # For the smallest integer, `abs` returns a negative number, and `maximum` replaces it by 0.
         positive = np.abs(values.view(np.int32))
         return np.maximum(positive, 0)
 
 
 def item_seconds(stored_ms: int, begin_ms: int) -> int:
-    """Return the time difference for an item, in a file whose first message was stored at `begin_ms`."""
+    """Return the seconds that an item states, in a file whose first message was stored at `begin_ms`."""
     # `IndexFile.putKey` has the same limits.
     return 0 if begin_ms <= 0 else min(max((stored_ms - begin_ms) // 1000, 0), _INT32_MAX)
 

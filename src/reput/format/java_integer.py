@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-# Character.digit accepts the decimal digits of every script if they are one UTF-16 unit. These are the scripts' zeros.
+# Character.digit accepts the decimal digits of every script whose digits are one UTF-16 unit each. These are the zeros
+# of these scripts.
 DIGIT_ZEROS = (
     0x0030, 0x0660, 0x06F0, 0x07C0, 0x0966, 0x09E6, 0x0A66, 0x0AE6, 0x0B66, 0x0BE6, 0x0C66, 0x0CE6,
     0x0D66, 0x0DE6, 0x0E50, 0x0ED0, 0x0F20, 0x1040, 0x1090, 0x17E0, 0x1810, 0x1946, 0x19D0, 0x1A80,

@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
-# This matches a whole string, or an unquoted number in place of a name. An unterminated string is matched up to the end
-# of the text; trying again from each of its quotes would take quadratic time.
+# This matches a whole string, or an unquoted number in place of a name. It matches an unterminated string up to the end
+# of the text, because a new attempt at each quote would take quadratic time.
 _NAME = re.compile(r'"(?:[^"\\]|\\.)*+"?|(?<=[{,])\s*+-?[0-9]++\s*+(?=:)', re.DOTALL)
 
 
@@ -21,7 +21,7 @@ def parse_java_json(data: bytes) -> Any:
     """
     try:
         return msgspec.json.decode(data)
-    # Standard JSON is the usual case, and decodes without the slower replacement of names.
+    # Most files are standard JSON. Only others need the slower replacement of names.
     except msgspec.DecodeError:
         pass
     except RecursionError:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 _AT_ONCE = 256
-# Bounds the memory for the units of the strings.
+# Limit of strings hashed at once, which bounds the memory for their UTF-16 units.
 _TEXTS_AT_ONCE = 1024
 _POWERS = [pow(31, exponent, 1 << 32) for exponent in range(_AT_ONCE + 1)]
 _REPLACEMENT = "\ufffd"
@@ -58,7 +58,7 @@ def hash_code(text: str) -> int:
         data = text.encode("utf-16-le", "surrogatepass")
         units = [high << 8 | low for low, high in zip(data[::2], data[1::2], strict=True)]
     value = 0
-    # Pieces of 256 units let `sum` and `map` do the work of the loop.
+    # For each piece of 256 units, `sum` and `map` replace a slower loop in Python.
     for begin in range(0, len(units), _AT_ONCE):
         part = units[begin : begin + _AT_ONCE]
         value = value * _POWERS[len(part)] + sum(map(mul, reversed(part), _POWERS)) & 0xFFFFFFFF
@@ -79,8 +79,9 @@ def hash_codes(texts: Sequence[str]) -> npt.NDArray[np.uint32]:
 def _hash_codes(texts: Sequence[str]) -> npt.NDArray[np.uint32]:
     """Return the hash codes of strings, computed from one running sum over all their units.
 
-    The unit at position p of the joined strings is multiplied by 31**-p. The hash of one string is then a difference of
-    two running sums, times a power of 31. The inverse of 31 exists modulo 2**32, because 31 is odd.
+    In the running sum, the unit at position p of the joined strings is multiplied by 31**-p. So the hash of one string
+    is the difference of two running sums, times a power of 31. The inverse of 31 exists modulo 2**32, because 31 is
+    odd.
     """
     import numpy as np
 
@@ -167,7 +168,7 @@ def _second_byte_range(first: int) -> tuple[int, int]:
 
 @lru_cache(4096)
 def hash_map_order(names: tuple[str, ...], least_buckets: int = _LEAST_BUCKETS) -> tuple[str, ...]:
-    """Return distinct `names`, given in order of insertion, in the order in which a `HashMap` iterates over them.
+    """Return distinct `names`, given in order of insertion, in the order in which a Java `HashMap` iterates over them.
 
     A table starts with 16 buckets, or the given number, and doubles when the keys exceed three quarters of the buckets.
     Iteration visits the buckets in order, and the keys of a bucket in order of insertion. In a table of at least 64

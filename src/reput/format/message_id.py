@@ -31,7 +31,7 @@ def encode_offset_id(store_host: Host, physical_offset: int) -> str:
 def decode_offset_id(text: str) -> OffsetMessageId:
     """Return the place that 32 (IPv4) or 56 (IPv6) hexadecimal digits state. Raises ValueError for any other text.
 
-    A client's unique key also has 32 digits, so it decodes to an offset as well. Only the record at this offset shows
+    A client's unique key also has 32 digits, so it can be decoded as well. Only the record at the decoded offset shows
     which of the two ids the text is.
     """
     if len(text) not in _LENGTHS:

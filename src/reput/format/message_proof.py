@@ -87,7 +87,7 @@ class MessageProof(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         if chain_of(self.before, (self.file, *self.after)) != self.chain:
             raise ValueError("its log file is not in the chain of the archive")
         data = b"".join(frame.content for frame in self.frames)
-        # Positions now count from the beginning of the first frame.
+        # From here on, positions count from the beginning of the first frame.
         start -= numbers[0] * FRAME_BYTES
         return data[start : start + self.size]
 

@@ -39,7 +39,7 @@ class PopCheckpoint(NamedTuple):
         invisible_ms: time during which no other consumer gets the messages
         offsets: queue offsets of the messages
         acked: queue offsets that were already acknowledged when the checkpoint was written
-        puts: how often the broker wrote the checkpoint again because it could not redeliver a message
+        puts: number of times that the broker wrote the checkpoint again because it could not redeliver a message
     """
 
     key: PopKey
@@ -89,7 +89,7 @@ def decode_checkpoint(body: bytes) -> PopCheckpoint:
     found = _object(body)
     key = _key(found, "c")
     count = _number(found, "n")
-    # Checkpoints without the list "d" cover consecutive queue offsets.
+    # A checkpoint without the list "d" covers consecutive queue offsets.
     steps = found.get("d") or range(count)
     if not 0 <= count <= _MOST_MESSAGES or len(steps) < count:
         raise ValueError(f"a checkpoint cannot have {count} messages")
@@ -105,7 +105,7 @@ def decode_checkpoint(body: bytes) -> PopCheckpoint:
 
 
 def decode_ack(body: bytes) -> tuple[PopKey, tuple[int, ...]]:
-    """Return the key of a pop, and the queue offsets that an acknowledgement or a batch of them confirms.
+    """Return the key of a pop, and the queue offsets in an acknowledgement or in a batch of acknowledgements.
 
     Raises ValueError for any other body.
     """
@@ -133,7 +133,7 @@ def decode_ordered(key: str, queue_id: str, found: Any) -> OrderedPop:
         raise ValueError("field o or ot is malformed")
     if not all(isinstance(one, int) for one in (*steps, *times.values())):
         raise ValueError("offsets or times are not numbers")
-    # All offsets after the first are stored relative to the first.
+    # The first offset is stored as it is, and the others as differences from the first.
     offsets = tuple(one + (steps[0] if number else 0) for number, one in enumerate(steps))
     bits, pop_time = _number(found, "cm"), _number(found, "popTime")
     # Java shifts a long by the count modulo 64.

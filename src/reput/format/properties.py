@@ -103,8 +103,8 @@ def decode_properties(text: str) -> dict[str, str]:
 def unique_keys(text: str) -> list[str]:
     """Return every value of UNIQ_KEY, in order. Parsers and the index use the last one.
 
-    A 5.x client creates an id for each message of a list, and one for the list. A broker appends the list's properties
-    to the properties of each message, so the message's own id comes first. The producer is given this own id.
+    If a 5.x client sends a list, it creates an id for each message and one for the list. A broker appends the list's
+    properties to the properties of each message, so the message's own id comes first. The producer learns this own id.
     """
     chunks = (chunk.partition(NAME_SEPARATOR) for chunk in text.split(PROPERTY_SEPARATOR))
     return [value for name, _, value in chunks if name == UNIQ_KEY and value]
@@ -112,7 +112,7 @@ def unique_keys(text: str) -> list[str]:
 
 def replaced_ids(text: str) -> list[str]:
     """Return the values of UNIQ_KEY that a later UNIQ_KEY replaces, in order."""
-    # Most records have one UNIQ_KEY, so the text is split only if the name occurs twice.
+    # Most records have one UNIQ_KEY. Split the text only if the name occurs twice.
     return unique_keys(text)[:-1] if text.count(_UNIQ_KEY_NAME) > 1 else []
 
 

@@ -1,7 +1,7 @@
 """The destination topic and queue of a message that waits in another topic.
 
 A broker stores a delayed, timed or half message in a topic of its own, and records its destination in REAL_TOPIC and
-REAL_QID. A consumer that sends a message back for a retry records its topic in RETRY_TOPIC. Dead letters keep this
+REAL_QID. If a consumer sends a message back for a retry, RETRY_TOPIC states the original topic. Dead letters keep this
 property.
 """
 

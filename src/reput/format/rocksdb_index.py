@@ -29,14 +29,14 @@ _LEAST_BYTES = 2 * _LONG.size + len("@t@U@u@")
 
 
 class IndexedKey(NamedTuple):
-    """A topic and a key, as one reading of an index item."""
+    """A topic and a key: one possible meaning of an index item."""
 
     topic: str
     key: str
 
 
 class RocksIndexItem(NamedTuple):
-    """An item of the index. `names` has all readings of the item, because a key may contain the separator."""
+    """An item of the index. `names` has all possible meanings, because a key may contain the separator."""
 
     hour: int
     physical_offset: int
@@ -78,7 +78,7 @@ def decode_item(key: bytes) -> RocksIndexItem | None:
     if kind == UNIQUE_TYPE:
         keys = [rest]
     elif kind == KEY_TYPE:
-        # Both the key and the unique key after it may contain "@", so each "@" may end the key.
+        # The key and the unique key after it may contain "@", so any "@" may be the end of the key.
         keys = list(_beginnings(rest))
     else:
         return None

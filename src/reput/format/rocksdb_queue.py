@@ -11,9 +11,9 @@ queues as last written:
     key    length of the topic 4 | 1 | topic | 1 | `max` or `min` | 1 | queue id 4
     value  physical offset 8 | queue offset 8, of the queue's last (`max`) or first (`min`) entry
 
-The item with topic CHECKPOINT_TOPIC, `max` and queue 0 is different. Its value is 8 bytes: the physical offset after
-the newest message in the database. All integers are big endian, so keys sort by length of topic, topic, queue id, queue
-offset.
+One item of this family has another form: its topic is CHECKPOINT_TOPIC, with `max` and queue 0. Its value is 8 bytes:
+the physical offset after the newest message in the database. All integers are big endian, so keys sort by length of
+topic, topic, queue id, queue offset.
 """
 
 from __future__ import annotations

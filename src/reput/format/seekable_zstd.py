@@ -54,7 +54,7 @@ class Frames:
 
 def tail_bytes(frames: int) -> int:
     """Return the length of the tail of an object with `frames` frames."""
-    # The seek table must also list the skippable frame with the digests; it appears as a frame without content.
+    # The seek table must also list the skippable frame with the digests, as a frame without content.
     return 2 * _HEAD.size + frames * DIGEST_BYTES + (frames + 1) * _ENTRY_BYTES + _FOOTER.size
 
 
@@ -90,7 +90,7 @@ def decode_tail(tail: bytes, data_bytes: int, tail_start: int) -> Frames:
     # A frame is read whole, so a hostile table must not state one of gigabytes.
     if int(sizes.max(initial=0)) > _MOST_STORED_BYTES:
         raise ValueError(f"its seek table has a frame of {sizes.max():,} bytes")
-    # Encoding the parsed values again shows any other difference, such as wrong magics or content sizes.
+    # Encode the parsed values again and compare, which detects all other errors, such as a wrong magic or content size.
     if encode_tail(table[:, 0].tolist(), data_bytes, digests) != tail or starts[-1] != tail_start:
         raise ValueError("its seek table contradicts the object's size")
     return Frames(starts, data_bytes, digests)

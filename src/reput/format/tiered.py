@@ -8,9 +8,9 @@ A segment of the index has
     slot    position 4 | bytes 4                                           where the slot's items are
     item    hash 4 | topic 4 | queue id 4 | offset 8 | size 4 | time 4     the offset is in the queue's COMMIT_LOG
 
-The items of a slot are consecutive, newest first. The file that a broker is still filling has another magic. Each of
-its slots contains the number of the newest item. Its items are numbered from 1 and have 32 bytes: the same fields, and
-the number of the previous item in the slot. All integers are big endian.
+The items of a slot are consecutive, newest first. The file that a broker is still filling has another magic. Each slot
+of it contains the number of the newest item. Its items are numbered from 1 and have 32 bytes: the fields above, and the
+number of the previous item in the slot. All integers are big endian.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def segment_name(offset: int) -> str:
 def parse_segment_name(name: str) -> int | None:
     """Return the offset at which the segment of this name begins; None for any other name."""
     offset = parse_offset_file_name(name[_HASH_DIGITS:])
-    # The hash digits must match the offset, so that other files are excluded.
+    # The digits of the MD5 must match the offset. This excludes other files.
     return offset if offset is not None and segment_name(offset) == name else None
 
 
@@ -84,7 +84,7 @@ def decode_tiered_header(data: bytes, segment_bytes: int) -> TieredIndexHeader:
     if len(data) < _HEADER.size:
         raise ValueError(f"{len(data)} bytes are too few for an index segment")
     magic, begin, end, _, items = _HEADER.unpack_from(data)
-    # The header does not state the number of slots, so it follows from the size of the segment.
+    # The header does not state the number of slots, so compute it from the size of the segment.
     slot_bytes = segment_bytes - _HEADER.size - items * _ITEM.size
     if magic != SEALED_MAGIC or items < 0 or slot_bytes <= 0 or slot_bytes % _SLOT.size:
         raise ValueError("not the header of an index segment")

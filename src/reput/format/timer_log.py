@@ -55,7 +55,7 @@ def decode_timer_unit(data: bytes, position: int = 0) -> TimerUnit | None:
         return None
     size, *fields, _ = _UNIT.unpack_from(data, position)
     unit = TimerUnit(*fields)
-    # Bit 1 is always set, and only bits 2 and 4 may be added.
+    # Bit 1 is always set. Only the bits 2 and 4 may be set in addition.
     is_unit = size == TIMER_UNIT_BYTES and 1 <= unit.magic <= 7 and unit.magic & 1
     return unit if is_unit and unit.physical_offset >= 0 and unit.size > 0 else None
 
@@ -65,7 +65,7 @@ def encode_timer_unit(unit: TimerUnit) -> bytes:
 
 
 def recall_key(properties: Mapping[str, str]) -> tuple[str, str] | None:
-    """Return the values of TIMER_DEL_UNIQKEY and TIMER_OUT_MS with which a recall names this waiting message.
+    """Return the values of TIMER_DEL_UNIQKEY and TIMER_OUT_MS that a recall of this waiting message must have.
 
     The broker looks for recalls among the messages that are due in the same second (`TimerMessageStore.dequeue`,
     `.buildDeleteKey`). Return None for a message without topic or unique key, which cannot be recalled.

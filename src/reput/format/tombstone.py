@@ -1,7 +1,7 @@
 """Tombstones: records of erased messages, marked by a property.
 
-A tombstone keeps its record's length, header and topic. Its body is zeros. It keeps the properties on which queues
-depend: destination and due time of a delayed message, the queue offsets that a batch covers, and further queues.
+A tombstone keeps its record's length, header and topic. Its body is zeros. Of the properties, it keeps those on which
+queues depend: destination and due time of a delayed message, the queue offsets of a batch, and further queues.
 """
 
 from __future__ import annotations

@@ -26,6 +26,6 @@ def decided_offsets(op_body: bytes) -> Iterator[int]:
 
 
 def check_times(half_properties: Mapping[str, str]) -> int:
-    """Return how often the broker had asked the producer for a decision before it wrote this half message."""
+    """Return the number of times that the broker had asked the producer before it wrote this half message."""
     text = half_properties.get(TRANSACTION_CHECK_TIMES, "")
     return int(text) if text.isascii() and text.isdigit() and len(text) <= _MOST_TIMES_DIGITS else 0

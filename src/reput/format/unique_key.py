@@ -21,7 +21,7 @@ _TWO_DIGITS = [f"{byte:02X}" for byte in range(256)]
 
 
 def unique_key_prefix(host: Host, process_id: int, loader_hash: int) -> str:
-    """Return the 20 digits that begin all keys of a process. Only the low 16 and 32 bits of the numbers are used."""
+    """Return the first 20 digits of all keys of a process. Only the low 16 and 32 bits of the numbers are used."""
     address = encode_host(host)[:4]
     return _PREFIX.pack(address, process_id & 0xFFFF, loader_hash & 0xFFFFFFFF).hex().upper()
 
@@ -54,7 +54,7 @@ class UniqueKeys:
             return self._elapsed(now_ms), counter & 0xFFFF
 
     def _elapsed(self, now_ms: int) -> int:
-        # As in the client, a clock that is set back does not change the month.
+        # Like the client, keep the month if the clock is set back.
         if now_ms >= self._month_end_ms:
             begin = datetime.fromtimestamp(now_ms // 1000).replace(
                 day=1, hour=0, minute=0, second=0, microsecond=0

@@ -1,4 +1,4 @@
-"""All hot loops: numba kernels, with arrays in and arrays out.
+"""Define all hot loops as numba kernels, functions from arrays to arrays.
 
 Byte arrays are `uint8` and must be writable views, because numba compiles a separate variant for read-only ones. No
 kernel reads outside its arrays; every length is checked before it is used. `compile_cache` decides where compiled

@@ -1,7 +1,7 @@
 """Compile all kernels of an operation at once, on all processors, before they are needed one by one.
 
-`python -m reput.kernels.ahead MODULE…` finds these kernels. With NUMBA_DISABLE_JIT=1 it calls each module's
-`warm_up()`, which processes one message in plain Python. Meanwhile it records the called kernels and the types of their
+`python -m reput.kernels.ahead MODULE…` finds these kernels. With NUMBA_DISABLE_JIT=1, it calls each module's
+`warm_up()`, which processes one message in plain Python, and records the called kernels and the types of their
 arguments.
 """
 
@@ -66,8 +66,8 @@ def compile_all(modules: Sequence[str], progress: Progress = lambda done, count:
     """Compile the kernels that `plan` finds, with one process per processor.
 
     A second caller that needs the same kernels waits for the first, and then finds them compiled. Kernels that fail to
-    compile here are compiled by their first caller. If the package ships compiled kernels, nothing is done, because few
-    of them are missing then.
+    compile here are compiled by their first caller. If the package ships compiled kernels, do nothing, because few are
+    missing.
     """
     if find_spec("numba") is None or shipped() is not None or (os.cpu_count() or 1) < 2:
         return
@@ -93,7 +93,7 @@ def _compile(form: Form) -> None:
 
 
 def main(modules: Sequence[str]) -> None:
-    # This module also runs as `__main__`, a second copy to which kernels record nothing.
+    # If this module runs as `__main__`, it is a second copy. Calls are recorded in the imported copy.
     from reput.kernels import ahead
 
     for module in modules:

@@ -40,7 +40,7 @@ def mark_holders(data, at, patterns, pattern_at, is_word, shorter, table, marked
             first = read_i32(data, position) & _MASK
             # Most positions end here, at the cost of one look-up in the table.
             if table[((first * _FACTOR) & _MASK) >> _SHIFT]:
-                # Try the found pattern, then each shorter pattern that is its prefix.
+                # Try the found pattern, then each shorter pattern that is a prefix of it.
                 number = _last_before(data, position, end, patterns, pattern_at)
                 while number >= 0 and not marked[row]:
                     stop = position + pattern_at[number + 1] - pattern_at[number]

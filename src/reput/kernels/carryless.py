@@ -1,8 +1,8 @@
-"""Carry-less multiplication, with which a CRC folds 16 bytes into the next 16 bytes. Not every CPU has it.
+"""Multiply without carries, with which a CRC folds 16 bytes into the next 16 bytes. Not every CPU can do this.
 
-`fold(low, high, k_low, k_high)` is low * k_low ^ high * k_high without carries, 128 bits as a pair of uint64. The
-constants are x**n modulo the CRC's polynomial, bit-reversed (Gopal and others, "Fast CRC Computation for Generic
-Polynomials Using PCLMULQDQ Instruction", Intel 2009). FOLDS states whether compiled kernels may use it.
+`fold(low, high, k_low, k_high)` returns low * k_low ^ high * k_high, computed without carries: 128 bits, as a pair of
+uint64. The constants are x**n modulo the CRC's polynomial, bit-reversed (Gopal and others, "Fast CRC Computation for
+Generic Polynomials Using PCLMULQDQ Instruction", Intel 2009). FOLDS states whether compiled kernels may use it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from reput.kernels.llvm import INTERPRETED, binding, cgutils, intrinsic, ir, typ
 # Constants that fold across 64 bytes, and across 16 bytes.
 FOLD_64_LOW, FOLD_64_HIGH = 0x0154442BD4, 0x01C6E41596
 FOLD_16_LOW, FOLD_16_HIGH = 0x01751997D0, 0x00CCAA009E
-# Operand of PCLMULQDQ: which half of each of the two vectors is multiplied.
+# Operand of PCLMULQDQ that selects the half of each of the two vectors.
 _LOW_BY_LOW, _HIGH_BY_HIGH = 0x00, 0x11
 
 
@@ -28,7 +28,7 @@ FOLDS = not INTERPRETED and _is_there()
 
 @intrinsic
 def fold(typing_context: Any, low: Any, high: Any, k_low: Any, k_high: Any) -> Any:
-    """Fold as the module describes. Call it only if FOLDS is true."""
+    """Fold as the module's docstring describes. Call it only if FOLDS is true."""
     pair = types.UniTuple(types.uint64, 2)
     word, byte = ir.IntType(64), ir.IntType(8)
     vector = ir.VectorType(word, 2)

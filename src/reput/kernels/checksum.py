@@ -56,7 +56,7 @@ A kernel must read this name only once, because numba compiles a copy of the tab
 
 @njit(inline="always")
 def _eight_bytes(tables, value, word):
-    """Return the CRC's state after eight more bytes. The first of them is in the lowest bits of `word`."""
+    """Return the CRC's state after eight more bytes. The lowest bits of `word` are the first byte."""
     low = value ^ np.int64(word & np.uint64(0xFFFFFFFF))
     high = np.int64(word >> np.uint64(32))
     return np.int64(
@@ -84,7 +84,7 @@ def _by_tables(tables, data, start, stop, value):
 
 @njit(cache=True, nogil=True)
 def crc32_after(data, start, stop, crc):
-    """Return zlib's crc32 of data[start:stop] after bytes whose CRC is `crc`, as an int64. The range lies inside."""
+    """Continue zlib's crc32 `crc` of earlier bytes over data[start:stop], which lies inside; return an int64."""
     tables = _TABLES
     return _by_tables(tables, data, start, stop, np.int64(crc) ^ 0xFFFFFFFF) ^ 0xFFFFFFFF
 
@@ -124,7 +124,8 @@ if FOLDS:
             a_low, a_high = fold(a_low, a_high, k16_low, k16_high)
             a_low, a_high = a_low ^ word_at(data, start), a_high ^ word_at(data, start + 8)
             start += 16
-        # The 16 bytes left have the same remainder as all bytes so far, so their CRC is computed in their place.
+        # The remaining 16 bytes have the same remainder as all bytes so far, so compute the CRC of these 16 bytes
+        # instead.
         value = _eight_bytes(tables, np.int64(0), a_low)
         value = _eight_bytes(tables, value, a_high)
         return _by_tables(tables, data, start, stop, value) ^ 0xFFFFFFFF
@@ -153,7 +154,7 @@ def body_crcs(data, position, length, crc):
     for body in range(len(position)):
         start, count = position[body], length[body]
         crc[body] = -1
-        # The sum is computed only after each part is known to be small: compiled code assumes that no sum overflows.
+        # Check each term before adding them, because compiled code assumes that no sum overflows.
         if 0 <= start <= len(data) and 0 <= count <= len(data) - start:
             crc[body] = crc32(data, start, start + count) & 0x7FFFFFFF
 

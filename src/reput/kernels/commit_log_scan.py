@@ -3,8 +3,8 @@
 `reput.format.commit_log`, `.properties` and `.index_file` specify the rules; the tests compare both implementations.
 `reput.kernels.record_walk` defines the state of the walk and its reasons to stop.
 
-The function is long on purpose. Each array passed to another function costs two atomic changes of reference counts. At
-eight million messages per second, these took three quarters of the time.
+The function is long on purpose. For each array passed to another function, reference counts are changed twice,
+atomically. At eight million messages per second, these changes took three quarters of the time.
 """
 
 from __future__ import annotations
@@ -81,8 +81,8 @@ def scan_records(
         properties_bytes = record_end - properties_at
         sys_flag = read_i32(data, position + 36)
 
-        # 2. Room for all rows of this record.
-        # A property takes at least two bytes, so no record has more keys or further queues than this.
+        # 2. Check that there is room for all rows of this record. A property takes at least two bytes, so no record has
+        # more keys or further queues than this.
         most = properties_bytes // 2 + 2
         further = most if multi_dispatch else 0
         if (
@@ -138,8 +138,7 @@ def scan_records(
         # 5. Index entries: topic#key for the unique key, then for each of KEYS (IndexService.buildIndex).
         physical_offset = read_i64(data, position + 28)
         first_key = key_row
-        # Rolled-back messages are not indexed, and neither are messages before the index's end
-        # (IndexService.buildIndex).
+        # Rolled-back messages, and messages before the index's end, get no index entries (IndexService.buildIndex).
         if sys_flag & 12 != 12 and physical_offset >= end_offset:
             prefix = hash_unit(topic_hash, 35)
             if unique < unique_stop:
@@ -169,7 +168,7 @@ def scan_records(
                 data, properties_at, record_end, row, multi_row, queue_id, lmq, state, multi,
                 used, slots, queues, names,
             )  # fmt: skip
-        # A misplaced record is dispatched as the broker does, but counted for the report.
+        # Like the broker, dispatch a misplaced record. Count it for the report.
         if physical_offset != base + position:
             state[MISPLACED] += 1
         row += 1

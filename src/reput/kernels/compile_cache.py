@@ -1,4 +1,4 @@
-"""Find compiled kernels, or a folder in which to store them.
+"""Find compiled kernels, or find a folder in which to store them.
 
 A kernel is looked for in this order:
 
@@ -70,10 +70,11 @@ LEVELS = {
 
 @cache
 def sources() -> str:
-    """Return a digest of the source of all kernels, which is the same wherever the package is installed.
+    """Return a digest of the source of all kernels. It does not depend on where the package is installed.
 
-    numba compiles called functions into a kernel, but its cache stays valid while the file of the kernel is unchanged.
-    With this digest as the cache's stamp, a change of any kernel compiles all of them again.
+    numba compiles called functions into a kernel, but it only compares the kernel's own file to decide whether the
+    cache is valid. With this digest in place of that file's stamp, a change of any kernel invalidates the cache of all
+    kernels.
     """
     digest = sha256()
     modules = (file for file in files(__package__).iterdir() if file.name.endswith(".py"))
@@ -134,7 +135,10 @@ def _kept_folder() -> Path | None:
 
 
 def has_compiled(*names: str) -> bool:
-    """Return whether these kernels (`module.function`; none named: any kernel) are compiled, or need no compiling."""
+    """Return whether these kernels (`module.function`) are compiled, or need no compiling.
+
+    Without names, any kernel counts.
+    """
     if find_spec("numba") is None:
         return True
     found = shipped()
@@ -165,7 +169,7 @@ def _user_cache() -> Path:
 
 
 def _is_own_cache(folder: Path) -> bool:
-    """Return whether only this user can write in a folder, because its files are executed."""
+    """Return whether only this user can write in a folder. Compiled kernels in it are executed, so nobody else may."""
     if not _is_writable(folder) or not is_out_of_reach(folder):
         return False
     with suppress(OSError):
@@ -191,7 +195,7 @@ def _temporary_folder() -> Path:
     try:
         folder = Path(tempfile.mkdtemp(prefix="reput-kernels-"))
     except OSError:
-        # No folder can be written, so each process compiles for itself.
+        # No folder is writable, so each process compiles for itself.
         return KERNELS / "__pycache__"
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     os.environ[TEMPORARY_VARIABLE] = str(folder)

@@ -7,9 +7,9 @@ import numpy as np
 from reput.kernels.integers import prefetch, swap32
 from reput.kernels.jit import njit
 
-# One of this many hashes is sampled.
+# One in this many hashes is sampled.
 SAMPLE = 16
-# A counter is prefetched this many keys before it is needed.
+# Each counter is prefetched while this many keys before it are counted.
 _AHEAD = 32
 # Differences of two times within this bound do not overflow.
 _MOST_TIME = 1 << 61
@@ -24,7 +24,8 @@ def count_messages(
     Both are within 2**61 ms.
 
     messages, key_hash  columns of a DispatchBatch
-    is_counted          bool[queues]: whether the tags codes of a queue's messages are hashes of tags
+    is_counted          bool[queues]: whether the tags codes of a queue's messages are hashes of tags, and so are
+                        counted
     before_ms           time of the previous message
     begin_ms, part_ms   start of the timeline, from -2**61 to 2**61, and length of one of its parts
     cells               int64[queues, parts, 2]: messages and bytes; increased here
@@ -33,7 +34,7 @@ def count_messages(
     """
     parts, key_mask, tag_mask = cells.shape[1], len(keys) - 1, len(tags) - 1
     key, last = 0, len(key_hash) - 1
-    # The times of the part that has the last message. The range is empty at first.
+    # Part of the timeline with the previous message, and the range of its times. The range is empty at first.
     part, low, high = 0, 1, 0
     longest = np.int64(0)
     for row in range(len(messages)):

@@ -14,7 +14,9 @@ _INT64_MAX = 9223372036854775807
 
 @njit(cache=True, nogil=True)
 def check_items(items, stop, newest):
-    """Check items 1 to `stop` in the order of their puts; return the number of the first impossible item, or `stop`.
+    """Check items in the order of their puts, from item 1 to before `stop`.
+
+    Return the number of the first impossible item, or `stop`.
 
     items   uint32[n, 5], the file's bytes from item 0 on
     newest  uint32[hash_slots], zeros; after the call, the number of the newest item of each slot
@@ -45,14 +47,14 @@ def check_items(items, stop, newest):
             newest[slot] = number
             before = offset
             number += 1
-    # This use keeps the compiler from dropping the reads.
+    # Without a use of the read values, the compiler would drop the reads.
     slots[0] = touched
     return number
 
 
 @njit(cache=True, nogil=True)
 def written_entries(entries, before):
-    """Count leading written ConsumeQueue entries, each for a message after the previous one.
+    """Count the written ConsumeQueue entries at the start, while each is for a message after the previous one.
 
     entries  uint32[n, 5], the file's bytes
     before   physical offset of the previous message; pre-blank entries count as written
@@ -74,7 +76,9 @@ def written_entries(entries, before):
 
 @njit(cache=True, nogil=True)
 def entries_follow(entries, before):
-    """Count leading written entries, each for a message after the previous one; also return where the last one ends.
+    """Count the written entries at the start, while each is for a message after the previous one.
+
+    Also return the physical offset at which the last message ends.
 
     entries  uint32[n, 5], the file's bytes; counting stops at a pre-blank entry, which has no message
     before   physical offset at which the previous message ends

@@ -1,7 +1,7 @@
 """Compare entries of ConsumeQueues and IndexFiles with the entries that dispatch would write now.
 
-Each message costs one comparison, at the place where its entry must be. Nothing is searched, so the result only states
-whether there is a difference.
+For each message, only the place where its entry must be is compared. There is no search for entries in other places, so
+the result only states whether there is a difference.
 """
 
 from __future__ import annotations

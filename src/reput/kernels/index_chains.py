@@ -1,7 +1,7 @@
 """IndexFile slots and items: put many keys, look up many keys.
 
-Mirrors `IndexFile.putKey` (tag rocketmq-all-4.9.3), whose rules `reput.format.index_file` describes. Look-ups follow
-`reput.index.reader`, which specifies them. An IndexFile consists of 32-bit words. So slots are a `uint32` array and
+Mirrors `IndexFile.putKey` (tag rocketmq-all-4.9.3), whose rules `reput.format.index_file` describes.
+`reput.index.reader` specifies the look-ups. An IndexFile consists of 32-bit words. So slots are a `uint32` array and
 items a `uint32` array of shape (n, 5). Both hold the file's bytes unchanged (big endian); see `integers.swap32`.
 """
 
@@ -13,7 +13,7 @@ from reput.kernels.integers import prefetch, swap32, wrapped_difference
 from reput.kernels.jit import njit
 
 BEGIN_TIMESTAMP, END_TIMESTAMP, BEGIN_OFFSET, END_OFFSET, SLOT_COUNT, INDEX_COUNT = range(6)
-# Number of chains that are followed in lockstep, so that enough cache misses are in flight to hide each other.
+# Number of chains that are followed in lockstep, so that their cache misses overlap.
 LANES = 32
 CHAIN_END = -1
 CHAIN_BROKEN = -2
@@ -34,7 +34,9 @@ def item_seconds(stored, begin):
 def put_keys(
     header, slots, items, first_item, item_limit, key_hash, key_row, messages, start, stop
 ):
-    """Put entries from `start` to `stop`, as `putKey` does, up to `item_limit` items; return the first entry not put.
+    """Put entries from `start` to `stop`, as `putKey` does, until the file has `item_limit` items.
+
+    Return the first entry that was not put.
 
     header            int64[6], the fields of IndexHeader, changed in place; the count is as in memory, from 1
     slots             uint32[hash_slots]
@@ -61,7 +63,7 @@ def put_keys(
             slot = block_slots[index]
             message = messages[np.uint64(key_row[np.uint64(entry)])]
             previous = swap32(slots[slot])
-            # As in the broker, a slot that points after the last item counts as empty: a crash left it so.
+            # Like the broker, take a slot that points after the last item as empty. A crash can leave such slots.
             if previous > count:
                 previous = 0
             stored = message.store_timestamp
@@ -87,7 +89,7 @@ def put_keys(
         header[INDEX_COUNT], header[SLOT_COUNT] = count, used_slots
         header[END_OFFSET] = last.physical_offset
         header[END_TIMESTAMP] = last.store_timestamp
-    # This use keeps the compiler from dropping the reads.
+    # Without a use of the read values, the compiler would drop the reads.
     block_slots[0] = touched
     return entry
 
@@ -115,7 +117,10 @@ def _offset_of(items, item):
 
 @njit(inline="always")
 def _is_in_order(items, row, item, offset, count):
-    """Return whether an item's physical offset lies between its neighbours' offsets. A lost item hardly ever does."""
+    """Return whether an item's physical offset lies between its neighbours' offsets.
+
+    If the item's bytes were lost, this is hardly ever true.
+    """
     if item > 1 and _offset_of(items, row - 1) > offset:
         return False
     return item >= count or offset <= _offset_of(items, row + 1)
@@ -123,7 +128,7 @@ def _is_in_order(items, row, item, offset, count):
 
 @njit(inline="always")
 def _step(items, first, item, count, wanted, newest, slot, slot_total):
-    """Return the next item of a chain (or CHAIN_END, CHAIN_BROKEN), and the offset of this item (-1 for another hash).
+    """Return the next item of a chain, or CHAIN_END, or CHAIN_BROKEN; and this item's offset, -1 if its hash differs.
 
     items   items from number `first` on, including the item and its neighbours
     newest  physical offset of the previous item with this hash in the chain
@@ -147,7 +152,7 @@ def _step(items, first, item, count, wanted, newest, slot, slot_total):
         and item <= count
         and not _is_in_order(items, row, item, offset, count)
     ):
-        # A partly lost write can leave an end in the middle of a chain.
+        # If a write was partly lost, a chain can have an end in its middle.
         following = np.int64(CHAIN_BROKEN)
     return following, np.int64(-1)
 
@@ -194,7 +199,7 @@ def look_up_keys(
     """Find the physical offsets of many keys by hash, newest first for each, as `IndexFileReader.offsets` does.
 
     slots, items      as in `put_keys`; items from number 0 to the file's last
-    count             number of the newest item; newer ones may not be linked yet
+    count             number of the newest item to consider; later items may not be linked yet
     begin, end        physical offsets: the search ends before `begin`, and skips offsets from `end` on
     key_hash          int32; keys from `start` on are looked up
     hits_key, hits_offset  int32 and int64, room for hits: number of the key, and offset; without consecutive duplicates
@@ -249,8 +254,8 @@ def look_up_keys(
                 active -= item < 0
             if item == CHAIN_BROKEN:
                 broken[key] = 1
-            # The item is read when its lane's turn comes again, so it has this long to arrive. The same holds for its
-            # neighbours, with which it is compared.
+            # Start loading the item, and the neighbours with which it is compared. They are read when it is this lane's
+            # turn again.
             prefetch(items, max(item - 1, 0))
             prefetch(items, max(item + 1, 0))
             lane_item[lane] = item

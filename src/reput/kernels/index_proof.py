@@ -1,9 +1,10 @@
-"""Decide which items of an IndexFile a look-up reaches, and how far apart the messages of its items lie.
+"""Find the items of an IndexFile that a look-up reaches, and the distances between the messages of its items.
 
-A look-up follows `reput.index.reader`: from a slot, along items of this slot with ever smaller numbers, to 0. It
-reaches every item if and only if exactly one pointer leads to each item and to each slot's end, from the slot itself or
-from a newer item of it. Then two multisets of pairs (slot, item) are equal, which two sums of hashes prove. The pass
-over the items is sequential, whereas following the chains would miss the cache at each item.
+A look-up starts at a slot and follows the slot's items, with ever smaller numbers, to 0 (`reput.index.reader`). It
+reaches every item if and only if exactly one pointer leads to each item, and one to each slot's 0, from the slot itself
+or from a newer item of the slot. In other words, two multisets are equal: the pairs (slot, target of a pointer), and
+the pairs (slot, item or 0). Two equal sums of their hashes prove this. The items are read sequentially, whereas
+following the chains would miss the cache at each item.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def _mixed(slot, item, seed):
 
 @njit(cache=True, nogil=True)
 def check_slots(slots, seed):
-    """Return the sum over a file's slots, which is the first of the two sums.
+    """Return the sum of hashes over a file's slots, with which `check_items` continues.
 
     An empty slot (0, the end of a chain) adds 0.
 
@@ -67,7 +68,7 @@ def check_slots(slots, seed):
 
 @njit(cache=True, nogil=True)
 def check_items(items, first, last, slot_total, seed, total, before):
-    """Add items to the sum, which is 0 at the end if a look-up reaches every item; check their order.
+    """Add items to the sum of hashes, and check their order. If a look-up reaches every item, the sum is 0 at the end.
 
     items   uint32[n, 5], the file's bytes from item `first` on
     last    the newest item that is counted
@@ -115,7 +116,7 @@ def count_falls(items, first, last, before):
 
 @njit(cache=True, nogil=True)
 def find_lost_items(items, first, last, leads_to, offset_after, lost, found):
-    """Find items that no look-up reaches, or that do not lie between their neighbours; the last ones come first.
+    """Find, in descending order, items that no look-up reaches, or whose offset is not between its neighbours' offsets.
 
     items, first, last  as in `check_items`
     leads_to            int32[hash_slots], at first the slots; overwritten
@@ -142,7 +143,7 @@ def find_lost_items(items, first, last, leads_to, offset_after, lost, found):
             if found < len(lost):
                 lost[found] = item
             found += 1
-        # Either of the two neighbours may be wrong, so both are reported.
+        # Either of the two items may be wrong, so report both.
         if is_late:
             if found < len(lost):
                 lost[found] = item + 1

@@ -1,9 +1,9 @@
-"""Integers in byte arrays and in arrays of 32-bit words, with one load and one byte swap each.
+"""Read integers from byte arrays and arrays of 32-bit words, with one load and one byte swap each.
 
 numba has no big-endian types, tests whether signed indexes are negative, and does not always combine loads of bytes
 into one. So the compiled forms consist of a few LLVM instructions, without bounds checks. With NUMBA_DISABLE_JIT=1 the
-same names are plain Python, which raises IndexError where the compiled form would read outside the array. With it, the
-tests prove that no kernel does so.
+same names are plain Python, which raises IndexError where the compiled form would read outside the array. The tests use
+this to show that no kernel reads outside its arrays.
 """
 
 from __future__ import annotations
@@ -182,7 +182,7 @@ def same_bytes(left, left_start, right, right_start, count):
         if word_at(left, left_start + index) != word_at(right, right_start + index):
             return False
         index += 8
-    # The rest is compared in one step, together with some bytes that were compared already.
+    # Compare the rest in one step, together with some bytes that were compared before.
     if index < count and count >= 8:
         index = count - 8
         return word_at(left, left_start + index) == word_at(right, right_start + index)

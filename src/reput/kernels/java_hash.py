@@ -1,8 +1,7 @@
 """`String.hashCode` over the UTF-16 units of UTF-8 bytes, decoded as Java decodes them.
 
-`reput.format.java_string` specifies the rules; this is their fast form. Hashes are kept as int64, of which only the low
-32 bits are significant, because 2**32 divides 2**64. They are computed as uint64, which wraps around. Compiled code
-assumes that signed integers do not.
+`reput.format.java_string` specifies the rules. Hashes are kept as int64, but only their low 32 bits count. They are
+computed as uint64, which wraps around: compiled code assumes that signed integers never overflow.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ def java_hash(data, start, end, value):
     """Continue hash `value` over data[start:end]. The caller ensures 0 <= start <= end <= len(data)."""
     position = start
     value = np.uint64(value)
-    # The top bits of bytes that are not ASCII in the current word.
+    # A mask of the top bits that are set in the current word: its bytes that are not ASCII.
     others = _NONE
     while position + 8 <= end and not others:
         word = word_at(data, position)
@@ -43,7 +42,7 @@ def java_hash(data, start, end, value):
             position += 8
     rest = end - position
     if 0 < rest < 8 and end >= 8:
-        # The last few bytes also take one step. The bytes before them are masked to zeros, which add nothing to a hash.
+        # The last few bytes also take one step: the bytes before them are set to 0, which adds nothing to a hash.
         word = word_at(data, end - 8) & (_ALL_BITS << np.uint64(64 - 8 * rest))
         others = word & _NOT_ASCII
         if not others:

@@ -17,7 +17,7 @@ from reput.kernels.llvm import HAS_NUMBA, INTERPRETED
 def njit(*, cache: bool = False, **options: Any) -> Callable[[Any], Any]:
     """Apply `numba.njit` with these options. With `cache`, compiled kernels are stored as `compile_cache` describes."""
     if INTERPRETED:
-        # Functions without `cache` are inlined into other kernels, which pass NumPy's integers.
+        # Functions without `cache` are called only by kernels, which pass NumPy's integers.
         return _interpreted if cache else lambda function: function
     from numba import njit as numba_njit
 
@@ -38,12 +38,15 @@ _inside = local()
 
 
 def _interpreted(function: Any) -> Any:
-    """Return a kernel in plain Python. For callers outside kernels, integers wrap and are returned as Python's."""
+    """Return a kernel in plain Python.
+
+    If it is called from outside kernels, integers wrap around, and the result has Python's integers.
+    """
     is_planning = HAS_NUMBA and PLANNING_VARIABLE in os.environ
 
     @wraps(function)
     def call(*arguments: Any) -> Any:
-        # A kernel called by another kernel: its integers must not be converted in between.
+        # Another kernel is the caller, so integers must not be converted.
         if getattr(_inside, "kernel", None) is not None:
             return function(*arguments)
         if is_planning:

@@ -1,8 +1,8 @@
 """Parse plain lines of JSON into the columns of a put. Nearly all lines are plain.
 
-A line is plain if it is one object with known fields, each at most once and of its type, without contradictions. Its
-strings are UTF-8, its body is not compressed, and its properties have no names that the store must refuse or check.
-`reput.messages.json_lines` reads all other lines, and explains errors.
+A line is plain if it is one object with known fields. Each field occurs at most once and has the right type, and no two
+fields contradict each other. Its strings are UTF-8, its body is not compressed, and its properties have no names that
+the store must refuse or check. `reput.messages.json_lines` reads all other lines, and explains errors.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def parse_lines(
     """
     pairs = np.zeros((MOST_PAIRS + 4, 6), np.int64)
     cut = np.empty(1, np.int64)
-    # For each field, the field after it in the previous line: lines mostly repeat this order.
+    # The field that followed each field in the previous line, because most lines have the same order.
     follows = np.zeros(_COUNT + 1, np.int64)
     row, lines, at = np.int64(0), np.int64(0), start
     body_used, head_used, tail_used = np.int64(0), np.int64(0), np.int64(0)

@@ -192,7 +192,7 @@ def put_properties(text, pairs, count, out, used, cut):
         pair = pairs[place, 5]
         if not has_unique and cut[0] < 0 and pairs[pair, 4] > _UNIQUE_BUCKET:
             cut[0] = used
-            # The part after the unique key is a string of its own.
+            # The text after the unique key is a separate string.
             begin = used
         if used > begin:
             put_byte(out, used, 2)
@@ -211,7 +211,7 @@ def put_properties(text, pairs, count, out, used, cut):
 
 @njit(cache=True, nogil=True)
 def _is_twice(text, pairs, place, start, stop):
-    """Return whether this name is at place `place` of the order, or before it in the same bucket."""
+    """Return whether the pair at `place` of the order, or an earlier pair of the same bucket, has this name."""
     bucket, length = pairs[pairs[place, 5], 4], stop - start
     while place >= 0 and pairs[pairs[place, 5], 4] == bucket:
         other = pairs[place, 5]

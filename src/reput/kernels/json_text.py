@@ -1,4 +1,4 @@
-"""Find the bodies that are one JSON object each, by their brackets and strings.
+"""Find bodies that consist of one JSON object, by their brackets and strings.
 
 A parser that reads concatenated bodies finds one object per body only if each body closes its own brackets. The text
 between the brackets is left to the parser.

@@ -17,7 +17,7 @@ from reput.kernels.compile_cache import KERNELS, folders, own_folder, shipped, s
 
 
 class _Locator(_CacheLocator):
-    """A locator, without which numba would not cache a kernel. `KernelCache` chooses the actual folders."""
+    """A locator that numba demands for caching. `KernelCache` chooses the actual folders."""
 
     def __init__(self, function: Any, path: str) -> None:
         self._line = function.__code__.co_firstlineno
@@ -52,7 +52,7 @@ class KernelCache(FunctionCache):
         if found is None and on_compile:
             for compiling in on_compile:
                 compiling(self._py_func.__qualname__)
-            # A callback may have compiled the kernel.
+            # A callback that ran before may have compiled the kernel.
             found = self._find(signature, context)
         return found
 

@@ -22,7 +22,7 @@ MORE_BYTES = 1  # The record is longer than the bytes read; it has at least `nee
 NO_RECORD = 2
 
 # Results for a candidate.
-OTHER = 0  # Its hash is the key's hash, but the text differs.
+OTHER = 0  # Its record has a key with the same hash, but another text.
 MATCH = 1
 STALE = 2  # No record at this offset can have an index entry with this hash.
 STALE_MATCH = 3  # A record has the wanted key, but states another physical offset.
@@ -100,7 +100,7 @@ def locate_records(data, begins, ends, at_file_end, records):
         body_bytes = max(read_i32(data, body_length_at), 0)
         topic_length_at = body_length_at + 4 + body_bytes
         topic_at = topic_length_at + topic_length_bytes
-        # A record is as long as the sum of its parts, so no part can lie beyond TOTALSIZE.
+        # The parts of a record add up to TOTALSIZE, so no part can lie beyond it.
         if topic_at - position > total:
             record.status = NO_RECORD
             continue
@@ -140,7 +140,7 @@ def locate_records(data, begins, ends, at_file_end, records):
 def match_keys(
     data, records, candidates, record_of, offsets, key_hash, topics, topic_at, keys, key_at, verdicts
 ):  # fmt: skip
-    """Compare topics and keys of candidates with their records; write verdicts, uint8[n].
+    """Compare topics and keys of candidates with their records. Write a result per candidate to verdicts, uint8[n].
 
     candidates  int64[n], rows of offsets (int64, physical offsets), key_hash (int32), and texts as in `hash_keys`
     record_of   int64[n], each candidate's row in `records`
@@ -265,7 +265,7 @@ def hash_records(data, records, hashes, record_of):
 
 @njit(cache=True, nogil=True)
 def hash_own_ids(data, records, hashes, record_of):
-    """Write the hash of each UNIQ_KEY that a later UNIQ_KEY of its record replaces. The index has no entry for it.
+    """Write the hash of each UNIQ_KEY that a later UNIQ_KEY of the record replaces. The index has no entries for these.
 
     records    RECORD_DTYPE[n], from `locate_records`
     hashes     int32, set to the hashes

@@ -1,7 +1,7 @@
-"""Store columns of integers in few bytes per value, as the distance from the smallest value, and restore them.
+"""Store columns of integers in few bytes per value, as differences from the smallest value, and restore them.
 
-The columns are in a two-dimensional array, which is an array of rows with fields of one type. NumPy would need four
-passes over all rows for one column.
+A two-dimensional array has the columns: it is an array of rows whose fields have one type. NumPy would read all rows
+four times for each column.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ def find_spans(rows, first, least, most):
 
 @njit(cache=True, nogil=True)
 def narrow(rows, column, least, width, data):
-    """Store each value's distance from `least` in `width` bytes. With 8 bytes and a `least` of 0, any value fits.
+    """Store each value's distance from `least` in `width` bytes.
+
+    With a width of 8 bytes and a `least` of 0, any value fits.
 
     data  uint8[len(rows) * width], set here
     """

@@ -1,4 +1,4 @@
-"""Walk CommitLog bytes for the places and queues of records, which is all that readers need.
+"""Walk CommitLog bytes to find only the places and queues of records. Readers need nothing else.
 
 This walk finds the same records as `reput.kernels.commit_log_scan` in a third of the time. It compiles in less than
 half of the time.

@@ -39,11 +39,11 @@ _TOP_BITS = np.uint64(0x8080808080808080)
 def find_index_properties(data, start, stop):
     """Find UNIQ_KEY, KEYS and TAGS in the properties data[start:stop], and the length of the longest name.
 
-    Returns three pairs of start and stop of a value, equal for a missing property, and the length. There must be 8
-    bytes of data before `start`, such as a record's header, and no position may reach 2**31.
+    Returns start and stop of each of the three values (equal if the property is missing), and the length. There must be
+    8 bytes of data before `start`, such as a record's header, and no position may reach 2**31.
 
-    No processor can predict the ends and names of properties. So one comparison finds all separators of 64 bytes, each
-    property takes one step, and names are compared without branches.
+    Processors cannot predict branches that depend on the ends and names of properties. So one comparison finds all
+    separators in 64 bytes, each property takes one step, and names are compared without branches.
     """
     unique, keys, tags, longest = np.int64(0), np.int64(0), np.int64(0), np.int64(0)
     name, name_stop = start, np.int64(-1)
@@ -60,7 +60,7 @@ def find_index_properties(data, start, stop):
             if length > 0 and value_stop > name_stop + 1:
                 last_8 = word_at(data, name_stop - 8)
                 last_4 = last_8 >> _32
-                # One word holds start and stop, so that one conditional move takes both.
+                # Pack start and stop into one word, so that one conditional move sets both.
                 value = (name_stop + 1) << 32 | value_stop
                 unique = value if (length == 8) & (last_8 == _UNIQ_KEY) else unique
                 keys = value if (length == 4) & (last_4 == _KEYS) else keys
@@ -192,7 +192,7 @@ def parse_i64(data, start, stop):
         start += 1
     if start >= stop:
         return False, np.int64(0)
-    # The value is kept negative, because there is one more negative number than positive ones.
+    # Accumulate a negative value, because the smallest negative number has no positive counterpart.
     value = np.int64(0)
     position = start
     while position < stop:

@@ -1,8 +1,8 @@
 r"""Extract columns from properties strings: wanted values, lists of keys, maps of all properties.
 
 The rule is `reput.format.properties.decode_properties`. A chunk between two \x02 counts if its first \x01 is neither
-its first nor its last character. Of several properties with one name, the place of the first and the value of the last
-count.
+its first nor its last character. If several properties have one name, the first determines the place, and the last the
+value.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ def split_properties(
     progress  int64[2]: number of finished rows, and of their properties; increased here
 
     A record is not plain if its text is not ASCII, or if it has many properties, or two with one name. Few logs have
-    such records. `split_any_properties` takes them, in a kernel of its own because it takes long to compile. One
+    such records. `split_any_properties` splits them. It is a separate kernel, because it takes long to compile. One
     comparison finds all separators in 64 bytes, so that each property takes one step.
     """
     marks = np.empty(_FEW, np.uint64)
@@ -290,8 +290,8 @@ def _enter_all(data, pairs, count, slots, row):
 def _find_or_enter(data, pairs, count, slots, row, start, stop):
     """Return the number of the pair with this name; enter a new name as pair `count`.
 
-    The upper bits of a slot are the number of the row, so the table need not be cleared between rows. The lower bits
-    are a pair.
+    The lower bits of a slot are the number of a pair. The upper bits are the number of the row, so that the table need
+    not be cleared between rows.
     """
     slot = (java_hash(data, start, stop, 0) & 0x7FFFFFFF) * 0x9E3779B1 >> 16 & _MASK
     while slots[slot] >> 16 == row + 1:

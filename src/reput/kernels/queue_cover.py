@@ -1,4 +1,4 @@
-"""Prove that ConsumeQueue entries cover a range of the CommitLog: each record once, without gaps."""
+"""Prove that ConsumeQueue entries cover a range of the CommitLog without gaps, each record once."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ def _mark(position, seed):
 
 @njit(cache=True, nogil=True)
 def sum_of_steps(entries, count, seed):
-    """Return (sum, furthest end) over `count` entries: the marks of their ends minus the marks of their starts.
+    """Return (sum, furthest end) over `count` entries.
+
+    The sum adds the mark of each entry's end, and subtracts the mark of its start.
 
     entries  uint8, entries of 20 bytes as stored
     seed     uint64, secret
@@ -42,5 +44,5 @@ def sum_of_steps(entries, count, seed):
 
 @njit(cache=True, nogil=True)
 def step(begin, end, seed):
-    """Return the sum that consecutive records from `begin` to `end` must have."""
+    """Return the sum that `sum_of_steps` must return if the entries cover the range from `begin` to `end`."""
     return _mark(end, seed) - _mark(begin, seed)

@@ -57,7 +57,7 @@ def _lay_out(words, message):
     offset, tags = message.physical_offset, message.tags_code
     words[np.uint64(0)] = swap32((offset >> 32) & 0xFFFFFFFF)
     words[np.uint64(1)] = swap32(offset & 0xFFFFFFFF)
-    # In plain Python, `message.size` would be the attribute of NumPy's scalar.
+    # In plain Python, `message.size` would be an attribute of NumPy's scalar, not the field.
     words[np.uint64(2)] = swap32(message["size"])
     words[np.uint64(3)] = swap32((tags >> 32) & 0xFFFFFFFF)
     words[np.uint64(4)] = swap32(tags & 0xFFFFFFFF)
@@ -85,19 +85,20 @@ def append_entries(
 ):
     """Lay out the entries that `ConsumeQueue.putMessagePositionInfo` (4.9.3) accepts.
 
-    The broker closes every gap in the queue offsets. This kernel keeps a gap that lost messages explain. Either the
-    bytes lost since the previous entry have room for as many records, or the next message continues after the gap.
+    The broker closes every gap in the queue offsets. This kernel keeps a gap if lost messages explain it: the bytes
+    lost since the previous entry have room for as many records, or the next message continues after the gap.
 
     messages             rows with physical_offset, size and tags_code
     rows, queue_offset   int64 per entry; `queue_offset` may have one more: the queue offset after the last message
     position             number of entries in the queue, at which the next is appended
     max_physical_offset  end of the last message in the queue, or -1
     lost                 int64[n, 2], ranges of the log that cannot be read
-    room                 bytes of messages refused since the last accepted one; -1 for a queue without gaps
+    room                 bytes of the messages that were refused since the last accepted one; -1 for a queue without
+                         gaps
     entries, numbers     uint32[n, 5], the file's bytes, and int64[n], the entries' numbers; set here
 
-    Returns the number of accepted entries; position, max_physical_offset and room after them; and whether an entry from
-    before the end was refused since the last accepted one.
+    Returns the number of accepted entries; position, max_physical_offset and room after them; and whether an entry
+    whose queue offset lies before the queue's end was refused since the last accepted entry.
     """
     taken = 0
     refused = False
@@ -141,8 +142,8 @@ def append_entries(
 def summarize_runs(bounds, queue_offset, first, slack, ahead, highest):
     """Write the first queue offset, `slack`, `ahead` and the highest queue offset of each group of entries.
 
-    A queue of p entries accepts a whole group, each entry at its number, if and only if p <= slack. It leaves no gap if
-    p >= ahead. Offsets of 0 are always accepted.
+    A queue with p entries accepts all entries of a group, each at its queue offset, if and only if p <= slack. There is
+    no gap if p >= ahead. Offsets of 0 are always accepted.
 
     bounds                        int64[g + 1]
     first, slack, ahead, highest  int64[g], set here

@@ -1,7 +1,7 @@
 """Read records of a queue from a log file, verify and join them: the kernel of a pull.
 
-The checks are those of `reput.query.pull_records`. The kernel stops at the first entry or record that fails a check,
-and its caller decides.
+The checks are those of `reput.query.pull_records`. The kernel stops at the first entry or record that fails a check.
+Its caller decides how to continue.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from reput.kernels.properties_scan import find_index_properties
 _SIZE_AT, _TAGS_CODE_AT = 8, 12
 _BODY_LENGTH_AT = body_length_position(0)
 _HOSTS_V6 = SYS_FLAG_BORN_HOST_V6 | SYS_FLAG_STORE_HOST_V6
-# Copying these bytes costs as much as another system call.
+# Copying a gap of this size costs as much as another system call.
 _MOST_GAP_BYTES = 8 << 10
 
 
@@ -86,7 +86,7 @@ def read_records(
         if at + total > len(out):
             break
         source, base = (out, at) if joined else (work, 0)
-        # Fewer bytes mean that the file was truncated or deleted. The caller finds the reason.
+        # Fewer bytes mean that the file was truncated or deleted. The caller finds out which.
         if pread(file, source, base, stop - offset, offset - begin) != stop - offset:
             break
         while entry < following:
@@ -136,7 +136,10 @@ def _is_address(entries, entry):
 def _is_right(
     data, position, size, offset, queue_id, queue_offset, topic, codes, tags, tag_at
 ):  # fmt: skip
-    """Return whether a record states this place and size and has a wanted tag. All its bytes are in `data`."""
+    """Return whether a record states this place and size, and has a wanted tag.
+
+    All bytes of the record are in `data`.
+    """
     if (
         read_i32(data, position) != size
         or read_i32(data, position + 4) != MESSAGE_MAGIC

@@ -97,7 +97,7 @@ def bodies_match(data, parts, out):
 
 @njit(cache=True, nogil=True)
 def worst_text_bytes(data, start, count):
-    """Return the most bytes that the texts data[start[i]:start[i] + count[i]] can take after Java's replacements."""
+    """Return an upper bound of the size of the texts data[start[i]:start[i] + count[i]] after Java's replacements."""
     total = np.int64(0)
     for row in range(len(start)):
         ascii_only = is_ascii(data, start[row], start[row] + count[row])
@@ -134,7 +134,7 @@ def copy_texts(data, start, count, offsets, out, valid):
 
 @njit(cache=True, nogil=True)
 def number_runs(data, start, step, stop, slots, first, number):
-    """Assign numbers to the distinct byte strings data[start[i] + step:stop[i]]; return how many there are.
+    """Assign numbers to the distinct byte strings data[start[i] + step:stop[i]]. Return the number of distinct strings.
 
     Each string has 8 bytes or more.
 
@@ -188,7 +188,7 @@ def _slot_of(data, at, count):
 
 @njit(cache=True, nogil=True)
 def put_message_ids(data, start, physical_offset, offsets, out):
-    """Write the offset id of each record in hexadecimal: the store host at start[i] + 8, then the physical offset.
+    """Write the offset id of each record in hexadecimal: its store host, at start[i] + 8, then its physical offset.
 
     physical_offset  int64[n]
     offsets          int32[n + 1], set by the caller, with two digits per byte

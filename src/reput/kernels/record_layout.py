@@ -49,7 +49,7 @@ def lay_out_records(
     topics, topic_at, hosts, host_at, store_host, store_timestamp, next_offset, physical_offset,
     queue_offset, is_five, has_crc,
 ):  # fmt: skip
-    """Write the records of rows from `progress` on, while a blank still fits after each of them.
+    """Write the records of rows from `progress` on. Stop before a record after which no blank would fit.
 
     out          uint8, a whole CommitLog file whose physical offset is `base`
     progress     int64[2]: next row, and physical offset of its record; advanced with each record
@@ -83,7 +83,7 @@ def lay_out_records(
         # A blank must fit after the last record of a file (CommitLog's END_FILE_MIN_BLANK_LENGTH).
         if total + BLANK_BYTES > len(out) - position:
             break
-        # Prepared and rolled-back messages have queue offset 0 and do not advance their queue (4.9.3:
+        # Prepared and rolled-back messages have the queue offset 0, and their queue does not grow (4.9.3:
         # CommitLog.DefaultAppendMessageCallback).
         counts = record.sys_flag & SYS_FLAG_PREPARED == 0
         number = next_offset[record.queue] if counts else 0

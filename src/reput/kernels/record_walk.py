@@ -1,4 +1,4 @@
-"""Common parts of the walks over CommitLog bytes: their state, their reasons to stop, and the checks of a record.
+"""Define what all walks over CommitLog bytes share: their state, their reasons to stop, the checks of a record.
 
 The checks of lengths follow `CommitLog.checkMessageAndReturnSize`, as `reput.format.commit_log` describes it. A walk
 stops with a reason whenever its caller must act: pass more bytes, make more room, or decide how to continue after
@@ -14,20 +14,18 @@ from reput.kernels.integers import byte_at, read_i16, read_i32, same_bytes
 from reput.kernels.jit import njit
 
 # Reasons why a walk stops.
-STOPPED = 0  # The first record boundary at or after `stop` is reached.
+STOPPED = 0  # The walk has reached the first record boundary at or after `stop`.
 MORE_BYTES = 1  # The record at the position reaches past the buffer, but not past the file.
 BATCH_FULL = 2
 TABLE_FULL = 3
 BLANK = 4  # The blank that ends the file is at the position.
 UNREADABLE = 5
-SIZE_MISMATCH = 6  # TOTALSIZE is not the sum of the parts. The broker continues after the parts.
+SIZE_MISMATCH = 6  # TOTALSIZE is not the sum of the parts. A broker reads on after the parts.
 SCHEDULED = 7  # The properties of the record at the position decide whether it is readable.
 
 # Fields of a walk's state, an int64 array that is kept between calls.
 POSITION = 0  # The next record's position in the buffer.
-MESSAGES = (
-    1  # Number of rows filled; the next two count rows of index entries and of further queues.
-)
+MESSAGES = 1  # Rows filled so far; the next two count rows of index entries and of further queues.
 KEY_ROWS = 2
 MULTI_ROWS = 3
 END_OFFSET = 4  # Physical offset of the last message with index entries. Earlier messages get none.
@@ -43,7 +41,7 @@ _SCHEDULE_TOPIC = np.frombuffer(b"SCHEDULE_TOPIC_XXXX", np.uint8)
 
 @njit(inline="always")
 def check_record(data, position, end, at_file_end):
-    """Compare the lengths of the record at `position` with each other and with `end`, before any of them is used.
+    """Compare the lengths in the record at `position` with each other and with `end`, before any length is used.
 
     at_file_end  whether the file ends at `end`
 
@@ -85,7 +83,7 @@ def check_record(data, position, end, at_file_end):
     if position + needed > end:
         return beyond, needed, 0, 0, 0
     if total < (20 if sys_flag & 48 else 8) or total < max(topic_bytes, properties_bytes):
-        # Java's reader copies these parts into TOTALSIZE bytes, and throws if one does not fit.
+        # Java's reader copies these parts into an array of TOTALSIZE bytes, and throws if a part does not fit.
         return UNREADABLE, 8, 0, 0, 0
     if total != needed:
         return SIZE_MISMATCH, needed, 0, 0, 0
@@ -100,7 +98,7 @@ def store_timestamp_at(position, sys_flag):
 
 @njit(inline="always")
 def is_scheduled(data, topic, topic_bytes):
-    """Return whether the topic holds delayed messages, whose tags code is their due time."""
+    """Return whether the topic is the one for delayed messages, whose tags code is their due time."""
     return equals(data, topic, topic_bytes, _SCHEDULE_TOPIC)
 
 

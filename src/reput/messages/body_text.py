@@ -36,7 +36,7 @@ def body_preview(message: MessageExt, limit: int) -> str:
 
 
 def _batch_preview(message: MessageExt, limit: int) -> str | None:
-    """Return the number of inner messages and the beginning of the first; None if the batch cannot be unwrapped."""
+    """Return the number and the beginnings of the inner messages; None if the batch cannot be unwrapped."""
     try:
         inner = unwrap(message)
     except CorruptMessageError:
