@@ -293,7 +293,7 @@ class IndexWriter:
             else dict.fromkeys(_DELTAS, "DELTA_BINARY_PACKED")
         )
         self._writer = pq.ParquetWriter(
-            self._sink, schema, compression="zstd", compression_level=9 if kind == KEYS else 3,
+            self._sink, schema, compression="zstd", compression_level=3,
             use_dictionary=list(_DICTIONARIES) if kind == ENTRIES else [],
             column_encoding=encodings, store_schema=False,
         )  # fmt: skip
