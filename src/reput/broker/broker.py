@@ -1,4 +1,4 @@
-"""Serve a store as a broker, with the state that a broker keeps in config/, and join brokers to a cluster."""
+"""Serve a store as a broker, with the state that brokers keep in config/, and combine brokers into a cluster."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Written:
         self._delivering = Lock()
 
     def deliver_due(self) -> int:
-        """Deliver the delayed messages that are due, some of each level. Return their number.
+        """Deliver some due messages of each delay level. Return their number.
 
         Raises StoreFailedError, StoreAccessError.
         """
@@ -78,8 +78,8 @@ class ServedBroker:
         name: The broker name that clients see.
         store: The store to read.
         writable: The same store if messages may be sent to it, else None.
-        is_five: Whether it is a store of RocketMQ 5, so that requests are answered as 5.3.3 does.
-        is_quick: Whether the ends of a queue are read from local files, so that the event loop need not wait.
+        is_five: Whether it is a store of RocketMQ 5. If so, requests are answered as a 5.3.3 broker answers them.
+        is_quick: Whether the ends of a queue are read from local files, which is fast enough for the event loop.
         limits: Budgets of each client, and of all clients together.
         topics, groups, offsets, locks, subscriptions: State outside the store.
         counters: Counters of messages put and pulled.
@@ -120,7 +120,7 @@ class ServedBroker:
         self.subscriptions = SubscriptionGroups(
             path, is_writable, clock_ms, limits.subscription_groups
         )
-        # Heartbeats and locks use the machine's time, even if `clock_ms` is another clock.
+        # Heartbeats and locks always use the machine's time, not `clock_ms`.
         self.groups = ClientGroups(limits=limits)
         self.locks = QueueLocks(most=limits.total_locked_queues)
         self.counters = Counters(limits.counters)
@@ -133,7 +133,7 @@ class ServedBroker:
         """Return the queue offset of the first message, 0 for an unknown queue. Raises FormatError."""
         floor = self.topics.floor(topic, queue_id)
         try:
-            # Messages before the floor belong to a deleted topic of this name.
+            # Messages before this offset belong to a deleted topic of the same name.
             return max(floor, self.store.min_queue_offset(topic, queue_id, check=check))
         except MessageNotFoundError:
             return floor
@@ -154,10 +154,10 @@ class ServedBroker:
             return floor
 
     def is_stored(self, message: MessageExt, physical_offset: int) -> bool:
-        """Return whether a message read at this offset was put there. Its queue must have an entry for the offset.
+        """Return whether a message that was read at this offset was also put there.
 
-        Otherwise, a client could send a body that contains a record, and request the offset inside this body. It would
-        then own a message of another topic.
+        Its queue must have an entry for the offset. Otherwise, a client could send a body that contains a record of
+        another topic, and request the offset inside this body.
         """
         if message.physical_offset != physical_offset:
             return False
@@ -171,7 +171,7 @@ class ServedBroker:
     def wait_dispatched(
         self, physical_offset: int | None = None, timeout_s: float = _PATIENCE_S
     ) -> bool:
-        """Wait until all messages, or those before an offset, are in queues and index. Return whether they are."""
+        """Wait until queues and index have all messages, or all before an offset. Return False after a timeout."""
         if self.writable is None:
             return True
         end = self.writable.end_offset()
@@ -193,9 +193,11 @@ class ServedBroker:
         self.locks.forget_expired()
 
     def unsaved(self) -> list[Callable[[], None]]:
-        """Return a function for each changed part that saves it, in any thread.
+        """Return one function for each changed part of the state.
 
-        The functions raise StoreAccessError.
+        The function saves the part, and may run in any thread.
+
+        It raises StoreAccessError.
         """
         return [
             *self.offsets.unsaved(),
@@ -215,7 +217,7 @@ class ServedBroker:
 
 
 class KeyValues:
-    """The values that tools keep at the name server (`KVConfigManager`), in memory, within a limit."""
+    """The values that tools keep at the name server (`KVConfigManager`). They are in memory, up to a limit."""
 
     def __init__(self, most_bytes: int = Limits().values_bytes) -> None:
         self._most_bytes, self._bytes = most_bytes, 0
@@ -226,7 +228,7 @@ class KeyValues:
         return self._tables.get(namespace, {})
 
     def put(self, namespace: str, key: str, value: str) -> None:
-        """Keep a value. Raises LimitError."""
+        """Set a value. Raises LimitError."""
         known = self._tables.get(namespace, {}).get(key)
         size = _value_bytes(namespace, key, value)
         freed = 0 if known is None else _value_bytes(namespace, key, known)

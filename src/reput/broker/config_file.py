@@ -27,7 +27,7 @@ class ConfigFile:
 
     Attributes:
         path: Path of the file.
-        is_changed: Whether there are unsaved changes. The owner of this object sets it.
+        is_changed: Whether there are unsaved changes. The owner of this object sets this attribute.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class ConfigFile:
                 reason = f"{error.reason}; move the file away to begin without it"
                 raise FormatError(self.path, error.offset, reason) from None
             _log.warning("%s; %s is used instead", error, backup)
-            # Keep the damaged file for people, and out of the way of the next save.
+            # Rename the damaged file, so that people can examine it and the next save does not replace it.
             if self._is_kept:
                 self._disk.rename(self.path, self.path.with_name(f"{self.path.name}.damaged"))
                 self._saved, self.is_changed = data, True
@@ -93,7 +93,7 @@ class ConfigFile:
 
     def saving(self, encode: Callable[[], bytes]) -> Callable[[], None]:
         """Return a function that saves the result of `encode`, in any thread. The function raises StoreAccessError."""
-        # Cleared before the state is encoded, so that a later change is saved next time.
+        # Clear this before the state is encoded. Then a later change is saved next time.
         self.is_changed = False
 
         def save() -> None:

@@ -1,7 +1,7 @@
 """The counters of a broker: messages put and pulled, by topic and by group.
 
 Mirrors `StatsItem`, `BrokerStatsManager`, `StoreStatsService` and `BrokerStats` (tag rocketmq-all-4.9.3). A broker
-samples all counters every few seconds. Here, a counter takes samples only when it is used, so unused counters cost
+samples all counters every few seconds. Here, a counter is sampled only when it is used, so unused counters cost
 nothing.
 """
 
@@ -63,7 +63,7 @@ class Counter:
         self.calls += 1
 
     def rate(self, window: int, now: int) -> Rate:
-        """Return the rate over a window. The begin of the window is exact to the time between two samples."""
+        """Return the rate over a window. The window begins at a sample, so its length is not exact."""
         since = now - _WINDOWS[window][0]
         for begin, value, calls in self._samples[window]:
             if begin >= since:
@@ -76,7 +76,7 @@ class Counter:
 class Counters:
     """The counters of one broker.
 
-    Any thread may use them. At `most` topics and groups, a new one replaces the oldest.
+    Any thread may use them. If there are `most` topics and groups, a new one replaces the oldest.
     """
 
     def __init__(self, most: int, clock_ms: Callable[[], int] = now_ms) -> None:
@@ -127,7 +127,7 @@ class Counters:
         counter.add(number, now)
 
     def rates(self, name: str, key: str, cluster: str) -> tuple[Rate, Rate, Rate] | None:
-        """Return a counter of the last minute, hour and day, or None for an unknown counter.
+        """Return the rates of a counter over the last minute, hour and day, or None for an unknown counter.
 
         Args:
             name, key: Name and key as a tool sends them: `TOPIC_PUT_NUMS` and a topic, `GROUP_GET_NUMS` and
@@ -150,7 +150,7 @@ class Counters:
             return found.rate(MINUTE, self._clock_ms()).tps if found is not None else 0.0
 
     def forget(self, is_gone: Callable[[str], bool]) -> None:
-        """Forget counters whose keys are gone."""
+        """Delete the counters of topics and groups that no longer exist."""
         with self._guard:
             for name, key in [each for each in self._counters if is_gone(each[1])]:
                 del self._counters[name, key]

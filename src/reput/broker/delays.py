@@ -1,9 +1,9 @@
 """Deliver delayed messages (`ScheduleMessageService`, tag rocketmq-all-4.9.3).
 
-A delayed message waits in its level's queue of SCHEDULE_TOPIC_XXXX. The tags codes of these entries are the times at
-which messages are due. A due message is put again, into its real queue. The file config/delayOffset.json has the
-progress of each level. After a crash, messages that were delivered since the last write of this file are delivered
-again, as by a broker.
+A delayed message waits in its level's queue of SCHEDULE_TOPIC_XXXX. The tags codes in this queue are the times at which
+the messages are due. A due message is put again, into its real queue. The file config/delayOffset.json has the progress
+of each level. Messages that were delivered after the last write of this file are delivered again after a crash, as in a
+broker.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def _offsets(file: ConfigFile) -> dict[int, int]:
 
 
 class DelayedDelivery:
-    """The levels of one store. One thread delivers, any other may save."""
+    """The delay levels of one store. Only one thread may deliver. Any thread may save."""
 
     def __init__(
         self, store: WritableStore, path: Path, clock_ms: Callable[[], int] = now_ms
@@ -60,7 +60,7 @@ class DelayedDelivery:
         self._offsets = _offsets(self._file)
 
     def deliver_due(self) -> int:
-        """Deliver due messages, some of each level. Return their number. Raises StoreFailedError, StoreAccessError."""
+        """Deliver some due messages of each level. Return their number. Raises StoreFailedError, StoreAccessError."""
         return sum(self._deliver(level) for level in range(1, len(self._delays_ms) + 1))
 
     def offsets(self) -> dict[int, int]:
@@ -69,7 +69,7 @@ class DelayedDelivery:
             return dict(sorted(self._offsets.items()))
 
     def unsaved(self) -> Iterator[Callable[[], None]]:
-        """Yield a function that saves the delivery progress, in any thread; nothing if it has not changed."""
+        """If the delivery progress has changed, yield a function that saves it, in any thread."""
         with self._guard:
             if self._file.is_changed:
                 offsets = dict(sorted(self._offsets.items()))
@@ -80,8 +80,8 @@ class DelayedDelivery:
         for queue_offset, entry in self._entries(level, queue_id):
             if entry != PRE_BLANK:
                 now = self._clock_ms()
-                # A time beyond the level's delay is wrong, for example because the clock was changed. As in a broker,
-                # such a message is delivered at once.
+                # A due time further ahead than the level's delay is wrong: for example, the clock was changed. Like a
+                # broker, deliver such a message at once.
                 is_due_ever = entry.tags_code <= now + self._delays_ms[level - 1]
                 if is_due_ever and entry.tags_code > now:
                     break
@@ -101,7 +101,8 @@ class DelayedDelivery:
                 if begin == end:
                     return []
                 least = queue.min_queue_offset(reader.begin_offset())
-                # Earlier messages may have expired. A log that was truncated may end before the delivery progress.
+                # Messages at the delivery progress may have expired. If the log was truncated, it may end before this
+                # offset.
                 begin = min(max(begin, least), end)
                 entries = queue.entries(begin, min(end, begin + _MOST_AT_ONCE))
                 return list(enumerate(entries, begin))

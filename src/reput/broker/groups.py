@@ -1,7 +1,7 @@
 """Consumer and producer groups: their clients, their subscriptions, and their settings in config/.
 
 Mirrors `ConsumerManager`, `ConsumerGroupInfo`, `ProducerManager` (tag rocketmq-all-4.9.3). A client is identified by
-its connection, an opaque value that is only compared and returned.
+its connection. This module only compares and returns this value.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class ConsumerGroup:
         return sum(len(each.raw) for each in self.subscriptions.values())
 
     def subscribe(self, wanted: Sequence[TopicSubscription]) -> bool:
-        """Apply a heartbeat. Return whether topics were added or removed."""
+        """Apply the subscriptions of a heartbeat. Return whether topics were added or removed."""
         given = {each.topic: each for each in wanted}
         is_changed = given.keys() != self.subscriptions.keys()
         for topic, each in given.items():
@@ -102,7 +102,7 @@ class Joining:
 
 @dataclass(slots=True)
 class _Membership:
-    """The groups of one connection: by consumer group, the number and size of subscriptions; and producer groups."""
+    """The consumer groups of one connection, with number and size of their subscriptions, and its producer groups."""
 
     consumers: dict[str, tuple[int, int]] = field(default_factory=dict)
     producers: set[str] = field(default_factory=set)
@@ -128,7 +128,7 @@ class ClientGroups:
         self._members = self._held_bytes = 0
 
     def consumer_group(self, group: str) -> ConsumerGroup | None:
-        """Return a group, or None if it has no consumers."""
+        """Return a consumer group, or None if it has no consumers."""
         return self._consumers.get(group)
 
     def producers(self, group: str) -> list[Client]:
@@ -136,7 +136,7 @@ class ClientGroups:
         return list(self._producers.get(group, {}).values())
 
     def producer(self, client_id: str) -> Client | None:
-        """Return the producer with a client id. Of several, the newest one is returned."""
+        """Return the producer with a client id. If several have this id, return the newest."""
         return self._by_client_id.get(client_id)
 
     def all_producers(self) -> dict[str, list[Client]]:
@@ -157,7 +157,7 @@ class ClientGroups:
     def register(
         self, client: Client, joining: Sequence[Joining], producers: Sequence[str] = ()
     ) -> None:
-        """Apply a heartbeat, all of it or nothing. Raises LimitError, NameRefusedError."""
+        """Apply a heartbeat completely, or raise LimitError or NameRefusedError and change nothing."""
         for name in (*(each.group for each in joining), *producers):
             check_name(name, "group")
         self._check_limits(client.connection, joining, producers)
@@ -165,7 +165,7 @@ class ClientGroups:
             return
         known = self._by_client_id.get(client.client_id)
         if producers and known is not None and known.owner != client.owner:
-            # Otherwise, replies to the other account's requests would go to this client.
+            # If two accounts could share the id, replies to requests of one would go to the other.
             raise NameRefusedError(f"the client id {client.client_id} belongs to another account")
         client.seen_ms = self._clock_ms()
         membership = self._memberships.setdefault(client.connection, _Membership())
@@ -274,7 +274,7 @@ class GroupConfig:
     retry_queues: int = 1
     most_retries: int = 16
     others: Mapping[str, Any] = field(default_factory=dict, hash=False)
-    """Other settings in the file or from a tool, which are kept."""
+    """Other settings, from the file or from a tool. They are kept unchanged."""
 
     def as_json(self) -> dict[str, Any]:
         """Return the settings in the JSON form of clients."""
@@ -310,7 +310,7 @@ _OWN = {
 
 
 _INT32, _INT64 = 1 << 31, 1 << 63
-# Limit per group, so that a file with the maximum number of groups stays readable.
+# Limit per group. With it, a file with the maximum number of groups can still be read.
 _MOST_CONFIG_BYTES = 1024
 _KINDS: Mapping[str, Callable[[Any], bool]] = {
     **dict.fromkeys(
@@ -338,7 +338,7 @@ _KINDS: Mapping[str, Callable[[Any], bool]] = {
 
 
 def group_of_tool(found: Mapping[str, Any]) -> GroupConfig:
-    """Return the settings of a group that a tool sends, without fields that are unknown to a broker.
+    """Return the settings of a group that a tool has sent, without the fields that a broker does not know.
 
     Raises:
         ValueError: A broker could not read a field.
@@ -407,11 +407,14 @@ class SubscriptionGroups:
         return list(self._known.copy().values())
 
     def data_version(self) -> dict[str, int]:
-        """Return the version by which tools notice changes of groups."""
+        """Return the version number. It changes with each change of groups, so that tools notice changes."""
         return dict(self._version)
 
     def note(self, group: str) -> None:
-        """Add a consuming group to the file, as a broker does. Beyond the limit, the group works without an entry."""
+        """Add a consuming group to the file, as a broker does.
+
+        If the file has too many groups, the group works without it.
+        """
         if self._is_kept and group not in self._known and len(self._known) < self._most:
             self.update(GroupConfig(group))
 
@@ -426,7 +429,7 @@ class SubscriptionGroups:
             self._change()
 
     def delete(self, group: str) -> None:
-        """Delete a group's settings, if there are any. The next `save` writes this."""
+        """Delete a group's settings, if it has any. The next `save` updates the file."""
         with self._guard:
             if self._known.pop(group, None) is not None:
                 self._change()
@@ -437,7 +440,7 @@ class SubscriptionGroups:
         self._file.is_changed = self._is_kept
 
     def unsaved(self) -> Iterator[Callable[[], None]]:
-        """Yield a function that saves the groups, in any thread; nothing if none has changed."""
+        """If any group has changed, yield a function that saves the groups, in any thread."""
         if self._file.is_changed:
             yield self.save
 

@@ -1,4 +1,4 @@
-"""Budgets of the server's clients in both protocols, and checks of names that clients send.
+"""Define the budgets of the server's clients in both protocols, and check the names that clients send.
 
 SECURITY.md lists the budgets, and a test compares the two.
 
@@ -36,14 +36,14 @@ class Limits:
         connections: Connections at a time, including TLS handshakes.
         in_flight: Unanswered requests of one connection.
         at_work: Requests of one connection that threads process or that wait for a thread.
-        asked: Requests of this server that a client has not answered.
+        asked: Requests that this server sent to a client and the client has not answered.
         asked_members: Members of a group that the server asks on behalf of one request.
-        answer_bytes: Size of the messages in one answer, which has at least one message. It is reserved while a thread
-            builds the answer.
+        answer_bytes: Size of the messages in one answer. An answer has at least one message. This size is reserved
+            while a thread builds the answer.
         client_bytes: Memory of one connection: unfinished, waiting and unanswered requests, and unread answers.
         total_bytes: Memory of all connections, counted like `client_bytes`.
-        idle_s: Seconds after which a connection is closed that is silent, or does not finish a request or read an
-            answer.
+        idle_s: Seconds after which a connection is closed if it is silent, does not finish a request, or does not read
+            an answer.
         handshake_s: Seconds for a TLS handshake.
         groups, subscriptions: Groups and subscriptions of one connection, over all its heartbeats.
         registered_bytes: Size of one connection's registrations.
@@ -99,10 +99,11 @@ class HttpLimits:
     """The limits of HTTP clients per process.
 
     Attributes:
-        answer_bytes: Size of messages (decompressed, as JSON) or list entries in one answer. A cursor continues it.
+        answer_bytes: Size of messages (decompressed, as JSON) or list entries in one answer. The client gets the rest
+            with a cursor.
         connections: Connections at a time.
         request_s: Seconds in which a request must arrive.
-        idle_s: Seconds after which a connection is closed that is silent or does not read its answer.
+        idle_s: Seconds after which a connection is closed if it is silent or does not read its answer.
         unsent_bytes: Size of unread answers of all clients.
         searches: Searches of all connections at a time, including waiting ones.
         search_threads: Searches that run at the same time. Others wait.

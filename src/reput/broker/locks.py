@@ -33,7 +33,7 @@ class QueueLocks:
     def lock(
         self, group: str, client_id: str, queues: Iterable[MessageQueue]
     ) -> list[MessageQueue]:
-        """Lock or renew the queues that are free or locked by this client. Return the queues that it has locked.
+        """Lock the free queues, and renew this client's locks. Return the given queues that the client has now locked.
 
         Raises LimitError if too many queues are locked.
         """

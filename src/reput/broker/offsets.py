@@ -39,9 +39,9 @@ from reput.store.facts import facts_of
 
 _SEPARATOR = "@"
 _TABLE = "offsetTable"
-# Far more than reput writes, because it also reads files of other writers.
+# Far more than reput writes, because files of other writers are read as well.
 _MOST_READ_BYTES = 256 << 20
-# Maximum size of an entry and of a pair in the file: 5 digits, 20 digits of a number, and the punctuation.
+# Maximum size of an entry (a queue id of 5 digits, an offset of 20 digits, punctuation), and of a pair's punctuation.
 _ENTRY_BYTES, _PAIR_BYTES = 27, 16
 _log = logging.getLogger("reput.broker")
 _DATABASES = (
@@ -51,9 +51,10 @@ _LMQ_FILE, _LMQ_TABLE = "lmqConsumerOffset.json", "lmqOffsetTable"
 
 
 class PulledOffsets:
-    """The next offset of each group's last pull of a queue (`pullOffsetTable` of 5.3.3), in memory.
+    """The offset after each group's last pull from a queue (`pullOffsetTable` of 5.3.3), in memory.
 
-    Any thread may call `get`, but only one thread the other methods. At `most` queues, a new one replaces the oldest.
+    Any thread may call `get`; only one thread may call the other methods. If there are `most` queues, a new one
+    replaces the oldest.
     """
 
     def __init__(self, most: int = Limits().counters) -> None:
@@ -73,7 +74,10 @@ class PulledOffsets:
 
 
 class ConsumerOffsets:
-    """Offsets by topic, group and queue. Any thread may commit: the map of a topic and group is replaced as a whole."""
+    """Offsets by topic, group and queue.
+
+    Any thread may commit, because the map of a topic and group is replaced as a whole.
+    """
 
     def __init__(
         self,
@@ -134,7 +138,9 @@ class ConsumerOffsets:
             self._file.is_changed = self._is_kept
 
     def reset(self, group: str, topic: str, queue_id: int, queue_offset: int) -> None:
-        """Set an offset, which the group's consumer learns with its next pull. Until then, its commits are ignored.
+        """Set an offset.
+
+        The group's consumer learns it with its next pull. Until then, the consumer's commits are ignored.
 
         Raises as `commit` does.
         """
@@ -148,7 +154,7 @@ class ConsumerOffsets:
         return queue_id in self._resets.get(f"{topic}{_SEPARATOR}{group}", ())
 
     def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
-        """Return the offset to which a queue was reset, only once; None if it was not reset."""
+        """Return the offset to which a queue was reset, or None. A second call returns None."""
         if not self._resets:  # Every pull calls this, so the usual case is quick.
             return None
         key = f"{topic}{_SEPARATOR}{group}"
@@ -225,7 +231,10 @@ class ConsumerOffsets:
     def snapshot(
         self, is_wanted: Callable[[str, str], bool] = lambda topic, group: True
     ) -> Callable[[], bytes]:
-        """Return a function that encodes, in any thread, the present offsets of wanted pairs in the file's form."""
+        """Return a function that encodes the current offsets of wanted pairs in the file's form.
+
+        It may run in any thread.
+        """
         table = dict(self._table)
 
         def encode() -> bytes:
@@ -239,13 +248,13 @@ class ConsumerOffsets:
         return encode
 
     def unsaved(self) -> Iterator[Callable[[], None]]:
-        """Yield a function that saves the offsets, in any thread; nothing if none has changed."""
+        """If any offset has changed, yield a function that saves the offsets, in any thread."""
         if self._file.is_changed:
             yield self.save
 
     def save(self) -> None:
         """Save the changes, in any thread. One save serves all waiting threads. Raises StoreAccessError."""
-        with self._saving:  # Otherwise, an older state could be written after this one.
+        with self._saving:  # One at a time: an older state must not be written last.
             if not self._file.is_changed:
                 return
             with self._guard:
@@ -289,15 +298,17 @@ def check_kept_in_files(store: Path) -> None:
 
 
 def is_kept_elsewhere(store: Path) -> bool:
-    """Return whether a broker may have kept offsets elsewhere than in consumerOffset.json."""
+    """Return whether a broker may have kept offsets outside of consumerOffset.json."""
     names = (ROCKSDB_CONFIG_FOLDER, ROCKSDB_OFFSETS_FOLDER, _LMQ_FILE)
     return any((store / CONFIG_FOLDER / name).exists() for name in names)
 
 
 def committed_offsets(store: Path) -> list[CommittedOffset]:
-    """Return each group's offset in each queue, unordered: from RocksDB if it has offsets, else from files.
+    """Return each group's offset in each queue, in any order.
 
-    A broker that keeps offsets in RocksDB leaves old files in place and no longer reads them.
+    They come from RocksDB if it has offsets, else from files.
+
+    A broker that keeps offsets in RocksDB does not delete its old files of offsets, but no longer reads them.
 
     Raises:
         MissingExtraError: rocksdict is not installed.
@@ -333,7 +344,7 @@ def _of_version_1(store: Path) -> Iterator[CommittedOffset]:
 
 
 def _in_files(store: Path) -> Iterator[CommittedOffset]:
-    """Yield offsets from files. With `enableLmq`, a broker uses another file, with one number per light queue."""
+    """Yield offsets from files. With `enableLmq`, a broker has a further file, with one number per light queue."""
     light = ConfigFile(store, _LMQ_FILE, is_kept=False)
     content = light.load()
     try:
@@ -372,7 +383,10 @@ class QueueLag:
 
     @property
     def lag(self) -> int | None:
-        """Number of messages that the group has not consumed, including expired ones; None without the queue."""
+        """Number of messages that the group has not consumed, including expired ones.
+
+        None if the queue does not exist.
+        """
         return None if self.max_offset is None else max(self.max_offset - self.committed, 0)
 
     @property

@@ -1,9 +1,9 @@
 """Find messages that consumers popped and did not acknowledge (5.x), from the broker's notes on pops.
 
-Mirrors `PopReviveService`, `PopConsumerService` and `ConsumerOrderInfoManager` (tag rocketmq-all-5.3.3). Notes are
-checkpoints and acknowledgements, which wait in the timer until they are due, then move to the revive topic. With other
-settings, brokers keep records in `kvStore/`, a RocksDB database. For pops in order, config/ has only the last pop of
-each queue.
+Mirrors `PopReviveService`, `PopConsumerService` and `ConsumerOrderInfoManager` (tag rocketmq-all-5.3.3). The notes are
+messages: checkpoints and acknowledgements. They wait in the timer until they are due, then move to the revive topic.
+With other settings, brokers keep records in `kvStore/`, a RocksDB database, instead. For pops in order, config/ has
+only the last pop of each queue.
 
 A popped message is hidden from other consumers of its group for an invisible time. If it is not acknowledged by then,
 the broker revives it: it puts a copy into a retry topic.
@@ -71,7 +71,8 @@ class Popped:
 
     Attributes:
         group, topic, queue_id: The group, and the queue.
-        offsets: Queue offsets of the messages. A message whose invisible time the consumer changed is a separate pop.
+        offsets: Queue offsets of the messages. If the consumer changed a message's invisible time, the message is a
+            separate pop.
         unacked: Queue offsets of messages that were neither acknowledged nor revived.
         pop_time: Time of the pop, ms.
         revive_time: Time at which unacknowledged messages are delivered again, ms.
@@ -91,20 +92,20 @@ class Popped:
 
     @property
     def is_open(self) -> bool:
-        """Whether a message of this pop is neither acknowledged nor popped again."""
+        """Whether any message of this pop is neither acknowledged nor popped again."""
         return bool(self.unacked) or any(one.is_waiting for one in self.revived)
 
 
 @dataclass(slots=True)
 class _Noted:
-    """A checkpoint. After it is due, `place` is its topic, queue id and queue offset in the revive topic."""
+    """A checkpoint. Once it is due, `place` is its topic, queue id and queue offset in the revive topic."""
 
     checkpoint: PopCheckpoint
     place: tuple[str, int, int] | None = None
 
 
 class PoppedMessages:
-    """The pops of an open store. Iterate over them, in the order of the time at which they are delivered again.
+    """The pops of an open store. Iteration yields them by the time at which they are delivered again.
 
     Attributes:
         damage: Unreadable notes; complete after the iteration.
@@ -202,9 +203,12 @@ class PoppedMessages:
                 yield from queue_messages(self._store, topic, queue_id)
 
     def _is_settled(self, noted: _Noted) -> bool | None:
-        """Return whether the broker has revived unacknowledged messages; None if unknown.
+        """Return whether the broker has settled a checkpoint: it has revived the unacknowledged messages.
 
-        The revive group's committed offset is the offset of the last settled checkpoint, not of the next one.
+        None if unknown.
+
+        Unlike in other groups, the committed offset of the revive group is that of the last settled checkpoint, not of
+        the next one.
         """
         if noted.place is None:
             return False
@@ -249,7 +253,7 @@ class _Copies:
 
     def __init__(self, store: MessageStore, committed: dict[tuple[str, str, int], int]) -> None:
         self._store, self._committed = store, committed
-        self._of: dict[tuple[PopKey, int], tuple[str, int]] = {}  # Unique key, reconsume times.
+        self._of: dict[tuple[PopKey, int], tuple[str, int]] = {}  # Unique key and reconsume times.
         self._wanted: dict[str, dict[tuple[str, int], list[MessageExt]]] = {}
 
     def want(self, key: PopKey, offsets: tuple[int, ...]) -> None:
@@ -265,7 +269,7 @@ class _Copies:
                     self._wanted.setdefault(topic, {})[name] = []
 
     def find(self) -> None:
-        """Read each retry topic once."""
+        """Find the copies of these messages, reading each retry topic once."""
         for topic, wanted in self._wanted.items():
             for message in queue_messages(self._store, topic, 0):
                 found = wanted.get((message.unique_key or "", message.reconsume_times))
@@ -275,7 +279,7 @@ class _Copies:
     def revived(
         self, key: PopKey, offsets: tuple[int, ...], is_settled: bool
     ) -> tuple[Revived, ...]:
-        """Return the revived messages among these: all if the pop is settled, else those with a copy."""
+        """Return which of these messages were revived: all of them if the pop is settled, else those with a copy."""
         found = []
         for offset in offsets:
             copy = self._take(key, offset)
@@ -301,7 +305,7 @@ class _Copies:
 def _places(
     checkpoint: PopCheckpoint,
 ) -> Iterator[tuple[tuple[str, str, int, int], tuple[int, int]]]:
-    """Yield group, topic, queue id and queue offset of each message, and a value that orders its checkpoints."""
+    """Yield group, topic, queue id and queue offset of each message, and a value by which to order its checkpoints."""
     key = checkpoint.key
     for offset in checkpoint.offsets:
         yield (key.group, key.topic, key.queue_id, offset), (key.pop_time, checkpoint.puts)
@@ -316,7 +320,7 @@ def _of_record(record: PopRecord) -> Popped:
 
 
 def _of_ordered(ordered: OrderedPop) -> Iterator[Popped]:
-    """Yield a pop for each time at which messages can be popped again: consumers may change this per message."""
+    """Yield a pop for each time at which messages can be popped again. Consumers may change this time per message."""
     for time in sorted(set(ordered.visible.values())):
         offsets = tuple(one for one in ordered.offsets if ordered.visible[one] == time)
         yield Popped(

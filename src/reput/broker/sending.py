@@ -73,7 +73,7 @@ _MOVING = frozenset({DELAY, PREPARED, *_TIMES})
 """Properties that move a message to another queue than the one it names."""
 _WAIT_IS = WAIT + NAME_SEPARATOR
 _MOST_SHAPES, _MOST_SHAPE_CHARACTERS = 1024, 512
-_TIMER_STEP_MS = 1000  # As a broker's timerPrecisionMs.
+_TIMER_STEP_MS = 1000  # The default of a broker's timerPrecisionMs.
 MOST_TIMER_MS = 3 * 24 * 3600 * 1000
 """The longest delay of a timer message (timerMaxDelaySec)."""
 _RECORD_BYTES = 91
@@ -100,10 +100,11 @@ class Sent(NamedTuple):
     """One message from a client, or a batch for one queue.
 
     Attributes:
-        example: Topic whose settings a new topic copies, with at most `example_queues` queues.
+        example: Topic whose settings are copied if the message's topic must be created, with at most `example_queues`
+            queues.
         queue_id: The queue, or a number below 0 for any queue.
         properties: The properties string as it was sent.
-        most_retries: Maximum number of retries of a message of a retry topic; None for its group's limit.
+        most_retries: Maximum number of retries for a message of a retry topic; None means the limit of its group.
     """
 
     topic: str
@@ -135,7 +136,7 @@ class Sent(NamedTuple):
 
 
 class _StoredShape(NamedTuple):
-    """The stored form of messages that have the same property names.
+    """How to store messages that have the same property names.
 
     Attributes:
         order: Numbers of the parts of the sent properties string, in the stored order.
@@ -151,8 +152,8 @@ class _StoredShape(NamedTuple):
 class SentMessages:
     """Converts clients' requests to messages to put, with the properties that a broker stores.
 
-    A 4.9 broker stores WAIT only if it encodes the properties string again: for messages that wait in another topic. A
-    5.3 broker always stores WAIT, its region, and whether it traces.
+    A 4.9 broker adds WAIT only to messages that wait in another topic, because it encodes their properties again. A 5.3
+    broker always stores WAIT, its region, and whether it traces.
 
     Attributes:
         takes_timers: Whether timer messages are accepted.
@@ -214,10 +215,10 @@ class SentMessages:
         return _message(sent, topic, queue_id, sent.body, sent.flag, flags, properties), waits
 
     def _plain(self, text: str) -> tuple[bytes, bool] | None:
-        """Return the stored properties of a message that stays in its topic and queue, and whether its sender waits.
+        """Return the stored properties of a message that needs no map of properties, and whether its sender waits.
 
-        Most messages have the same property names as an earlier one, and no property that moves them. For these
-        messages, the parts are ordered without a map. Returns None for other messages.
+        Most messages have the same property names as an earlier one, and no property that moves them to another topic.
+        The parts of their properties strings are reordered without a map. Returns None for other messages.
         """
         parts = text.split(PROPERTY_SEPARATOR)
         if not parts[-1]:
@@ -273,7 +274,7 @@ class SentMessages:
         return given
 
     def _delayed(self, topic: str, queue_id: int, given: dict[str, str]) -> tuple[str, int]:
-        """Return topic and queue in which the message is stored. If it is delayed, change its properties."""
+        """Return topic and queue in which the message is stored. For a delayed message, also change its properties."""
         level = self._level(given)
         timed = TIMER_TOPIC, 0
         if level > 0:
@@ -326,8 +327,8 @@ class SentMessages:
     def topic_of(self, sent: Sent) -> TopicConfig:
         """Return the topic of a message. Create it if a broker would. Raises SendRefusedError."""
         topic = sent.topic
-        # A broker's timers and deliveries put messages from internal topics into any topic that the messages name, so
-        # clients could reach topics without permission.
+        # From internal topics, a broker delivers messages to any topic that they name. So with access to an internal
+        # topic, clients could send to topics without permission.
         is_internal = topic.startswith(SYSTEM_TOPIC_PREFIX)
         is_traced = topic.startswith(TRACE_TOPIC_PREFIX)
         if topic in NOT_ALLOWED_SEND_TOPICS or (is_internal and not is_traced):
@@ -344,7 +345,7 @@ class SentMessages:
         example = self._topics.get(sent.example)
         if example is not None and example.perm & PERM_INHERIT:
             queues = max(min(sent.example_queues, example.write_queues), 0)
-            # The new topic is no example for others.
+            # PERM_INHERIT is removed, because other new topics must not copy this one.
             return self._topics.create(sent.topic, queues, example.perm & ~PERM_INHERIT)
         if sent.topic.startswith(RETRY_TOPIC_PREFIX):
             return self._topics.create(sent.topic, 1, PERM_READ | PERM_WRITE)
@@ -367,7 +368,7 @@ def check_fits(config: StoreConfig, topic: str, body_bytes: int, properties_byte
     """
     topic_bytes = len(RecordForm.of(config).encode_topic(topic))
     size = _RECORD_BYTES + topic_bytes + body_bytes + properties_bytes + _ADDED_BYTES
-    # Each file of the log has room for the blank that may end it.
+    # Each file of the log needs room for a record and the blank at its end.
     most = min(config.max_message_bytes, config.commit_log_file_bytes - BLANK_BYTES)
     if size > most or properties_bytes + _ADDED_BYTES > MAX_PROPERTIES_BYTES:
         raise MessageRefusedError(
@@ -385,7 +386,7 @@ def dead_letter_topic(topics: TopicTable, group: GroupConfig) -> str:
 def encoded(properties: Mapping[str, str], is_five: bool = False) -> bytes:
     """Return the properties string that a broker encodes from a map.
 
-    A 5.x broker uses a larger hash table, and so another order, and ends each property with a separator.
+    A 5.x broker uses a larger hash table, which changes the order, and ends each property with a separator.
     """
     text = encode_properties(properties, _stored_order(tuple(properties), is_five))
     return encode_utf8(text + PROPERTY_SEPARATOR if is_five and text else text)
@@ -396,7 +397,7 @@ def _stored_order(names: tuple[str, ...], is_five: bool) -> tuple[str, ...]:
 
 
 def timer_due(given: Mapping[str, str], now: int) -> int | None:
-    """Return when a timer message is due (ms); None for other messages, or if the time is over.
+    """Return when a timer message is due (ms); None for other messages, or if this time has passed.
 
     Raises MessageRefusedError for a time that a broker refuses (`HookUtils.transformTimerMessage`).
     """
@@ -419,7 +420,7 @@ def timer_due(given: Mapping[str, str], now: int) -> int | None:
         raise MessageRefusedError(
             f"timer message illegal, the delay time should not be bigger than the max delay {MOST_TIMER_MS}ms"
         )
-    # A broker rounds down to a step, and a full step to the one before it.
+    # A broker rounds down to a multiple of the step. It rounds a multiple itself down to the one before.
     return due - _TIMER_STEP_MS if due % _TIMER_STEP_MS == 0 else due - due % _TIMER_STEP_MS
 
 
@@ -473,7 +474,7 @@ def _batched(data: bytes) -> Iterator[tuple[int, bytes, bytes]]:
         try:
             total, _, _, flag, body_bytes = _BATCHED.unpack_from(data, position)
             body_at = position + _BATCHED.size
-            # A negative length is refused below.
+            # The length may be negative here. It is checked below.
             length = _PROPERTIES_LENGTH.unpack_from(data, body_at + max(body_bytes, 0))[0]
             properties_at = body_at + body_bytes + _PROPERTIES_LENGTH.size
             stop = properties_at + length
@@ -499,14 +500,14 @@ def sent_back(
     most: int | None,
     config: StoreConfig,
 ) -> Message | None:
-    """Return the message to put if a group sends a message back; None if the group has no retries.
+    """Return the message to put when a group sends a message back; None if the group has no retries.
 
     Args:
         topics: Topics of the store.
         group: Settings of the group.
         stored: The message as it is stored.
-        delay_level: Delay level of the next attempt; 0 for a delay that grows with the attempts, below 0 for no further
-            attempt.
+        delay_level: Delay level of the next attempt. 0 means a delay that grows with the attempts; a negative number
+            means no further attempt.
         most: Attempts after which the message becomes a dead letter; None for the group's setting.
         config: Settings of the store.
     """
@@ -519,14 +520,14 @@ def sent_back(
         properties[ORIGIN_MESSAGE_ID] = stored.message_id
     properties[WAIT] = "false"
     if stored.reconsume_times >= limit or delay_level < 0:
-        # As in a broker, the message keeps the REAL_TOPIC and REAL_QID of its last delay.
+        # Like a broker, keep the REAL_TOPIC and REAL_QID of the message's last delay.
         properties[DELAY] = "0"
         topic, queue_id = dead_letter_topic(topics, group), 0
     else:
         retry = f"{RETRY_TOPIC_PREFIX}{group.name}"
         check_fits(config, retry, len(stored.body), 0)
         topics.create(retry, group.retry_queues)
-        # As in a broker, each retry waits longer, unless the client has chosen a delay.
+        # Like a broker, let each retry wait longer, unless the client has chosen a delay.
         level = delay_level or _FIRST_LEVEL + stored.reconsume_times
         level = min(level, len(config.delay_table_ms()))
         properties[DELAY] = str(level)

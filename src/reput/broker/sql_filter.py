@@ -3,7 +3,7 @@
 Mirrors `SelectorParser.jj` and the classes of `org.apache.rocketmq.filter.expression` (tags rocketmq-all-4.9.3 and
 rocketmq-all-5.3.3, which adds CONTAINS, STARTSWITH and ENDSWITH).
 
-Properties are texts. To compare a text with a number, the text is parsed as a number of the same kind. If this fails,
+Properties are texts. To compare a text with a number, the text is parsed as the same kind of number. If parsing fails,
 the message does not match, regardless of the rest of the expression. A comparison with a missing property is unknown
 (None), as in SQL. Like the broker's parser, this one ignores text after a complete expression.
 """
@@ -33,7 +33,7 @@ _TOKEN = re.compile(
     r"|(?P<symbol><>|<=|>=|[=<>(),+-])",
     re.DOTALL | re.ASCII,
 )
-# Digits match in one way only, so that a text of many digits fails in linear time.
+# Digits can be matched in only one way, so that matching a long text of digits fails in linear time.
 _DOUBLE = re.compile(
     r"[+-]?(?:NaN|Infinity|(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?[dDfF]?)", re.ASCII
 )
@@ -48,7 +48,7 @@ _Evaluate = Callable[[Properties], Value]
 
 
 class _NoMatchError(Exception):
-    """A comparison fails in a broker, so the message does not match."""
+    """Raised for a comparison that fails in a broker, so that the message does not match."""
 
 
 class _Operand:
@@ -158,7 +158,7 @@ class _FilterParser:
     def truth(self, node: _Operand) -> _Operand:
         """Check that an operand of AND, OR and NOT, or the whole expression, is a boolean.
 
-        As in a broker, a property counts as a boolean that is never true, because its value is a text.
+        As in a broker, a property is allowed as a boolean, but is never true, because its value is a text.
         """
         if node.is_boolean:
             return node
@@ -244,7 +244,7 @@ class _FilterParser:
         bounds = [(low.evaluate, _ORDERS[above]), (high.evaluate, _ORDERS[below])]
 
         def between(properties: Properties) -> Value:
-            # Once, not for each bound: nested expressions would take 2^depth steps.
+            # Evaluate once, not once per bound. Otherwise, nested expressions would take 2^depth steps.
             value = evaluate(properties)
             found: Value = not is_negated
             for bound, holds in bounds:
@@ -340,7 +340,8 @@ def _constant(value: Value) -> _Operand:
 def _joined(parts: list[_Operand], stops_at: bool) -> _Operand:
     """Join parts by OR (`stops_at` true) or AND.
 
-    The first value equal to `stops_at` decides. Without such a value, the result is unknown if any part is unknown.
+    The first part with the value `stops_at` decides. If no part has this value, the result is unknown if any part is
+    unknown.
     """
     evaluates = [part.evaluate for part in parts]
 
@@ -388,7 +389,7 @@ def _is_null(node: _Operand, is_negated: bool) -> _Operand:
 def _contains(node: _Operand, word: str, text: str, is_negated: bool) -> _Operand:
     """Return a test for a text.
 
-    Like a broker, it is False without the property or for an empty text, even if negated.
+    As in a broker, the test is False if the property is missing or the text is empty, even if it is negated.
     """
     evaluate = node.evaluate
 
@@ -418,7 +419,7 @@ def _is_same(a: Value, b: Value) -> bool:
 
 
 def _compare(a: Value, b: Value) -> int:
-    """Return a number below, at or above 0 for the order of two values (`__compare`). Raises _NoMatchError."""
+    """Return a negative number, 0 or a positive number, as `__compare` does for two values. Raises _NoMatchError."""
     if isinstance(a, bool) and isinstance(b, str):
         raise _NoMatchError
     if isinstance(a, str) and isinstance(b, bool):

@@ -5,10 +5,11 @@ Mirrors `TimerMessageStore` and `RecallMessageProcessor` (tag rocketmq-all-5.3.3
 A timer message waits in queue 0 of `rmq_sys_wheel_timer`. Its property TIMER_OUT_MS states when it is due. A broker
 enters it into a wheel in files (`timerlog/`, `timerwheel`). Here, the waiting messages are in memory. When the store is
 opened, their queue is read from the first undelivered message on. The position of this message is in config/timercheck,
-which a broker that takes over the store reads as well. After a crash, messages that were delivered since the last write
-of this file are delivered again, as by a broker.
+which a broker reads as well if it takes over the store. After a crash, messages that were delivered after the last
+write of this file are delivered again, as in a broker.
 
-If the store has a broker's timer log, it is left to the broker: timer messages are neither accepted nor delivered.
+If the store has a broker's timer log, timer messages are neither accepted nor delivered here: only the broker may do
+so.
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ class RecallHandle(NamedTuple):
 
 
 def recalling(handle: RecallHandle, queue_properties: dict[str, str]) -> dict[str, str]:
-    """Return the properties of a message that recalls another one."""
+    """Return the properties of a message that recalls the message of this handle."""
     return {
         TIMER_RECALLED: f"{handle.topic}+{handle.unique_key}",
         UNIQ_KEY: handle.unique_key,
@@ -107,7 +108,7 @@ class _Timed(NamedTuple):
 
 
 class TimedDelivery:
-    """The timer messages of one store. One thread delivers, any other may save."""
+    """The timer messages of one store. Only one thread may deliver. Any thread may save."""
 
     def __init__(
         self,
@@ -135,11 +136,11 @@ class TimedDelivery:
         self._is_changed = False
 
     def now_ms(self) -> int:
-        """Return the present time (ms) by the clock that decides which messages are due."""
+        """Return the current time (ms) of the clock that decides which messages are due."""
         return self._clock_ms()
 
     def deliver_due(self) -> int:
-        """Deliver due messages, some at a time. Return their number. Raises StoreFailedError, StoreAccessError."""
+        """Deliver some due messages. Return their number. Raises StoreFailedError, StoreAccessError."""
         if self.is_kept_for_broker or not self._store.config.is_five:
             return 0
         self._follow()
@@ -160,7 +161,7 @@ class TimedDelivery:
         return count
 
     def _follow(self) -> None:
-        """Read new messages. If too many are waiting, the rest are read after others were delivered."""
+        """Read new messages. If too many are waiting, the rest is read once others have been delivered."""
         while len(self._heap) < self._most:
             position = self._read_to
             for stored in self._next():
@@ -184,7 +185,8 @@ class TimedDelivery:
     def _enter(self, stored: MessageExt) -> None:
         due_ms = _number(stored, TIMER_OUT_MS)
         key, topic = recalled_key(stored.properties), stored.properties.get(REAL_TOPIC)
-        # A client can send this property to any of its topics, so a recall counts only within its own topic.
+        # A client can send a message with this property to any of its topics, so a recall is valid only for messages of
+        # the same topic.
         if key is not None and topic and key[0].startswith(f"{topic}+"):
             self._recalled[key] = due_ms
         with self._guard:
@@ -232,10 +234,10 @@ class TimedDelivery:
             self._is_changed = True
 
     def _roll(self) -> None:
-        """Put the oldest waiting messages again, if many messages after them were delivered.
+        """Put the oldest waiting messages again at the end of their queue, if many later messages were delivered.
 
-        The next process begins with the first waiting message, and delivers all messages after it again. Putting that
-        message at the end of the queue keeps the number of repeated messages small.
+        After a crash, the next process begins with the first waiting message, and delivers all messages after it again.
+        Moving this message to the end of the queue keeps the number of repeated deliveries small.
         """
         for _ in range(_MOST_AT_ONCE):
             delivered = self._read_to - self._first - len(self._offsets)
@@ -251,13 +253,14 @@ class TimedDelivery:
             try:
                 self._store.put(replace(Message.of(stored), properties=text, keys=None, tags=None))
             except MessageRefusedError:
-                # The message remains due, so the saved position stays before it. A restart repeats the later ones.
+                # The message stays where it is, and so does the saved position. After a restart, later messages are
+                # delivered again.
                 return
             self._rolled.add(queue_offset)
             self._done(queue_offset)
 
     def unsaved(self) -> Iterator[Callable[[], None]]:
-        """Yield a function that saves the position, in any thread; nothing if it has not changed."""
+        """If the position has changed, yield a function that saves it, in any thread."""
         if self._is_changed and not self.is_kept_for_broker:
             yield self.save
 

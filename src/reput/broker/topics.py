@@ -1,8 +1,8 @@
 """Keep the topics of a store, from config/topics.json and the folders of queues (`TopicConfigManager`, 4.9.3).
 
-A deleted topic is removed from the file. Its queues stay, because the log still has its messages, and recovery after a
-crash dispatches them again. The file notes the ends of a deleted topic's queues (`deletedTopicTable`, which a broker
-ignores). Clients do not see messages before these ends, and a new topic of the same name continues after them.
+A deleted topic is removed from the file. Its queues stay, because the log still has its messages: recovery after a
+crash would dispatch them again. The file notes the ends of a deleted topic's queues (`deletedTopicTable`, which a
+broker ignores). Clients do not see messages before these ends, and a new topic of the same name continues after them.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class TopicConfig:
     is_ordered: bool = False
     filter_type: str = "SINGLE_TAG"
     others: Mapping[str, Any] = field(default_factory=dict, hash=False)
-    """Other fields of the file, such as the attributes of 5.x, which are kept."""
+    """Other fields of the file, such as the attributes of 5.x. They are kept unchanged."""
 
     @property
     def attributes(self) -> dict[str, str]:
@@ -133,7 +133,10 @@ class TopicView:
 
 
 class TopicTable:
-    """The topics of one store, as clients see them. Only one thread may call methods that do not allow any thread."""
+    """The topics of one store, as clients see them.
+
+    Only one thread may call it, except methods marked for any thread.
+    """
 
     def __init__(
         self,
@@ -156,7 +159,7 @@ class TopicTable:
         self._version: dict[str, int] = {}
         self._known, self._deleted = self._read()
         self._version |= {"counter": self._version.get("counter", 0), "timestamp": clock_ms()}
-        # New topics, each with the version's counter at its creation.
+        # New topics, each with the counter of the data version at its creation.
         self._unsaved: dict[str, int] = {}
         self._found = self.find()
         self._found_at = clock_ms()
@@ -178,9 +181,7 @@ class TopicTable:
         """Return a topic, or None if it does not exist."""
         known = self._known.get(topic)
         if known and self._is_writable and known.read_queues >= self._found.get(topic, 0):
-            return (
-                known  # The same result as the view's, but faster, because every message needs it.
-            )
+            return known  # The same result as the view's, but faster: this runs for every message.
         return TopicView(self._known, self._found, self._deleted, self._is_writable).get(topic)
 
     def view(self) -> TopicView:
@@ -231,7 +232,7 @@ class TopicTable:
                 self._put(config)
 
     def delete(self, topic: str, end_of: Callable[[int], int]) -> None:
-        """Delete a topic if it exists. The next `save` writes this. Any thread may call this.
+        """Delete a topic if it exists. The next `save` updates the file. Any thread may call this.
 
         Args:
             topic: Name of the topic.
@@ -251,11 +252,11 @@ class TopicTable:
             self._change()
 
     def data_version(self) -> dict[str, int]:
-        """Return the version by which clients notice changes of topics."""
+        """Return the version number. It changes with each change of topics, so that clients notice changes."""
         return dict(self._version)
 
     def unsaved(self) -> Iterator[Callable[[], None]]:
-        """Yield a function that saves the topics, in any thread; nothing if none has changed."""
+        """If any topic has changed, yield a function that saves the topics, in any thread."""
         if self._file.is_changed:
             yield self.save
 
@@ -289,13 +290,13 @@ class TopicTable:
         """Return the number of queues by topic, according to the folders. Any thread may call this."""
         found: dict[str, int] = {}
         for topic, queue_id in self._store.list_queues():
-            # Otherwise, one folder with a huge number would give its topic as many queues.
+            # Ignore huge numbers: a single folder with such a number would give its topic as many queues.
             if queue_id < _MOST_QUEUES:
                 found[topic] = max(found.get(topic, 0), queue_id + 1)
         return found
 
     def take_over(self, found: dict[str, int]) -> None:
-        """Use the result of `find`."""
+        """Replace the numbers of queues by the result of `find`."""
         self._found, self._found_at = found, self._clock_ms()
 
     def _read(self) -> tuple[dict[str, TopicConfig], dict[str, dict[int, int]]]:

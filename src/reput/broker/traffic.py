@@ -27,7 +27,7 @@ class Traffic:
 
     Attributes:
         requests: Number of requests by names of request and outcome.
-        seconds: Durations until the answer, by name of the request, except for requests that wait for messages.
+        seconds: Durations until the answer, by name of the request. Requests that waited for messages are not included.
         gauges: Figures that are computed on request: name, explanation, function that returns the value.
     """
 
@@ -37,14 +37,14 @@ class Traffic:
         outcome_of: Callable[[int], str],
         gauges: Mapping[str, tuple[str, Callable[[], float]]],
     ) -> None:
-        """Prepare to count. `name_of` and `outcome_of` return one of few names for any code that clients may send."""
+        """Prepare to count. `name_of` and `outcome_of` return one of few names, whatever code a client sends."""
         self._name_of, self._outcome_of = name_of, outcome_of
         self.requests: dict[tuple[str, str], int] = {}
         self.seconds: dict[str, Latency] = {}
         self.gauges = gauges
 
     def note(self, code: int, outcome: int | None, seconds: float | None) -> None:
-        """Count a request. `outcome` is None without an answer, `seconds` if the request waited for messages."""
+        """Count a request. `outcome` is None if it has no answer. `seconds` is None if it waited for messages."""
         name = self._name_of(code)
         of = name, "none" if outcome is None else self._outcome_of(outcome)
         self.requests[of] = self.requests.get(of, 0) + 1

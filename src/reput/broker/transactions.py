@@ -3,8 +3,8 @@
 Mirrors `TransactionalMessageServiceImpl`, `TransactionalMessageBridge` and `EndTransactionProcessor` (tag
 rocketmq-all-4.9.3). Prepared messages wait in the topic of half messages. A decision is an op message, in another
 topic, that states the prepared message's queue offset. A broker puts a prepared message again whenever it asks the
-producer. Here, the number of checks is kept in memory instead, and the committed offset is the queue offset of the
-first undecided message.
+producer, to count the checks. Here, the number of checks is kept in memory, and the committed offset is the queue
+offset of the first undecided message.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 GROUP = "CID_RMQ_SYS_TRANS"
 _REMOVE_TAG = "d"
-# As a broker's transactionTimeOut, transactionCheckInterval and transactionCheckMax.
+# The defaults of a broker's transactionTimeOut, transactionCheckInterval and transactionCheckMax.
 _TIMEOUT_MS, _INTERVAL_MS, _MOST_CHECKS = 6_000, 60_000, 15
 _MOST_AT_ONCE = 256
 
@@ -88,13 +88,13 @@ class Transactions:
         """Commit (SYS_FLAG_COMMIT) or roll back a message. Raises TransactionError, and the errors of a put."""
         with self._guard:
             if decision == SYS_FLAG_COMMIT:
-                # Put the message before the decision. After a crash in between, the producer is asked again, and the
+                # Put the message before the decision. After a crash between the two, the producer is asked again. The
                 # message may be stored twice, but is not lost.
                 self._store.put(_committed(prepared))
             self._decide(prepared.queue_offset)
 
     def to_check(self) -> list[MessageExt]:
-        """Return messages to check with their producers now, some at a time. Discard messages checked too often.
+        """Return some messages about which producers must be asked now. Discard messages that were checked too often.
 
         Raises StoreFailedError, StoreAccessError.
         """
@@ -117,7 +117,7 @@ class Transactions:
                 continue
             if each.checks >= _MOST_CHECKS:
                 discarded = replace(Message.of(stored), topic=DISCARDED_HALF_TOPIC, queue_id=0)
-                with suppress(MessageRefusedError):  # Other messages must not wait for this one.
+                with suppress(MessageRefusedError):  # Continue with other messages.
                     self._store.put(discarded)
                 self._decide(queue_offset)
                 continue
@@ -132,12 +132,12 @@ class Transactions:
         self._open.pop(queue_offset, None)
 
     def _follow(self) -> None:
-        """Read messages prepared or decided since the last call, and find the first undecided message."""
+        """Read the prepared messages and decisions since the last call, and find the first undecided message."""
         for decided in self._new(OP_TOPIC, self._op_at):
             self._op_at = decided.queue_offset + 1
             if decided.tags == _REMOVE_TAG and decided.body.isdigit():
                 number = int(decided.body)
-                # Decisions are read first, so a decision may precede its prepared message here.
+                # Decisions are read first, so a decision may arrive here before its prepared message.
                 if self._open.pop(number, None) is None and number >= self._half_at:
                     self._decided_early.add(number)
         for prepared in self._new(HALF_TOPIC, self._half_at):
@@ -152,7 +152,7 @@ class Transactions:
         first = min(self._open, default=self._half_at)
         self._offsets.commit(GROUP, HALF_TOPIC, 0, first)
         if not self._open and not self._decided_early:
-            # Otherwise, some decisions must be read again after a restart.
+            # While messages are undecided, the offset stays, so that a restart reads the decisions again.
             self._offsets.commit(GROUP, OP_TOPIC, 0, self._op_at)
 
     def _new(self, topic: str, queue_offset: int) -> Iterator[MessageExt]:
