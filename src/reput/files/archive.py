@@ -130,7 +130,7 @@ class _Kept(OrderedDict[Any, Any]):
 
 
 class ParquetIndex:
-    """One index of an archive. Its footer, and each row group when it is read, are verified."""
+    """One index of an archive. Its footer is verified, and each row group when it is read."""
 
     def __init__(self, part: IndexObject, footer: bytes, path: str) -> None:
         """Parse the footer. Raises FormatError for a footer that the archiver cannot have written."""
@@ -515,7 +515,7 @@ def is_known(place: str, options: Mapping[str, str]) -> bool:
 
 
 def path_of(place: str) -> str:
-    """Return the path that stands for the root of the archived store, for an archive at a place."""
+    """Return the path that stands for the root folder of the store that is archived at a place."""
     return place.rstrip("/") if is_url(place) else LOCAL_ARCHIVE + os.path.abspath(place)
 
 

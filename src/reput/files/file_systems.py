@@ -69,7 +69,7 @@ def resolve(url: str, options: Mapping[str, str]) -> tuple[FileSystem, str]:
 
     Raises UsageError for a scheme that no library opens, StoreAccessError.
     """
-    # "::" chains fsspec file systems; caches, which fetch whole files, are used in this way.
+    # "::" chains fsspec file systems. It is used for caches, which fetch whole files.
     limits = OF_CACHES if "::" in url else _limits(options)
     return within(limits.metadata, url, lambda: _resolve(url, options, limits))
 
@@ -211,7 +211,7 @@ def _explained(path: str) -> Iterator[None]:
     except (OSError, pa.ArrowException) as error:
         if isinstance(error, StoreAccessError):
             raise
-        # Later lines of an error contain the response body.
+        # Use only the first line of an error. Later lines contain the response body.
         reason = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
         kind = StoreUnreachableError if _TRANSIENT.search(reason) else StoreAccessError
         raise kind(f"{path}: cannot be read: {reason}") from error

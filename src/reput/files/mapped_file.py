@@ -94,7 +94,7 @@ class MappedFiles:
             return np.frombuffer(file.data, np.uint8)
 
     def close(self, path: str) -> None:
-        """Close the map of a file: the space of a deleted file is freed only with its last map."""
+        """Close the map of a file. The space of a deleted file is freed only when its last map is closed."""
         with self._lock:
             if file := self._files.pop(path, None):
                 file.close()

@@ -1,4 +1,4 @@
-"""Pass bytes to another process as a file descriptor, because they may exceed the size of a message."""
+"""Pass bytes to another process as a file descriptor, because they may be too large for a message between processes."""
 
 from __future__ import annotations
 

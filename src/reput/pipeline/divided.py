@@ -111,7 +111,7 @@ class _Packs:
         )
         by_pack = np.argsort(further, kind="stable")
         # A message has an entry in its own queue, and one in each further queue (INNER_MULTI_DISPATCH). Each pack
-        # receives a message only once, even if it has several entries for it.
+        # receives a message only once, even if the message has several entries there.
         packs = np.concatenate([own, further])
         rows = np.concatenate([np.arange(len(own)), multi["row"]])
         order = np.lexsort((rows, packs))

@@ -227,7 +227,7 @@ def _old_entries(old: RocksDatabase, name: Queue) -> tuple[_Numbers, npt.NDArray
 
 
 def write_old_numbers(plan: str, found: dict[Queue, OldNumbers]) -> None:
-    """Write the numbers for the write tasks. Raises StoreAccessError."""
+    """Write the queue offsets for the write tasks. Raises StoreAccessError."""
     names = [[*name, len(one.changed), len(one.kept_at)] for name, one in found.items()]
     changed = b"".join(one.changed.tobytes() for one in found.values())
     kept = b"".join(one.kept_at.tobytes() + one.kept_values.tobytes() for one in found.values())

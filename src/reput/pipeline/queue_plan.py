@@ -108,7 +108,7 @@ class PlanTask:
 
     scanned, staged  the folder of staged files, and their names in log order
     plan             the folder for the files of the plan
-    output           the store whose queues are replaced, or None
+    output           the store whose queues are replaced; None if no queues are replaced
     share            entries per task
     misplaced        whether some messages state a physical offset other than their own
     lost             whether parts of the log cannot be read

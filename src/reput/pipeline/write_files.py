@@ -70,7 +70,7 @@ class WriteJob(NamedTuple):
     storage: Storage = LOCAL
 
     def old_queues(self, kind: str) -> Path | None:
-        """Return the folder of the queues that are replaced, or None."""
+        """Return the folder of the queues that are replaced; None if no queues are replaced."""
         return None if self.replaced is None else Path(self.replaced, kind)
 
     def lost_ranges(self) -> LostRanges:
@@ -391,7 +391,10 @@ class _LastMessage:
         queue_offset: npt.NDArray[np.int64],
         lost: LostRanges,
     ) -> int:
-        """Append the held message and all of `messages` except the last, which is held; return how many were taken."""
+        """Append the held message and all of `messages` except the last, which is held next.
+
+        Return how many were taken.
+        """
         self._queue = queue
         before = self._messages if len(self._messages) else messages[:0]
         all_messages = new_rows(len(before) + len(messages), messages.dtype)

@@ -424,8 +424,8 @@ class BatchQueueFiles(FoundFiles):
         data = entries.astype(BATCH_ENTRY_DTYPE).tobytes()
         starts = range(first, stop, self._file_entries)
         moved_on = [start for start in starts if self._begins_later(start, first, entries)]
-        # Inserted entries push others into the next file. Writing the last file first puts each entry into its new file
-        # before the old file loses it.
+        # Inserted entries push other entries into the next file. Writing the last file first puts each entry into its
+        # new file before its old file loses it.
         for start in [start for start in starts if start not in moved_on] + moved_on[::-1]:
             at = (start - first) * BATCH_ENTRY_BYTES
             self._hold(start, data[at : at + self._file_bytes], disk)

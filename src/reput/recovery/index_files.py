@@ -146,7 +146,7 @@ class RecoveredIndexFiles:
                 pool.map(FoundIndexFile.check, [f for f in self.files if f.path.name >= from_name])
             )
         for place, file in enumerate(self.files):
-            # `IndexService.getAndCreateLastIndexFile` begins another file only when the last one is full.
+            # `IndexService.getAndCreateLastIndexFile` creates the next file only when the last file is full.
             if place + 1 < len(self.files) and not file.problem and not file.is_full:
                 file.problem = "is not full, although another file follows"
             if file.count > 1 and file.offset(1) < before:

@@ -373,7 +373,7 @@ class FoundIndexes:
         self._report.notes += index.notes
         if known is None or index.number(known.index_name, known.index_count) is not None:
             return known
-        # The recovery point is not valid for these files, so check all of them.
+        # The recovery point does not match these files, so check all of them.
         index.check("")
         return None
 

@@ -27,7 +27,7 @@ Flags = npt.NDArray[np.bool_]
 class Missing(NamedTuple):
     """Messages without an entry: their physical offsets, the queue offsets that they state, and the entries to write.
 
-    low, high  numbers of the entries of their neighbours in the log, if known
+    low, high  numbers of the entries of the previous and the next message in the log, if known
     """
 
     offsets: Offsets
@@ -79,7 +79,8 @@ class Tail:
 
     begin        physical offset of the first message
     first, last  queue offsets that the first and the last message state
-    fall         physical offset of the first message whose queue offset is not higher than its predecessor's, or None
+    fall         physical offset of the first message whose queue offset is not higher than that of the previous
+                 message; None without such a message
     """
 
     begin: int
@@ -457,7 +458,7 @@ class QueueMatching:
     ) -> Offsets:
         """Return the ranks of plausible entries that lead to unreadable bytes.
 
-        Their numbers ascend, and the log has room for the messages of the numbers before them.
+        Their numbers ascend, and before each of them the log has room for the messages of all lower numbers.
         """
         low, high = neighbours(
             offsets[unread], offsets[matched], numbers[matched], survey.position - 1, 2**62

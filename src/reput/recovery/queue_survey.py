@@ -16,7 +16,7 @@ class QueueSurvey:
     two others is empty or out of order, all entries are kept in memory, sorted by physical offset.
 
     begin, stop  the first rank, and the rank after the last
-    last         physical offset of the last entry, or -1
+    last         physical offset of the last entry; -1 without entries
     is_ordered   whether the files are in order
     """
 
@@ -89,7 +89,10 @@ class QueueSurvey:
         return self._numbers[rank : rank + count]
 
     def number_before(self, rank: int) -> int:
-        """Return the number of the last entry before `rank`, or -1. The queue must be in order."""
+        """Return the number of the last entry before `rank`; -1 if there is none before it.
+
+        The queue must be in order.
+        """
         return self.found.last_before(rank)
 
     def number_from(self, rank: int) -> int:

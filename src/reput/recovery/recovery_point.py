@@ -196,7 +196,8 @@ def read_recovery_point(
         )
         if content["closed"] and not (closed or may_be_touched):
             return None, False
-        # The recovery point does not list this queue, although it has earlier messages: it was copied into the store.
+        # The recovery point does not list this queue, although the queue has earlier messages: it was copied into the
+        # store.
         if any(
             found.has_before(known.end)
             for queue, found in queues.items()
@@ -256,7 +257,7 @@ def _index_is_good(store: Path, known: RecoveryPoint, looks: list[Look], log_beg
 
 
 def _same_but_expired(there: dict[Any, int], looks: list[Look], log_begin: int) -> bool:
-    """Return whether the files are the recorded ones. Only the oldest may be missing, if they have expired."""
+    """Return whether the files are the recorded files. Only the oldest files may be missing, if they have expired."""
     noted = {name: changed for name, changed, _ in looks}
     gone = [look for look in looks if look[0] not in there]
     oldest = [look[0] for look in looks[: len(gone)]] == [look[0] for look in gone]

@@ -35,7 +35,7 @@ def follow(
     on_resume: OnReport = lambda report: None,
     on_step: OnReport = lambda report: None,
 ) -> FollowReport:
-    """Maintain ConsumeQueues and IndexFiles of a store in `output`, until `stop` is set or a KeyboardInterrupt comes.
+    """Maintain ConsumeQueues and IndexFiles of a store in `output`, until `stop` is set or KeyboardInterrupt is raised.
 
     If `output` has no indexes yet, they are rebuilt on Spark, with `split_size` and `progress` as for `rebuild`. Then
     the session is no longer used. `reput.follow.driver.follow_store` describes the other arguments and the result.

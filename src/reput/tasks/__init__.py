@@ -171,7 +171,7 @@ _MANY = 64
 
 
 def waiting(is_remote: bool, count: int = 1) -> Runner:
-    """Return a runner for opening `count` files or stores: threads if they are remote or many, else serial."""
+    """Return a runner for opening `count` files or stores: threads for remote or many files, else a serial runner."""
     if is_remote:
         return ThreadRunner()
     return _RetryingThreads() if count >= _MANY else SERIAL

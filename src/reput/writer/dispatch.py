@@ -99,7 +99,7 @@ class DispatchService:
 
     @property
     def is_own_thread(self) -> bool:
-        """Return whether this is called from a callback of dispatch."""
+        """Return whether the caller runs in a callback of dispatch."""
         return current_thread() is self._thread
 
     def notify(self, log_end: int) -> None:

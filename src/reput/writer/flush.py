@@ -72,7 +72,7 @@ class Flusher:
             self._work.notify_all()
             self._done.wait_for(lambda: self.flushed >= physical_offset or self._is_over)
         finally:
-            # Do not uncount the caller if an interrupt came before it was counted.
+            # An interrupt may come before the caller is counted. Then it must not be subtracted.
             with self._counting:
                 self._waiting -= is_counted
         if self.flushed < physical_offset:
@@ -120,7 +120,7 @@ class Flusher:
         check_at = time.monotonic() + self._interval_s
         while self._pause():
             try:
-                # Check only at intervals, because callers wait for most syncs.
+                # Check the files' places only at intervals, because callers wait for most syncs.
                 if time.monotonic() >= check_at:
                     self._check_in_place()
                     check_at = time.monotonic() + self._interval_s

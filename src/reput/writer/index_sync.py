@@ -79,7 +79,7 @@ class IndexSync:
             logics = 0
         self._queues.sync()
         self._index.sync()
-        # Check before the checkpoint is written, because it states that these files are durable.
+        # Check before the checkpoint is written, because the checkpoint states that these files are durable.
         self._check_in_place()
         known = self._checkpoint
         self._write_checkpoint(
@@ -188,8 +188,8 @@ class IndexProver:
     """Proves each IndexFile when it is full and durable, and the last file when the store is closed.
 
     A proof is valid only while the log files do not change. The store appends to the log file in which it was opened,
-    which ends the validity of proofs of IndexFiles that lead into this file. These IndexFiles, and all later ones, are
-    proved again from this log file on.
+    so proofs of IndexFiles that lead into this file become invalid. These IndexFiles, and all later IndexFiles, are
+    proved again while the store is open.
     """
 
     def __init__(

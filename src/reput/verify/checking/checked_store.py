@@ -242,7 +242,7 @@ def _dispatched(path: Path) -> int:
     # Dispatch writes queues before the index, so the index may lag a little.
     if 0 < indexed < queued and queued - indexed < _BEHIND_BYTES:
         return indexed
-    return queued or indexed  # 0 if their database cannot be read here.
+    return queued or indexed  # 0 if the queues' database is unreadable.
 
 
 def _queued(path: Path) -> int:

@@ -175,7 +175,7 @@ class IndexFindings:
         stated: int,
         at: int,
     ) -> None:
-        """Check that the header states the store time of the message of its first, or last, item."""
+        """Check that the header states the store time of the first, or last, item's message."""
         row = np.flatnonzero((items.numbers == number) & (items.offsets == offset))
         if not len(row) or times[row[0]] == stated:
             return

@@ -81,7 +81,7 @@ class Tally:
             alike.last = high if alike.last is None else max(alike.last, high)
 
     def findings(self) -> Iterator[Finding]:
-        """Yield each finding with its count, and with the consequence of the damage if its kind has one."""
+        """Yield each finding with its count, and with the consequence of the damage if the finding's kind has one."""
         for (kind, _), alike in self._alike.items():
             cost = alike.finding.cost
             if kind in _COSTS and alike.first is not None and alike.last is not None:

@@ -118,7 +118,7 @@ def build(
 
 
 def check_still(plan: Plan, seen: Sequence[TreeEntry]) -> None:
-    """Raise StoreChangedError if a file of the old store has changed since `build` saw it."""
+    """Raise StoreChangedError if a file of the old store has changed since `build` recorded it."""
     relinked = (*QUEUE_FOLDERS, EXTENSION_FOLDER) if plan.queues else ()
     check_unchanged(plan, seen, relinked)
 
@@ -298,7 +298,7 @@ def _check(plan: Plan, new: Path, runner: Runner, progress: Progress) -> None:
 
 
 def _finish(plan: Plan, new: Path) -> None:
-    """Give the new store the owners and permissions of the old one, and the old one's lock. Make it durable."""
+    """Give the new store the owners, permissions and lock of the old store. Make it durable."""
     remove_tree(new / LOCK_FILE)  # The rebuild has created it.
     # The store's present lock, which may be newer than the plan. Both states share it.
     link(plan.store / LOCK_FILE, new / LOCK_FILE)

@@ -73,7 +73,7 @@ class Attempt:
         return self.folder / "undone"
 
     def record(self) -> Record | None:
-        """Return the record, or None before it is written.
+        """Return the record, or None if it has not been written yet.
 
         Raises:
             StoreError: The file has other content.
@@ -206,7 +206,7 @@ class RepairPlaces:
                 self._rename(attempt.backup, attempt.undone)
 
     def _finish_renames(self, attempts: list[Attempt], at: AtStep) -> None:
-        """If the store has no name, give it to the state that was replacing the old one."""
+        """If no folder has the store's name, rename the state that was replacing the old one to it."""
         for attempt in attempts:
             record = attempt.record()
             if record is None:

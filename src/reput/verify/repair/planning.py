@@ -103,7 +103,7 @@ def make_plan(
     if not facts_of(store).ledger_folders:
         check_none_renamed(store, found.files)
     plan = Plan(store, backup, found.config, findings, seen=seen)
-    # A repair also rebuilds, and then checks the result.
+    # Estimate twice the time of the check: a repair also rebuilds, and checks the result.
     plan.seconds = 2 * (time.monotonic() - begin)
     _Planning(plan, found, truncate_tail, salvage).run(config is not None)
     return plan

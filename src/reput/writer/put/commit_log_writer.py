@@ -182,7 +182,7 @@ class CommitLogWriter:
         body = message.body
         crc = crc32(body) & 0x7FFFFFFF
         with self._lock:
-            # The same test as in `_check`, without a call: every put runs it.
+            # This is the test of `_check`, but without a call, because every put runs it.
             if (
                 self._under_way is not None
                 or self.position < self._files.start

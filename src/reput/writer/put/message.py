@@ -44,7 +44,7 @@ class Message:
 
     Attributes:
         keys: Business keys. A string is stored unchanged; it has keys separated by spaces.
-        tags: The tag, or None.
+        tags: The tag, or None for a message without a tag.
         properties: Further properties. UNIQ_KEY is created if missing. A string or bytes is a complete properties
             string, which is stored unchanged and excludes keys and tags.
         sys_flag: Compression and transaction bits. The store sets the bits of the hosts.
