@@ -1,4 +1,4 @@
-"""RocketMQ's remoting protocol: requests of stock clients and mqadmin, answers of a name server and a broker.
+"""Serve RocketMQ's remoting protocol: answer the requests of clients and mqadmin, as a name server and a broker do.
 
 `frames`, `headers`, `commands` and `session` convert bytes to requests and answers to bytes, without sockets. Handlers
 answer the requests of one store. `listening`, `connection` and `workers` have the sockets.

@@ -1,4 +1,4 @@
-"""Permissions: the accounts of a `plain_acl.yml`, as a broker reads it.
+"""Check permissions against the accounts of a `plain_acl.yml`, which is read as a broker reads it.
 
 Mirrors `PlainAccessValidator`, `PlainPermissionManager`, `RemoteAddressStrategyFactory` and `AclUtils` (tag
 rocketmq-all-4.9.3), with the resources of `DefaultAuthorizationContextBuilder` (tag rocketmq-all-5.3.3). A request
@@ -72,7 +72,7 @@ class AccessList:
         if account.addresses and matches(account.addresses, address):
             return FREE
         given = request.optional_text("Signature") or ""
-        # A comparison in constant time: its duration must not reveal how much of a guess is right.
+        # Compare in constant time: the duration must not reveal how much of a guessed signature is right.
         if not hmac.compare_digest(signature(request, account.secret), given.encode()):
             raise AccessError(f"Check signature failed for accessKey={key}")
         rights = Rights(account)
@@ -198,7 +198,7 @@ def _administration(request: Command) -> _Needs:
 
 
 def _nothing(request: Command) -> _Needs:
-    """Require no permission: the answer contains no topics or groups, or only readable ones."""
+    """Require no permission: the answer names no topics or groups, or only those that the client may read."""
     yield from ()
 
 
@@ -281,7 +281,7 @@ def _account(found: Mapping[str, Any]) -> Account:
 
 
 def _permission(text: Any) -> int:
-    """Return the permission. Like a broker, return DENY for an unknown text."""
+    """Return the permission that a text names. Like a broker, return DENY for an unknown text."""
     return _PERMISSIONS.get(str(text).strip(), 0)
 
 

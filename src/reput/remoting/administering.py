@@ -1,8 +1,8 @@
 """Answer requests of tools that change a broker: topics, groups and the offsets of groups.
 
-Mirrors `AdminBrokerProcessor` and `Broker2Client.resetOffset` (tags rocketmq-all-4.9.3 and rocketmq-all-5.3.3). The
-store's version decides which behaviour applies. A 4.9 broker asks the members of a group to reset their offsets. A 5.3
-broker resets them itself, and members learn of the reset with their next pull.
+Mirrors `AdminBrokerProcessor` and `Broker2Client.resetOffset` (tags rocketmq-all-4.9.3 and rocketmq-all-5.3.3). Offsets
+are reset as by a broker of the store's version. A 4.9 broker asks the members of a group to reset their offsets. A 5.3
+broker resets the offsets itself, and members learn of the reset with their next pull.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Administering:
     """Handles changes of one broker with a writable store."""
 
     def __init__(self, broker: ServedBroker, on_reset: Callable[[str, str], None]) -> None:
-        """Prepare. `on_reset` is called with group and topic after their offsets were reset here."""
+        """Prepare. `on_reset` is called with group and topic after this broker has reset their offsets."""
         self._broker, self._on_reset = broker, on_reset
 
     def handlers(self) -> dict[int, Handler]:
@@ -97,7 +97,7 @@ class Administering:
         return InThread(work)
 
     def _bad_topic(self, request: Command, topic: str) -> Command | None:
-        """Return the refusal of a change to an invalid or internal topic, else None."""
+        """Return the answer that refuses a change of an invalid or internal topic, else None."""
         code = ResponseCode.INVALID_PARAMETER if self._broker.is_five else ResponseCode.SYSTEM_ERROR
         try:
             check_name(topic, "topic")
@@ -114,7 +114,7 @@ class Administering:
 
         def work() -> Command:
             broker = self._broker
-            # The ends of the queues must include all messages that were sent before the deletion.
+            # Wait, so that the recorded ends of the queues include all messages that were sent before the deletion.
             if not broker.wait_dispatched(timeout_s=_PATIENCE_S):
                 remark = f"{broker.name} dispatches messages of the topic; try again"
                 return request.answer(ResponseCode.SYSTEM_BUSY, remark)
@@ -285,7 +285,7 @@ class Administering:
 
 
 class Asking:
-    """Handles requests that a broker passes on to connected clients: for their state, and their progress."""
+    """Handles requests that a broker passes on to connected clients, for their state and progress."""
 
     def __init__(self, broker: ServedBroker) -> None:
         self._broker = broker
@@ -329,9 +329,9 @@ class Asking:
 
 
 def asked_members(broker: ServedBroker, group: str, body_bytes: int = 0) -> list[Client]:
-    """Return the members of a group, all of which will receive one request.
+    """Return the members of a group, when one request will be sent to all of them.
 
-    Raises LimitError if there are too many, or if the requests have too many bytes together.
+    Raises LimitError if the group has too many members, or if the requests to all of them are too large together.
     """
     found = broker.groups.consumer_group(group)
     members = list(found.clients.values()) if found is not None else []
@@ -355,7 +355,7 @@ def ask_member(
     fields: Mapping[str, Any],
     body: bytes,
 ) -> Command | Later:
-    """Pass a request on to a member of a group, and its answer back (`callConsumer`)."""
+    """Pass a request on to a member of a group, and pass the member's answer back (`callConsumer`)."""
     found = broker.groups.consumer_group(group)
     members = found.clients.values() if found is not None else ()
     client = next((one for one in members if one.client_id == client_id), None)
@@ -396,7 +396,10 @@ def _offset_list(found: dict[MessageQueue, int]) -> bytes:
 
 
 def _joined_status(asked: Command, tables: dict[str, bytes], most_bytes: int) -> Command:
-    """Join the answers of several members. Their tables have objects as names, so they are copied without parsing."""
+    """Join the answers of several members.
+
+    Their tables have JSON objects as names, so they are copied without parsing.
+    """
     size = sum(map(len, tables.values()))
     if size > most_bytes:
         remark = f"the members answer {size} bytes: there may be {most_bytes}"
@@ -435,7 +438,7 @@ def _is_attribute(name: str, value: str) -> bool:
     if allowed is not None:
         return value in allowed
     try:
-        # The length is checked first, because leading zeros are allowed.
+        # Check the length first: leading zeros are allowed, so the text may be very long.
         return len(value) <= _MOST_DIGITS and parse_int64(value) >= -1
     except ValueError:
         return False

@@ -1,4 +1,4 @@
-"""Audit requests of RocketMQ's clients: the user, the messages or state, the outcome."""
+"""Audit requests of RocketMQ's clients: the user, the messages or state concerned, and the outcome."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests and answers (`RemotingCommand`, tag rocketmq-all-4.9.3).
+"""Define requests and answers (`RemotingCommand`, tag rocketmq-all-4.9.3).
 
 Fields are texts by name. Clients write them differently: a number may be a JSON number or a string, a boolean may be
 `true`, `"true"`, `1` or `"1"`. The methods of `Command` accept all forms.
@@ -36,10 +36,10 @@ class Command(msgspec.Struct):
         remark: A text for people.
         fields: The fields of this code (`extFields`).
         language: Name of the client's language.
-        serialization: Form of the header. An answer has the form of its request.
+        serialization: Form of the header. An answer has the same form as its request.
         content: The decoded body, or None before it is decoded.
         rights: Rights of the sender.
-        begun_s: Time at which the request arrived, by the monotonic clock; 0 if it has waited for messages.
+        begun_s: Time at which the request arrived, by the monotonic clock; 0 for a pull that has waited for messages.
     """
 
     code: int
@@ -125,7 +125,7 @@ class Command(msgspec.Struct):
 
 
 def request(code: int, fields: Mapping[str, Any] | None = None, body: bytes = b"") -> Command:
-    """Return a request of this server to a client, which needs no answer."""
+    """Return a request from this server to a client. It needs no answer."""
     return Command(code, 0, _IS_ONE_WAY, None, dict(fields) if fields else {}, body)
 
 

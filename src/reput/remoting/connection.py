@@ -1,4 +1,4 @@
-"""Serve one connection: read requests for a port, within limits, and send their answers."""
+"""Serve one connection: read requests within limits, and send their answers."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ RelayedPeer = tuple[str, int, str]
 
 
 class Answering(Protocol):
-    """The handler of an address's requests (`Port`)."""
+    """The handler of requests at one address (`Port`)."""
 
     def answer(self, request: Command, peer: Peer) -> Answer: ...
 
@@ -148,9 +148,9 @@ class Connection(asyncio.Protocol):
         self._work()
 
     def eof_received(self) -> bool:
-        """Note that the client sends no more. Its requests are answered, without waiting for messages."""
+        """Note that the client sends no more requests. Answer the earlier ones, without waiting for messages."""
         transport, self._is_ended = self._transport, True
-        # A TLS connection cannot be closed in one direction only.
+        # A TLS connection cannot stay open in one direction.
         if transport is None or transport.get_extra_info("sslcontext") is not None:
             return False
         self._close_if_ended()
@@ -198,7 +198,7 @@ class Connection(asyncio.Protocol):
         def attempt() -> Command:
             try:
                 answer = work()
-            # An unexpected error needs an answer too, or the client waits for its timeout.
+            # Answer after an unexpected error as well. Otherwise, the client would wait until its timeout.
             except Exception as error:
                 return failed(request, error)
             return answer
@@ -238,7 +238,7 @@ class Connection(asyncio.Protocol):
         if not self._is_reading and _is_reset(transport):
             transport.abort()
             return False
-        # A client may always have one job, so that a large answer can be sent at all.
+        # A client may always have one running job, so that an answer as large as the limit can be sent at all.
         if self._user.running and self.held_bytes + limits.answer_bytes > limits.client_bytes:
             return False
         self._reserved_bytes += limits.answer_bytes
@@ -247,7 +247,7 @@ class Connection(asyncio.Protocol):
 
     def _has_command(self) -> bool:
         try:
-            # `next` raises the same error later, and the connection is closed then.
+            # `next` will raise the same error. The connection is closed at that time.
             return self._session.has_command
         except RemotingError:
             return True
@@ -266,13 +266,13 @@ class Connection(asyncio.Protocol):
 
     def _work(self) -> None:
         """Answer received requests, within the client's limits and while it reads answers."""
-        # Answers are sent from within this loop, and sending calls this method again.
+        # This loop sends answers, and sending calls this method again.
         if self._is_working:
             return
         self._is_working = True
         session, begun = self._session, time.monotonic()
         while self._may_take():
-            # Other connections have their turn before this one continues.
+            # Let the event loop serve other connections before this one continues.
             if time.monotonic() - begun > _SLICE_S:
                 asyncio.get_running_loop().call_soon(self._work)
                 break
@@ -295,7 +295,7 @@ class Connection(asyncio.Protocol):
                 self._server.put_later(self, request, size)
                 continue
             if self._unput:
-                self._server.put_now()  # A client's requests take effect in order, so put its earlier messages first.
+                self._server.put_now()  # Requests take effect in order.
             if request.is_response:
                 self._answered(request.opaque, request)
             else:
@@ -314,7 +314,10 @@ class Connection(asyncio.Protocol):
         self._close_if_ended()
 
     def settle_sends(self, answered: Sequence[tuple[Command, int, Answer]]) -> None:
-        """Send the answers to sends of `Server.put_later`. Each has its request and the request's size."""
+        """Send the answers to requests given to `Server.put_later`.
+
+        Each answer comes with its request and the request's size.
+        """
         if self._transport is None:
             return
         is_working, self._is_working = self._is_working, True
@@ -346,9 +349,9 @@ class Connection(asyncio.Protocol):
             self._settle(request, size, answer)
 
     def _hand_back(self, paused_s: float = 0.0) -> None:
-        """Give the connection to the process with the state, after all earlier requests are answered.
+        """Give the connection to the process that has the state, once all earlier requests are answered.
 
-        Until then, this repeats itself; `paused_s` is the pause before a repetition.
+        Until then, this method schedules itself again. `paused_s` is the last pause.
         """
         request, transport = self._handing, self._transport
         if request is None or transport is None:
@@ -356,7 +359,7 @@ class Connection(asyncio.Protocol):
         if self._in_flight or self._unsent_bytes:
             if paused_s or not self._is_repeating:
                 self._is_repeating = True
-                # Longer each time: thousands of clients may not read their answers.
+                # Pause longer each time, because thousands of clients may leave their answers unread.
                 pause_s = min(2 * paused_s, _MOST_HANDED_S) or _HANDED_S
                 asyncio.get_running_loop().call_later(pause_s, self._hand_back, pause_s)
             return
@@ -410,7 +413,7 @@ class Connection(asyncio.Protocol):
         if request.is_one_way:
             return
         try:
-            # Joining would copy the large body.
+            # Do not join head and body, which would copy the large body.
             if len(answer.body) > _JOINED_BYTES:
                 self._outgoing.append(self._session.send_head(answer))
                 self._flush()
@@ -437,7 +440,7 @@ class Connection(asyncio.Protocol):
             self._write()
 
     def _write(self) -> None:
-        """Pass answers to the transport until it accepts no more. The rest waits until the client has read."""
+        """Pass answers to the transport until it accepts no more. The rest waits until the client has read some."""
         while self._unwritten and self._choked_since is None and self._transport is not None:
             data = self._unwritten.popleft()
             if len(data) > _PIECE_BYTES:
@@ -481,7 +484,10 @@ def _plain(address: str) -> str:
 
 
 def _is_reset(transport: asyncio.Transport) -> bool:
-    """Return whether the client has left. The event loop does not notice this while it does not read."""
+    """Return whether the client has left.
+
+    While the event loop does not read from the connection, it does not notice this.
+    """
     watch = select.poll()
     watch.register(transport.get_extra_info("socket").fileno(), 0)
     return bool(watch.poll(0))

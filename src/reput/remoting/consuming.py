@@ -54,7 +54,7 @@ class Consuming:
         }
 
     def _assign(self, request: Command, peer: Peer) -> Answer:
-        """Share the queues of a topic among the members of a group, which pull them (`QueryAssignmentProcessor`)."""
+        """Assign the queues of a topic to the members of a group, to pull from (`QueryAssignmentProcessor`)."""
         body = decode_body(request)
         group, client_id = str(body.get("consumerGroup", "")), str(body.get("clientId", ""))
         topic, strategy = str(body.get("topic", "")), str(body.get("strategyName", "AVG"))
@@ -84,9 +84,11 @@ class Consuming:
         self._changed.setdefault(group, {}).update(dict.fromkeys(connections))
 
     def notify(self) -> None:
-        """Notify members of changed groups, so that they share queues again. Call this several times per second.
+        """Notify the members of changed groups, so that they divide the queues anew.
 
-        Each member gets one notice for all changes since the last call.
+        Call this several times per second.
+
+        Each member gets one notification for all changes since the last call.
         """
         left = _MOST_NOTICES
         while self._changed and left:
@@ -126,7 +128,7 @@ class Consuming:
         if self._broker.writable is not None:
             self._broker.topics.create(f"{RETRY_TOPIC_PREFIX}{group}", config.retry_queues)
             return
-        # Nothing is sent to a retry topic of a read-only store, so a group works without the topic.
+        # If the retry topic cannot be created, the group works without it: nothing is sent to it in a read-only store.
         with suppress(LimitError):
             self._broker.topics.create(f"{RETRY_TOPIC_PREFIX}{group}", config.retry_queues)
 
@@ -170,7 +172,7 @@ class Consuming:
         queue_id = request.int32("queueId")
         offset = self._broker.offsets.committed(group, topic, queue_id)
         if offset is None and (floor := self._broker.topics.floor(topic, queue_id)):
-            offset = floor  # The topic was deleted, and created again.
+            offset = floor  # The committed offset belongs to a deleted topic of the same name.
         if offset is not None and offset >= 0:
             return request.answer(fields={"offset": str(offset)})
 
@@ -185,7 +187,7 @@ class Consuming:
         return InThread(work)
 
     def _begins_at_zero(self, topic: str, queue_id: int) -> bool:
-        """Return whether a group that is new to a queue begins at its first message, regardless of the settings.
+        """Return whether a group that has no offset in a queue begins at the first message, regardless of its settings.
 
         A broker does this if the first message is still in memory. Here, it is done if the queue still has all its
         messages, because consumers of an old store want to read them.
@@ -199,7 +201,7 @@ class Consuming:
         group, topic = request.text("consumerGroup"), request.text("topic")
         queue_id, offset = request.int32("queueId"), request.int64("commitOffset")
         config = self._broker.topics.get(topic)
-        # As a 5.x broker does. Otherwise, offsets of a deleted topic would stay for ever.
+        # Do as a 5.x broker does. Otherwise, offsets of a deleted topic would stay forever.
         if config is None:
             return request.answer(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")
         if not 0 <= queue_id < max(config.read_queues, config.write_queues):
@@ -268,7 +270,7 @@ def check_expression(broker: ServedBroker, expression: str) -> Matcher:
 
 
 def _short(value: object) -> str:
-    """Return a value as a text of limited length, because it is kept as long as the client is connected."""
+    """Return a value as a text of limited length. It is kept as long as the client is connected."""
     return str(value)[:_MOST_CHARACTERS]
 
 

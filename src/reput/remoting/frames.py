@@ -21,7 +21,7 @@ _LENGTH_BYTES, _LENGTHS_BYTES = _LENGTH.size, _LENGTHS.size
 _length_at, _lengths_at = _LENGTH.unpack_from, _LENGTHS.unpack_from
 _HEADER_BITS = 24
 _MOST_HEADER_BYTES = (1 << _HEADER_BITS) - 1
-# If returned frames take this many bytes of the buffer, the remaining bytes are moved to its front.
+# If frames that were returned take this many bytes at the front of the buffer, the bytes after them are moved there.
 _KEPT_BYTES = 64 << 10
 _JOINED_BYTES = 8 << 10
 """Incomplete frames up to this size are joined with the next bytes. Larger ones are collected in a buffer."""
@@ -64,7 +64,7 @@ def encode_frame_head(serialization: Serialization, header: bytes, body_bytes: i
 
 
 class FrameReader:
-    """Cuts the bytes of a peer, which arrive in arbitrary pieces, into frames."""
+    """Divides the bytes of a peer into frames. The bytes arrive in arbitrary pieces."""
 
     def __init__(
         self, most_bytes: int = MOST_FRAME_BYTES, most_header_bytes: int = _MOST_HEADER_BYTES
@@ -107,7 +107,7 @@ class FrameReader:
     def next(self) -> Frame | None:
         """Return the next frame, or None if it is incomplete.
 
-        Raises RemotingError for invalid lengths. Nothing can be read afterwards.
+        Raises RemotingError for invalid lengths. After that, no frame can be read.
         """
         size = self._size()
         if size is None or len(self._data) - self._position < size:

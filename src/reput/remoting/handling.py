@@ -27,7 +27,7 @@ class Peer(Protocol):
     server_host: str
 
     def __hash__(self) -> int:
-        """Return a hash of the identity, by which clients are compared."""
+        """Return a hash of the object's identity: clients are equal only if they are the same object."""
 
     def push(self, command: Command) -> None:
         """Send the client a request without an answer, unless the client has stopped reading."""
@@ -42,7 +42,7 @@ class Peer(Protocol):
     def run(
         self, work: Callable[[], Command], request: Command, then: Callable[[Command], object]
     ) -> None:
-        """Run work for a request in a thread, when it is this client's turn.
+        """Run work for a request in a thread, as soon as it is this client's turn.
 
         `then` is called with the answer, in the thread that serves the connections, unless the client has left.
         """
@@ -56,7 +56,7 @@ class Later:
         self._taker: Callable[[Command | InThread], None] | None = None
 
     def resolve(self, answer: Command | InThread) -> None:
-        """Set the answer, or the work that returns it. A second answer is ignored.
+        """Set the answer, or the work whose result is the answer. A second call is ignored.
 
         Call this in the thread that serves the connections.
         """
@@ -73,9 +73,9 @@ class Later:
 
 
 class InThread:
-    """A slow answer: `work` runs in a thread, and other requests do not wait for it.
+    """An answer that takes long: `work` computes it in a thread, and other requests do not wait for it.
 
-    `then` may replace the answer of `work`. It runs in the thread that serves the connections.
+    `then` can replace the answer of `work`. It runs in the thread that serves the connections.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ def answer_with(handlers: Mapping[int, Handler], request: Command, peer: Peer) -
 
 
 def failed(request: Command, error: BaseException) -> Command:
-    """Return the answer to a failed request, with the reason. Its code is never "not found"."""
+    """Return the answer to a failed request, with the reason. The code of the answer is never "not found"."""
     if isinstance(error, AccessError):
         return request.answer(ResponseCode.NO_PERMISSION, str(error))
     if isinstance(error, ReputError):

@@ -35,7 +35,7 @@ _JSON, _BINARY = Serialization.JSON, Serialization.ROCKETMQ  # Faster than a loo
 class _JsonHeader(msgspec.Struct, omit_defaults=True):
     code: int
     opaque: int
-    flag: int = -1  # A default that never occurs, so that the field is always written.
+    flag: int = -1  # No request has this default, so the field is always written.
     version: int = -1
     language: Any = None
     remark: str | None = None
@@ -58,7 +58,7 @@ def decode_command(frame: Frame) -> Command:
 
 
 def encode_command(command: Command) -> bytes:
-    """Return the frame of a request or answer. Raises RemotingError for values too large for its fields."""
+    """Return the frame of a request or answer. Raises RemotingError if a value is too large for its field."""
     return encode_frame(command.serialization, _encode_header(command), command.body)
 
 

@@ -1,4 +1,4 @@
-"""Bind addresses and accept connections. A callback serves each connection."""
+"""Bind addresses and accept connections. Each connection is passed to a callback."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _AT_ONCE = 64
 
 
 def bind(address: Host) -> tuple[socket.socket, Host]:
-    """Bind an address, and return the socket and the real address. Connections are refused until `listen` is called.
+    """Bind an address. Return the socket and its actual address. Connections are refused until `listen` is called.
 
     Raises OSError, OverflowError.
     """
@@ -66,15 +66,15 @@ class Listening:
                 connection, _ = self._bound.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
-            # For example too many open files. Without a pause, the event loop would report the connection again and
-            # again.
+            # For example, too many files are open. Without a pause, the event loop would report the connection again
+            # and again.
             except OSError as error:
                 _log.warning("cannot accept a connection: %s", error.strerror)
                 self._loop.remove_reader(self._bound.fileno())
                 self._loop.call_later(_PAUSE_S, self._begin)
                 return
             connection.setblocking(False)
-            # Answers are small and written at once, so waiting to join them would only delay them.
+            # Answers are small and written at once. Waiting for more data to send with them would only delay them.
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             task = self._loop.create_task(self._take(connection))
             self._tasks.add(task)

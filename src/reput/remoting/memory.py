@@ -15,7 +15,7 @@ class Holder(Protocol):
 
     Attributes:
         held_bytes: Size of its unanswered requests and unread answers.
-        held_since: Last time at which it held nothing, by the monotonic clock.
+        held_since: Last time at which the connection held no bytes, by the monotonic clock.
     """
 
     held_bytes: int
@@ -32,10 +32,11 @@ class Memory:
         self.held_bytes, self._most_bytes, self._holders = 0, most_bytes, holders
 
     def hold(self, holder: Holder, held_bytes: int) -> None:
-        """Record the bytes that a connection holds now. If the sum is too large, close the heaviest connection.
+        """Record the bytes that a connection holds now.
 
-        The heaviest connection need not be the one that exceeded the limit. Otherwise, one client could lock out all
-        others.
+        If the sum over all exceeds the limit, close the heaviest connection.
+
+        This need not be the connection whose bytes exceeded the limit. Otherwise, one client could lock out all others.
         """
         if not holder.held_bytes:
             holder.held_since = time.monotonic()
@@ -43,13 +44,16 @@ class Memory:
         holder.held_bytes = held_bytes
         while self.held_bytes > self._most_bytes:
             worst = max(self._holders(), key=_burden, default=None)
-            # Closing further connections would free nothing.
+            # No connection holds any bytes, so closing one would free nothing.
             if worst is None or not worst.held_bytes:
                 return
             worst.drop("all connections together hold too much")
 
 
 def _burden(holder: Holder) -> tuple[float, float]:
-    """Return the rank of a connection for closing. Large connections come first: small requests may wait for long."""
+    """Return the rank by which connections are closed.
+
+    Size counts most, because a small request may wait for a long time.
+    """
     age = 1 + min(time.monotonic() - holder.held_since, _MOST_AGE_S)
     return max(holder.held_bytes - _FREE_BYTES, 0) * age, holder.held_bytes * age

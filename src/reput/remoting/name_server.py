@@ -1,4 +1,4 @@
-"""Answers of a name server (`DefaultRequestProcessor`, `RouteInfoManager`, tag rocketmq-all-4.9.3)."""
+"""Answer as a name server (`DefaultRequestProcessor`, `RouteInfoManager`, tag rocketmq-all-4.9.3)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class NameServer:
     def __init__(self, cluster: Cluster, advertised: str | None = None) -> None:
         """Prepare.
 
-        Routes have the host `advertised`, or by default the host by which the client reached this server.
+        Routes contain the host `advertised`, or by default the host by which the client reached this server.
         """
         self._cluster, self._advertised = cluster, advertised
 
@@ -55,7 +55,7 @@ class NameServer:
         return request.answer(body="\n".join(lines).encode())
 
     def _no_topics(self, request: Command, peer: Peer) -> Command:
-        """Answer with an empty list, because topics of units are not supported."""
+        """Answer with an empty list. Topics of units are not supported."""
         return request.answer(body=encode_body({"topicList": []}))
 
     def _put_value(self, request: Command, peer: Peer) -> Command:
@@ -69,7 +69,7 @@ class NameServer:
         return request.answer()
 
     def _delete_topic(self, request: Command, peer: Peer) -> Command:
-        """Do nothing and answer with success, because routes follow from the brokers' topics."""
+        """Answer with success, but do nothing: routes are computed from the brokers' topics."""
         request.text("topic")
         return request.answer()
 

@@ -28,7 +28,7 @@ class PortOptions:
     Attributes:
         advertised: Host in routes; None for the host by which a client reached this server.
         most_exact: Maximum number of messages of an exact query by key; None to answer queries as a broker does.
-        is_stateless: Whether another process has the state of groups, and gets connections that need this state.
+        is_stateless: Whether another process has the state of groups. It gets the connections that need this state.
         is_synced: Whether senders wait until their messages are durable.
         has_sql_filters: Whether clients may filter by SQL92.
     """
@@ -112,7 +112,7 @@ class Port:
         if self._access is not None:
             try:
                 request.rights = self._access.check(request, peer.address.address)
-            except Exception as error:  # A request that cannot be checked is refused.
+            except Exception as error:  # Refuse a request if its permissions cannot be checked.
                 return failed(request, error)
         return None
 
@@ -141,7 +141,7 @@ class Port:
         return not (str(flags).isdigit() and keeps_nothing(int(str(flags))))
 
     def _refused(self, request: Command) -> Command | None:
-        """Return the refusal of a request with a body that is too long for its kind, or None."""
+        """Return the answer that refuses a request whose body is too long for its kind, or None."""
         if request.code in SENDS or request.code not in self._handlers:
             return None
         most = self._limits.body_bytes if request.code in WITH_BODY else 0
@@ -156,7 +156,7 @@ class Port:
         return pulling is not None and pulling.is_awaited(topic, queue_id)
 
     def wake_up(self, topic: str, queue_id: int, end: int) -> None:
-        """Record that a queue of the store has grown to `end`."""
+        """Record that a queue of the store now ends at `end`, so that waiting pulls are answered."""
         if self._pulling is not None:
             self._pulling.wake_up(topic, queue_id, end)
 
@@ -168,7 +168,7 @@ class Port:
             self._consuming.notify()
 
     def growth(self) -> Callable[[], list[tuple[str, int, int]]] | None:
-        """Return a function that measures the growth of awaited queues, in any thread, or None if there are none."""
+        """Return a function that measures the growth of awaited queues, in any thread; None if no queue is awaited."""
         return None if self._pulling is None else self._pulling.growth()
 
     def ask_producers(self, due: Sequence[MessageExt]) -> None:

@@ -26,7 +26,7 @@ from reput.remoting.handling import Answer, Handler, InThread, Later, Peer
 from reput.remoting.rights import holds_others, may_be_of_others
 
 _COMMITS, _WAITS, _HAS_SUBSCRIPTION = 1, 2, 4
-_MOST_BYTES = 256 << 10  # As a broker's maxTransferBytesOnMessageInMemory.
+_MOST_BYTES = 256 << 10  # The default of a broker's maxTransferBytesOnMessageInMemory.
 _MOST_WAIT_MS = 60_000
 _MOST_WOKEN = 500  # Pulls examined in a row, before other requests are answered.
 _MOST_LOOKED_AT = 1024
@@ -41,12 +41,12 @@ _OUTCOMES = {
 
 
 def keeps_nothing(sys_flag: int) -> bool:
-    """Return whether a pull with these flags includes its subscription, and commits no offset."""
+    """Return whether a pull needs no state of its group: it includes its subscription, and commits no offset."""
     return bool(sys_flag & _HAS_SUBSCRIPTION) and not sys_flag & _COMMITS
 
 
 class _Refused(Exception):
-    """A pull is refused with this answer."""
+    """Raised to refuse a pull with this answer."""
 
     def __init__(self, answer: Command) -> None:
         super().__init__()
@@ -101,7 +101,7 @@ class Pulling:
         return (topic, queue_id) in self._waiting
 
     def wake_up(self, topic: str, queue_id: int, end: int) -> None:
-        """Answer the requests that wait for a queue, which has grown to `end`."""
+        """Answer the pulls that wait for messages of a queue. The queue now ends at `end`."""
         place = topic, queue_id
         if place in self._waiting:
             self._grown[place] = max(end, self._grown.get(place, end))
@@ -110,7 +110,7 @@ class Pulling:
                 self._wake()
 
     def _of_grown(self) -> Iterator[tuple[_Waiting, int]]:
-        """Yield the pulls that wait for queues that have grown, each with the end of its queue."""
+        """Yield the pulls waiting for queues that have grown, each with the end of its queue."""
         while self._grown:
             place = next(iter(self._grown))
             end = self._grown.pop(place)
@@ -118,7 +118,7 @@ class Pulling:
                 yield each, end
 
     def _wake(self) -> None:
-        """Answer woken pulls again, some at a time: 100,000 may wait for one queue."""
+        """Answer pulls whose queues have grown, some at a time: 100,000 pulls may wait for one queue."""
         looked_at = 0
         for each, end in islice(self._woken or (), _MOST_WOKEN):
             looked_at += 1
@@ -144,15 +144,15 @@ class Pulling:
                 each.later.resolve(each.answer)
 
     def growth(self) -> Callable[[], list[tuple[str, int, int]]] | None:
-        """Return a function that finds the ends of awaited queues, in any thread, or None if there are none.
+        """Return a function that finds the ends of awaited queues, in any thread; None if no queue is awaited.
 
-        This is for stores that another process writes: the other process does not notify this one.
+        It is needed for stores that another process writes, because that process does not notify this one.
         """
         queues = list(self._waiting)
         return (lambda: [(*queue, self._end(*queue)) for queue in queues]) if queues else None
 
     def answer_all(self) -> None:
-        """Answer all waiting pulls. Later pulls are answered without waiting, because the server ends."""
+        """Answer all waiting pulls, because the server stops. Later pulls are answered without waiting."""
         self._is_ending = True
         for waiting in list(self._waiting.values()):
             for each in list(waiting):
@@ -167,7 +167,7 @@ class Pulling:
     def _end(self, topic: str, queue_id: int) -> int:
         try:
             return self._broker.max_offset(topic, queue_id)
-        except Exception:  # The pull is then tried again, and reports the error.
+        except Exception:  # The pull itself will report the error.
             return (1 << 63) - 1
 
     def _pull(self, request: Command, peer: Peer) -> Answer:
@@ -182,7 +182,7 @@ class Pulling:
             offset = request.int64("commitOffset")
             with suppress(
                 LimitError, NameRefusedError
-            ):  # The request also asks for messages, so continue.
+            ):  # The request commits an offset and also asks for messages, so continue.
                 self._broker.offsets.commit(pull.group, pull.topic, pull.queue_id, offset)
         wait_ms = min(max(request.int64("suspendTimeoutMillis"), 0), _MOST_WAIT_MS)
 
@@ -229,7 +229,7 @@ class Pulling:
                 if each.pull.group != group:
                     continue
                 if (answer := self._moved(each.pull)) is None:
-                    break  # One pull per queue learns the offset; 100,000 may wait.
+                    break  # One pull per queue receives the new offset, although 100,000 may wait.
                 self._forget(each)
                 each.later.resolve(answer)
 
@@ -239,7 +239,7 @@ class Pulling:
         self._by_peer.setdefault(waiting.peer, {})[waiting] = None
         heappush(self._by_time, (waiting.until_ms, next(self._numbers), waiting))
         self._count += 1
-        # Pulls that were answered early stay in the heap. Remove them before they fill the memory.
+        # Pulls that were answered before their time stay in the heap. Remove them before they fill the memory.
         if len(self._by_time) > 2 * self._count + _MOST_WOKEN:
             self._by_time = [each for each in self._by_time if not each[2].is_over]
             heapify(self._by_time)
@@ -326,7 +326,7 @@ class Pulling:
         self._broker.counters.pulled(pull.topic, pull.group, found.messages, len(found.body))
         code, remark = _OUTCOMES[PullStatus.FOUND]
         least = max(found.min_offset, pull.floor)
-        body = cast(bytes, found.body)  # A memory view, which is sent without a copy.
+        body = cast(bytes, found.body)  # It is a memory view, so no copy is made.
         return _answered(
             pull.request, code, remark, found.next_begin_offset, least, found.max_offset, body
         )

@@ -21,7 +21,7 @@ from reput.remoting.handling import Answer, Handler, InThread, Peer
 from reput.remoting.rights import AccessError
 
 _BY_UNIQUE_KEY = "_UNIQUE_KEY_QUERY"
-_DEFAULT_MOST = 32  # As a broker's defaultQueryMaxNum.
+_DEFAULT_MOST = 32  # The default of a broker's defaultQueryMaxNum.
 _MOST_ENTRIES = 1 << 14
 
 
@@ -29,7 +29,7 @@ class Reading:
     """Answers requests for messages from one broker's store."""
 
     def __init__(self, broker: ServedBroker, most_exact: int | None = None) -> None:
-        """Prepare. With `most_exact`, queries by key are exact, and return at most this many messages."""
+        """Prepare. If `most_exact` is a number, queries by key are exact and return at most this many messages."""
         self._broker, self._store, self._most_exact = broker, broker.store, most_exact
         self._most_bytes = broker.limits.answer_bytes
 
@@ -66,10 +66,10 @@ class Reading:
             )
 
         def work() -> Command:
-            self._broker.wait_dispatched()  # A client may ask for a message that it has just sent.
+            self._broker.wait_dispatched()  # The client may have sent it just now.
             return answer(self._store.query_records(*asked, self._most_bytes))
 
-        # Running a query in a thread takes several times as long, because threads wait for the interpreter's lock.
+        # A query in a thread takes several times as long, because the thread waits for the interpreter's lock.
         is_quick = self._broker.is_quick and self._broker.wait_dispatched(timeout_s=0)
         found = self._store.quick_query(*asked, self._most_bytes) if is_quick else None
         return InThread(work) if found is None else answer(found)
@@ -147,7 +147,7 @@ class Reading:
     def _offset_by_time(self, request: Command, peer: Peer) -> InThread:
         topic, queue_id = request.text("topic"), request.int32("queueId")
         timestamp = request.int64("timestamp")
-        # A broker would read seconds as milliseconds, a time in 1970 before every message. Return the same result.
+        # A broker would read seconds as milliseconds, a time in 1970, before all messages. Return the same result.
         if looks_like_seconds(timestamp):
             timestamp = 0
 

@@ -1,4 +1,4 @@
-"""Relay encrypted connections to another process: this process decrypts, and passes the bytes on.
+"""Relay encrypted connections to another process. This process decrypts the bytes and passes them on.
 
 A TLS connection cannot move to another process. It stays here, and the other process gets one end of a socket pair.
 """
@@ -11,7 +11,10 @@ from typing import cast
 
 
 class Relay(asyncio.Protocol):
-    """One of two joined connections. Its bytes are written to the other one, as fast as that one accepts them."""
+    """One of two joined connections.
+
+    The bytes read from it are written to the other one, as fast as that one accepts them.
+    """
 
     def __init__(self, transport: asyncio.Transport | None = None) -> None:
         self._transport = transport
@@ -19,7 +22,7 @@ class Relay(asyncio.Protocol):
 
     @classmethod
     async def between(cls, client: asyncio.Transport, own: socket.socket) -> Relay:
-        """Join a client's connection, which must not be read elsewhere, with one end of a socket pair.
+        """Join a client's connection with one end of a socket pair. Nothing else may read the client's connection.
 
         Raises OSError.
         """

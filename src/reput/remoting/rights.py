@@ -1,4 +1,4 @@
-"""Check the rights of a request's sender, by the topics of the messages themselves."""
+"""Check the rights of a request's sender, also against the topics of single messages."""
 
 from __future__ import annotations
 
@@ -88,7 +88,8 @@ class Rights:
         topics = [message.topic]
         if holds_others(message.topic):
             topics += [message.properties.get(name, "") for name in (REAL_TOPIC, RETRY_TOPIC)]
-        # The names of a group and a topic, joined, may be the name of another group, for which the account has rights.
+        # The joined names of a group and a topic may also be the name of another group, for which the account has
+        # rights.
         for topic in tuple(topics):
             topics += popped_topics(topic, message.properties)
         return all(self.may(topic, SUB) for topic in topics if topic)
@@ -108,10 +109,10 @@ FREE = Rights()
 
 
 def may_be_of_others(topic: str, records: Iterable[bytes]) -> bool:
-    """Return whether records pulled from a topic may be messages of other topics."""
+    """Return whether records pulled from this topic may belong to other topics, so that each must be checked."""
     return holds_others(topic) or any(_FURTHER in one for one in records)
 
 
 def holds_others(topic: str) -> bool:
-    """Return whether this topic contains messages of other topics, which wait or end there."""
+    """Return whether this topic contains messages of other topics, such as delayed messages or dead letters."""
     return topic in _BOX_TOPICS or topic.startswith(_BOX_PREFIXES)

@@ -67,14 +67,14 @@ _LONG_NAMES = {name: name for name in _SHORT_NAMES}
 _OF_EACH = (
     "bornTimestamp",
     "properties",
-)  # These fields differ between messages. Others mostly repeat.
+)  # Fields that differ between messages. The other fields are mostly the same.
 _REPEATED = tuple(name for name in _SHORT_NAMES if name not in _OF_EACH)
 _REPEATED_SHORT = tuple(_SHORT_NAMES[name] for name in _REPEATED)
 _MOST_KNOWN, _MOST_KNOWN_CHARACTERS = 1024, 512
 
 
 class _AcceptedSend(NamedTuple):
-    """A message to put for a request. `topic` and `queue_id` are those that the client named."""
+    """A message to put, and its request. `topic` and `queue_id` are those in the request."""
 
     number: int
     request: Command
@@ -85,7 +85,10 @@ class _AcceptedSend(NamedTuple):
 
 
 class _Commits:
-    """Answers that wait until their messages are durable. One sync serves all answers that wait when it begins."""
+    """Answers that wait until their messages are durable.
+
+    One sync is enough for all answers that wait when it begins.
+    """
 
     def __init__(self, sync: Callable[[], None]) -> None:
         """Prepare. `sync` makes all puts durable, and is called in a thread."""
@@ -93,13 +96,13 @@ class _Commits:
         self._waiting: list[tuple[Command, Command, Later]] = []
 
     def add(self, request: Command, answer: Command) -> Later:
-        """Send the answer to a request after a sync that begins later than this call."""
+        """Send the answer to a request after the next sync that begins after this call."""
         later = Later()
         self._waiting.append((request, answer, later))
         if not self._is_syncing:
             self._is_syncing = True
             loop = asyncio.get_running_loop()
-            loop.call_soon(self._begin)  # Requests that arrived together share the sync.
+            loop.call_soon(self._begin)  # Wait for requests that arrived together.
         return later
 
     def _begin(self) -> None:
@@ -146,7 +149,8 @@ class Sending:
                 topic, queue_id = queue_of_prepared(stored)
                 group = stored.properties.get(PRODUCER_GROUP, "")
                 known = self._broker.groups.producers(group)
-                # Any client can register as a producer of the group, but must not see the message without permission.
+                # Any client can register as a producer of the group. Without permission for the topic, it must not see
+                # the message.
                 if producers := [each for each in known if each.may_send(topic)]:
                     asked = replace(stored, topic=topic, queue_id=queue_id)
                     _ask(producers[stored.queue_offset % len(producers)], stored, asked)
@@ -187,7 +191,7 @@ class Sending:
         return self.send_all(((request, peer),))[0]
 
     def _waits_for_topic(self, sent_to: str, put_to: str) -> bool:
-        """Return whether a send must wait until a new topic is saved, which this or an earlier send has created."""
+        """Return whether a send must wait until its topic is saved, because this or an earlier send has created it."""
         topics = self._broker.topics
         return not (topics.is_saved(sent_to) and topics.is_saved(put_to))
 
@@ -199,11 +203,11 @@ class Sending:
         return self._durable(request, waits, work)
 
     def _put_run(self, run: list[_AcceptedSend], answers: list[Answer]) -> None:
-        """Put messages together and answer their senders. `run` is empty after that."""
+        """Put the messages of `run` together, answer their senders, and clear `run`."""
         if not run:
             return
         try:
-            # Every sender needs an answer, also after an unexpected error.
+            # After an unexpected error, every sender still needs an answer.
             results = self._written.store.put_run([each.message for each in run])
         except Exception as error:
             for each in run:
@@ -228,7 +232,7 @@ class Sending:
     def _sent(self, request: Command, born_host: Host) -> tuple[Sent, bool]:
         """Return the message or batch that a client sends, and whether it is a batch.
 
-        Most fields repeat from message to message of a queue, so they are parsed once.
+        Most fields are the same in all messages of a queue, so they are parsed once.
         """
         is_long = request.code == RequestCode.SEND_MESSAGE
         names = _LONG_NAMES if is_long else _SHORT_NAMES
@@ -245,7 +249,7 @@ class Sending:
             if all(value is None or type(value) is str for value in repeated[1:]):
                 if len(self._known) >= _MOST_KNOWN:
                     self._known.clear()
-                # Long fields of hostile clients must not fill the memory.
+                # Hostile clients may send long fields. They must not fill the memory.
                 if sum(len(str(value)) for value in repeated) <= _MOST_KNOWN_CHARACTERS:
                     self._known[repeated] = sent._replace(body=b"", properties=""), is_batch
             return sent, is_batch
@@ -280,7 +284,8 @@ class Sending:
 
     def _recall_handle(self, topic: str, message: Message) -> str:
         found = decode_properties(decode_utf8(properties_of(message)))
-        # The time was rounded down before. One more millisecond, because it will be rounded down again.
+        # The time was rounded down when the message was put, and will be rounded down again. Add a millisecond, so that
+        # the result is the same.
         due = int(found[TIMER_OUT_MS]) + 1
         return RecallHandle(topic, self._broker.name, due, found[UNIQ_KEY]).encode()
 
@@ -411,7 +416,7 @@ class Sending:
     def _end_transaction(self, request: Command, peer: Peer) -> Answer:
         decision = request.int32("commitOrRollback")
         if decision not in (SYS_FLAG_COMMIT, SYS_FLAG_ROLLBACK):
-            return None  # The producer has not decided yet, and is asked later.
+            return None  # The producer has not decided yet. It will be asked later.
         place = request.int64("commitLogOffset"), request.int64("tranStateTableOffset")
         group = request.text("producerGroup")
 
@@ -429,7 +434,7 @@ class Sending:
         return self._durable(request, True, work)
 
     def _durable(self, request: Command, waits: bool, work: Callable[[], Command]) -> InThread:
-        """Return the answer of `work`, once its messages are as durable as the sender requires."""
+        """Return the answer of `work`, after its messages are as durable as the sender requires."""
 
         def guarded() -> Command:
             try:
@@ -451,7 +456,7 @@ def _stored(request: Command, ids: str, queue_id: int, queue_offset: int) -> Com
 def _pushed(
     asked: Command, sent: Sent, properties: dict[str, str], store_host: Host
 ) -> dict[str, object]:
-    """Return the fields of a reply for the client that sent the request."""
+    """Return the fields with which a reply is passed on to the client that sent the request."""
     names = _LONG_NAMES if asked.code == RequestCode.SEND_REPLY_MESSAGE else _SHORT_NAMES
     return {
         "producerGroup": asked.optional_text(names["producerGroup"]) or "",

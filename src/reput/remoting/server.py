@@ -45,8 +45,8 @@ class Server:
         threads: Threads for slow answers.
         traffic: Counts of requests.
         audit: Called after each request that reads or changes something.
-        hand_back: Gives a connection to the process with the state; None in that process. The arguments are the
-            connection, its port, its received bytes, and its client if it is relayed.
+        hand_back: Gives a connection to the process that has the state; None in that process itself. The arguments are
+            the connection, its port, its received bytes, and its client if it is relayed.
     """
 
     def __init__(self, limits: Limits | None = None, threads: int = 4) -> None:
@@ -84,7 +84,10 @@ class Server:
         tls: ssl.SSLContext | None = None,
         hand_on: Callable[[socket.socket], bool] = lambda connection: False,
     ) -> None:
-        """Accept connections at a bound address, and serve those that `hand_on` does not take. Raises OSError."""
+        """Accept connections at a bound address, and serve the connections that `hand_on` does not take.
+
+        Raises OSError.
+        """
 
         async def take(connection: socket.socket) -> None:
             if hand_on(connection):
@@ -125,13 +128,16 @@ class Server:
             self.handshakes.discard(made)
 
     def put_later(self, connection: Connection, request: Command, size: int) -> None:
-        """Queue a send, to be put together with others that arrive at the same time. Call `put_soon` next."""
+        """Queue a send, so that it is put together with others that arrive at the same time. Call `put_soon` next."""
         self._unput.append((connection, request, size))
         if len(self._unput) >= _MOST_TOGETHER or size > _LARGE_BYTES:
             self.put_now()
 
     def put_soon(self) -> None:
-        """Put the messages of queued requests. If several connections send, first read all connections with data."""
+        """Put the messages of queued sends.
+
+        If several connections send, first let the event loop read all connections with data.
+        """
         self._puts += 1
         if not (self._is_shared or self._puts % _SHARED_AGAIN == 0):
             self.put_now()
@@ -157,7 +163,7 @@ class Server:
                 connection.settle_sends(answered)
 
     def relay(self, client: asyncio.Transport, own: socket.socket) -> None:
-        """Join an encrypted connection with a socket to the process that answers it."""
+        """Join an encrypted connection with a socket to the process that will answer its requests."""
 
         async def join() -> None:
             try:
@@ -176,7 +182,7 @@ class Server:
     def _has_room(self) -> bool:
         """Return whether there is room for another connection.
 
-        If there is none, close a connection that was long silent.
+        If there is no room, close a connection that has long been silent.
         """
         if (
             len(self.connections) + len(self.handshakes) + len(self._relays)
@@ -189,7 +195,7 @@ class Server:
             < self.limits.connections
         ):
             return True
-        # A client that has sent no request yet loses the least.
+        # Prefer clients that have sent no request yet, because they lose the least.
         silent = (each for each in self.connections if not each.has_asked)
         oldest = min(silent, key=lambda each: each.begun, default=None)
         # A new client may still be sending its first request.

@@ -1,4 +1,4 @@
-"""The running service: opens and watches stores, serves their ports, and runs periodic tasks."""
+"""Run the service: open and watch stores, serve their ports, and run periodic tasks."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from reput.remoting.stores import broker_name, find_stores, is_store, missing_st
 
 _log = logging.getLogger("reput.serve")
 _LOOK_S, _WATCH_S, _HOUSE_S = 0.1, 1.0, 5.0
-_MOST_GROWN = 500  # Queues examined in a row, before other requests are answered.
+_MOST_GROWN = 500  # Queues examined in a row before other requests are answered.
 # Pause after a task, in multiples of its duration: the task then takes at most a tenth of the time.
 _SAVE_PAUSES = _LIST_PAUSES = 9
 Result = TypeVar("Result")
@@ -67,8 +67,8 @@ class Served:
 
     Attributes:
         name: Name of its broker; empty until the store was opened.
-        store: The open store; None while it is missing, when `missing` has the reason.
-        broker: The broker that answers clients; None without a store, or without an address to listen at.
+        store: The open store; None while it is missing. `missing` then has the reason.
+        broker: The broker that answers clients; None without a store, or if no RocketMQ clients are served.
     """
 
     path: str
@@ -116,17 +116,15 @@ class Service:
 
     async def start(self) -> None:
         """Open the stores and accept connections. Raises ReputError, StoreAccessError for an address in use."""
-        # A store that accepts messages is created if it is missing, so no search for stores takes place.
+        # If messages are accepted, each path is a store, created if missing. So there is no search for stores.
         found = list(self._paths) if self._options.accepts_sends else find_stores(self._paths)
         for path in found:
             await self._serve(path, waits=len(found) > 1 and not self._options.accepts_sends)
-        if (
-            not self.served
-        ):  # Listen already, so that clients know the address before the store exists.
+        if not self.served:  # Clients can then connect before the store exists.
             await self._serve(self._paths[0], is_there=False)
 
     async def run(self, stop: asyncio.Event, *, finds_stores: bool = True) -> None:
-        """Serve until `stop` is set. A process that follows another one does not search for stores."""
+        """Serve until `stop` is set. Only the first process searches for stores."""
         async with asyncio.TaskGroup() as tasks:
             work: list[tuple[float, Callable[[], object]]] = [
                 (_LOOK_S, self._look), (_LOOK_S, self._follow_growth), (_LOOK_S, self._deliver), (_LOOK_S, self._save),
@@ -145,7 +143,7 @@ class Service:
         for each in self.served:
             each.port.stop_waiting()
         await self.server.drain(timeout_s)
-        # The callers of this work have received its errors.
+        # Ignore errors here: the callers of this work have received them.
         await asyncio.gather(*self._at_work, return_exceptions=True)
         errors: list[ReputError] = []
         for each in self.served:
@@ -167,7 +165,7 @@ class Service:
         known = {one.path for one in gone}
         for path, reason in reasons.items():
             since_ms = self._since_ms.setdefault(path, now_ms())
-            # For a missing folder of stores, the stores that were in it are reported instead.
+            # If a folder of stores is missing, report the stores that were in it instead.
             if not any(one == path or one.startswith(f"{path.rstrip('/')}/") for one in known):
                 gone.append(MissingStore(self._name_of(path), path, since_ms, reason))
         return gone
@@ -200,7 +198,8 @@ class Service:
             if is_there and waits:
                 self._try_to_open(served)
             elif is_there:
-                # Accept connections only after the store is open. Clients whose requests wait would send them again.
+                # Accept connections only after the store is open. If requests had to wait, clients would send them
+                # again.
                 self._open(served)
             else:
                 self._tell(served)
@@ -220,7 +219,7 @@ class Service:
             self._others.tell(served.path, served.address, served.store is not None)
 
     def tell_all(self) -> None:
-        """Inform other processes again of all stores and addresses."""
+        """Send the state of all stores and addresses to the other processes again."""
         for each in self.served:
             self._tell(each)
 
@@ -246,7 +245,7 @@ class Service:
         received: bytes = b"",
         peer: RelayedPeer | None = None,
     ) -> None:
-        """Serve a connection from another process, which has accepted it or served it until now."""
+        """Serve a connection that another process has accepted, or has served until now."""
         served = next((each for each in self.served if each.address.port == port), None)
         if served is None:
             connection.close()
@@ -271,7 +270,7 @@ class Service:
         store = self._open_store(served.path, served.address)
         if (
             self._options.listen is not None
-        ):  # Only clients need a broker, and listing its topics takes long.
+        ):  # Create a broker only if clients are served, because listing its topics takes long.
             try:
                 served.broker = self._broker_of(served, name, store)
             except BaseException:
@@ -320,14 +319,14 @@ class Service:
             each.port.look()
 
     async def _follow_growth(self) -> None:
-        """Wake up pulls of queues that have grown. Pause longer if pulls wait for many queues."""
+        """Answer pulls that wait for queues that have grown. Pause longer if pulls wait for many queues."""
         begun = time.monotonic()
         for each in self.served:
             if (growth := each.port.growth()) is not None:
                 for number, queue in enumerate(await self._in_thread(growth)):
                     each.port.wake_up(*queue)
                     if number % _MOST_GROWN == 0:
-                        await asyncio.sleep(0)  # clients may await 100,000 queues
+                        await asyncio.sleep(0)  # Let other tasks run: there may be 100,000 queues.
         await asyncio.sleep(time.monotonic() - begun)
 
     async def _deliver(self) -> None:
@@ -383,14 +382,14 @@ class Service:
                 self._try_to_open(served)
 
     def _is_spare(self, served: Served) -> bool:
-        """Return whether an address was opened before its store existed."""
+        """Return whether this is an address that was opened for a store that did not exist yet."""
         return served.store is None and served.path == self._paths[0] and not is_store(served.path)
 
 
 def _arrived(
     loop: asyncio.AbstractEventLoop, port: Port, topic: str, queue_id: int, end: int
 ) -> None:
-    """Report, from the thread of dispatch, that a queue has grown."""
+    """Report that a queue has grown. The thread of dispatch calls this."""
     if port.is_awaited(topic, queue_id):
         loop.call_soon_threadsafe(port.wake_up, topic, queue_id, end)
 
@@ -411,7 +410,7 @@ async def _every(seconds: float, work: Callable[[], object]) -> None:
 
 @contextmanager
 def _listening_at(address: Host) -> Iterator[Host]:
-    """Convert errors of binding or listening at an address. Raises StoreAccessError if it is not available."""
+    """Convert errors of binding or listening: raise StoreAccessError if the address is not available."""
     try:
         yield address
     except (OSError, OverflowError) as error:

@@ -64,8 +64,8 @@ class Session:
     def receive(self, data: bytes) -> list[Command]:
         """Return the commands that are complete with these bytes.
 
-        Commands before bytes that violate the protocol are returned, however the bytes arrive, and `error` is set.
-        Raises RemotingError if no command comes before such bytes.
+        If later bytes violate the protocol, the commands before these bytes are returned, and `error` is set.
+        Raises RemotingError if there is no command before such bytes.
         """
         self.feed(data)
         commands: list[Command] = []

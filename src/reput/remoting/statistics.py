@@ -223,7 +223,7 @@ class Statistics:
         position = max(committed or 0, 0)
         time_of_last = 0
         if position:
-            # The committed offset belongs to the next message.
+            # The committed offset is that of the next message, so subtract one.
             time_of_last = self._broker.store_time(queue.topic, queue.queue_id, position - 1)
         lag = {
             "brokerOffset": end,

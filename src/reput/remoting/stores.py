@@ -1,4 +1,4 @@
-"""Find the stores to serve: named paths, and the stores in named folders, as they appear and disappear."""
+"""Find the stores to serve: paths of stores, and folders in which stores may appear and disappear."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from reput.files.storage import is_url
 from reput.format.file_names import COMMIT_LOG_FOLDER
 from reput.log.sources import StoreLog
 
-_PLAIN_NAME = "store"  # The default name of a broker's folder, which identifies no broker.
+_PLAIN_NAME = "store"  # The default name of a store's folder. It does not identify a broker.
 
 
 def find_stores(paths: Iterable[str]) -> list[str]:
-    """Return the existing stores in order: each path that is a store, and the stores in each other folder."""
+    """Return the existing stores in order: paths that are stores themselves, and the stores in other folders."""
     found: dict[str, None] = {}
     for path in paths:
         if is_url(path) or is_archive(path) or is_store(path):
@@ -51,7 +51,7 @@ def _folders(path: str) -> list[str]:
 
 
 def is_store(path: str) -> bool:
-    """Return whether a folder has a CommitLog: in commitlog/, in several folders, or of DLedger."""
+    """Return whether a folder has a CommitLog: in commitlog/, in several folders, or as a DLedger log."""
     try:
         return any(map(os.path.isdir, StoreLog(path).folders))
     except ReputError:  # The folder is missing, or cannot be read.

@@ -1,4 +1,4 @@
-"""Share threads for slow answers fairly: the client that has used them least is next."""
+"""Share threads for slow answers fairly: the next client is the one that has used them least."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 _HALF_LIFE_S = 10.0
 _FIRST_S, _LIGHT_S, _LOOK_S = 1.0, 0.9, 0.5
-_WAITED = 0.1  # Share of waiting time that counts as usage, because other work may cause the wait.
+_WAITED = 0.1  # Share of waiting time that counts as usage. Often, other work has caused the wait.
 _NOTHING = -math.inf
 
 
@@ -23,8 +23,8 @@ class Usage:
     """Processor time of threads, and a tenth of the time for which they waited. Usage halves every 10 seconds.
 
     Attributes:
-        rank: Logarithm of the usage, converted to a fixed time. All usages halve at the same rate, so the order of
-            ranks is the order of usages at any time. A rank changes only if time is added.
+        rank: Logarithm of the usage, projected back to a fixed time. All usages halve at the same rate, so the order of
+            ranks is the order of usages at any time. A rank changes only when usage is added.
     """
 
     __slots__ = ("rank",)
@@ -33,7 +33,7 @@ class Usage:
         self.rank = _NOTHING
 
     def add(self, used_s: float, now: float) -> None:
-        """Add a period that has just ended."""
+        """Add the times of a job that has just ended."""
         used_s += 2.0 ** (self.rank - now / _HALF_LIFE_S)
         if used_s > 0:
             self.rank = math.log2(used_s) + now / _HALF_LIFE_S
@@ -50,10 +50,10 @@ class User(Usage):
     """A client of the threads.
 
     Attributes:
-        begin: Called before each job. If it returns False, the client's jobs wait until `FairThreads.wake`.
+        begin: Called before each job. If it returns False, the client's jobs wait until `FairThreads.wake` is called.
         waiting: Jobs that no thread has begun.
         running: Number of jobs in threads.
-        is_gone: Whether the client has left, so that results of its jobs are ignored.
+        is_gone: Whether the client has left. Results of its jobs are then ignored.
     """
 
     __slots__ = ("begin", "is_gone", "is_queued", "running", "waiting")
@@ -73,8 +73,8 @@ class User(Usage):
 class FairThreads:
     """Runs jobs of clients in threads. Call it only in the event loop's thread. Jobs must not raise errors.
 
-    While other clients wait, each client has at most one job in threads. If all threads except one are busy, the last
-    one is kept for clients that use little, or have waited for some time. So they need not wait for slow answers.
+    While other clients wait, each client has at most one running job. If only one thread is free, it is kept for
+    clients that use little or have waited for some time, so that they need not wait for slow answers.
     """
 
     def __init__(self, threads: int, clock: Callable[[], float] = time.monotonic) -> None:
@@ -106,8 +106,8 @@ class FairThreads:
     def _usual_rank(self) -> float:
         """Return the initial usage of a new client: the average of active clients, including clients that have left.
 
-        It is at least a second. So clients that open hundreds of connections, or one per request, do not precede a
-        client that stays and requests little.
+        The usage is at least a second. Otherwise, clients that open hundreds of connections, or one per request, would
+        precede a client that keeps its connection and requests little.
         """
         average = self._all.rank - math.log2(max(len(self._queue) + len(self._busy), 1))
         return max(average, math.log2(_FIRST_S) + self._clock() / _HALF_LIFE_S)
@@ -148,7 +148,7 @@ class FairThreads:
         return None
 
     def _look_again(self) -> None:
-        """Check again later, when waiting clients count as light users."""
+        """Check again later: then some waiting clients have waited long enough for the last thread."""
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(_LOOK_S, self._looked)
 

@@ -1,10 +1,10 @@
-"""Distribute connections among processes: the first process accepts them, and gives each to a worker or to itself.
+"""Distribute connections among processes. The first process accepts them, and serves each or gives it to a worker.
 
-The first process has the state of groups. A worker gives a connection that needs this state back, with the bytes that
-it has received. A TLS connection is relayed: the worker continues to decrypt it.
+The first process has the state of groups. If a connection needs this state, the worker gives it back, with the bytes
+that were received. A TLS connection is relayed instead: the worker continues to decrypt it.
 
-Only the first process decides at which address a store is served, and informs the workers. Messages are JSON, one per
-packet of a Unix socket. A packet for a connection has its file descriptor.
+Only the first process decides at which address a store is served, and informs the workers. Messages between processes
+are JSON, one per packet of a Unix socket. If a message passes a connection, its packet contains the file descriptor.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class _Message(msgspec.Struct):
         port: Port of the store.
         host: Host of the store's address; None if the message has a connection.
         path: Folder of the store.
-        is_there: Whether the store can be opened.
+        is_there: Whether the store is there and can be opened.
         peer: Client of the connection, if a worker relays it.
     """
 
@@ -51,7 +51,7 @@ def channel() -> tuple[socket.socket, socket.socket]:
     """Return the two ends of a channel between processes."""
     try:
         return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    # macOS has no such sockets. There, a worker does not notice that the first process was killed.
+    # macOS has no SOCK_SEQPACKET. With datagrams, a worker does not notice that the first process was killed.
     except OSError:
         return socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
 
@@ -111,7 +111,7 @@ class Workers:
         _log.warning("a worker has begun; there are %d", len(self._channels))
 
     def tell(self, path: str, address: Host, is_there: bool) -> None:
-        """Report that a store is served at an address from now on, or no longer."""
+        """Inform the workers that a store is served at an address from now on, or no longer."""
         message = _Message(address.port, address.address, path, is_there)
         for channel in list(self._channels):
             if channel is None or self._send(channel, message):
@@ -124,7 +124,10 @@ class Workers:
                     self._drop(channel)
 
     def hand_on(self, connection: socket.socket, port: int) -> bool:
-        """Give a connection to a worker. Return whether a worker has taken it; then the caller closes its own copy."""
+        """Give a connection to a worker.
+
+        Return whether a worker has taken it. If so, the caller closes its own copy.
+        """
         self._turn = (self._turn + 1) % len(self._channels)
         channel = self._channels[self._turn]
         return channel is not None and self._send(channel, _Message(port), [connection.fileno()])
@@ -151,7 +154,7 @@ class Workers:
 
 
 class Worker:
-    """The side of a worker: serves the stores and connections that the first process passes on."""
+    """The worker's end of a channel: serves the stores and connections that the first process passes on."""
 
     def __init__(
         self, channel: socket.socket, service: Service, gone: Callable[[], object]
@@ -166,7 +169,7 @@ class Worker:
     ) -> bool:
         """Give a connection back to the first process. Return whether the first process has taken it."""
         try:
-            # The bytes are passed as a descriptor, because a message has no room for a large request.
+            # Pass the bytes through a file descriptor, because a message has no room for a large request.
             with passed_bytes(received) as descriptor:
                 descriptors = [connection.fileno(), descriptor]
                 message = msgspec.json.encode(_Message(port, peer=peer))
