@@ -240,9 +240,9 @@ class PullResult(NamedTuple):
             had a matching tag; offset_too_small for an offset before the first existing message;
             offset_too_large for an offset after the end
         messages: in order of their queue offsets; empty unless the status is found
-        next_begin_offset: queue offset for the next pull, after the last examined message. After an offset that was
-            too small, it is the first message's; after an offset that was too large, it is the queue's end, or 0 if
-            the queue begins at 0
+        next_begin_offset: queue offset for the next pull, after the last examined message. If the offset was too small,
+            this is the first message's offset; if the offset was too large, this is the queue's end, or 0 if the queue
+            begins at 0
         min_offset, max_offset: first remaining entry of the queue, and queue offset of its next message. Use
             `min_queue_offset` to find out whether earlier entries are lost or expired
     """

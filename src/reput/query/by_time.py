@@ -21,14 +21,14 @@ from reput.format.commit_log import MessageExt, RecordError, decode
 from reput.query.shared_store import AnyStore
 from reput.queues.queue_index import LostEntriesError
 
-# Reads begin small, because often few messages are wanted, and grow.
+# Messages per read, which grow from read to read. The first read is small, because often few messages are wanted.
 _FIRST_MESSAGES, _MOST_MESSAGES = 16, 256
-# Of a longer message, only the place is kept until it is returned, because many queues are merged.
+# Messages up to this size are kept until they are returned. Of longer messages, only the place is kept.
 _KEPT_BYTES = 4 << 10
 _READ_BYTES = 1 << 20
-# A badly damaged queue would otherwise be read entry by entry to its beginning.
+# After so many problems, a search ends. A badly damaged queue would otherwise be read entry by entry to its beginning.
 _MOST_PROBLEMS = 16
-# Greater than all times and physical offsets.
+# A value greater than all times and physical offsets.
 _AT_THE_END = 2**63
 
 

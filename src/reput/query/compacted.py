@@ -75,7 +75,7 @@ class CompactedLog:
         newest: dict[str, LocatedRecord] = {}
         for record in self:
             keys = read_properties(record).get(KEYS, "")
-            # Removed first, so that a newer record also moves to the end of the order.
+            # Remove the older record first, so that the newer record is last in the order.
             newest.pop(keys, None)
             newest[keys] = record.alone()
         # A message without a body deletes its key (CompactionLog).

@@ -59,7 +59,7 @@ class EffortError(Exception):
 
 
 class Effort:
-    """The number of steps that an answer may still take. A step is an IndexFile, an item of it, or 4 KiB of records."""
+    """The number of steps that an answer may still take. A step is an IndexFile, an item, or 4 KiB of records."""
 
     def __init__(self, most: int) -> None:
         self._left = most

@@ -51,7 +51,7 @@ from reput.query.wanted import WantedKey, WantedKeyAnywhere, WantedUniqueKey
 from reput.store.store_reader import ReaderOptions, StoreReader
 from reput.store.topics_file import BatchTopics
 
-# Topics in which a broker holds messages for other topics, and the reason, which notes state.
+# Topics in which a broker holds messages of other topics, and the reason as it appears in notes.
 _REASONS = {
     SCHEDULE_TOPIC: "it waits for its delay to pass",
     TIMER_TOPIC: "it waits for its delivery time, or was recalled",
@@ -88,7 +88,7 @@ class MessageStore(StoreReader):
         known_end: KnownEnd | None = None,
         **settings: Unpack[ReaderOptions],
     ) -> None:
-        """Open a store. All its readers share `known_end`."""
+        """Open a store. All readers of a store share `known_end`."""
         super().__init__(path, **settings)
         self._planner = self.key_planner()
         self._view = BrokerView(
@@ -515,7 +515,7 @@ class MessageStore(StoreReader):
 
     @checked
     def list_queues(self, topic: str | None = None) -> list[tuple[str, int]]:
-        """Return (topic, queue id) of every ConsumeQueue, or only of a topic's, sorted. Raises StoreAccessError."""
+        """Return (topic, queue id) of every ConsumeQueue, or of one topic's queues, sorted. Raises StoreAccessError."""
         self.check_open()
         return self.queues.list(topic)
 
@@ -566,7 +566,7 @@ class MessageStore(StoreReader):
                 return read()
             except StoreError:
                 self.commit_log.refresh()
-                # If nothing expired, the error has another reason.
+                # No file has expired, so the error has another reason.
                 if self.commit_log.min_offset == begin:
                     raise
 

@@ -38,7 +38,7 @@ _ENTRIES_BACK = 512
 _MOST_QUEUES = 1 << 12
 # A dispatched message is searched for in this many records.
 _RECORDS_AFTER = 64
-# Dispatch writes the entries of a batch queue by queue, so other queues may be ahead for a moment.
+# Dispatch writes one queue after the other, so other queues may be ahead for a moment.
 _PATIENCE_S, _ROUNDS = 0.05, 20
 
 
@@ -49,9 +49,9 @@ class QueueEnds:
         self._store = store
         self._walked: OrderedDict[tuple[str, int], tuple[int, int]] = OrderedDict()
         self._begun: OrderedDict[tuple[str, int], tuple[int, int]] = OrderedDict()
-        # Gaps in which the log was searched completely.
+        # Gaps of queues for which the log was searched completely.
         self._gaps: OrderedDict[tuple[str, int], range] = OrderedDict()
-        # Positions that the walks of longer gaps have reached.
+        # For longer gaps: the positions in the log up to which it was searched.
         self._searched: OrderedDict[tuple[str, int, int], int] = OrderedDict()
         self._allowance, self._refilled = float(_FIRST_ALLOWANCE_BYTES), time.monotonic()
 
@@ -159,7 +159,7 @@ class QueueEnds:
             self._begun.popitem(last=False)
 
     def check_gap(self, topic: str, queue_id: int, queue_offset: int) -> int:
-        """Return the first queue offset from this one on whose entry is not pre-blank.
+        """Return the first queue offset, from `queue_offset` on, whose entry is not pre-blank.
 
         Raises LostEntriesError if the log has a message that belongs in the gap. It is also raised if the search of a
         long log has not reached the gap's end yet; the next call continues. Light queues are not checked: a rebuild
@@ -239,7 +239,7 @@ class QueueEnds:
         return max(min(wanted_bytes, int(self._allowance), _MOST_BYTES_A_LOOK), 0)
 
     def _end_of_last(self, topic: str, queue_id: int, end: int) -> int:
-        """Return the physical offset after the queue's last message, or the log's beginning if that is unreadable."""
+        """Return the physical offset after the queue's last message, or the log's beginning if it cannot be read."""
         try:
             entry = self._store.queues.queue(topic, queue_id).entry(end - 1)
             record = self._store.commit_log.locate(entry.physical_offset, entry.size)
@@ -248,7 +248,7 @@ class QueueEnds:
         return record.physical_offset + record.layout.total_bytes
 
     def _is_dispatched(self, missing: LocatedRecord) -> bool:
-        """Return whether dispatch has passed this message: its queue or the index has a later one."""
+        """Return whether dispatch has passed this message: its queue or the index has a later message."""
         offset = missing.physical_offset
         walk = LogWalk(self._store.commit_log, offset)
         for number, record in enumerate(walk):

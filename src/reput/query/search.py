@@ -314,7 +314,7 @@ class Search:
         return times is not None and times.is_outside(*self._window)
 
     def _scan_part(self, part: OffsetRange) -> Found:
-        # The stamp is taken before the scan, so that a change during the scan makes it invalid.
+        # The stamp is taken before the scan, so that a change during the scan makes the stamp invalid.
         stamp = self._known.stamp(part)
         found = self._scanner.scan(*part)
         is_whole = found.position >= part.stop and not found.damage and not found.at_end

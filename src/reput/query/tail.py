@@ -453,7 +453,7 @@ class LogTail:
                 break
             begin = max(start, file.start)
             walk = LogWalk(self._log, begin, file.end)
-            # Messages of an earlier file go before those already found.
+            # Messages of an earlier file go before the messages already found.
             found[:0] = deque(self._taken(walk), maxlen=count - len(found))
             if walk.at_end:
                 self.position = walk.position

@@ -72,7 +72,7 @@ class LocalIndexFile:
             self._slots = self._find_slots()
 
     def items(self, key_hash: int) -> Iterator[TieredItem]:
-        """Yield items with a hash, newest first."""
+        """Yield the items with a key hash, newest first."""
         if key_hash < 0 or not self._count:
             return
         number = self._slot(key_hash % self._slots)
@@ -144,7 +144,7 @@ class TieredSegment(NamedTuple):
 class FlatFile:
     """Consecutive segments, read as one file.
 
-    start, stop  offsets of its first byte, and after its last
+    start, stop  offset of its first byte, and offset after its last byte
     """
 
     def __init__(self, storage: Storage, folder: str) -> None:
@@ -167,7 +167,7 @@ class FlatFile:
         return self.segments[-1].start + self.segments[-1].size if self.segments else 0
 
     def read(self, position: int, length: int) -> bytes:
-        """Return bytes at an offset: fewer at the end, none outside. Raises StoreNotFoundError, StoreAccessError."""
+        """Return the bytes at an offset, up to the end of the file. Raises StoreNotFoundError, StoreAccessError."""
         data = b""
         number = bisect_right(self._starts, position) - 1
         while length > len(data) and 0 <= number < len(self.segments):

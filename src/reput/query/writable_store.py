@@ -88,7 +88,7 @@ class WritableStore(SharedStore, Closing):
 
     @property
     def store_host(self) -> Host:
-        """Return the address that is stored in records. It is also the born host of messages without one."""
+        """Return the store host in records. It is also the born host of messages that are put without a born host."""
         return self._writer.settings.store_host
 
     @property
