@@ -165,7 +165,7 @@ class ConsumeQueueReader:
         return self._settled(self._max)
 
     def min_queue_offset(self, min_physical_offset: int = 0) -> int:
-        """Return the queue offset of the first message at or after a physical offset, or the maximum.
+        """Return the queue offset of the first message at or after a physical offset, or else `max_queue_offset()`.
 
         An empty entry counts as a message, so that reading it reports the damage.
         """
@@ -237,7 +237,7 @@ class ConsumeQueueReader:
             written = bisect_left(
                 range(file.count), True, key=lambda n: not self._entry_at(reader, n).is_written
             )
-            # The bisection is misled by an empty entry before the end, so the rest is searched for data.
+            # An empty entry before the end misleads the bisection, so the rest of the file is searched for data.
             if reader.has_data(written * self._entry_bytes, file.count * self._entry_bytes):
                 last = reader.last_nonzero(file.count * self._entry_bytes)
                 stop = written if last is None else last // self._entry_bytes + 1
@@ -509,7 +509,7 @@ class BatchQueueReader:
         return self._entry_at(count - 1).stop if count > self._first() else 0
 
     def min_queue_offset(self, min_physical_offset: int = 0) -> int:
-        """Return the queue offset of the first message at or after a physical offset, or the maximum."""
+        """Return the queue offset of the first message at or after a physical offset, or else `max_queue_offset()`."""
         number = self._files.min_queue_offset(min_physical_offset)
         if number >= self._files.max_queue_offset():
             return self.max_queue_offset()

@@ -200,11 +200,11 @@ class RocksQueueReader:
         return max(newest[-1][0] + 1 if newest else 0, last + 1)
 
     def min_queue_offset(self, min_physical_offset: int = 0) -> int:
-        """Return the queue offset of the first entry at or after a physical offset, or the maximum."""
+        """Return the queue offset of the first entry at or after a physical offset, or else `max_queue_offset()`."""
         return self._first(lambda found: found[1].physical_offset >= min_physical_offset)
 
     def _first(self, is_after: Callable[[NumberedEntry], bool]) -> int:
-        """Return the queue offset of the first entry for which `is_after` is true, or the maximum."""
+        """Return the queue offset of the first entry for which `is_after` is true, or else `max_queue_offset()`."""
         first = next(self._numbered(0), None)
         stop = self.max_queue_offset()
         if first is None or is_after(first):
@@ -234,7 +234,7 @@ class RocksQueueReader:
         yield from self._newest.entries(*self.queue, last + 1)
 
     def _last_stored(self) -> int:
-        """Return the queue offset of the last entry in the database, or -1.
+        """Return the queue offset of the last entry in the database; -1 without entries.
 
         A broker that cuts its log moves the end of a queue back, but leaves the later entries, which are then invalid.
         """
@@ -260,7 +260,7 @@ class UndispatchedEntries:
         self.count = 0
 
     def queues(self) -> set[tuple[str, int]]:
-        """Return topic and queue id of the queues that have such entries. Raises StoreError."""
+        """Return topic and queue id of the queues with undispatched entries. Raises StoreError."""
         self._follow()
         return set(self._queues)
 

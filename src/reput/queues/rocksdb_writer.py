@@ -130,7 +130,7 @@ class WritableDatabase:
         self._how.disable_wal = True
 
     def value(self, family: str, key: bytes) -> bytes | None:
-        """Return the value of a key, or None."""
+        """Return the value of a key; None if the key is missing."""
         with _explained(self._folder):
             found: bytes | None = self._parts[family].get(key)
         return found

@@ -108,7 +108,7 @@ class QueueSetWriter:
         raise NotImplementedError
 
     def _try(self, write: Callable[[], object], what: str) -> None:
-        """Call `write`. Repeat it after errors, as a broker does (`ConsumeQueue.putMessagePositionInfoWrapper`)."""
+        """Call `write`, repeatedly after errors, as a broker does (`ConsumeQueue.putMessagePositionInfoWrapper`)."""
         tries = 1
         while True:
             try:
@@ -121,7 +121,7 @@ class QueueSetWriter:
                 tries += 1
 
     def positions(self) -> dict[Queue, tuple[int, int]]:
-        """Return the end of each ConsumeQueue with entries: its position, and the physical end of its last message."""
+        """Return the end of each ConsumeQueue with entries: its next queue offset, and where its last message ends."""
         return {}
 
     def batch_ends(self) -> dict[Queue, BatchEnd]:
@@ -227,7 +227,7 @@ class ConsumeQueueSetWriter(QueueSetWriter):
     def _with_units(
         self, name: Queue, queue: ConsumeQueueWriter, messages: npt.NDArray[np.void], number: int
     ) -> npt.NDArray[np.void]:
-        """Write units for the queue's own new messages. Return the messages with addresses in place of tags codes."""
+        """Write extension units for the queue's own new messages. Return the messages with addresses as tags codes."""
         ends = messages["physical_offset"] + messages["size"]
         own = (messages["queue"] == number) & (ends > queue.max_physical_offset)
         if own.any() and self._extensions is not None:
@@ -455,7 +455,7 @@ class RocksQueueSetWriter(QueueSetWriter):
 
 
 def _stop(batch: DispatchBatch) -> int | None:
-    """Return the physical offset after the newest message that a broker dispatches to queues; None if none is."""
+    """Return the physical offset after the newest message that a broker dispatches to queues, else None."""
     messages = batch.messages
     kind = messages["sys_flag"] & SYS_FLAG_TRANSACTION_MASK
     dispatched = messages[(kind == 0) | (kind == SYS_FLAG_COMMIT)]

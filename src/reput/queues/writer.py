@@ -352,7 +352,7 @@ def first_position(messages: npt.NDArray[np.void], queue_offset: npt.NDArray[np.
 
 
 def batch_size_in(log: CommitLogReader) -> BatchSizeOf:
-    """Return a function that reads batch sizes from records of a log; 1 for records that do not state one."""
+    """Return a function that reads batch sizes from records of a log. If a record states no size, the size is 1."""
 
     def batch_size_of(physical_offset: int) -> int:
         try:
