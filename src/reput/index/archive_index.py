@@ -269,7 +269,7 @@ def _groups_of(archive: Archive, part: IndexObject, wanted: _Offsets) -> list[pa
 
 
 class ContinuedIndex:
-    """The keys of a store and its archive as one KeyIndex. Messages before the store's log have keys in the archive."""
+    """The keys of a store and its archive as one KeyIndex. The archive's keys are used before the store's log."""
 
     def __init__(
         self, storage: Storage, newer: KeyIndex, log: CommitLogReader, own_log: CommitLogReader

@@ -30,7 +30,7 @@ _LEAST_ROOM = 1 << 16
 _SCATTERED_BYTES = 32 << 10
 # If there is more than one hit per this many bytes of the file, reading the whole file is faster.
 _BYTES_PER_HIT = 1 << 10
-# Bytes of log that can be scanned in the time that one key adds to a look-up of a million keys.
+# Bytes of log that can be scanned in the time per key of a look-up of a million keys.
 _BYTES_PER_KEY = 200
 
 
@@ -89,7 +89,7 @@ class IndexFileSearch:
             before = done
             done, hits = self._walk(chains, hashes, done, room)
             if done == before:
-                # One key has more entries than fit.
+                # One key has more entries than the room for hits.
                 room *= 2
             else:
                 yield hits

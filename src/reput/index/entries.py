@@ -32,13 +32,13 @@ class IndexEntries:
         return self._file.read(HEADER_BYTES, SLOT_BYTES * self._file.hash_slots, np.uint32)
 
     def items(self, begin: int, end: int) -> Items:
-        """Return items begin to end - 1."""
+        """Return the items from `begin` to `end` - 1."""
         at = item_position(self._file.hash_slots, begin)
         words = self._file.read(at, ITEM_BYTES * max(end - begin, 0), np.uint32)
         return words.reshape(-1, _ITEM_WORDS)
 
     def pieces(self, begin: int, end: int, overlap: int = 0) -> Iterator[tuple[int, Items]]:
-        """Yield items begin to end - 1 in pieces (number of the first, items) that overlap by `overlap` items."""
+        """Yield the items from `begin` to `end` - 1 in pieces: (first number, items). Pieces share `overlap` items."""
         for first in range(begin, end, _PIECE_ITEMS):
             yield first, self.items(first, min(first + _PIECE_ITEMS + overlap, end))
 
@@ -48,7 +48,7 @@ class IndexEntries:
             yield items.reshape(-1).view(ITEM_DTYPE)
 
     def pieces_from_end(self, begin: int, end: int) -> Iterator[tuple[int, Items]]:
-        """Yield items begin to end - 1 in pieces (number of the first, items), the last piece first."""
+        """Yield the items from `begin` to `end` - 1 in pieces: (first number, items), the last piece first."""
         for stop in range(end, begin, -_PIECE_ITEMS):
             first = max(stop - _PIECE_ITEMS, begin)
             yield first, self.items(first, stop)
@@ -58,7 +58,7 @@ class IndexEntries:
         return self._file.offset(number)
 
     def first_at(self, offset: int, first: int, last: int) -> int:
-        """Return the first of items first to last at or after a physical offset, else `last` + 1.
+        """Return the first item, from `first` to `last`, that lies at or after a physical offset, else `last` + 1.
 
         Offsets must ascend.
         """
@@ -74,7 +74,7 @@ class IndexEntries:
     def of_message(self, number: int, first: int, last: int) -> tuple[int, int]:
         """Return the numbers (begin, end) of all items with the physical offset of item `number`.
 
-        Items first to last must be ordered by offset.
+        The items from `first` to `last` must be ordered by offset.
         """
         low, high = max(number - _NEIGHBOURS, first), min(number + _NEIGHBOURS, last) + 1
         offsets = offsets_of_items(self.items(low, high))
@@ -88,7 +88,7 @@ class IndexEntries:
         return begin, after
 
     def decoded(self, begin: int, end: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint32]]:
-        """Return physical offsets and key hashes of items begin to end - 1."""
+        """Return physical offsets and key hashes of the items from `begin` to `end` - 1."""
         items = self.items(begin, end)
         return offsets_of_items(items), items[:, 0].byteswap()
 

@@ -65,7 +65,7 @@ def from_items(size: int, index_items: int) -> IndexGeometry | None:
 
 
 def work_out(path: str, size: int, storage: Storage = LOCAL) -> IndexGeometry | None:
-    """Return the only geometry that matches the file's content; None if several or none do.
+    """Return the geometry that matches the file's content; None if several geometries match, or no geometry does.
 
     A file that is being written may be inconsistent, so it is read again as long as its count changes. Raises
     StoreNotFoundError, StoreAccessError, StoreChangedError.
@@ -97,7 +97,7 @@ def _work_out(path: str, size: int, count: int, storage: Storage) -> IndexGeomet
 def _from_last_item(reader: SparseReader, size: int, count: int) -> IndexGeometry | None:
     """Derive the geometry from the last used byte: items lie at multiples of their size from the file's end."""
     last_byte = reader.last_nonzero(size) or 0
-    # The last counted item contains the last byte that is not zero. It starts a multiple of its size before the end.
+    # The last nonzero byte lies in the last counted item, which begins a whole number of items before the file's end.
     begin = size - -(-(size - last_byte) // ITEM_BYTES) * ITEM_BYTES
     slots, rest = divmod(begin - ITEM_BYTES * (count - 1) - HEADER_BYTES, SLOT_BYTES)
     return from_slots(size, slots) if rest == 0 else None
@@ -119,7 +119,7 @@ def _agrees(
     try:
         if beyond_doubt and file.next_item <= _MANY_ITEMS and not _is_unmistakable(file):
             return False
-        return _chains_agree(file) and _counts_agree(file)  # The latter may read all slots.
+        return _chains_agree(file) and _counts_agree(file)  # `_counts_agree` may read all slots.
     finally:
         file.close()
 
@@ -134,7 +134,7 @@ def _counts_agree(file: IndexFileReader) -> bool:
 
 
 def _chains_agree(file: IndexFileReader) -> bool:
-    """Return whether most items are in the chain of their hash's slot. With a wrong split, none are.
+    """Return whether most items are in the chain of their hash's slot. With a wrong split, no item is.
 
     Most items suffice: other checks find damaged items once the geometry is right.
     """
@@ -197,7 +197,7 @@ class GeometryFinder:
             if size in self._by_size:
                 continue
             count = 0
-            with suppress(StoreNotFoundError):  # Expired since the files were listed.
+            with suppress(StoreNotFoundError):  # The file has expired.
                 count = _index_count(path, size, self._storage)
             if count > _MANY_ITEMS:
                 yield path, size

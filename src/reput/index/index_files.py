@@ -116,7 +116,7 @@ def _each_once(candidates: Iterator[Candidate]) -> Iterator[Candidate]:
 
 
 class _Judged(NamedTuple):
-    """The state of an IndexFile before its trust was decided; `last` is its last counted item.
+    """The state of an IndexFile when its verdict was computed; `last` is its last counted item.
 
     stamp  None if later changes to the file may not alter its stamp
     """

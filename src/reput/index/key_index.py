@@ -72,8 +72,8 @@ class Candidate(NamedTuple):
 class KeyHashes(Collection[int]):
     """The hashes of some keys in some topics, together with these names.
 
-    An index that is sorted by name, such as that in RocksDB, looks up the names. Hashes for many topics are computed as
-    an array.
+    An index that is sorted by name, such as the index in RocksDB, looks up the names. Hashes for many topics are
+    computed as an array.
 
     Attributes:
         topics, keys: every key is requested in every topic

@@ -81,7 +81,7 @@ def _parts(
         return
     item, count = begin
     if item < 0:
-        # This is damage, although the kernel would treat it as the end of the chain.
+        # A negative number is damage, although the kernel would treat it as the end of the chain.
         yield from _one_by_one(file.chain(key_hash, item, count), OFFSET_MAX, within)
         return
     entries, most, newest = IndexEntries(file), file.index_items, OFFSET_MAX

@@ -52,7 +52,7 @@ OFFSET_MAX = 2**63 - 1
 _READS_OF_HEADER = 5
 # Bounds the checks of a chain, so that frequent keys do not slow them down.
 _CHAIN_STEPS = 256
-# Steps of many chains that are requested together.
+# Number of steps for which the items of many chains are requested together.
 _ANNOUNCED_STEPS = 16
 # Another process may have added this many items that its header does not count yet.
 _UNCOUNTED_ITEMS = 1 << 12

@@ -215,7 +215,7 @@ def _spot_check(
 
 
 def _is_same(kept: dict[str, Any], file: IndexFileReader, log: CommitLogReader, items: int) -> bool:
-    """Return whether the file still has these items and the log still has the message of the last one."""
+    """Return whether the file still has these items, and the log still has the last item's message."""
     last = file.next_item - 1
     if not 0 < items <= last:
         return False

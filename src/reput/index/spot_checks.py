@@ -2,8 +2,8 @@
 
 In a file with few items, every link is followed. In any file, the widest gaps in the log between the messages of
 adjacent items are examined: if the log grew while indexing was off, such a gap remains. The search for wide gaps starts
-at evenly spaced items and always halves the wider part. The first messages in each gap are read, and none may have
-keys. A look-up in the file also checks the pages of its slot table (`SlotPages`).
+at evenly spaced items and always halves the wider part. The first messages in each gap are read. If one of them has
+keys, items are missing. A look-up in the file also checks the pages of its slot table (`SlotPages`).
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from reput.log.walk import LogWalk
 
 # In a file with at most this many items, every link is followed.
 FEW_ITEMS = 1 << 11
-# Items at which the search for wide gaps starts.
+# Number of items at which the search for wide gaps starts.
 _SAMPLED_ITEMS = 128
 # Number of gaps that are examined: the second number applies once items are missing in a gap.
 _GAPS, _GAPS_IF_IN_DOUBT = 8, 64
-# With more files than this, each is checked less closely than a single file.
+# With more files than this, each file is checked less closely than a single file.
 _FULL_SHARE = 100
 # Bounds of one read in a gap.
 _READ_RECORDS = 8
@@ -64,7 +64,9 @@ def lost_items(file: IndexFileReader, last: int) -> list[int]:
 def find_gaps(
     file: IndexFileReader, log: CommitLogReader, first: int, last: int, files: int = 1
 ) -> list[int]:
-    """Return items first to last - 1 whose message is followed in the log by messages with keys but without items.
+    """Return the items, from `first` to `last` - 1, after which other items are missing.
+
+    Between the message of such an item and the next item's message, the log has messages with keys but without items.
 
     files  number of files checked together; if there are very many, each file is checked less closely
 
@@ -120,7 +122,7 @@ def _widest_gaps(file: IndexFileReader, first: int, last: int, samples: int) -> 
 
 
 def _misses_message(file: IndexFileReader, log: CommitLogReader, number: int, last: int) -> bool:
-    """Return whether messages with keys, or unreadable bytes, lie between an item's message and the next item's.
+    """Return whether messages with keys, or unreadable bytes, lie between the messages of an item and the next item.
 
     Only the first few messages between them are read. Raises StoreAccessError, StoreChangedError.
     """

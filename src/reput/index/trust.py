@@ -64,7 +64,7 @@ def spot_check(
 
 
 class RecallingJudge:
-    """A Judge that trusts remembered proofs and spot-checks the rest.
+    """A Judge that trusts remembered proofs, and spot-checks all other files.
 
     It remembers the spot checks of files that do not grow.
     """
@@ -132,7 +132,7 @@ def covered_ranges(
 ) -> list[OffsetRange]:
     """Return ranges of the log whose keys are all in items `first` to `last`, oldest first.
 
-    `lost` items are those that no look-up reaches. Each range goes from the end of one entry's message to the beginning
+    No look-up reaches the `lost` items. Each range goes from the end of one entry's message to the beginning
     of another entry's message, because the keys of one message may be in two files. If older log files have expired,
     the first range begins with the log. Raises StoreAccessError.
     """

@@ -42,7 +42,7 @@ _NONE: npt.NDArray[np.uint32] = np.empty(0, np.uint32)
 
 
 class IndexFileEnd(NamedTuple):
-    """The values that an IndexFile passes on to the next: timestamp (ms) and physical offset of its last entry."""
+    """The values that an IndexFile passes on to the next file: timestamp (ms) and physical offset of its last entry."""
 
     timestamp: int = 0
     physical_offset: int = 0
@@ -133,7 +133,7 @@ class IndexFileWriter:
         self._header[INDEX_COUNT] = header.next_item
 
     def seed(self, previous: IndexFileEnd) -> None:
-        """Write the header of a new file that continues another one."""
+        """Write the header of a new file, which continues the previous file."""
         self._header[:] = previous.next_header()
         self._write_header()
         self._file.prepare(0, self._items_at)
