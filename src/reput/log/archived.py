@@ -57,11 +57,11 @@ def with_older_files(
 ) -> tuple[CommitLogFile, ...]:
     """Return the log files of a store, preceded by the log files that only its archive has.
 
-    If log files between the two are missing, the manifest is read again, because these files may have been archived
-    meanwhile.
+    If log files between the archive and the store are missing, the manifest is read again, because these files may have
+    been archived meanwhile.
 
     Args:
-        storage: a storage that joins both; its `is_joined` must be true
+        storage: a storage that joins store and archive; its `is_joined` must be true
         newer: the store's log files, at least one
         last: the last of these files with data
 
@@ -126,7 +126,7 @@ def _another(storage: JoinedStorage) -> UsageError:
 
 
 def continues(storage: JoinedStorage, newer: Sequence[CommitLogFile]) -> bool:
-    """Return whether queue offsets in the store continue the archived ones.
+    """Return whether queue offsets in the store continue the queue offsets in the archive.
 
     If store and archive have no log file in common, this is the evidence that they belong together.
 
@@ -139,7 +139,7 @@ def continues(storage: JoinedStorage, newer: Sequence[CommitLogFile]) -> bool:
     for file in newer[:_COMPARED_FILES]:
         for message in _first_messages(storage, file):
             queue = message.topic, message.queue_id
-            # The first message of a queue decides: later ones follow it in any case.
+            # The first message of a queue decides, because later messages follow it in any case.
             end = None if queue in seen else storage.older.queue_end(*queue)
             seen.add(queue)
             if end is not None and (

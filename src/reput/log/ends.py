@@ -94,7 +94,7 @@ def find_log_end(source: LogListing, buffers: ScanBuffers) -> int:
 
 
 def first_record_of(source: LogListing, position: int, buffers: ScanBuffers) -> int:
-    """Return the physical offset of the first record at or after a position, or of the log's end. Raises StoreError."""
+    """Return the physical offset of the first record from a position on, or else the log's end. Raises StoreError."""
     from reput.log.splits import first_record
 
     end = find_log_end(source, buffers)

@@ -44,7 +44,7 @@ class CommitLogFile:
 
 
 def check_no_overlap(files: Sequence[CommitLogFile]) -> None:
-    """Raise FormatError if two files contain the same offset. They must be in the order of their offsets."""
+    """Raise FormatError if two files contain the same offset. The files must be in the order of their offsets."""
     for before, after in pairwise(files):
         if before.end > after.start:
             raise FormatError(after.path, 0, f"overlaps {before.path}, which ends at {before.end}")

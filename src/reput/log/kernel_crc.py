@@ -32,7 +32,7 @@ def end_within(
     *,
     whole_records: bool = False,
 ) -> FileEnd:
-    """Return the end of the records from `start` on: the first unreadable record, or the first with a wrong CRC.
+    """Return the end of the records from `start` on: the first record that is unreadable or has a wrong CRC.
 
     For `whole_records` see `recovered_end`. Raises StoreNotFoundError, StoreAccessError, StoreChangedError.
     """
@@ -64,7 +64,7 @@ def _first_bad_crc(
     messages: npt.NDArray[np.void],
     find_wrong: _FindWrong,
 ) -> int | None:
-    """Return the position of the first record with a wrong CRC. `edges` are the records' beginnings, then the end."""
+    """Return the position of the first record with a wrong CRC. `edges` has their beginnings, and the end."""
     first, last = 0, len(edges) - 1
     buffer = np.empty(0, np.uint8)
     while first < last:
@@ -94,7 +94,7 @@ def wrong_bodies(
 def _wrong_records(
     data: npt.NDArray[np.uint8], positions: npt.NDArray[np.int64], messages: npt.NDArray[np.void]
 ) -> npt.NDArray[np.int64]:
-    """Return the rows of records without a CRC of the whole record, or with a wrong one."""
+    """Return the rows of records whose CRC of the whole record is missing or wrong."""
     ends = positions + messages["size"]
     spans = enumerate(zip(positions.tolist(), ends.tolist(), strict=True))
     wrong = [row for row, (begin, end) in spans if not has_right_record_crc(data.data[begin:end])]

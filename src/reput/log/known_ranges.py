@@ -57,7 +57,7 @@ class KnownRanges:
         return OwnCache("ranges")
 
     def times(self, within: OffsetRange) -> TimedPiece | None:
-        """Return the known times of a range within one file; None if unknown. This never scans."""
+        """Return the store times of a range within one file; None if they are unknown. This never scans."""
         file = self._log.file_at(within.start)
         known = None if file is None else self._known(file)
         if known is None or within.start < known.start or known.stop < within.stop:
@@ -67,11 +67,11 @@ class KnownRanges:
     def stamp(self, within: OffsetRange) -> tuple[int, ...]:
         """Return the stamp for `keep`, which must be taken before a range within one file is scanned.
 
-        It is empty if the result would not be kept.
+        The stamp is empty if the result would not be kept.
         """
         file = self._log.file_at(within.start)
         if file is None or file == self._log.files[-1] or within.stop != file.end:
-            # Only a scan to the end of a file that no longer grows is kept.
+            # The result is kept only for a scan to the end of a file that no longer grows.
             return ()
         if within.size_bytes < _LEAST_RANGE_BYTES or self._known(file) is not None:
             return ()
@@ -118,7 +118,7 @@ class KnownRanges:
         )
 
     def is_known(self, file: CommitLogFile) -> bool:
-        """Return whether a file needs no scan, except for messages that were appended since."""
+        """Return whether a file needs no scan, except for messages that were appended since the last scan."""
         known = self._known(file)
         return known is not None and known.start <= file.start
 

@@ -15,7 +15,7 @@ _NAME = "[^/]+"
 
 
 def named_from(logs: Sequence[LogListing], pattern: str | None) -> list[LogListing]:
-    """Name stores after their brokers: `cluster/broker`, or `broker`. Without a pattern, return them unchanged.
+    """Name stores after their brokers: `cluster/broker`, or `broker`. Without a pattern, return the logs unchanged.
 
     Args:
         logs: Logs whose names are the absolute paths or URLs of their stores.

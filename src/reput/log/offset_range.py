@@ -25,7 +25,7 @@ def ranges_of(damage: Iterable[Finding]) -> list[OffsetRange]:
 
 
 def merged(ranges: Iterable[OffsetRange]) -> tuple[OffsetRange, ...]:
-    """Return the ranges, which are ascending by start, with adjacent and overlapping ones merged."""
+    """Merge adjacent and overlapping ranges, and return all ranges in order. The given ranges must ascend by start."""
     found: list[OffsetRange] = []
     for part in ranges:
         if found and part.start <= found[-1].stop:
@@ -36,7 +36,7 @@ def merged(ranges: Iterable[OffsetRange]) -> tuple[OffsetRange, ...]:
 
 
 def newest_first(ranges: Iterable[OffsetRange]) -> tuple[OffsetRange, ...]:
-    """Return the ranges in descending order, with adjacent and overlapping ones merged."""
+    """Merge adjacent and overlapping ranges, and return all ranges in descending order."""
     return merged(sorted(ranges))[::-1]
 
 

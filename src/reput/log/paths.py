@@ -82,7 +82,7 @@ def find_logs(paths: Iterable[str], options: Mapping[str, str] | None = None) ->
                 of_folder = single.setdefault(real_place(folder), (storage, folder, {}))
                 of_folder[2][entry.name] = entry
     for place, (storage, folder, entries) in single.items():
-        # If another path names the whole store, its single files add nothing.
+        # If another path names the whole store, paths of its single files add nothing.
         if place not in logs:
             log = logs[place] = _listed(storage, store_of(folder), entries.values(), None)
             _check_is_log(storage, log.files)
@@ -140,7 +140,7 @@ def log_bytes(store: str | PathLike[str], options: Mapping[str, str] | None = No
 
 
 def log_folder(storage: Storage, path: str) -> str:
-    """Return the commitlog/ folder in a folder, or the folder itself if it has none."""
+    """Return the commitlog/ folder in a folder, or the folder itself if it has no commitlog/."""
     inner = posixpath.join(path, COMMIT_LOG_FOLDER)
     entry = storage.entry(inner)
     return inner if entry is not None and entry.is_dir() else path
@@ -174,7 +174,7 @@ def with_logs(store: str, logs: Sequence[str]) -> str:
                 f"{path}: no such directory, in {_SEPARATOR.join((store, *logs))}"
             )
     entries = {entry.name: entry.path for entry in LOCAL.list(store)}
-    # A lock is never tested through a link.
+    # The lock is not linked, because a lock is never tested through a link.
     entries.pop(LOCK_FILE, None)
     folders = [entries[COMMIT_LOG_FOLDER]] if COMMIT_LOG_FOLDER in entries else []
     named = {os.path.realpath(path): path for path in (*folders, *logs)}

@@ -25,7 +25,7 @@ _MULTI_DISPATCH = INNER_MULTI_DISPATCH.encode()
 
 
 def is_dispatched(sys_flag: int) -> bool:
-    """Return whether a message is dispatched to its queue: it has no transaction, or a committed one."""
+    """Return whether a message is dispatched to its queue: it belongs to no transaction, or to a committed one."""
     return sys_flag & SYS_FLAG_TRANSACTION_MASK in DISPATCHED_TRANSACTIONS
 
 
@@ -40,7 +40,7 @@ def own_place(record: LocatedRecord) -> tuple[str, int, int] | None:
 
 
 def queue_offset_in(record: LocatedRecord, topic: str, queue_id: int) -> int | None:
-    """Return a record's queue offset in a queue, its own or a further one; None if the record is not in the queue.
+    """Return a record's queue offset in its own or a further queue; None if the record is not in this queue.
 
     Mirrors `DefaultMessageStore.CommitLogDispatcherBuildConsumeQueue` and `ConsumeQueue.multiDispatchLmqQueue` (tag
     rocketmq-all-4.9.3).

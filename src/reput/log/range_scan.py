@@ -19,7 +19,7 @@ from reput.log.scan_mode import GROWING_PLACES, PLACES
 
 # Maximum number of pieces into which a file is divided, and minimum size of a piece.
 _MOST_PIECES, _LEAST_PIECE_BYTES = 1 << 8, 64 << 10
-# Ids that one kernel call returns at most.
+# Maximum number of ids that one kernel call returns.
 _ROOM = 1 << 12
 _LATEST = (1 << 63) - 1
 Offsets = npt.NDArray[np.int64]

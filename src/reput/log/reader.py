@@ -63,7 +63,7 @@ class LocatedRecord(NamedTuple):
         return LocatedRecord(self.physical_offset, self.record(), self.layout.at_zero())
 
     def message(self) -> MessageExt:
-        """Return the message. Its physical offset is the record's actual place, even if the record states another."""
+        """Return the message. Its physical offset is the record's actual place, which the record may state wrongly."""
         message = decode_located(self.data, self.layout)
         if message.physical_offset == self.physical_offset:
             return message
@@ -124,7 +124,7 @@ class CommitLogReader:
 
     @property
     def first_offset(self) -> int:
-        """Return the physical offset of the first record that has not expired; in a DLedger log, after its header."""
+        """Return the physical offset of the first unexpired record. In a DLedger log, a header precedes the record."""
         return self.files[0].start + self.files[0].gap
 
     @property
@@ -173,7 +173,7 @@ class CommitLogReader:
             if (file := self.file_at(offset)) is not None:
                 by_file.setdefault(file, []).append(offset - file.start)
         for file, positions in by_file.items():
-            with suppress(StoreNotFoundError):  # Expired; `locate` reports it.
+            with suppress(StoreNotFoundError):  # `locate` reports the expired file.
                 self._open(file).announce(positions, _FIRST_READ_BYTES)
 
     def use_descriptor(self, file: CommitLogFile, use: Callable[[int], _Result]) -> _Result | None:

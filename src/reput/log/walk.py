@@ -36,12 +36,12 @@ _SCHEDULE_TOPIC = encode_utf8(SCHEDULE_TOPIC)
 _NO_DELAYS: list[int] = []
 # Bytes of the log per read.
 _FIRST_WINDOW_BYTES, _MOST_WINDOW_BYTES = 4 << 10, 256 << 10
-# Lengths of the log's end in which the last messages are searched for, one after the other.
+# Bytes at the end of the log in which the last messages are searched for. Each length is tried after the previous one.
 _LAST_BYTES = (4 << 10, 64 << 10, 1 << 20)
 # Bytes that a window must have at the position. Most records are shorter, so they need no further read.
 _ENOUGH_BYTES = 4 << 10
 WALKED_BYTES = 8 << 20
-"""Bytes of a log that are walked in plain Python. Loading the kernels takes about as long."""
+"""Bytes of a log that are walked in plain Python. Loading the kernels takes about as long as this walk."""
 # Remote file systems do not report holes. There, the log ends at this many zeros, which no message can contain.
 _REMOTE_ZEROS_BYTES = 8 << 20
 
@@ -215,8 +215,8 @@ class LogWalk:
     def _is_seen_end(self, file: CommitLogFile, end: int) -> bool:
         """Return whether the end that an earlier walk found is still the end.
 
-        A log grows from its end, so nothing follows a known end until its first bytes are overwritten. If they are
-        unchanged, it is still the end, and the rest of the file need not be searched for a record.
+        A log grows from its end, so nothing follows a known end until its first bytes are overwritten. If these bytes
+        are unchanged, the log still ends there, and the rest of the file need not be searched for a record.
         """
         seen, head = self._log.seen_ends.get(file.path, (end + 1, b""))
         now = self._head(file, end)
