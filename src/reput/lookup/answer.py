@@ -40,8 +40,8 @@ class LookupAnswer:
     matches  for each part, by its number: (path, number of the batch) of its staged matches
     is_flat  whether rows have only `is_complete` of their coverage
     places   object stores with the staged files
-    logs     for each store, by its number: number of the first store with the same log; only its messages are in the
-        answer
+    logs     for each store, by its number: number of the first store with the same log; only messages of this first
+        store are in the answer
     """
 
     parts: tuple[KeyPart, ...]

@@ -175,7 +175,7 @@ def run_lookup(
 
         def open_store(store: NamedStore) -> StoreReader | ReputError:
             try:
-                # Remote requests are already retried one by one, so the whole call is not.
+                # Each remote request is already retried, so the whole call is not retried.
                 opened = open_reader(store) if is_url(store.path) else retried(open_reader, store)
             except ReputError as error:
                 if len(named) == 1:
@@ -315,7 +315,7 @@ def keys_of(keys: Any) -> Keys:
 
 
 def _table_of(keys: Sequence[Any] | Mapping[str, Any]) -> pa.Table:
-    """Return a table of rows or columns that are Python objects. Raises UsageError."""
+    """Return a table made from rows or columns of Python objects. Raises UsageError."""
     try:
         if isinstance(keys, Mapping):
             return pa.table(dict(keys))

@@ -96,7 +96,7 @@ def _hashes(parts: Iterable[KeyPart]) -> npt.NDArray[np.int32]:
 class _LookUp:
     """The tasks of one look-up, and their results.
 
-    damage  unreadable ranges that affect only some keys: number of the store, finding, numbers of the keys
+    damage  unreadable ranges that affect only some keys, each as (number of the store, finding, numbers of the keys)
     """
 
     runner: Runner
@@ -381,7 +381,7 @@ def _rows(part: KeyPart) -> npt.NDArray[np.int64]:
 
 
 class _Asking(NamedTuple):
-    """The rows of a part's keys with one of the given topics, and the topics that occur."""
+    """The rows of a part's keys with one of the given topics, and the topics that these keys have."""
 
     rows: npt.NDArray[np.int64]
     topics: frozenset[str]

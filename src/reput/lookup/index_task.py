@@ -42,7 +42,7 @@ class IndexFound(NamedTuple):
 
 
 def run_index_task(folder: str, edges: npt.NDArray[np.int64], task: IndexTask) -> IndexFound:
-    """Run a task. It may run twice, even at the same time. Raises StoreChangedError, StoreAccessError."""
+    """Run a task. The task may run twice, even at the same time. Raises StoreChangedError, StoreAccessError."""
     runs: list[CandidateRun] = []
     lost = [np.empty(0, np.int64)]
     waiting: list[tuple[int, SortedKeys, Candidates]] = []

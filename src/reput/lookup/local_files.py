@@ -146,7 +146,7 @@ def write_answer(
 
 
 def coverage_path(output: str) -> Path:
-    """Return the path of an answer's coverage summary. It lies beside the answer, not among its files."""
+    """Return the path of an answer's coverage summary, which lies beside the answer's folder."""
     path = Path(output).absolute()
     return path.with_name(f"{path.name}.coverage.json")
 

@@ -198,7 +198,7 @@ class Matched(NamedTuple):
 
 
 def run_match_task(folder: str, columns: tuple[str, ...], task: MatchTask) -> Matched:
-    """Run a task. It may run twice, even at the same time. Raises StoreAccessError, StoreChangedError."""
+    """Run a task. The task may run twice, even at the same time. Raises StoreAccessError, StoreChangedError."""
     path = attempt_path(folder, f"match-{task.store}-{task.number}")
     stale = [np.empty((0, 3), np.int64)]
     batches = write_matches(path, columns, _matches(task, columns, stale))

@@ -143,7 +143,7 @@ class LogCells:
         self._files = files
         starts = np.array([file.start for file in files])
         place = np.searchsorted(starts, self.edges[:-1], side="right") - 1
-        # For a cell between two files, this is the file before it.
+        # A cell between two files has the number of the file before the cell.
         self._file_of = place.tolist()
 
     def tasks(
@@ -217,8 +217,8 @@ class StorePlan:
     ) -> None:
         """Plan the look-up in a store.
 
-        `judge` has the verdicts of tasks; without it, the IndexFiles are proved or spot-checked here. `name` is the
-        value of the column `store`, by default the path.
+        `judge` returns the verdicts on IndexFiles that tasks have computed. Without it, the files are proved or
+        spot-checked here. `name` is the value of the column `store`, by default the path.
         """
         self.number, self.path, self.log = number, store.path, store.commit_log
         self.place = StorePlace(number, name or store.path, store.log_storage, self.log.source)
@@ -326,9 +326,9 @@ class StorePlan:
     def lost_segment(
         self, number: int, keys: npt.NDArray[np.int64], ranges: Iterable[ScannedRange]
     ) -> LostSegment:
-        """Return the coverage of a segment with wrong entries for `keys`: (number, newest stale offset).
+        """Return the coverage of a segment that has wrong entries for some keys.
 
-        `ranges` were scanned for these keys.
+        `keys` has pairs (number of the key, newest stale offset). `ranges` were scanned for these keys.
         """
         segment, known = self.segments[number], self.coverage()
         parts = list(ranges)

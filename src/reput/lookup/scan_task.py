@@ -77,7 +77,7 @@ class HashTable:
 
 @lru_cache(maxsize=1)
 def wanted_hashes(path: str) -> HashTable:
-    """Return the hashes in a file. A worker caches only the last file, because it is as large as the keys."""
+    """Return the hashes in a file. A worker caches only the last file, because the hashes take much memory."""
     return HashTable(map_array(path))
 
 
