@@ -44,7 +44,7 @@ _ITEMS_READ = 1 << 16
 class ComparedFile(NamedTuple):
     """A log file, and the places of the entries that lead into it.
 
-    stop: the physical offset at which the file ends, or the log if it ends earlier
+    stop: the physical offset at which the file ends, or at which the log ends if that is earlier
     log_end: the physical offset at which the log ends
     ends_log: whether this is the last file with a record
     """
@@ -269,7 +269,7 @@ class _SoundIndex:
             self._place = self._places.pop()
             span = self._place.span
             self._next, self._stop = span.first, span.last + 1
-            # Items of other log files lie between these. The slow step explains the wrong order.
+            # Items of other log files lie between the items of this file. The slow step explains the wrong order.
             if self._stop - self._next != span.total:
                 return False
         count = min(self._stop - self._next, _ITEMS_READ)

@@ -46,7 +46,8 @@ class Placement(NamedTuple):
         follows = offsets[1:] == ends[:-1]
         is_good = np.append(follows, False) | np.append(offsets[0] == scanned.start, follows)
         is_good &= (offsets >= scanned.start) & (ends <= scanned.stop)
-        # Two wrong offsets can agree with each other by chance. Keep a longest ascending sequence of the good ones.
+        # Two wrong offsets can agree with each other by chance. So keep only a longest ascending sequence of good
+        # offsets.
         rows = np.flatnonzero(is_good)
         rows = rows[ascending(offsets[rows])]
         is_good[:] = False
@@ -67,7 +68,7 @@ def entry_of_each(
 ) -> npt.NDArray[np.intp]:
     """Return for each message the row of its entry, or -1 if it has none.
 
-    If a message has several entries, the entry with the stated number counts, otherwise the first.
+    If a message has several entries, the entry with the stated number counts, or else the first entry.
 
     Args:
         offsets: Physical offsets of messages.

@@ -46,7 +46,7 @@ from reput.log.scan import FileScan, ScanBuffers, ScannedPiece
 from reput.log.scan_mode import SALVAGE
 from reput.log.sources import StoreLog
 
-# A file that covers at most so many bytes of log is compared with all of them.
+# If a file covers at most this many bytes of log, all of them are compared with its items.
 _COMPARED_BYTES = 64 << 20
 _CHECKED_GAPS = 1 << 11
 _CHECKED_ITEMS = 1 << 10
