@@ -40,7 +40,7 @@ KEPT_BY: Mapping[str | None, tuple[str, ...]] = {
 """For each value of the argument `only` of a rebuild: settings of files that the rebuild leaves unchanged."""
 
 
-@dataclass(frozen=True)  # No slots: cached properties need a __dict__.
+@dataclass(frozen=True)  # Without slots=True, because cached properties need a __dict__.
 class StoreFacts:
     """The facts of one store. Each is read on first use and then kept. After a change, call `refresh`.
 

@@ -57,7 +57,7 @@ class StoreReader(Closing):
     Attributes:
         commit_log, queues, index: The parts of the store.
         storage, path: The place of the store.
-        log_storage: The storage of the log. If the store is read together with its archive, it joins both.
+        log_storage: The storage of the log. If the store is read together with its archive, this storage joins both.
         own_log: The log of the store without the archive.
         known_ranges: Remembered facts about ranges of the log: store times, and ids that no index has.
         config: The settings that answers depend on.
@@ -222,7 +222,7 @@ def newer_part(storage: Storage) -> tuple[Storage, str]:
 
 
 def joined_queues(storage: Storage, newer: QueueIndex, own_log: CommitLogReader) -> QueueIndex:
-    """Return the queues of a store and its archive as one. `newer` and `own_log` belong to the store."""
+    """Return the joined queues of a store and its archive. `newer` and `own_log` belong to the store."""
     from reput.queues.joined import ContinuedQueues
 
     joined = _joined(storage)

@@ -56,7 +56,7 @@ def _in_database(folder: str, version: int) -> dict[str, dict[str, str]]:
     try:
         with RocksFolder(folder, (FAMILY,)) as database:
             items = [decode_topic(*item, version) for item in database.family_items(FAMILY)]
-    except (MissingExtraError, StoreError):  # Treated like a missing file.
+    except (MissingExtraError, StoreError):  # An unreadable database counts as missing.
         return {}
     return dict(_attributes({"topicConfigTable": dict(filter(None, items))}))
 
