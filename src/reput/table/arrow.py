@@ -219,7 +219,7 @@ class Dataset(ds.Dataset):  # type: ignore[misc]
                 wanted += used_columns(expression, self._schema)
         else:
             wanted += self._schema.names if columns is None else columns
-        # A batch needs at least one column, because it has the number of rows.
+        # A batch needs at least one column, which shows the number of rows.
         names = [name for name in self._schema.names if name in wanted] or self._schema.names[:1]
         pushed = [] if filter is None else conditions_of(filter, self._schema)
         return DatasetScanner(lambda: self._reader(names, pushed), select(names), columns, filter)
@@ -321,8 +321,8 @@ def dataset(
             `orders-`; a pattern is compared with the topic of every message. A topic that no store has causes a
             warning.
         key: Only messages with this key, or one of these keys, in their KEYS.
-        unique_key: Only messages with this unique key, or one of these. A message that a 5.x client sent in a list has
-            two unique keys, its own and the list's.
+        unique_key: Only messages with this unique key, or one of these unique keys. A message that a 5.x client sent in
+            a list has two unique keys, its own and the list's.
         queue_id: Only messages of queues with this id, or one of these ids.
         begin: Only messages stored at this time or later: milliseconds since 1970, a datetime with a timezone, or a
             text such as "2026-10-14T08:35:06" (UTC) or "2h ago".
@@ -337,7 +337,7 @@ def dataset(
             indexes do not have them. A batch that cannot be unwrapped is returned as stored, with a warning.
         storage_options: Options of the file system of URLs, such as `s3.endpoint_override`.
         name_from: A path such as "/data/{cluster}/{broker}/store". Stores whose paths match get their names, and the
-            values of the columns `cluster` and `broker`, from their paths. NamedStores have their own.
+            values of the columns `cluster` and `broker`, from their paths. NamedStores have their own names.
 
     Raises:
         UsageError, StoreNotFoundError, StoreAccessError, FormatError.

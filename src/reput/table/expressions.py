@@ -100,7 +100,7 @@ class _Conditions:
         """
         clause = _message(_one(choice, 1))
         otherwise = _message(_one(_message(_one(choice, 2)), _LITERAL))
-        if 29 not in otherwise and otherwise.get(1) != [0]:  # Neither null nor false.
+        if 29 not in otherwise and otherwise.get(1) != [0]:  # The branch is neither null nor false.
             raise _UnknownError
         return _one(clause, 2)
 

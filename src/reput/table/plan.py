@@ -443,7 +443,7 @@ def _cut(
 def unknown_topics(sources: Sequence[LogListing], topics: Iterable[str]) -> list[str]:
     """Return a line for each topic that no store has, with the most similar names.
 
-    Returns no lines if the topics of any store are unknown, because it is remote or has no queues.
+    Returns no lines if the topics of any store are unknown, because the store is remote or has no queues.
     """
     known: set[str] = set()
     for source in sources:

@@ -78,8 +78,8 @@ class RangeBatches:
     Args:
         columns: Names from `reput.messages.schema`, including `corrupt_reason`; None for all columns of a message.
         conditions: Conditions that every row must meet.
-        on_corrupt: "row" returns a row for a damaged range that meets the conditions without `keeps_damage`. It has
-            store, physical_offset, size (bytes lost) and corrupt_reason.
+        on_corrupt: "row" returns a row for a damaged range that meets the conditions without `keeps_damage`. This row
+            has store, physical_offset, size (bytes lost) and corrupt_reason.
         batch_bytes: Bytes of the log, or of decompressed bodies, per batch. A single message may be larger.
         decompressed: Whether to decompress bodies.
         unwrap_batches: Whether to return the messages of inner batches (5.x) instead of the batches.
@@ -293,7 +293,7 @@ def _joined(batches: Iterator[pa.RecordBatch], least_bytes: int) -> Iterator[pa.
 
 
 class BadBatch(NamedTuple):
-    """An inner batch that cannot be unwrapped, and the reason. It is returned as one record."""
+    """An inner batch that cannot be unwrapped, and the reason. The batch is returned as one record."""
 
     physical_offset: int
     reason: str

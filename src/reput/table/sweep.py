@@ -76,7 +76,7 @@ class Sweep:
         Args:
             store: An open store.
             wanted: Conditions on messages. Key and tags must not be set.
-            content: A condition on bodies or properties; None for no such condition.
+            content: A condition on bodies or properties; None without a condition.
             after: Physical offset at which an earlier search stopped. Only messages before it are searched.
             most_body_bytes: Maximum decompressed size of a body that is searched.
         """
@@ -172,7 +172,7 @@ class Sweep:
         return found
 
     def _messages(self, offset: int) -> Iterator[MessageExt]:
-        """Yield the message at an offset if it matches; of an inner batch, the matching messages, newest first."""
+        """Yield the message at an offset if it matches. For an inner batch, yield its matches, newest first."""
         try:
             record = self._log.locate(offset)
         except (MessageNotFoundError, CorruptMessageError):
