@@ -1,1 +1,1 @@
-"""Provide the web console: an ASGI app with server-rendered pages and a JSON API over stores."""
+"""Provide the web console for stores: an ASGI app with server-rendered pages and a JSON API."""

@@ -33,11 +33,11 @@ _HEADERS = {
 
 
 class Access:
-    """The outermost middleware but one: it answers requests that are not allowed.
+    """The second outermost middleware, inside the audit. It refuses requests that are not allowed.
 
     Without a token, only requests for the given host names are answered. Otherwise a page of another site could make
-    its own name resolve to this machine (DNS rebinding), and read all stores. Requests that pages of other sites cause
-    are refused, except for links that a user follows.
+    its own name resolve to this machine (DNS rebinding), and read all stores. Requests caused by pages of other sites
+    are refused, except when a user follows a link.
     """
 
     def __init__(self, app: ASGIApp, users: Users | None, hosts: Sequence[str] | None) -> None:
@@ -72,7 +72,7 @@ class Access:
     def _refusal(self, connection: HTTPConnection, user: ConsoleUser | None) -> Response | None:
         headers, path = connection.headers, connection.url.path
         is_known_host = self._hosts is None or _host_of(headers) in self._hosts
-        # Kubernetes probes use the address of the pod.
+        # Allow health checks at any host name, because Kubernetes probes use the address of the pod.
         if not is_known_host and path not in _HEALTH_PATHS:
             return _refused(
                 421,
@@ -100,7 +100,7 @@ class Access:
 def own_path(target: str) -> str:
     """Return the address to open after the login. It must be a path of this server; any other address becomes /."""
     parts = urlsplit(target)
-    # Browsers treat // and /\ as the beginning of another host.
+    # Browsers take // and /\ as the beginning of another host's name.
     is_own = target.startswith("/") and target[1:2] not in ("/", "\\") and not parts.netloc
     return target if is_own and target.isprintable() else "/"
 

@@ -60,7 +60,7 @@ class Api:
         return await self._mounts.run(lambda: _listed("stores", "store", map(self._facts, names)))
 
     def _facts(self, name: str) -> dict[str, Any]:
-        """Return the summary of a store, or its error: one unreadable store must not hide the others."""
+        """Return the summary of a store, or its error, so that one unreadable store does not hide the others."""
         try:
             return facts_of(*self._mounts.named(name)).as_json()
         except ReputError as error:
@@ -103,7 +103,7 @@ class Api:
     ) -> Response:
         share = Share()
         steps = search(store, wanted, share)
-        # Refuse now: after an answer has begun, its status cannot change.
+        # Check now, because the status of an answer cannot change after it has begun.
         self._mounts.check_room()
         if choice(request.query_params, "format", ("json", "jsonl")) == "jsonl":
             return self._stream(_search_lines(steps, share))
@@ -182,7 +182,10 @@ class Api:
 
 
 def _listed(name: str, key: str, entries: Iterator[dict[str, Any]]) -> Response:
-    """Return as many entries as fit, at least one, and a cursor for the rest: the field `key` of the last entry."""
+    """Return as many entries as fit, but at least one.
+
+    Also return a cursor for the rest: the field `key` of the last entry.
+    """
     taken, left, has_more = list[dict[str, Any]](), HTTP.answer_bytes, False
     for entry in entries:
         left -= len(json_text(entry))
@@ -195,7 +198,10 @@ def _listed(name: str, key: str, entries: Iterator[dict[str, Any]]) -> Response:
 
 
 def _search_lines(steps: Steps, share: Share) -> Lines:
-    """Yield a line per message, then a line with `complete`. An error also becomes a line, because lines were sent."""
+    """Yield a line per message, then a line with `complete`.
+
+    An error also becomes a line, because the status was sent before.
+    """
     try:
         for step in steps:
             if isinstance(step, Outcome):

@@ -49,14 +49,15 @@ def create_app(
     """Return an app with the pages and the API for these stores. It writes nothing, and closes no store.
 
     Args:
-        stores: Open stores by the names that people see; the mapping may change meanwhile.
-        missing: The stores that should be there and are not.
-        token: The token that each request must have. Without one everybody is answered.
-        hosts: Host names that browsers may use for this server. Default: any with a token or users, otherwise the names
-            of this machine, because a foreign web page could have its own name resolve to this server.
-        audit: Called with each request that has been answered: who asked for what, and the outcome.
-        traffic: Requests of RocketMQ's clients, for the metrics.
-        users: In place of a token: users with tokens and roles of their own.
+        stores: Open stores by the names that users see. The mapping may change while the app runs.
+        missing: Returns the configured stores that do not exist.
+        token: The token that each request must have. Without a token, everybody has access.
+        hosts: Host names that browsers may use for this server. By default, any name if there are a token or users,
+            otherwise only the names of this machine: a page of another site could make its own name resolve to this
+            server.
+        audit: Called after each request with its record: the user, the request, and the outcome.
+        traffic: Counts of the requests of RocketMQ's clients, for the metrics.
+        users: Users, each with a token and roles, in place of a single token.
         decoders: Decoders of bodies by patterns of topics, as in {"orders*": open_decoder("avro:order.avsc")}.
     """
     if users is None and token is not None:

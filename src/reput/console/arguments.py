@@ -33,13 +33,13 @@ class SearchForm(NamedTuple):
 
     Attributes:
         topic: Only messages of this topic.
-        keys: Keys or ids, of which a message must have one.
+        keys: Keys or ids. A message must have one of them.
         begin, end: Only messages stored between these times, ms.
         limit: Maximum number of messages.
         after: The cursor of an earlier answer: only messages before this physical offset.
         content: A condition on bodies and properties.
-        offset: A physical offset; the message that begins there is also found.
-        place: Topic, queue and queue offset; the message there is also found.
+        offset: A physical offset. The message that begins there is found as well.
+        place: Topic, queue and queue offset. The message there is found as well.
     """
 
     topic: str | None
@@ -155,7 +155,7 @@ register_url_convertor("int64", _NumberInPath())
 
 
 class Failure(NamedTuple):
-    """An error as an answer: HTTP status, a word for programs, and a title and a sentence for people."""
+    """The answer for an error: HTTP status, a word for programs, and a title and a sentence for people."""
 
     status: int
     kind: str

@@ -1,6 +1,7 @@
 """Send the results of a search as a file: CSV, JSON lines or Parquet.
 
-A temporary file is written first, because the name of the download states whether messages may be missing.
+The results are first written to a temporary file, because the name of the download states whether messages may be
+missing.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ MOST_MESSAGES = 10_000
 _MOST_FILE_BYTES = 256 << 20
 _LEAST_SHARE_BYTES = 64 << 10
 _PAGE, _PIECE_BYTES, _AT_ONCE = 200, 1 << 18, 64
-# Times beyond this do not fit into microseconds of 64 bits, or are damaged: write null.
+# Later times are damaged, or exceed 64 bits in microseconds. Null is written for them.
 _MOST_MS = 1 << 53
 
 
@@ -59,7 +60,7 @@ class Downloads:
             write_all, _ = _WRITERS[kind]
             try:
                 write_all(file, collected.messages(file))
-            # The file has no name: its disk space is free as soon as it is closed.
+            # The file has no name, so closing it frees its disk space.
             except BaseException:
                 file.close()
                 raise
@@ -94,7 +95,7 @@ class _Gathered:
     def messages(self, file: IO[bytes]) -> Iterator[FoundMessage]:
         """Yield messages, up to the limit and the maximum size of the file."""
         of_stores = [self._of_store(name, store) for name, store in self._stores]
-        # merge() keeps the order of each store's log, so no message is lost if a broker's clock was set back.
+        # merge() keeps the order of each store's messages, so none is lost even if a broker's clock was set back.
         found = merge(*of_stores, key=lambda one: -one.message.store_timestamp)
         for one in islice(found, self._wanted.limit):
             if file.tell() > _MOST_FILE_BYTES:

@@ -86,7 +86,8 @@ class DeadLetter(NamedTuple):
         message_id: Its id, which contains a broker's address and a physical offset.
         topic: The topic to which the message was sent; empty if unknown.
         origin: The id of the original message; empty if unknown.
-        key: The unique key, or else the last key, which usually identifies the message; empty if there is none.
+        key: The unique key, or else the last of KEYS, which usually identifies the message. Empty if the message has no
+            key.
         retries: The number of retries.
         born_ms: The time at which the message was sent, ms.
     """
@@ -170,7 +171,7 @@ def chosen(mounts: Mounts, store: str | None) -> list[tuple[str, SharedStore]]:
 def groups_of(
     stores: Sequence[tuple[str, SharedStore]], only: str | None = None
 ) -> tuple[list[Group], list[str]]:
-    """Return the groups with committed offsets or dead letters, or only one of them, and a line per problem."""
+    """Return the groups with committed offsets or dead letters, or only the named group, and a line per problem."""
     groups: dict[str, Group] = {}
     problems = []
     for name, store in stores:
@@ -202,7 +203,7 @@ def _dead_counts(store: SharedStore, only: str | None) -> Iterable[tuple[str, in
 
 
 def _with_copies(letters: Sequence[DeadLetter]) -> list[str]:
-    """Return the stores that have a dead letter of another one: the same message at the same place of one log."""
+    """Return the stores that have a copy of a dead letter: the same message at the same place of the same log."""
     stores: dict[tuple[str, int], set[str]] = {}
     for one in letters:
         stores.setdefault((one.message_id, one.row.store_timestamp), set()).add(one.row.store)

@@ -30,7 +30,7 @@ class Guard:
             self.look()
 
     def look(self) -> None:
-        """Close slow connections. While all unread answers are too large together, drop the largest one."""
+        """Close slow connections. Drop the largest unread answers until the sum of all is below the limit."""
         now = time.monotonic()
         for each in list(self.connections):
             each.look(now)
@@ -38,7 +38,10 @@ class Guard:
             max(self.connections, key=lambda each: each.unsent_bytes).drop()
 
     def admit(self, new: Guarded) -> None:
-        """Accept a connection. If there are too many, close the longest silent one, or else the new one."""
+        """Accept a connection.
+
+        If there are too many, close the one that has been silent longest, or else the new one.
+        """
         self.connections.add(new)
         if len(self.connections) > self.limits.connections:
             silent = [each for each in self.connections if each.is_silent]
@@ -73,7 +76,7 @@ class Guarded(H11Protocol):
     @property
     def is_silent(self) -> bool:
         """Return whether no complete request is being answered."""
-        # None before the first request, unlike its annotation.
+        # Unlike its annotation, this is None before the first request.
         cycle: RequestResponseCycle | None = self.cycle
         is_asked = cycle is not None and not cycle.response_complete and not cycle.more_body
         return not is_asked and not self.unsent_bytes

@@ -50,7 +50,7 @@ class _KeptCursors:
         self._kept: OrderedDict[str, tuple[dict[str, int], str]] = OrderedDict()
 
     def get(self, name: str) -> dict[str, int] | None:
-        """Return cursors, and drop those of the preceding request, which the page no longer needs."""
+        """Return cursors, and drop the cursors of the preceding request, which the page no longer needs."""
         found = self._kept.get(name)
         if found is None:
             return None
@@ -59,14 +59,14 @@ class _KeptCursors:
         return found[0]
 
     def put(self, cursors: dict[str, int], before: str) -> str:
-        """Keep cursors, and return their name. When they are used, the cursors with the name `before` are dropped.
+        """Keep cursors, and return their name. On their first use, the cursors named `before` are dropped.
 
         Until then, the browser may repeat the preceding request.
         """
         name = secrets.token_urlsafe(12)
         self._kept[name] = cursors, before
         self._count += len(cursors)
-        # The newest entry remains even if it alone is too large; otherwise its page could never continue.
+        # Keep the newest entry even if it alone is too large. Otherwise, its page could never continue.
         while self._count > self._most and len(self._kept) > 1:
             self._drop(next(iter(self._kept)))
         return name
@@ -149,12 +149,12 @@ class _Watched:
     def read(self) -> None:
         """Read messages for about a second."""
         until = time.monotonic() + _SECONDS
-        # Begin with another store each time: none must starve.
+        # Begin with another store each time, so that each store is read.
         turn = int(until * 1000) % max(len(self._stores), 1)
         for name, store in (*self._stores[turn:], *self._stores[:turn]):
             begin = self.cursors.get(name)
             if begin is not None and (len(self.rows) >= _MOST_ROWS or time.monotonic() > until):
-                continue  # The next request continues in this store.
+                continue  # Time is over. The next request continues in this store.
             try:
                 with store.reader() as reader:
                     tail = LogTail(reader, self._wanted)

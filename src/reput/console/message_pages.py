@@ -28,12 +28,12 @@ from reput.query.message_store import MessageStore
 from reput.query.shared_store import SharedStore
 from reput.text import printable
 
-_MOST_SHOWN = 1 << 18  # Most characters on a page. Browsers take long to lay out more.
+_MOST_SHOWN = 1 << 18  # Maximum number of characters on a page. Browsers take long to lay out more.
 
 
 @dataclass(frozen=True, slots=True)
 class ShownBody:
-    """A body on a page. `view` is the form that is shown, such as json, text or hex; `views` are all possible forms."""
+    """A body on a page. `view` is its current form, such as json, text or hex. `views` are all possible forms."""
 
     view: str
     views: tuple[str, ...]
@@ -76,7 +76,7 @@ def chinese_text(body: bytes) -> str | None:
         text = body.decode("gb18030")
     except UnicodeDecodeError:
         return None
-    # Binary bodies, too, may happen to be valid GB18030, but they usually contain control characters.
+    # A binary body may be valid GB18030 by chance, but it usually contains control characters.
     is_plain = all(character.isprintable() or character in "\r\n\t" for character in text)
     return text if is_plain and any("\u4e00" <= one <= "\u9fff" for one in text) else None
 
@@ -85,7 +85,7 @@ def _decoded(decoder: BodyDecoder, body: bytes) -> str | None:
     """Decode a body, and return its values as JSON; None if it does not have the decoder's encoding."""
     try:
         return printable(indented(json_text_of(decoder.decode(body))), keep="\n")
-    # Bodies come from any producer. The page then shows the body in another view.
+    # Any producer can send any body. If it cannot be decoded, the page shows it in another view.
     except (ValueError, ReputError, RecursionError):
         return None
 
@@ -189,7 +189,7 @@ def traced(
 
 
 def _gap(gap_ms: int | None) -> int:
-    """Return the size of the gap before an event on the page, from 0 to 5: the logarithm of the time."""
+    """Return the size of the gap before an event on the page, from 0 to 5. It grows with the logarithm of the time."""
     return 0 if not gap_ms or gap_ms < 10 else min(len(str(gap_ms)) - 1, 5)
 
 

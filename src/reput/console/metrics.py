@@ -40,14 +40,14 @@ _GAUGES = {
     "reput_store_groups": "Consumer groups with committed offsets",
     "reput_store_counted_seconds": "When end, queues, groups and lag were counted, in seconds since 1970",
 }
-# Limited, because each group is a time series of its own in Prometheus.
+# The number is limited, because each group is a separate time series in Prometheus.
 _MOST_GROUPS = 100
 _COUNTED_S = 2.0
 """Time for which a scrape waits for counts. For stores that take longer, it returns the previous counts."""
 _SURVEYED_S = 300.0
 
 
-# Clients may send any method. Without a limit, each would become a label that is kept until the process ends.
+# Clients may send any method. If all were accepted as labels, each would be kept until the process ends.
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS"})
 
 
@@ -55,7 +55,10 @@ class Metrics:
     """The metrics of one app."""
 
     def __init__(self, mounts: Mounts, traffic: Traffic | None = None) -> None:
-        """Collect metrics of stores. `traffic` counts the requests of RocketMQ's clients, if they are served."""
+        """Collect metrics of stores.
+
+        `traffic` has the counts of requests of RocketMQ's clients, if such clients are served.
+        """
         self.registry = CollectorRegistry()
         self.registry.register(_StoreCollector(mounts))
         self.registry.register(_SurveyCollector(mounts))
@@ -109,7 +112,7 @@ class _Counted(NamedTuple):
     Attributes:
         end_offset, queues: The end of the log, and the number of queues; None if the store cannot be read.
         groups: Number of groups with committed offsets.
-        lag: Name and lag of the groups with the largest lags.
+        lag: Names and lags of the groups with the largest lags.
     """
 
     end_offset: int | None = None
@@ -166,7 +169,7 @@ class _StoreCollector(Collector):
         yield from self._written()
 
     def _written(self) -> Iterator[Metric]:
-        """Yield the bytes that this process has put into stores but not yet flushed, or not yet dispatched."""
+        """Yield the bytes that this process has put into each store but not yet flushed, or not yet dispatched."""
         unflushed = GaugeMetricFamily(
             "reput_store_unflushed_bytes", "Bytes of log that are not durable yet", labels=["store"]
         )
@@ -177,7 +180,7 @@ class _StoreCollector(Collector):
         for name in self._mounts.names:
             with suppress(ReputError):
                 _, store = self._mounts.named(name)
-                # None if another process writes the log.
+                # `behind` is None if another process writes the log.
                 behind = store.bytes_behind()
                 if behind is not None:
                     unflushed.add_metric([name], behind[0])

@@ -54,12 +54,12 @@ class Mounts:
         return list(self._stores)
 
     def named(self, name: str | None) -> tuple[str, SharedStore]:
-        """Return the store with this name; for None the only store.
+        """Return the store with this name. For None, return the only store.
 
         Raises StoreNotFoundError for an unknown name, StoreUnreachableError for a missing store, and UsageError if a
         name is needed.
         """
-        # With very many stores, listing the missing ones takes time: skip it for an open store.
+        # Listing the missing stores may take long. Skip this if the store is open.
         if name and (store := self._stores.get(name)) is not None:
             return name, store
         names, missing = self.names, self.missing
@@ -98,7 +98,7 @@ class Mounts:
             return await run_sync(call, limiter=self._search_limiter())
 
     async def iterate(self, pieces: Generator[Result, None, None]) -> AsyncIterator[Result]:
-        """Yield the pieces of a generator, which runs in threads for searches. It is closed when the client leaves.
+        """Yield the pieces of a generator, which runs in threads for searches and is closed when the client leaves.
 
         Raises BusyError.
         """
@@ -133,6 +133,6 @@ class Mounts:
         return self._searching
 
     def _limiter(self) -> CapacityLimiter:
-        if self._threads is None:  # Create it here, because a limiter belongs to an event loop.
+        if self._threads is None:  # Create the limiter here, because it belongs to an event loop.
             self._threads = CapacityLimiter(_MOST_THREADS)
         return self._threads

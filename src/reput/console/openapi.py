@@ -15,7 +15,7 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 
 class Parameter(NamedTuple):
-    """A parameter. It is a part of the path if the path contains its name, else of the query string."""
+    """A parameter. It belongs to the path if the path contains its name, otherwise to the query string."""
 
     name: str
     text: str

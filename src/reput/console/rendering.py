@@ -58,7 +58,7 @@ def environment() -> Environment:
 
 
 def flushed(pieces: Generator[str, None, None]) -> Generator[bytes, None, None]:
-    """Join the pieces of a template's output, and yield the result at each `FLUSH` mark."""
+    """Join the pieces of a template's output, and yield the joined text at each `FLUSH` mark."""
     waiting: list[str] = []
     for piece in pieces:
         waiting.append(piece)
@@ -110,7 +110,7 @@ def segment(text: object) -> str:
 
 
 def exact(text: str) -> str:
-    """Return a text as JSON in ASCII. In a plain HTML attribute, some characters would change."""
+    """Return a text as JSON in ASCII. As a plain HTML attribute, some characters of it would change."""
     return json.dumps(text)
 
 
@@ -150,7 +150,10 @@ class Views:
         self._templates = environment()
 
     def store(self, request: Request) -> tuple[str, SharedStore]:
-        """Return the store that a request names, or else the first store. Raises StoreNotFoundError, UsageError."""
+        """Return the store that a request names, or the first store by default.
+
+        Raises StoreNotFoundError, UsageError.
+        """
         names = self.mounts.names
         asked = text(request.query_params, "store")
         return self.mounts.named(asked or (names[0] if names else None))

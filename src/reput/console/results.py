@@ -79,9 +79,9 @@ class _OfStore:
     left_bytes: int = 0
 
     def prefix(self, count: int) -> int:
-        """Extend a number of rows to the end of a record.
+        """Return a number of rows, extended so that they end with a whole record.
 
-        Messages of a batch share an offset, and a cursor is an offset.
+        A cursor is an offset, and all messages of a batch have the same offset.
         """
         while 0 < count < len(self.rows) and (
             self.rows[count].physical_offset == self.rows[count - 1].physical_offset
@@ -99,11 +99,11 @@ class Results:
         count: Number of messages found so far.
         hits: Number of stores with messages.
         without: Number of stores that were searched completely and have no such messages.
-        rows: For several stores, the messages to show, newest first. Known only at the end.
+        rows: If there are several stores, the messages to show, newest first. This is known only at the end.
         is_stopped: Whether the user stopped the search.
         unsearched: Number of stores whose search was stopped, or ended at the time limit.
         failures: Stores that could not be searched, with the errors.
-        missing: Number of missing stores, which the page names elsewhere.
+        missing: Number of missing stores. The page names them elsewhere.
         problems: Reasons why messages may be missing.
         covered: The searched ranges, in sentences.
         cursors: By store, the cursor of older messages for the next page; empty if there are none.
@@ -188,7 +188,7 @@ class Results:
         part.left_bytes = 0
 
     def _steps(self, part: _OfStore, store: SharedStore) -> Iterator[tuple[Row, ...] | None]:
-        """Yield rows, or None for progress; then the part's outcome or failure is known."""
+        """Yield rows, or None for progress. At the end, the part has its outcome or failure."""
         share = Share(max(HTTP.answer_bytes // max(len(self._stores), 1), _LEAST_SHARE_BYTES))
         wanted = self._wanted._replace(after=self._given.get(part.name))
         try:
@@ -204,7 +204,10 @@ class Results:
             part.failure = Failure.of(error)
 
     def _merge(self, parts: Sequence[_OfStore]) -> None:
-        """Take the newest rows of all stores; take rows of each store in order, so that a cursor can continue there."""
+        """Take the newest rows of all stores.
+
+        Rows of one store are taken in their order, so that a cursor can continue after them.
+        """
         waiting = {part.name: part for part in parts if part.rows}
         taken = dict.fromkeys(waiting, 0)
         while waiting and len(self.rows) < self._wanted.limit:
@@ -265,7 +268,7 @@ class Results:
 
 
 def _in_turn(steps: Steps) -> Iterator[tuple[MessageExt, ...] | Progress | Outcome]:
-    """Yield steps. All searches together do few at a time, because each takes memory."""
+    """Yield steps. Only a few searches make a step at the same time, because each step takes memory."""
     try:
         while True:
             with _AT_WORK:
@@ -288,7 +291,7 @@ class Searches:
         return results
 
     def stop(self, name: str) -> None:
-        """Stop a search; its page shows the messages found so far. A search that has ended is left as it is."""
+        """Stop a search. Its page shows the messages found so far. Does nothing if the search has ended."""
         found = self._running.get(name)
         if found is not None:
             found.is_stopped = True

@@ -26,7 +26,8 @@ from reput.query.shared_store import SharedStore
 _FIELDS = ("key", "topic", "begin", "end", "store", "contains", "how")
 _ASKED = ("key", "topic", "begin", "end", "contains")
 _MOST_TOPICS = 8
-# Maximum number of topics, over all stores, whose messages are counted: counting opens the queues of each topic.
+# Messages are counted only if all stores together have at most this many topics, because counting opens the queues of
+# each topic.
 _MOST_COUNTED = 4_000
 _LISTED_PAUSES, _LEAST_LISTED_S = 10, 5.0
 
@@ -43,7 +44,7 @@ class SearchPage:
         query = request.query_params
         q = {name: text(query, name) or "" for name in _FIELDS}
         if not q["store"] and not self._mounts.names and self._mounts.missing:
-            self._mounts.named(None)  # which says what is missing
+            self._mounts.named(None)  # raises an error that names what is missing
         chosen = [self._mounts.named(q["store"])] if q["store"] else self._all()
         common: dict[str, Any] = {"view": "search", "q": q, "wrong": ""}
         if not any(q[name] for name in _ASKED):
@@ -108,10 +109,10 @@ class KnownTopics(NamedTuple):
     """The topics of a store on the start page.
 
     Attributes:
-        until: When to count again, a time of `time.monotonic`.
-        largest: The largest topics, applications' own first; none if there are many topics.
+        until: Time at which to count again, by `time.monotonic`.
+        largest: The largest topics. Topics of applications come first. Empty if there are too many topics.
         topics: Number of topics.
-        messages: Their messages; 0 if there are many topics.
+        messages: Number of messages in all topics; 0 if there are too many topics.
     """
 
     until: float
@@ -122,7 +123,10 @@ class KnownTopics(NamedTuple):
 
 
 class _TopicCounts:
-    """Counts the topics of stores. A cluster may have very many, so counting uses at most a tenth of the time."""
+    """Counts the topics of stores.
+
+    A cluster may have very many topics, so counting takes at most a tenth of the time.
+    """
 
     def __init__(self, mounts: Mounts) -> None:
         self._mounts = mounts
@@ -131,7 +135,7 @@ class _TopicCounts:
     async def known(
         self, stores: Sequence[tuple[str, SharedStore]]
     ) -> list[tuple[str, KnownTopics]]:
-        """Return the counts of all readable stores. Each page names the unreadable ones."""
+        """Return the counts of all readable stores. Unreadable stores are named on each page."""
         for name in self._known.keys() - {*self._mounts.names}:
             del self._known[name]
         now = time.monotonic()

@@ -32,9 +32,9 @@ class Outcome:
     """The outcome of a search.
 
     Attributes:
-        count: how many messages were found
-        cursor: where to continue, or None
-        problems: why messages may be missing; empty if the answer is complete
+        count: number of messages that were found
+        cursor: offset at which to continue, or None
+        problems: reasons why messages may be missing; empty if the answer is complete
         coverage: the ranges that were searched; None if only queues were read or the search ended early
         is_late: whether the search was stopped, or ended at its time limit; everything from the cursor on was searched
     """
@@ -67,7 +67,7 @@ class Until:
     """Decides when a search must end: at a deadline, or when the user stops it."""
 
     def __init__(self, deadline: float | None = None) -> None:
-        """Set the deadline, a time of `time.monotonic`. By default it is the usual time limit from now."""
+        """Set the deadline, by `time.monotonic`. By default, it is now plus the usual time limit."""
         self._deadline = time.monotonic() + HTTP.search_s if deadline is None else deadline
         self._stopped = Event()
 
@@ -102,11 +102,11 @@ class Share:
         if not may(Permission.BODIES):
             return {**message_fields(message, 0), "body_error": "this needs the role bodies"}
         fields = message_fields(message, self.most_bytes)
-        is_short = len(json_text(fields)) <= self.most_bytes  # a control character takes six
+        is_short = len(json_text(fields)) <= self.most_bytes  # a control character takes six bytes
         return fields if is_short else message_fields(message, 0)
 
     def _cost(self, message: MessageExt) -> int:
-        """Return the cost of a message in bytes. An omitted body also counts, because it had to be read."""
+        """Return the cost of a message in bytes. A body that is omitted counts as well, because it had to be read."""
         fields = self.fields(message)
         least = self.most_bytes // _MOST_LEFT_OUT if fields.get("body_error") else 0
         return max(len(json_text(fields)), least)
@@ -126,7 +126,7 @@ class Share:
         return tuple(taken)
 
     def page(self, limit: int) -> int:
-        """Return how many messages to read next, so that not many more are read than fit into the budget."""
+        """Return the number of messages to read next, so that few are read that do not fit into the budget."""
         if not self._count:
             return min(_FIRST_PAGE, limit)
         average = max((self.most_bytes - self._left) // self._count, 1)
@@ -136,7 +136,7 @@ class Share:
 def search(
     store: SharedStore, wanted: SearchForm, share: Share, until: Until | None = None
 ) -> Steps:
-    """Return messages as they are found, newest first, as many as fit, progress, and at last the outcome.
+    """Yield messages as they are found, newest first, as many as fit; in between progress; and at last the outcome.
 
     Raises UsageError, StoreError.
     """
@@ -159,7 +159,7 @@ def pull_share(
     pulled = store.pull_records(*place, limit, tags, share.most_bytes)
     messages = tuple(map(decode, pulled.records))
     taken = share.take(messages)
-    if len(taken) < len(messages):  # the offset after these is asked for, not counted
+    if len(taken) < len(messages):  # ask for the next offset
         pulled = store.pull_records(*place, len(taken), tags, share.most_bytes)
     return PullResult(
         pulled.status, taken, pulled.next_begin_offset, pulled.min_offset, pulled.max_offset
@@ -203,7 +203,7 @@ def _paged(store: SharedStore, wanted: SearchForm, share: Share, until: Until) -
 
 def _swept(store: SharedStore, wanted: SearchForm, share: Share, until: Until) -> Steps:
     """Search by time without a topic, or by content, by reading the log backwards."""
-    # Imported here, because it loads Arrow and kernels.
+    # Import this late, because it loads Arrow and kernels.
     from reput.table.sweep import Sweep, SweptTo
 
     filters = TailFilter(wanted.topic, begin=wanted.begin, end=wanted.end)
@@ -245,7 +245,7 @@ def _swept(store: SharedStore, wanted: SearchForm, share: Share, until: Until) -
 
 
 def _joined(before: Outcome | None, page: Outcome) -> Outcome:
-    """Return the outcome of a search that ends with the end of a page."""
+    """Return the outcome of a search that ended because a page is full."""
     if before is None:
         return page
     problems = tuple(dict.fromkeys((*before.problems, *page.problems)))
@@ -295,7 +295,7 @@ def _by_key(store: SharedStore, wanted: SearchForm) -> Steps:
             return
         ended: Outcome | None = None
         messages = dict.fromkeys(named)
-        oldest = [0]  # The offsets at which searches of keys ended early.
+        oldest = [0]  # The offsets at which searches for keys ended early.
         for key in wanted.keys:
             for step in _queried(reader, wanted, key):
                 if isinstance(step, QueryResult):
@@ -342,7 +342,7 @@ def _named(reader: MessageStore, wanted: SearchForm) -> Iterator[MessageExt]:
         found = reader.get_by_offset_id(key)
         if found is not None:
             yield found
-    # A pasted number may be anything. Where no message begins, the search finds nothing.
+    # A pasted number may be anything. If no message begins at this offset, the search finds nothing.
     with suppress(MessageNotFoundError, FormatError):
         if wanted.offset is not None:
             yield reader.get(wanted.offset)

@@ -39,7 +39,7 @@ class HttpServer:
         traffic: Traffic | None = None,
         users: Users | None = None,
     ) -> None:
-        """Prepare a server; `stores` and `missing` as for `create_app`; port 0 selects any free port.
+        """Prepare a server. Port 0 selects any free port. `stores` and `missing` are as for `create_app`.
 
         `hosts` are further names of this server; `tls` the files of a certificate chain and its key; `audit`,
         `traffic` and `users` as for `create_app`.
@@ -76,14 +76,18 @@ class HttpServer:
         self._server = _Server(config)
         self._running = asyncio.create_task(self._server.serve(sockets=[bound]))
         self._guarding = asyncio.create_task(self.guard.run())
-        # uvicorn has no event for this.
+        # uvicorn has no event for its start, so poll.
         while not self._server.started:
             await asyncio.sleep(0.005)
             if self._running.done():
                 await self._running
 
     def _hosts(self) -> list[str] | None:
-        """Without a token, a request to another address must name that address, not a name that resolves to it."""
+        """Return the allowed host names.
+
+        Without a token, requests to an address of this machine must name the address itself, not a name that resolves
+        to it.
+        """
         if self._token is not None or self._users is not None:
             return None
         given = ipaddress.ip_address(self._asked.address)
@@ -92,7 +96,7 @@ class HttpServer:
 
     async def close(self) -> None:
         """Finish the requests in flight, for at most some seconds, and stop."""
-        # Not cancelled, but asked to exit: the task first finishes the requests.
+        # Ask the task to exit, instead of cancelling it, so that it finishes the requests first.
         if self._server is not None and self._running is not None:
             self._server.should_exit = True
             self._guarding.cancel()

@@ -62,7 +62,7 @@ def kind_of(topic: str) -> str:
 
 
 def topics_of(store: AnyStore, topic: str | None = None) -> list[TopicFacts]:
-    """Return all topics, or one, with their queues. Raises StoreAccessError."""
+    """Return all topics, or only one topic, with their queues. Raises StoreAccessError."""
     return list(each_topic(store, topic))
 
 
@@ -89,9 +89,9 @@ class StoreSummary:
     """One store.
 
     Attributes:
-        first_ms, last_ms: store times of the first and the newest message of its queues, None without
-        ranges: of the log, oldest first, and how a key is found in each
-        problems: IndexFiles that are not used, and why
+        first_ms, last_ms: store times of the first and the newest message of its queues; None without messages
+        ranges: ranges of the log, oldest first, with the way in which a key is found in each
+        problems: IndexFiles that are not used, with the reasons
     """
 
     name: str
@@ -146,7 +146,7 @@ def _times(store: AnyStore, topics: list[TopicFacts]) -> tuple[int | None, int |
     times = []
     for topic in topics:
         for queue in topic.queues:
-            # A set: a queue with a single message is read once.
+            # With a set, a queue that has a single message is read only once.
             for offset in {queue.min_offset, queue.max_offset - 1}:
                 if queue.messages:
                     with suppress(StoreError):  # The check on the store's page reports the problem.

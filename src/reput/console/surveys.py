@@ -18,9 +18,9 @@ class Seen(NamedTuple, Generic[Result]):
     """The result of one survey of a store.
 
     Attributes:
-        begun: When it began, a time of `time.monotonic`.
-        seen_ms: The same in milliseconds since 1970.
-        result: What it showed.
+        begun: Time at which the survey began, by `time.monotonic`.
+        seen_ms: The same time in milliseconds since 1970.
+        result: The result of the survey.
     """
 
     begun: float
@@ -29,7 +29,7 @@ class Seen(NamedTuple, Generic[Result]):
 
 
 class Rounds(Generic[Result]):
-    """Surveys each store in a thread, which ends when no store is due; the store with the oldest survey comes first."""
+    """Surveys stores in a thread, the store with the oldest survey first. The thread ends when no store is due."""
 
     def __init__(
         self,
@@ -43,9 +43,9 @@ class Rounds(Generic[Result]):
 
         Args:
             mounts: The stores.
-            look: Looks at the store of a name.
-            most_age_s: Age from which the store is looked at again.
-            wait_s: How long `latest` waits for stores that are due.
+            look: Surveys the store with this name.
+            most_age_s: Age of a survey, in seconds, after which the store is surveyed again.
+            wait_s: Time, in seconds, for which `latest` waits for stores that are due.
         """
         self._mounts, self._look = mounts, look
         self._most_age_s, self._wait_s = most_age_s, wait_s

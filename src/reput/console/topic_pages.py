@@ -119,7 +119,7 @@ class TopicPages:
 
 
 def _names(store: SharedStore) -> list[str]:
-    # Suggestions are optional: the answer to the search itself will report the error.
+    # Ignore errors here: suggestions are optional, and the search itself will report the error.
     with suppress(ReputError):
         return store.topics()
     return []

@@ -44,7 +44,7 @@ class ConsoleUser:
     """The user who sent a request.
 
     Attributes:
-        name: For the audit log; empty without users.
+        name: The name for the audit log; empty without users.
         permissions: The user's roles.
     """
 
@@ -74,9 +74,9 @@ class Proxy:
     """A reverse proxy that authenticates users, for example with OIDC, and passes their names in a header.
 
     Attributes:
-        networks: Addresses of the proxy; the headers of others mean nothing.
-        user_header: Names the user.
-        groups_header: Lists the user's groups, separated by commas; None if all users have `default`.
+        networks: Addresses of the proxy. Headers from other addresses are ignored.
+        user_header: Name of the header with the user's name.
+        groups_header: Name of the header with the user's groups, separated by commas; None if all users have `default`.
         groups: Permissions by group.
         default: Permissions of every user.
     """
@@ -104,7 +104,7 @@ class Proxy:
         if not self.is_peer(connection):
             return None
         names = connection.headers.getlist(self.user_header)
-        if len(names) != 1 or not names[0].strip():  # A second name may be forged by the client.
+        if len(names) != 1 or not names[0].strip():  # The client may forge a second name.
             return None
         permissions = set(self.default)
         if self.groups_header is not None:
@@ -145,7 +145,10 @@ class Users:
         return found
 
     def with_token(self, token: str) -> ConsoleUser | None:
-        """Return the user with this token. Only digests are compared, so the elapsed time reveals nothing about it."""
+        """Return the user with this token.
+
+        Only digests are compared, so the elapsed time reveals nothing about a token.
+        """
         return self._tokens.get(digest_of(token))
 
 
@@ -163,7 +166,7 @@ def cookie_of(token: str) -> str:
 
 
 def _token_in(cookie: str) -> str:
-    """Return the token in a cookie; an empty text for a value that `cookie_of` does not return."""
+    """Return the token in a cookie; an empty text if `cookie_of` cannot have returned this value."""
     try:
         token = urlsafe_b64decode(cookie + "=" * (-len(cookie) % 4))
     except (Base64Error, ValueError):
@@ -177,7 +180,7 @@ def parse_users(data: bytes, place: str) -> Users:
     Args:
         data: TOML with a table `[[user]]` for each user (`name`, `token_sha256`, `roles`), and perhaps `[proxy]`
             (`addresses`, `user_header`, `groups_header`, `roles`) with `[proxy.groups]` (roles by group).
-        place: Its name, for errors.
+        place: The name of the file, for errors.
 
     Raises:
         UsageError: The file is not valid.

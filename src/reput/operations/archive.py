@@ -38,23 +38,23 @@ def archive(
 ) -> ArchiveReport:
     """Copy the log files of a store that an archive lacks, with indexes of their keys and queues.
 
-    A log file is copied after the store has begun the next file, because only then it is final. Several archivers may
-    work at once, and a killed run can be repeated.
+    A log file is final, and is copied, once the store has begun the next file. Several archivers may work at once. If a
+    run is killed, repeat it.
 
     Args:
         store: A store on this machine. It is only read.
         destination: A folder, or a URL of S3, GCS or Azure. It is created if it is missing.
-        with_last: Also copy the last file in its present state. A later run replaces that copy.
+        with_last: Also copy the last file in its current state. A later run replaces this copy.
         retention_days: Delete the oldest archived log files if all their messages are older than this; None to keep
             all.
         runner: "serial", "processes", "spark", or a SparkSession. All except "serial" copy several log files at once,
-            for the first copy of a large store. On a cluster, every executor needs access to the store's path and to
-            the destination.
+            which helps with the first copy of a large store. On a cluster, every executor needs access to the store's
+            path and to the destination.
         storage_options: Options of the destination, as for `open_store`.
         progress: Called with the phase, units done and units in all.
 
     Returns:
-        The added files. Damage of the log is reported there, not raised.
+        A report of the added files. It also states damage of the log, which raises no error.
 
     Raises:
         UsageError: the destination does not support conditional writes, or is the archive of another store.
@@ -81,9 +81,9 @@ def with_archive(
     *,
     storage_options: Mapping[str, str] | None = None,
 ) -> str:
-    """Return a path that stands for a store and its archive as one log. All functions that read a store accept it.
+    """Return a path that joins a store and its archive into one log. All functions that read a store accept this path.
 
-    Log files of the store are read from the store, all older ones from the archive. If log files between the two are
+    Log files that the store has are read from the store, older ones from the archive. If log files between the two are
     missing, answers are incomplete. Functions that open the path refuse an archive of another store.
 
     Args:
@@ -160,8 +160,8 @@ def restore(
     Args:
         archive: A folder or URL that `archive` has written.
         destination: A missing or empty folder, or the folder of a killed run, which is then continued.
-        begin, end: Restore only log files with messages stored between these times, and files between them. With
-        topics or keys, copy only messages stored between these times.
+        begin, end: Restore only log files with messages stored between these times. With topics or keys, copy only
+            messages stored between these times.
         topics: Copy messages of these topics.
         keys: Copy messages with one of these keys or unique keys.
         storage_options: Options of the archive, as for `open_store`.
@@ -186,9 +186,9 @@ def restore(
 
 
 def _end_offsets_with_queues(store: Path) -> int:
-    """Lower committed offsets that lie after the end of their queue to this end; return how many were lowered.
+    """Set committed offsets that lie after the end of their queue to this end. Return their number.
 
-    Otherwise consumers would skip the next messages, whose queue offsets begin at that end.
+    Otherwise, consumers would skip new messages, which get queue offsets from this end on.
     """
     offsets, count = ConsumerOffsets(store, is_kept=True), 0
     with MessageStore(store) as opened:

@@ -28,7 +28,7 @@ class CheckReport(Report):
 
     Attributes:
         store: The path of the store.
-        findings: All findings. Repetitions in one file are one finding with a count.
+        findings: All findings. Identical findings of one file are joined to one finding with a count.
         is_quick: Whether only names, sizes, headers, ends and samples were checked.
     """
 
@@ -128,7 +128,7 @@ def check(
     path, original = fspath(store), None
     with ExitStack() as stack:
         if is_url(store):
-            # Imported here, because it loads pyarrow.
+            # Import this late, because it loads pyarrow.
             from reput.store.local_copy import local_copy
 
             original = stack.enter_context(local_copy(path, storage_options, progress))
@@ -174,7 +174,7 @@ def finding_lines(finding: Finding, store: str) -> Iterator[str]:
 def repair_command(finding: Finding, store: str) -> str:
     """Return the command that repairs a finding; empty if there is none."""
     options = {
-        # The messages stay lost, but repair removes index entries that lead to them.
+        # No command: the messages stay lost. But repair removes the index entries that lead to them.
         Kind.LOST_LOG_END: "",
         Kind.TORN_LOG_END: "--truncate-tail ",
         Kind.LOG_FILE_SIZE: "--truncate-tail --salvage ",

@@ -104,14 +104,14 @@ def diff(
 ) -> DiffReport:
     """Compare the messages, queue entries, index entries and IndexFile headers of two stores.
 
-    Two copies of one log are compared by physical offset, other stores by topic, queue and queue offset. One of the two
-    may be a Parquet, Iceberg or Delta table that an export wrote. Its rows are then compared with the messages of the
-    store, column by column. Nothing is written.
+    Messages of two copies of one log are paired by physical offset, messages of other stores by topic, queue and queue
+    offset. One of the two may be a Parquet, Iceberg or Delta table that an export wrote. Its rows are then compared
+    with the messages of the store, column by column. Nothing is written.
 
     Args:
         a: A store or an export.
         b: The other store or export.
-        name: The name of the store in the export. By default its path, or the only name in the export with the same
+        name: The name of the store in the export. By default its path or, if the export lacks it, the name of the same
             log.
         catalog: The catalog of an Iceberg export.
         table: The table of an Iceberg export.

@@ -45,7 +45,7 @@ def erase(
     half-transaction and trace topics. Records keep their length, physical offset and queue offset.
 
     Args:
-        store: A local store, which is only read and on which no broker may run; or an archive, which is changed.
+        store: A local store, which is only read, and on which no broker may run; or an archive, which is changed.
         output: The folder of the copy, which must not exist; None for an archive.
         topics: Erase messages of these topics.
         keys: Erase messages with one of these keys or unique keys.
@@ -58,17 +58,18 @@ def erase(
             message can prove that it existed.
         audit: Path of the record; by default `<output>.erasure.json`. The record for an archive is stored in it.
         leave_out: Files and folders of the store that are not copied.
-        tables: Lake tables written by `export`. Their rows of erased messages are counted, but not changed.
+        tables: Lake tables written by `export`. Rows with erased messages are counted in them, but not changed.
         config: The broker's settings; by default sizes are derived from the store's files.
         storage_options: Options as for `open_store`.
         progress: Called with the phase, units done and units in all.
 
     Returns:
-        The erased messages. Nothing is written if no message was found.
+        A report of the erased messages. If no message was found, nothing is written.
 
     Raises:
-        UsageError: no condition was given, the output exists, a broker owns the store, or a part cannot be copied.
-        StoreError: a part of the log is unreadable, and may contain such messages.
+        UsageError: no condition was given, the output exists, a broker owns the store, or a part of the store cannot be
+            copied.
+        StoreError: a part of the log is unreadable, and may contain messages to erase.
         StoreNotFoundError, StoreAccessError, StoreChangedError.
     """
     choice = Choice(

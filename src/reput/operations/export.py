@@ -58,8 +58,8 @@ def export(
         to: "parquet", "iceberg", "delta" or "jsonl", or the name of a registered format.
         request: The messages, columns, partitions and JSON bodies to export; None for everything.
         names: Names of stores in the table's checkpoints, instead of their paths.
-        name_from: A path such as "/data/{cluster}/{broker}/store". Names of stores, and the columns `cluster` and
-            `broker`, are taken from matching paths.
+        name_from: A path such as "/data/{cluster}/{broker}/store". If a store's path matches, its name and its columns
+            `cluster` and `broker` come from the path.
         incremental: Continue after the last commit to the table.
         fail_on_data_loss: Raise if messages expired before they were exported.
         catalog: The catalog of an Iceberg table: a URI, or a name in pyiceberg's configuration.
@@ -69,13 +69,15 @@ def export(
         target_file_bytes: Size up to which small files of a partition are combined.
         commit_every: Bytes of CommitLog ("10GB") or time ("10min") after which to commit; None for one commit.
         compact_after: Combine small files after the last commit if a partition has at least this many.
-        max_rejects: Maximum number of rejected rows, or their share such as "1%". With more, nothing is committed.
+        max_rejects: Maximum number of rejected rows, or a share such as "1%". If more rows are rejected, nothing is
+            committed.
         storage_options: Options of the file systems of URLs, of stores and of the destination.
         runner: "auto", "serial", "processes", "spark", or a SparkSession.
         progress: Called with the phase, units done and units in all.
 
     Returns:
-        The messages read and written. Damage of a log is reported there, not raised, unless the request asks for it.
+        A report of the messages read and written. It also states damage of a log, which raises an error only if the
+        request asks for that.
 
     Raises:
         StoreNotFoundError, StoreLockedError, StoreAccessError, StoreChangedError, CorruptMessageError, UsageError,

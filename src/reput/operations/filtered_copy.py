@@ -72,7 +72,7 @@ def copy_messages(
     options: Mapping[str, str] | None = None,
     progress: Progress = silent,
 ) -> RestoreReport:
-    """Copy messages with one of these topics and one of these keys into a new store, for `reput.restore`."""
+    """Copy messages that have one of these topics and one of these keys into a new store, for `reput.restore`."""
     target = Path(destination)
     check_empty(target)
     config = Archive(archive, options).config
@@ -123,7 +123,7 @@ def _wanted(rows: pa.RecordBatch, keys: Sequence[str]) -> Mask:
 
 
 def _is_of_users(rows: pa.RecordBatch) -> Mask:
-    """Return flags for messages of users: not in an internal topic, and neither prepared nor rolled back."""
+    """Return which messages are those of users: they are in no internal topic, and neither prepared nor rolled back."""
     topics = rows.column("topic")
     own = pc.or_(
         pc.is_in(topics, pa.array(sorted(SYSTEM_TOPICS))),
@@ -163,5 +163,5 @@ def _properties(rows: pa.RecordBatch, archive: str) -> pa.Array:
         )
     ]
     both = pc.binary_join_element_wise(own, *origin, PROPERTY_SEPARATOR)
-    # A message without properties has a separator at the start.
+    # If the message had no properties, remove the separator at the start.
     return pc.utf8_ltrim(both, PROPERTY_SEPARATOR)

@@ -35,7 +35,7 @@ from reput.store.store_reader import ReaderOptions
 from reput.text import one_line, printable
 
 StorePath = str | PathLike[str]
-# Number of stores queried at a time. Queries mostly wait for a disk or for object storage.
+# Number of stores queried at a time. Queries spend most time waiting for a disk or object storage.
 _AT_ONCE = 32
 _NAME_WIDTH, _KEYS_WIDTH = 40, 60
 
@@ -54,11 +54,11 @@ class FindReport(Report):
     Attributes:
         messages: The messages, by descending store time.
         answers: One answer per store, in the order of the stores. The answer of an unreadable store is an error.
-        is_limited: Whether a limit excluded older messages.
+        is_limited: Whether older messages are missing because of the limit.
         differing: Findings about messages that differ between replicas. Both versions are in `messages`.
-        is_by_time: Whether the search was by topic and time, and so read queues.
-        answered_by: By name of a store that could not be read completely, the name of the replica that was read
-        instead.
+        is_by_time: Whether the search was by topic and time. Such a search reads queues.
+        answered_by: For each store that could not be read completely, by name: the name of the replica that was read
+            instead.
     """
 
     messages: tuple[FoundMessage, ...]
@@ -189,7 +189,7 @@ def find(
     """Find all messages by key, by id, or by topic and time, in one store or in many, newest first.
 
     Args:
-        stores: Paths, URLs, patterns of these, or NamedStores. Duplicates are searched once.
+        stores: Paths, URLs, patterns of these, or NamedStores. A store that is given twice is searched once.
         key: A unique key, or one of a message's KEYS.
         message_id: Instead of `key`: an offset message id or a unique key.
         topic: Only messages of this topic.
@@ -230,7 +230,7 @@ def find_by(
     is_by_time: bool = False,
     **reading: Unpack[ReaderOptions],
 ) -> FindReport:
-    """Open and search each store, and join the answers: newest first, messages of replicas only once."""
+    """Open and search each store, and join the answers: newest first, and each message of replicas once."""
     named = stores_of(stores, reading.get("storage_options"))
     if len(named) > 1 and reading.get("index") is not None:
         raise UsageError(
@@ -261,7 +261,7 @@ def find_by(
 def _each_once(
     stores: Sequence[NamedStore], answers: Sequence[StoreAnswer[QueryResult]]
 ) -> tuple[list[FoundMessage], list[Finding]]:
-    """Return the messages of all stores without those that replicas repeat, and findings about replicas that differ.
+    """Return the messages of all stores, each once even if replicas have it, and findings about replicas that differ.
 
     Messages of stores with the same cluster and broker are the same if they have the same physical offset.
     """
@@ -300,7 +300,7 @@ class Asked:
 
     @property
     def is_by_time(self) -> bool:
-        """Return whether the search is by topic and time, and so reads queues."""
+        """Return whether the search is by topic and time. Such a search reads queues."""
         return self.key is None and self.message_id is None
 
     @classmethod

@@ -41,7 +41,7 @@ class SurveyReport(Report):
         bytes_per_day: Growth of the log during its last day, or since its beginning if it is younger.
         days_until_full: Days until the disk is full at this rate, if nothing expires.
         indexed: Share of the log that IndexFiles cover, from 0 to 1.
-        lag: Largest lag of a consumer group, in messages, and the group's name.
+        lag: Largest lag of any consumer group, in messages, and the name of this group.
         surveyed_ms: Time of the survey, ms since 1970.
     """
 
@@ -113,7 +113,7 @@ def _growth(store: MessageStore, end: int, newest_ms: int) -> float | None:
     for file in reversed(store.commit_log.files):
         try:
             first = store.commit_log.get(file.start + file.gap)
-        # Its first record is missing or damaged: the next older file serves as well.
+        # The first record of the file is missing or damaged, so use the next older file.
         except (MessageNotFoundError, CorruptMessageError):
             continue
         span_ms = newest_ms - first.store_timestamp

@@ -54,7 +54,7 @@ def inspect(
     index_items: int | None = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> InspectReport:
-    """Describe a store from names and headers, or a single file of a store by reading all of it.
+    """Describe a store by names and headers only, or a single file of a store by its whole content.
 
     Args:
         path: A store, a file of a store, or a URL of these.

@@ -31,7 +31,7 @@ Pairs = Iterator[tuple[str, str]]
 
 
 def inspection_lines(found: Inspection) -> Iterator[str]:
-    """Yield the title, labels with values, and tables. Lines are as long as they need to be."""
+    """Yield the title, labels with values, and tables. Long lines are not wrapped."""
     yield title(found)
     for label, value in values(found):
         yield labelled(label, value)
@@ -57,13 +57,13 @@ def labelled(label: str, value: str) -> str:
 
 @singledispatch
 def values(found: Inspection) -> Pairs:
-    """Return labels and values of a kind of file."""
+    """Return the labels and values that describe a file of this kind."""
     raise TypeError(type(found).__name__)
 
 
 @singledispatch
 def tables(found: Inspection) -> list[Table]:
-    """Return the parts that are printed in columns."""
+    """Return the parts of a file's description that are printed as tables."""
     return []
 
 

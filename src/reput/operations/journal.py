@@ -59,8 +59,8 @@ class KeptReport(Report):
 class Journal(Closing):
     """A file of JSON lines: a header with the operation and its options, then one line per finished store.
 
-    A killed process may leave an incomplete last line, which is overwritten. A context manager; only one process can
-    have the file open.
+    A killed process may leave an incomplete last line, which is overwritten. Use it as a context manager. Only one
+    process can have the file open.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Journal(Closing):
         Raises UsageError if it belongs to another operation, StoreLockedError, StoreAccessError.
         """
         self._path = fspath(path)
-        # The repr of a callable has an address, which differs in each process.
+        # Omit callables: their repr has an address, which differs in each process.
         plain = {name: _stated(name, one) for name, one in options.items() if not callable(one)}
         header = json.dumps(
             {"schema": _SCHEMA, "operation": operation, "options": plain}, sort_keys=True
@@ -96,7 +96,7 @@ class Journal(Closing):
         # A line without a line feed was not written completely.
         whole = data[: data.rfind(b"\n") + 1]
         first, _, lines = whole.partition(b"\n")
-        # A process that was killed while it wrote the first line has kept nothing.
+        # A process that was killed while it wrote the first line has left only a part of the header.
         if first != header.encode() and not header.encode().startswith(data):
             raise UsageError(
                 f"resume {self._path}: belongs to another operation or other options; choose "
@@ -108,7 +108,7 @@ class Journal(Closing):
         self._end = len(whole)
         if len(data) > len(whole):
             with FileWriter(Path(self._path), self._end):
-                pass  # Opening with this size truncates the file.
+                pass  # Opening the file with this size truncates it.
         if not whole:
             self._append(header)
 
@@ -127,7 +127,7 @@ class Journal(Closing):
             ) from None
 
     def report_of(self, store: NamedStore, output: str) -> KeptReport | None:
-        """Return the recorded result of a store with the same settings and output."""
+        """Return the recorded answer for a store, if settings and output are the same."""
         return self._known.get((store.name, store.path, _settings_of(store, output)))
 
     def add(self, store: NamedStore, output: str, report: Report) -> None:

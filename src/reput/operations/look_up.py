@@ -27,7 +27,8 @@ def look_up(
 ) -> pa.RecordBatchReader:
     """Find all messages with the given keys: one row per message, or one row of nulls per key without a message.
 
-    The look-up runs during the call. The returned reader reads its staged answer, in the order of the keys.
+    The look-up runs during the call, and stages its answer. The returned reader reads this answer, in the order of the
+    keys.
 
     Args:
         stores: A store directory or its URL, a NamedStore, or several of these. Stores are only read. If one of several

@@ -49,7 +49,9 @@ class FileLookup(NamedTuple):
 
     @contextmanager
     def run(self, chosen: Chosen, shown: Shown, **options: Any) -> Iterator[Lookup]:
-        """Run the look-up, write its output, and yield the look-up. The runner is closed after the body.
+        """Run the look-up, write its output, and yield the look-up.
+
+        The runner is closed after the body of the `with` statement.
 
         Raises:
             UsageError, MissingExtraError: the runner cannot access the keys or the output.
@@ -77,7 +79,7 @@ class FileLookup(NamedTuple):
                         yield found
 
     def _write(self, runner: Runner, found: Lookup, bucket: BucketOutput | None) -> None:
-        """Write the coverage, then the answer. In this order, a complete answer always has its coverage."""
+        """Write the coverage before the answer, so that a complete answer always has its coverage."""
         if bucket is not None:
             if found.answer.is_flat:
                 bucket.write_coverage(found)
@@ -109,7 +111,10 @@ class FileLookup(NamedTuple):
             yield found
 
     def _keys(self, spark: Any, storage: Mapping[str, str] | None) -> Any:
-        """Read the keys: a file in this process, which is faster; a folder with Spark, which knows its layouts."""
+        """Read the keys.
+
+        This process reads a file, which is faster. Spark reads a folder, because it knows the layouts of folders.
+        """
         if is_bucket(self.keys) or ("://" not in self.keys and Path(self.keys).is_file()):
             return read_keys(self.keys, storage)
         from reput.spark import lookup_files

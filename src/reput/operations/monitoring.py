@@ -75,7 +75,7 @@ def prometheus_lines(answers: Sequence[StoreAnswer[Any]]) -> Iterator[str]:
 def store_figures(answer: StoreAnswer[Any]) -> dict[str, float | None]:
     """Return the values of `STORE_METRICS`. Unknown values are None or missing."""
     found: dict[str, float | None] = {"state": _NUMBERS[answer.state]}
-    if answer.report is None:  # Omit log_bytes: 0 would be wrong for an unreadable store.
+    if answer.report is None:  # Its size is unknown, not 0.
         return found
     found["log_bytes"] = answer.log_bytes
     found.update(answer.report.as_dict().get("metrics", {}))

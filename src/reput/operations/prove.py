@@ -34,7 +34,7 @@ class ProofReport(Report):
 
     Attributes:
         files: The IndexFiles, oldest first.
-        problems: The reasons why other files in index/ are not used.
+        problems: For other files in index/, the reasons why they are not used.
     """
 
     files: tuple[ProvenFile, ...]

@@ -51,7 +51,7 @@ def rebuild(
         progress: Called with the phase, units done and units in all.
 
     Returns:
-        The written files. Damage of the log is reported there, not raised.
+        A report of the written files. It also states damage of the log, which raises no error.
 
     Raises:
         StoreNotFoundError, StoreLockedError, StoreAccessError, StoreChangedError, UsageError, SparkJobError.

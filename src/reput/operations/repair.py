@@ -64,14 +64,13 @@ def repair(
     """Repair the damage that `check` finds.
 
     A repair makes a plan, builds the repaired store beside the old one, checks it, and swaps the two. The old state is
-    kept as a backup, which `undo_repair` swaps back. A repair that is killed leaves the store either unchanged or
-    repaired.
+    kept as a backup, and `undo_repair` swaps it back. If a repair is killed, the store is either unchanged or repaired.
 
     Args:
         store: The folder that contains `commitlog/`.
         plan_only: Return the plan, and change nothing.
         truncate_tail: Cut the bytes after the last verifiable record of the log.
-        salvage: Fill damaged ranges of the log, which keeps the records after them.
+        salvage: Fill damaged ranges of the log, so that the records after them are kept.
         config: The broker's settings; by default derived from the store's files.
         runner: "auto", "serial", "processes", "spark", or a SparkSession.
         on_plan: Called with the plan before it is executed.
@@ -127,7 +126,7 @@ def undo_repair(store: str | PathLike[str]) -> UndoReport:
     Raises:
         StoreNotFoundError: there is nothing to undo.
         StoreLockedError: a broker or another writer owns the store, or a repair is running.
-        StoreError: the store was written after the repair, or is another store.
+        StoreError: the store was written after the repair, or is not the repaired store.
         StoreAccessError: the operating system refuses an operation.
     """
     undone = driver.undo_repair(store)

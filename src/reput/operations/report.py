@@ -98,13 +98,13 @@ class ClusterPages:
 
     def write(self, answer: StoreAnswer[StoreReport]) -> None:
         """Write the page of one store, unless it could not be read. Raises StoreAccessError."""
-        if isinstance(answer.report, StoreReport):  # A kept report already has a page.
+        if isinstance(answer.report, StoreReport):  # A report from a journal has a page already.
             make_folder(self._folder)
             page = answer.report.html().encode("utf-8", "backslashreplace")
             self._disk.replace(self._folder / self._files[answer.store], page)
 
     def cluster(self, found: StoresReport[StoreReport], *, is_quick: bool) -> str:
-        """Return the page about all stores. Raises UsageError for a kept answer without figures."""
+        """Return the page about all stores. Raises UsageError if an answer from a journal has no figures."""
         counted = {one.store for one in found.counted}
         stores = [
             ClusterStore(

@@ -88,7 +88,7 @@ def has_spark() -> bool:
 
 @contextmanager
 def opened_runner(chosen: Chosen, size_bytes: int, prepare: Callable[[], None]) -> Iterator[Runner]:
-    """Yield the runner for a job, and close it after the body.
+    """Yield the runner for a job, and close it after the body of the `with` statement.
 
     Args:
         chosen: The requested runner.
@@ -110,7 +110,7 @@ def opened_runner(chosen: Chosen, size_bytes: int, prepare: Callable[[], None]) 
 
 @contextmanager
 def spark_session(chosen: Chosen, prepare: Callable[[], None]) -> Iterator[Any]:
-    """Yield the caller's session, or a new one. Kernels are compiled while Spark starts, which is mostly waiting."""
+    """Yield the caller's session, or a new one. While Spark starts, which is mostly waiting, kernels are compiled."""
     if not isinstance(chosen.runner, str):
         prepare()
         yield chosen.runner
@@ -124,19 +124,19 @@ def spark_session(chosen: Chosen, prepare: Callable[[], None]) -> Iterator[Any]:
 
 
 def _begun(work: Callable[[], None]) -> Callable[[], None]:
-    """Begin work in a thread; the returned function waits for its end and raises its error."""
+    """Begin work in a thread. The returned function waits for the end of the work, and raises its error."""
     ended: Future[None] = Future()
 
     def run() -> None:
         try:
             work()
-        # Any error must be set: otherwise the waiting thread would wait forever.
+        # Pass on any error. Otherwise, the waiting thread would wait forever.
         except BaseException as error:
             ended.set_exception(error)
         else:
             ended.set_result(None)
 
-    # A daemon does not keep the process alive if the caller never waits.
+    # A daemon thread does not keep the process alive if the caller never waits for it.
     Thread(target=run, daemon=True).start()
     return ended.result
 

@@ -1,4 +1,4 @@
-"""`reput.stats`: measure the contents of a store."""
+"""Define `reput.stats`, which measures the contents of a store."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def _topic_lines(figures: StoreFigures) -> Iterator[str]:
 
 
 def _bars(topic: TopicFigures) -> str:
-    """Return a bar character per part of the timeline, by its number of messages; a space for none."""
+    """Return a character per part of the timeline: a bar for the part's number of messages, a space for 0."""
     most = max(topic.messages)
     steps = len(_BARS) - 1
     return "".join(_BARS[-(-count * steps // most)] for count in topic.messages).rstrip()

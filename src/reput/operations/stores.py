@@ -1,4 +1,4 @@
-"""Run an operation for one store over many stores.
+"""Run an operation, which is defined for one store, over many stores.
 
 If a store cannot be read, the joint report names it and is incomplete. The answers of other stores are not affected.
 """
@@ -167,7 +167,10 @@ class StoresReport(Report, Generic[_Result]):
 
     @property
     def counted(self) -> tuple[StoreAnswer[_Result], ...]:
-        """Return the answers that sums are made of: one per log, of replicas the first that was read."""
+        """Return the answers over which sums are computed: one per log.
+
+        Of several replicas, it is the first that was read.
+        """
         found: dict[str, StoreAnswer[_Result]] = {}
         for one in sorted(self.answers, key=lambda one: one.store in self.replica_of):
             if one.report is not None:
@@ -177,7 +180,7 @@ class StoresReport(Report, Generic[_Result]):
 
     @property
     def log_bytes(self) -> int:
-        """Return the CommitLog bytes of the stores that have a report; replicas count once."""
+        """Return the CommitLog bytes of all stores that have a report. Replicas of one log count once."""
         return sum(one.log_bytes for one in self.counted)
 
     @property
@@ -273,7 +276,7 @@ def takes_stores(
     def entrance(*args: Any, **options: Any) -> Any:
         given: Any = args[0] if args else options.get(first)
         is_one = isinstance(given, str | PathLike) or not isinstance(given, NamedStore | Sequence)
-        if is_one:  # The operation itself refuses values of other types.
+        if is_one:  # Values of other types go to the operation, which refuses them.
             return operation(*args, **options)
         if len(args) > 1:
             raise UsageError("with several stores, pass all other arguments by name")
@@ -354,8 +357,8 @@ def over_stores(
 ) -> StoresReport[_Result]:
     """Run an operation over several stores, a limited number at a time.
 
-    Each small store is one task of the runner. Stores of 256 MiB and more are processed one after the other, each
-    divided into tasks if the operation accepts a runner.
+    Each small store is one task of the runner. Stores of 256 MiB or more are processed one after the other. If the
+    operation accepts a runner, it divides each of them into tasks.
 
     Args:
         operation: A function at module level (it may be pickled), with the store as its first argument.
@@ -363,10 +366,10 @@ def over_stores(
         on_answer: Called in this thread with the answer of each store as soon as it is known.
         runner: "auto", "serial", "processes", "spark", or a SparkSession. "auto" uses this process for a few small
             stores.
-        resume: A file in which answers are recorded. Stores with an answer in it are not read again. Their reports have
-            only a headline and data.
-        outputs: By name of a store, the file or folder that its answer leaves. If it is missing, the store is read
-            again.
+        resume: A file in which answers are recorded. If it has the answer of a store, the store is not read again, and
+            its report has only a headline and data.
+        outputs: For each store, by name: the file or folder that the operation writes. If it is missing, the store is
+            read again.
         options: Further arguments of the operation. Callbacks are called only for large stores.
 
     Raises:
@@ -394,7 +397,7 @@ def over_stores(
         def done(place: int, answer: StoreAnswer[_Result]) -> None:
             answers[place] = answer
             on_answer(answer)
-            # Recorded last: after a kill in between, the store is read again.
+            # Record the answer last. If the process is killed before, the store is read again.
             if journal is not None and answer.report is not None:
                 journal.add(named[place], output_of(named[place]), answer.report)
 
@@ -428,7 +431,7 @@ def over_stores(
 
 
 def raise_if_misused(answers: Sequence[StoreAnswer[Any]]) -> None:
-    """Raise the first store's error if all stores refused the arguments, which are then probably wrong."""
+    """Raise the first store's error if the operation refused the arguments for all stores: they are probably wrong."""
     if answers and all(isinstance(one.error, UsageError) for one in answers):
         raise answers[0].error or UsageError()
 
@@ -453,8 +456,11 @@ def in_threads(
 
 
 def _in_threads(run: Callable[[int], _Value], count: int, threads: int) -> Iterator[_Value]:
-    """Call `run` with 0, 1, … in threads, and yield results. Closing the generator cancels calls that did not begin."""
-    # Imported here, so that commands on one store start sooner.
+    """Call `run` with 0, 1, … in threads, and yield results.
+
+    Closing the generator cancels calls that have not begun.
+    """
+    # Import this late, so that commands on one store start sooner.
     from concurrent.futures import ThreadPoolExecutor, as_completed
 
     with ThreadPoolExecutor(threads) as pool:
@@ -500,7 +506,7 @@ def _task(
 ) -> Callable[[], StoreAnswer[_Answer]]:
     """Return a function that runs an operation on one store.
 
-    The settings of the store are read now, because a remote runner may not have access to their files.
+    The store's settings are read now, because tasks of a remote runner may not have access to the files of settings.
     """
     try:
         joined = getattr(operation, "__name__", "") in _READ_ARCHIVES
@@ -519,7 +525,7 @@ def _merged(
         merged.pop("broker_config", None)
     taken = signature(operation).parameters
     takes_all = any(one.kind is one.VAR_KEYWORD for one in taken.values())
-    # Such an operation supports only local stores.
+    # An operation without this option supports only local stores.
     if not takes_all and "storage_options" not in taken:
         merged.pop("storage_options", None)
     return merged

@@ -27,10 +27,10 @@ class TraceReport(Report):
 
     Attributes:
         stores: The names of the searched stores.
-        asked: The requested key, message id and topic.
+        asked: The key, message id and topic in the request.
         life: Events, reasons and coverage.
         failed: Stores that could not be read.
-        replica_of: By name of a replica, which was not searched, the name of its master.
+        replica_of: For each replica, by name, the name of its master. Replicas were not searched.
         differing: Findings about stores with the same cluster and broker name whose logs differ.
     """
 
@@ -105,7 +105,7 @@ def trace(
 
     Raises:
         UsageError, StoreNotFoundError, StoreAccessError, StoreChangedError: no store can be read. If only some stores
-            cannot be read, the report names them.
+            are unreadable, the report names them.
     """
     if (key is None) == (message_id is None):
         raise UsageError("pass one of key and message_id", arguments=["key", "message_id"])
@@ -145,7 +145,7 @@ def trace(
 
 
 def _traced(opened: dict[str, MessageStore], failed: list[StoreAnswer[Any]], **asked: Any) -> Life:
-    """Trace over open stores. Moves stores that became unreadable from `opened` to `failed`.
+    """Trace over open stores. Stores that turn out to be unreadable are moved from `opened` to `failed`.
 
     Raises StoreError if no store is left.
     """
@@ -153,14 +153,14 @@ def _traced(opened: dict[str, MessageStore], failed: list[StoreAnswer[Any]], **a
     try:
         return trace_life(list(opened.values()), **asked)
     except StoreError:
-        # Records are followed from store to store, so only a trace of each store alone shows which one failed.
+        # The trace goes from store to store. To find the store that failed, trace in each store alone.
         for name, store in list(opened.items() if count > 1 else ()):
             try:
                 trace_life([store], **asked)
             except StoreError as own:
                 failed.append(StoreAnswer(name, store.path, None, own))
                 del opened[name]
-            except UsageError:  # Only together with other stores, the topics are known.
+            except UsageError:  # This store alone may lack the topics, which other stores have.
                 continue
         if len(opened) in (0, count):
             raise

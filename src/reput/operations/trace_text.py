@@ -87,7 +87,10 @@ def role_in_words(event: Event) -> str:
 
 
 def reasons_by_life(life: Life) -> Iterator[tuple[int, list[str]]]:
-    """Yield each message's number and reasons. The number is 0 for the only message, and for reasons about several."""
+    """Yield the number and the reasons of each message.
+
+    The number is 0 for a single message, and for reasons about several messages.
+    """
     several = len({event.life for event in life.events}) > 1
     of: dict[int, list[str]] = {}
     for reason in life.reasons:

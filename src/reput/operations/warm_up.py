@@ -21,7 +21,7 @@ from reput.tasks import SerialRunner
 
 @cache
 def warm_up() -> None:
-    """Call the kernels with a store of three messages: measure it, look up keys, export lines, and put the lines."""
+    """Call the kernels with a store of three messages: measure the store, look up keys, export lines, put the lines."""
     lines = BytesIO()
     with scratch_file(COMMIT_LOG_FOLDER, offset_file_name(0), small_log()) as folder:
         rebuild_store(SerialRunner(), folder, config=SMALL)

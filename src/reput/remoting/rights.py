@@ -84,7 +84,7 @@ class Rights:
         return self.may(f"{RETRY_TOPIC_PREFIX}{group}", SUB)
 
     def may_read(self, message: MessageExt) -> bool:
-        """Return whether the sender may read a message's topic, and the topic where it will go or came from."""
+        """Return whether the sender may read a message's topic, and the topics of its destination and origin."""
         topics = [message.topic]
         if holds_others(message.topic):
             topics += [message.properties.get(name, "") for name in (REAL_TOPIC, RETRY_TOPIC)]

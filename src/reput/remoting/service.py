@@ -187,7 +187,7 @@ class Service:
         port = Port(self._cluster, self._options.port, self._options.access, self._options.limits)
         first, bound = self._options.listen, None
         if first is None:
-            address = Host("127.0.0.1", len(self.served) + 1)  # Only distinguishes stores.
+            address = Host("127.0.0.1", len(self.served) + 1)  # A placeholder, unique per store.
         else:
             wanted = first.port + len(self.served) if first.port else 0
             with _listening_at(Host(first.address, wanted)) as place:

@@ -104,7 +104,7 @@ class FairThreads:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _usual_rank(self) -> float:
-        """Return the initial usage of a new client: the average of active clients, including clients that have left.
+        """Return the rank of a new client: the average usage of recently active clients, even if they have left.
 
         The usage is at least a second. Otherwise, clients that open hundreds of connections, or one per request, would
         precede a client that keeps its connection and requests little.

@@ -65,7 +65,7 @@ def stacked(
         series: Name, style and values of each series, the lowest series first.
         tell: Formats a value.
         base: Base in which the axis labels are round numbers: 10 or 1024.
-        gaps: Shaded parts of the background, as (x, width) in percent.
+        gaps: Shaded parts of the background, each as (x, width) in percent.
     """
     parts = len(series[0][2]) if series else 0
     sums = [sum(values[part] for _, _, values in series) for part in range(parts)]
@@ -80,7 +80,7 @@ def stacked(
 
 
 def sparkline(values: Sequence[int], top: int) -> str:
-    """Return the SVG path of a row of small columns. A column of the value `top` has the full height."""
+    """Return the SVG path of a row of small columns. A column with the value `top` has the full height."""
     return _columns_path(values, [0] * len(values), top)
 
 
@@ -101,9 +101,9 @@ def _columns_path(values: Sequence[int], below: Sequence[int], top: int) -> str:
 def bar(
     label: str, value: str, parts: Sequence[tuple[float, str]], whole: float, note: str = ""
 ) -> Bar:
-    """Return a bar of consecutive parts, each with its style. The value `whole` would fill the full width."""
+    """Return a bar of consecutive parts, each with its style. Parts that add up to `whole` fill the full width."""
     widths = [max(100 * size / whole, _LEAST_WIDTH) if whole and size else 0.0 for size, _ in parts]
-    # The minimum width of many small parts may make the sum exceed 100.
+    # Many small parts have the minimum width, so the sum may exceed 100.
     too_long = sum(widths) / 100
     widths = [width / max(too_long, 1.0) for width in widths]
     starts = accumulate(widths, initial=0.0)

@@ -26,8 +26,8 @@ class ClusterStore:
         state: The state in words: ok, warning, damaged, not read.
         text: The worst finding, or the reason why the store was not read.
         figures: The figures of the store; None if it was not read.
-        replica_of: The name of the store of which this is a replica; then its figures are not in the sums. None if
-            that store was not read.
+        replica_of: The name of the store of which this store is a replica. The sums do not contain figures of a
+            replica. None for other stores, or if the other store was not read.
         page: The name of the store's own page; empty if it has none.
     """
 

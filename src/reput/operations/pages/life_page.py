@@ -14,7 +14,7 @@ from reput.text import one_line
 
 _NAME_WIDTH = 64
 _MARKS_MS = (100, 1_000, 10_000, 60_000, 600_000, 3_600_000, 86_400_000, 864_000_000)
-_LEAST_DISTANCE = 12.0  # Minimum distance between two marks of the axis, in percent of its length.
+_LEAST_DISTANCE = 12.0  # Minimum distance between two marks of the axis, in percent of the axis.
 _STYLES = {
     Role.RETRY: "s1", Role.DEAD_LETTER: "poor", Role.SCHEDULED: "s5", Role.TIMER: "s5", Role.HALF: "s4",
     Role.RECALL: "poor", Role.OP: "other", Role.COMMITTED: "s2", Role.DISCARDED_HALF: "poor", Role.PREPARED: "s4",

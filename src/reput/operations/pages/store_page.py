@@ -24,7 +24,7 @@ from reput.text import one_line
 
 _MOST_FILES = 20
 _STYLES = {"proven": "good", "spot-checked": "fair", "scanned": "poor"}
-_SERIES = 6  # Number of topics with a colour of their own.
+_SERIES = 6  # Number of topics that get their own colour.
 _MOST_TOPICS, _MOST_BARS, _MOST_GAPS = 24, 15, 5
 _MOST_PARTS = 64  # Number of queues of a topic that a bar shows separately.
 _NAME_WIDTH = 64
@@ -155,7 +155,7 @@ def _over_time(figures: StoreFigures) -> list[tuple[str, str, Columns]]:
     length_ms = line.parts * line.part_ms
     gaps = []
     for gap in figures.gaps:
-        if gap.end_ms - gap.begin_ms >= line.part_ms:  # a shorter one leaves no column empty
+        if gap.end_ms - gap.begin_ms >= line.part_ms:  # a shorter gap leaves no column empty
             begin = min(max(100 * (gap.begin_ms - line.begin_ms) / length_ms, 0.0), 100.0)
             end = min(max(100 * (gap.end_ms - line.begin_ms) / length_ms, 0.0), 100.0)
             gaps.append((round(begin, 2), round(end - begin, 2)))
