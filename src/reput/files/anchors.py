@@ -35,7 +35,7 @@ _FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | 
 
 
 class Anchor(NamedTuple):
-    """An open folder, described so that another process can open and verify the same one.
+    """An open folder, described so that another process can open and verify the same folder.
 
     name   the path that commands use
     place  the same path without links; this path is opened
@@ -502,7 +502,7 @@ def is_own_folder(path: AnyPath) -> bool:
 
 @contextmanager
 def native(path: AnyPath) -> Iterator[str]:
-    """Yield a path to a file for a library that opens files itself. The file's folder in this path cannot be replaced.
+    """Yield a path to a file for a library that opens files itself. No other user can replace the folder in this path.
 
     Raises OSError, and StoreAccessError for a link above the file.
     """

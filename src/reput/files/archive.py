@@ -130,7 +130,7 @@ class _Kept(OrderedDict[Any, Any]):
 
 
 class ParquetIndex:
-    """One index of an archive. Its footer is verified, and each row group when it is read."""
+    """One index of an archive. Its footer is verified when it is opened, and each row group when it is read."""
 
     def __init__(self, part: IndexObject, footer: bytes, path: str) -> None:
         """Parse the footer. Raises FormatError for a footer that the archiver cannot have written."""

@@ -41,7 +41,7 @@ from reput.format.file_names import (
 _LEAST_STEP_BYTES = 1 << 20
 _PRE_BLANK_BYTES = (1 << 31) - 1
 """The `size` of the entries that a broker writes before the first message of a queue (ConsumeQueue.fillPreBlank)."""
-# A damaged index could state any queue offset, and a listing of all its files would exhaust memory.
+# A damaged index could state any queue offset. A listing of all files up to this offset would exhaust memory.
 _MOST_QUEUE_FILES = 1 << 20
 _QUEUE_FOLDERS = (CONSUME_QUEUE_FOLDER, BATCH_QUEUE_FOLDER)
 _Read = Callable[[int, int], bytes]
@@ -304,7 +304,7 @@ class ArchiveStorage:
 
     @cached_property
     def _snapshot(self) -> dict[str, bytes]:
-        """Return the files of the newest snapshot that readers use, which are the broker's configuration."""
+        """Return the broker's configuration files in the newest snapshot. Readers use no other files of a snapshot."""
         snapshots = self.archive.manifest.snapshots
         if not snapshots:
             return {}
@@ -454,7 +454,7 @@ class ArchiveStorage:
         """Write these rows into the entries; of rows with the same queue offset, the first one wins."""
         at = rows.column("queue_offset").to_numpy() - first
         wanted = (at >= 0) & (at < len(entries))
-        # In reverse order, because NumPy keeps the last value that is assigned to a place.
+        # Assign in reverse order, because NumPy keeps the last value that is assigned to a place.
         at = at[wanted][::-1]
         for name in ("physical_offset", "size", "tags_code"):
             entries[name][at] = rows.column(name).to_numpy()[wanted][::-1]

@@ -42,7 +42,7 @@ _VARIABLES = {
     "s3": "AWS", "gs": "GOOGLE", "gcs": "GOOGLE", "az": "AZURE", "abfs": "AZURE", "abfss": "AZURE",
 }  # fmt: skip
 """Prefixes of the environment variables that obstore reads, by URL scheme."""
-# The settings of pyarrow's S3FileSystem, which users pass, and the names of the same settings in obstore.
+# Names of settings that users pass: the name for pyarrow's S3FileSystem, and the name in obstore.
 _S3_NAMES = {
     "access_key": "access_key_id",
     "secret_key": "secret_access_key",
@@ -97,7 +97,7 @@ class Bucket:
         except ObjectConflictError as conflict:
             return settle_conflict(self, name, data, conflict)
         except StoreNotFoundError:
-            # Some servers answer "not found" if the object of a condition was deleted.
+            # Some servers answer "not found" if the object of a conditional write was deleted.
             if mode != "create":
                 raise ObjectConflictError(f"{self.place}/{name}: was deleted meanwhile") from None
             raise StoreAccessError(f"{self.place}: no such bucket; check its name") from None

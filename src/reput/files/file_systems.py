@@ -31,7 +31,7 @@ _TRANSIENT = re.compile(
     r"HTTP status (408|429|5\d\d)|SLOW_DOWN|SERVICE_UNAVAILABLE|INTERNAL_FAILURE|THROTTLING|REQUEST_TIMEOUT"
     r"|NETWORK_CONNECTION"
 )
-"""Parts of pyarrow's error texts for faults that the provider's library calls retryable."""
+"""Matches pyarrow's error texts for faults that the provider's library calls retryable."""
 
 
 @dataclass(frozen=True)

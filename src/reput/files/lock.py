@@ -30,8 +30,8 @@ _FIRST_BYTE = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
 # POSIX allows either error for a lock that another process holds.
 _IS_HELD = {errno.EACCES, errno.EAGAIN}
 
-# Only with POSIX locks: device and inode of the files that this process has locked. The system would let the same
-# process lock a file twice.
+# Device and inode of the files that this process has locked. Used only with POSIX locks, because the system would let
+# the same process lock a file twice.
 _held: set[tuple[int, int]] = set()
 _held_guard = Lock()
 
@@ -49,7 +49,7 @@ def locked(path: Path, owner: str, arguments: Iterable[str] = ()) -> Iterator[Ca
         StoreAccessError: the file cannot be opened or locked.
     """
     with _held_guard:
-        # To open and close the file here would release the POSIX lock of this process.
+        # Opening and closing the file here would release the POSIX lock of this process.
         if _identity(path) in _held:
             raise StoreLockedError(f"{path}: {owner}", arguments=arguments)
         file = _LockFile(path)

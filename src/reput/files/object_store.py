@@ -1,8 +1,8 @@
 """Define stores of objects, which several writers can replace without losing each other's changes.
 
 Writers need two conditions. `put_new` creates an object only if none has its name. `put_if_match` replaces only the
-version that was read. S3, GCS and Azure implement the conditions by If-None-Match and If-Match. They are sent through
-obstore, because pyarrow.fs silently ignores them. A local folder implements them by a lock.
+version that was read. S3, GCS and Azure implement the conditions by If-None-Match and If-Match. The conditions are sent
+through obstore, because pyarrow.fs silently ignores them. A local folder implements them by a lock.
 
 The acknowledgement of a successful write may be lost, and a retry is then refused. So a refused write counts as done if
 the object has exactly its bytes. Each writer's bytes must therefore differ, for example by a random number.
@@ -157,7 +157,7 @@ def check_readable(place: str, size: int) -> None:
 def settle_conflict(
     store: ObjectStore, name: str, data: bytes, conflict: ObjectConflictError
 ) -> str:
-    """Return the object's version if it has this data, because an unacknowledged attempt of this process wrote it.
+    """Return the object's version if the object has this data, because an earlier attempt of this process wrote it.
 
     Otherwise raise the conflict.
     """

@@ -36,7 +36,7 @@ def joined_place(archive: str, store: str) -> str:
 def split_joined(path: str) -> tuple[str, str] | None:
     """Return archive and store of a path that `joined_place` returned; None for any other path."""
     archive, joint, store = path.partition(_JOIN)
-    # A local path with this separator must not be taken for such a path.
+    # A local path that contains this separator must not be mistaken for a joined path.
     is_both = joint and "://" in archive and (store.startswith("/") or "://" in store)
     return (archive, store) if is_both else None
 

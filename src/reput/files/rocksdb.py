@@ -98,8 +98,7 @@ class RocksFolder(Closing):
         with self._explained():
             for value in self._families[family].values(from_key=first, read_opt=_bounded(stop)):
                 yield value
-            # The iterator ends silently at a damaged block. So its last value is compared with the last one of the
-            # range.
+            # The iterator ends silently at a damaged block. So compare its last value with the last value of the range.
             last = self._families[family].iter(_bounded(stop))
             last.seek_to_last()
             last.status()
@@ -108,7 +107,10 @@ class RocksFolder(Closing):
                 raise _EndedEarlyError
 
     def family_item_before(self, family: str, key: bytes) -> tuple[bytes, bytes] | None:
-        """Return the item with this key, or else the last item before it; None without one. Raises FormatError."""
+        """Return the item with this key, or else the last item before it; None without such an item.
+
+        Raises FormatError.
+        """
         with self._explained():
             found = self._families[family].iter()
             found.seek_for_prev(key)
@@ -169,7 +171,7 @@ class _EndedEarlyError(Exception):
 def _all_items(family: Any, first: bytes | None) -> Iterator[tuple[Any, Any]]:
     """Yield all items from `first` on. Raises _EndedEarlyError if items follow a damaged block."""
     last, is_empty = first, True
-    # Batches save calls into the library. They grow, because many callers take only the first items.
+    # Batches save calls into the library. The batches grow, because many callers take only the first items.
     items, step = family.items(from_key=first), 1
     while some := list(islice(items, step)):
         yield from some

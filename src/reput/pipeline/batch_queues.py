@@ -57,7 +57,7 @@ def write_batch_queues(
         found = {}
         if old is not None:
             found = _old_batches(batches, pack, old, file_bytes, log, elsewhere)
-        # Old entries first: new entries continue after them.
+        # Write old entries first, because new entries continue after them.
         for queue, entries in found.items():
             held = entries.kept([*log.lost, *elsewhere], size_of, redo_last=False)
             unplaced, kept = unplaced + held.unplaced.count, kept + held.kept
@@ -94,7 +94,7 @@ def _old_batches(
     for queue in pack:
         files = queue_folder(old, *queue)
         sizes = {path.stat().st_size for path in files.iterdir()} if files.is_dir() else set()
-        # Files of another size were written with another configuration, and cannot be compared.
+        # Files without the configured size were written with another configuration, and cannot be compared.
         if sizes == {file_bytes}:
             entries = BatchQueueFiles(files, file_bytes).entries_before(log.end)
             entries = entries[entries["physical_offset"] >= log.begin]

@@ -64,7 +64,7 @@ _SIZES_ASSUMED = (
 )
 # Two seconds: more than the resolution (one second) of the modification times of objects.
 _REMOTE_TICK_NS = 2_000_000_000
-_MANY_FILES = 64  # For more files, tasks look up where the data of each file ends.
+_MANY_FILES = 64  # With more files, tasks look up where each file's data ends.
 Only = Literal["consumequeue", "index"]
 
 
@@ -376,7 +376,7 @@ class _Rebuild:
         if len(files) < _MANY_FILES:
             data_ends = list(map(data_end, files))
         else:
-            # Thousands of files, for example in object storage: look up their ends in parallel.
+            # There may be thousands of files, for example in object storage, so look up their ends in parallel.
             data_ends = self.run_tasks(data_end, files, [1] * len(files), "")
         splits = plan_splits(files, data_ends, split_bytes)
         ends = {file.start: end for file, end in zip(files, data_ends, strict=True)}

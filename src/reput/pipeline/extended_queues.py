@@ -126,8 +126,8 @@ class _ExtendedQueue:
             if address is not None:
                 messages["tags_code"][row] = address
         taken = self._entries.append(messages, np.arange(len(rows)), queue_offset, lost)
-        # Thousands of queues would exhaust the file descriptors. The writer opens the file again
-        # when needed.
+        # Close the file, because thousands of queues would exhaust the file descriptors. The writer opens it again when
+        # needed.
         self._entries.close(sync=False)
         return taken
 

@@ -174,7 +174,7 @@ def _compared(old: RocksDatabase, name: Queue, given: _AllGiven, log: LogPart) -
     has_entry, result = rows >= 0, own.stated.copy()
     result[has_entry] = numbers[by_offset][rows[has_entry]]
     lost = in_ranges(offsets, [*log.lost, *given.elsewhere])
-    # Only entries whose message no scan found are kept.
+    # Keep only entries whose message no scan found.
     lost &= ~np.isin(offsets, own.offsets)
     _place_missing(name, own, result, has_entry, numbers[lost], offsets[lost])
     changed = np.flatnonzero(result != own.stated)

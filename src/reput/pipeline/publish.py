@@ -156,7 +156,7 @@ class BucketTarget:
 
     def commit(self, commit: RebuildCommit) -> None:
         """See Target. Raises StoreChangedError if the output contains other files after the publication."""
-        # Recorded first, so that after a crash the next rebuild knows which files it may delete.
+        # Record the folders first, so that after a crash the next rebuild knows which files it may delete.
         self._staging.begin_publishing(self._folders)
         files = self._result()
         publish = partial(_publish, self._output.place)
@@ -179,7 +179,7 @@ class BucketTarget:
         except StoreNotFoundError:
             self._output.put_new(CHECKPOINT_FILE, new)
         else:
-            # Conditional, so that only one of two concurrent rebuilds succeeds.
+            # The write is conditional, so that only one of two concurrent rebuilds succeeds.
             self._output.put_if_match(CHECKPOINT_FILE, new, version)
 
 

@@ -62,7 +62,7 @@ class QueueBuild(Protocol):
     def plan(self, log: LogSummary, parallelism: int, run: RunOne) -> QueueLayout:
         """Return the tasks.
 
-        `run` executes the planning as a task, because its data for many queues do not fit into the driver's memory.
+        `run` executes the planning as a task, because the data of many queues do not fit into the driver's memory.
         """
         ...
 

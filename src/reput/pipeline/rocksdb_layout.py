@@ -147,7 +147,7 @@ def _of_lost_messages(task: RocksPlanTask, queues: Sequence[Queue], table: RunTa
 
 
 def _key_order(queue: Queue) -> tuple[int, bytes, int]:
-    """Sort queues like their keys: the length of the topic comes first in a key, the queue id is unsigned."""
+    """Return a sort key that orders queues like their keys: by length of the topic, topic, and unsigned queue id."""
     name = encode_utf8(queue.topic)
     return len(name), name, queue.queue_id % (1 << 32)
 

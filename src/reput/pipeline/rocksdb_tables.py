@@ -1,4 +1,4 @@
-"""Write the tables of a RocksDB. Each task sorts the entries of its key ranges and writes one SST file."""
+"""Write the tables of a RocksDB database. Each task sorts the entries of its key ranges and writes one SST file."""
 
 from __future__ import annotations
 
@@ -110,7 +110,8 @@ def _collected(
                 places = messages["physical_offset"].astype(np.int64)
                 queue_offset = old[queue].numbers(places, queue_offset)
                 has_number = queue_offset >= 0
-                # A queue may span several tasks. Only the task with the queue's first range counts these messages.
+                # A queue may span several tasks. Only the task with the queue's first range counts messages without an
+                # entry.
                 if wanted[queue][0].first == 0:
                     refused += int(np.count_nonzero(~has_number))
                 messages, queue_offset = messages[has_number], queue_offset[has_number]

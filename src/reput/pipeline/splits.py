@@ -38,7 +38,7 @@ class SplitSummary:
     entries             number of ConsumeQueue entries
     end_offset_in       offset of the last indexed message before the scan: earlier messages get no index entries
     end_offset_out      the same after the scan
-    first_keyed_offset  physical offset of the first message with index entries, or None
+    first_keyed_offset  physical offset of the first message with index entries; None without such a message
     keyless_tail        whether messages without keys follow the last message with index entries
     hiding              see log.scan.FileScan
     """

@@ -1,4 +1,4 @@
-"""Stitching: check that the scanned splits join as one serial scan, each beginning where the previous one ended."""
+"""Stitch splits: check that the scanned splits join as one serial scan, each beginning where the previous one ended."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def _is_used(summary: SplitSummary) -> bool:
 
 
 def _joins(summary: SplitSummary, expected: int, end_offset: int) -> bool:
-    """Return whether the summary is what a serial scan would have found from this state."""
+    """Return whether a serial scan would have had the same result, starting from this state."""
     if summary.start != expected:
         return False
     # The index skips messages before the end offset. This split has no message that either end offset would skip.

@@ -31,7 +31,7 @@ def warm_up() -> None:
     with scratch_file(COMMIT_LOG_FOLDER, offset_file_name(0), small_log()) as folder:
         rebuild_store(SerialRunner(), folder, config=SMALL)
         (file,) = StoreLog(folder).list().files
-        # Tasks for the middle of a large file search for a record, which the small rebuild does not.
+        # Also compile the search for a record. Only tasks for the middle of a large file need it.
         first_record(FileReader, file, 1, file.end, ScanBuffers())
 
 

@@ -271,7 +271,7 @@ def _write_irregular(
 def _walk(
     job: WriteJob, batches: Batches, queues: dict[Queue, ConsumeQueueWriter]
 ) -> tuple[int, int]:
-    """Append the entries of all messages to these queues. Return the numbers of entries taken and of all entries."""
+    """Append the entries of all messages to these queues. Return two numbers: the entries taken, and all entries."""
     taken = given = 0
     lost, held = job.lost_ranges(), {name: _LastMessage() for name in queues}
     try:
@@ -354,7 +354,7 @@ def _append(
 ) -> tuple[int, int]:
     """Append a batch's entries to the queues that have a writer.
 
-    Return the number of entries that the queues took, and the number of all these entries.
+    Return two numbers: the entries that the queues took, and all entries for these queues.
     """
     entries = batch.queue_entries()
     taken = given = 0

@@ -145,7 +145,7 @@ class Comparison:
                 self._join(pool.map(lambda one: self._compare(*one), ranges))
             finally:
                 # Stop the other threads at their next batch. Otherwise they would finish their files, which takes
-                # seconds per 1 GiB.
+                # seconds per GiB.
                 self._stop.set()
                 pool.shutdown(cancel_futures=True)
 

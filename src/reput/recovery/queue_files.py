@@ -75,7 +75,7 @@ class FoundFiles:
         start = position - position % self._file_entries
         is_begun = is_begun and start == position
         kept = position + is_begun
-        # Newest first, so that the files that remain after a power cut have no hole between them.
+        # Delete the newest file first, so that the remaining files have no hole between them after a power cut.
         gone = [self.path(other) for other in reversed(self.starts) if other >= kept]
         for path in (*self._others, *gone):
             disk.delete(path)

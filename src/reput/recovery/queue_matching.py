@@ -379,8 +379,8 @@ class QueueMatching:
         """Keep only the entries before the first wrong one, in a queue with extension files. Dispatch writes the rest.
 
         A missing entry cannot be written there, because its unit would be out of order. Returns None if dispatch would
-        give an entry another number, or lose the bit map of its unit. Then entries are rewritten with a tags code and
-        no unit.
+        give an entry another number, or lose the bit map of its unit. In that case, entries are rewritten with a tags
+        code and no unit.
         """
         for wrong, right in part.wrong:
             numbers, words = np.concatenate([numbers, wrong]), np.concatenate([words, right])
@@ -474,8 +474,8 @@ class QueueMatching:
     def _placed(self, part: QueuePart, missing: Missing) -> tuple[Offsets, RawEntries]:
         """Return numbers and entries of the missing messages that fit between their neighbours."""
         if self._is_light:
-            # If there are as many free numbers as messages, their order decides. Otherwise nothing shows which number
-            # belongs to which message.
+            # If there are as many free numbers as messages, the order of the messages decides. Otherwise nothing shows
+            # which number belongs to which message.
             _, inverse, counts = np.unique(missing.low, return_inverse=True, return_counts=True)
             within = np.arange(len(inverse)) - (np.cumsum(counts) - counts)[inverse]
             fits = counts[inverse] == missing.high - missing.low - 1
@@ -512,7 +512,7 @@ def _one_each(offsets: Offsets, numbers: Offsets, stated: Offsets) -> npt.NDArra
 
     If a message has several entries, the entry at its stated number is preferred if it fits.
     """
-    # Sorted so that no ascending sequence can contain two entries of one message.
+    # Sort the rows so that no ascending sequence can contain two entries of one message.
     order = np.lexsort((-numbers, offsets))
     chosen = order[ascending(numbers[order])]
     is_stated = numbers == stated

@@ -37,7 +37,7 @@ class QueueSurvey:
         self.begin = self.position
         self.stop = self.found.last_before(self.found.first_at(log_end, self.begin, stop)) + 1
         while self.stop > self.begin:
-            # If the log ends within this message, its entry is removed, and the message is dispatched again.
+            # If the log ends within the message of the last entry, remove the entry: the message is dispatched again.
             entry = self.found.entry(self.stop - 1)
             if entry is not None and entry.physical_offset + entry.size <= log_end:
                 self.last = entry.physical_offset
@@ -89,12 +89,15 @@ class QueueSurvey:
         return self._numbers[rank : rank + count]
 
     def number_before(self, rank: int) -> int:
-        """Return the number of the last entry before `rank`; -1 if there is none before it.
+        """Return the number of the last entry before `rank`, or -1 without such an entry.
 
         The queue must be in order.
         """
         return self.found.last_before(rank)
 
     def number_from(self, rank: int) -> int:
-        """Return the number of the first entry from `rank` on, or `stop`. The queue must be in order."""
+        """Return the number of the first entry from `rank` on, or `stop` without such an entry.
+
+        The queue must be in order.
+        """
         return self.found.next_entry(rank, self.stop)

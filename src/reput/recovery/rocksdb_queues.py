@@ -134,7 +134,7 @@ def _record_at(store: Path, physical_offset: int, log_end: int) -> int:
     """Return `physical_offset` if a record begins there or the log ends there, otherwise the start of its file.
 
     An earlier start is harmless: dispatching a message twice writes the same entries. A scan that starts inside a
-    record would find none in the whole file.
+    record would find no record in the whole file.
     """
     if physical_offset >= log_end:
         return log_end

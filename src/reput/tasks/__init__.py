@@ -30,7 +30,7 @@ def retried(function: Callable[[Task], Result], task: Task) -> Result:
     Pauses double up to five seconds. After pauses of half a minute in total, the error is raised. Each pause is
     shortened at random, so that tasks that failed together do not resume together. The task must be safe to run twice.
 
-    Raises the errors of the function; permanent ones are raised at once.
+    Raises the errors of the function. Permanent errors are raised immediately.
     """
     pause, left = _FIRST_PAUSE_S, _PAUSES_S
     while True:

@@ -206,7 +206,7 @@ class DispatchService:
 
     def dispatch(self, target: int) -> None:
         """Dispatch the messages before `target`, which must be the end of a message. Raises StoreAccessError."""
-        # One file at a time: a message never crosses the end of a file.
+        # Scan one file at a time: a message never crosses the end of a file.
         while self.position < target:
             start = self.position - self.position % self._file_bytes
             path = str(self._log_folder / offset_file_name(start))

@@ -72,7 +72,7 @@ class Flusher:
             self._work.notify_all()
             self._done.wait_for(lambda: self.flushed >= physical_offset or self._is_over)
         finally:
-            # An interrupt may come before the caller is counted. Then it must not be subtracted.
+            # An interrupt may come before the caller is counted. Then the caller must not be subtracted.
             with self._counting:
                 self._waiting -= is_counted
         if self.flushed < physical_offset:

@@ -189,7 +189,7 @@ class IndexProver:
 
     A proof is valid only while the log files do not change. The store appends to the log file in which it was opened,
     so proofs of IndexFiles that lead into this file become invalid. These IndexFiles, and all later IndexFiles, are
-    proved again while the store is open.
+    proved again.
     """
 
     def __init__(

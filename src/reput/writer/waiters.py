@@ -25,7 +25,7 @@ class Waiters:
                 ticket.release()
 
     def wait_for(self, is_so: Callable[[], bool], timeout_s: float | None = None) -> bool:
-        """Wait until `is_so` returns True, or for at most `timeout_s`. Return its last result."""
+        """Wait until `is_so` returns True, or for at most `timeout_s`. Return the last result of `is_so`."""
         end = None if timeout_s is None else time.monotonic() + timeout_s
         # A ticket is a lock that its owner acquires twice: the second time waits until someone releases it.
         ticket = Lock()

@@ -60,7 +60,7 @@ class CheckedStore:
     queues     folder of each queue
     index      paths of the IndexFiles
     end        end of the log; in a store in use, the end of the checked part
-    ends       all ends of the log
+    ends       where the log ends for different readers
     last_file  number of the file that contains the end
     checked    physical offset from which a broker that starts now checks records
     """

@@ -1,4 +1,4 @@
-"""The full check: every entry of every index, then every record of the log, file by file.
+"""Run the full check: every entry of every index, then every record of the log, file by file.
 
 Tasks run in groups: small enough to report findings early, large enough to outweigh the cost of starting a job.
 Findings about the whole store come last: a lost end of the log, missing queues, a missing index.

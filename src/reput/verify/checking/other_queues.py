@@ -28,7 +28,7 @@ from reput.queues.store_queues import ConsumeQueueSetReader, open_queues
 from reput.queues.writer import BatchSizeOf, batch_size_in
 from reput.verify.checking.checked_store import CheckedStore
 
-# Maximum number of records that are read one by one. So the check of a database of another log takes only seconds.
+# Maximum number of records to read one by one, so that checking a database of another log takes only seconds.
 _MOST_CLAIMS = 100_000
 
 
@@ -37,7 +37,7 @@ class _Claims:
 
     A broker stores an entry under the queue offset of its message. In a light queue, several messages can have one
     queue offset after a restart. The message dispatched last keeps its entry. If they were dispatched together, the
-    first message does (`RocksDBConsumeQueueStore.putMessagePosition0`).
+    first message keeps it (`RocksDBConsumeQueueStore.putMessagePosition0`).
 
     Attributes:
         count: Number of such entries.

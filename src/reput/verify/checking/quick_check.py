@@ -1,4 +1,4 @@
-"""The quick check, which takes about as long as a command takes to start: headers, ends and samples.
+"""Run the quick check: headers, ends and samples. It takes about as long as a command takes to start.
 
 The last entry of each queue, of any kind, must lead to its message. Samples from the whole log show whether queues,
 first files of queues, or IndexFiles are missing.

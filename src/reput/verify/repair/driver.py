@@ -263,7 +263,7 @@ def _write_checkpoint(plan: Plan, new: Path) -> None:
         with FileReader(str(path)) as reader:
             if reader.size >= HEADER_BYTES:
                 ends.append(decode_header(reader.read(0, HEADER_BYTES)).end_timestamp)
-    # As in `pipeline.commit`: this time is only for ConsumeQueue files.
+    # As in `pipeline.commit`, this time is set only for ConsumeQueue files.
     queued = 0 if facts_of(new).has_queue_database else last
     checkpoint = Checkpoint(last, queued, max(ends))
     if not any(one.kind is Kind.CHECKPOINT for one in plan.findings):

@@ -206,7 +206,7 @@ class RepairPlaces:
                 self._rename(attempt.backup, attempt.undone)
 
     def _finish_renames(self, attempts: list[Attempt], at: AtStep) -> None:
-        """If no folder has the store's name, rename the state that was replacing the old one to it."""
+        """If no folder has the store's name, give this name to the state that was replacing the old one."""
         for attempt in attempts:
             record = attempt.record()
             if record is None:

@@ -83,9 +83,10 @@ class Plan:
     backup         place of the old state after the repair
     findings       findings of the check, including findings for information only
     queues, index  whether ConsumeQueues and IndexFiles are rebuilt
-    dispatch_from  physical offset from which messages are dispatched to a database that stays, or None
+    dispatch_from  physical offset from which messages are dispatched to a database that stays; None if none are
+                   dispatched
     ranges         damaged ranges of the log that are filled
-    cut_at         physical offset at which the log is cut, or None
+    cut_at         physical offset at which the log is cut; None if it is not cut
     file_bytes     size of a CommitLog file
     dropped        names in commitlog/ that the repaired store does not have
     sizes_assumed  whether the sizes of new IndexFiles are a broker's defaults

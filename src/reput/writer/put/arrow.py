@@ -182,7 +182,7 @@ def _properties(arrays: dict[str, Any]) -> list[PropertyTexts]:
                 array = _joined_keys(array)
             values[name] = [_checked(_texts(array, pa.large_string()), column)]
         if name == UNIQ_KEY:
-            # Null keys are created. A second column has room for them: it is empty in all rows that have a key.
+            # Null unique keys are created. A second column has room for them: it is empty in all rows that have a key.
             missing = np.ones(len(arrays["body"])) if array is None else _is_null(array)
             lengths = missing.astype(np.int64) * UNIQUE_KEY_BYTES
             values.setdefault(name, []).append(Texts(None, ends_of_lengths(lengths)))

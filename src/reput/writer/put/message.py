@@ -143,7 +143,10 @@ def properties_string(
 
 
 def _is_of_no_queue(properties: Mapping[str, str]) -> bool:
-    """Return whether only INNER_MULTI_QUEUE_OFFSET is empty. A 5.x broker leaves it empty without light queues."""
+    """Return whether INNER_MULTI_QUEUE_OFFSET is the only empty property.
+
+    A 5.x broker leaves it empty without light queues.
+    """
     empty = [name for name, value in properties.items() if not value]
     return empty == [INNER_MULTI_QUEUE_OFFSET]
 

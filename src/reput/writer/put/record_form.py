@@ -1,4 +1,4 @@
-"""Differences between the records of broker versions.
+"""Define the differences between the records of broker versions.
 
 Mirrors `MessageExtEncoder`, `CommitLog.encodeMessage` and `MessageDecoder.messageProperties2String` (tag
 rocketmq-all-5.3.3). The default form is that of tag rocketmq-all-4.9.3.
@@ -46,7 +46,7 @@ class RecordForm:
     most_properties_bytes: int = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
-        # Computed once, because every put reads these two fields.
+        # Compute them once, because every put reads these two fields.
         set_field = object.__setattr__
         set_field(self, "ending", PROPERTY_SEPARATOR if self.is_five else "")
         set_field(self, "most_properties_bytes", MAX_PROPERTIES_BYTES - self.crc_bytes)
