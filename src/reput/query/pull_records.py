@@ -208,7 +208,7 @@ def load_pull_kernel() -> None:
 
 
 class _KernelRead:
-    """A read of the records of entries by the kernel."""
+    """Reads the records of entries with the kernel."""
 
     def __init__(
         self,

@@ -43,7 +43,7 @@ _PATIENCE_S, _ROUNDS = 0.05, 20
 
 
 class QueueEnds:
-    """How far the log was walked for each queue. Only one thread at a time may use it."""
+    """Remembers how far the log was walked for each queue. Only one thread at a time may use it."""
 
     def __init__(self, store: StoreReader) -> None:
         self._store = store

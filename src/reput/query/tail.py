@@ -1,4 +1,4 @@
-"""Read the end of a log: its last messages, and then new ones as any process writes them.
+"""Read the end of a log: its last messages, and then the messages that any process appends.
 
 The last messages are found through the ConsumeQueues, or through the index if a key is given. The log after the last
 dispatched message is walked. New messages are read in the order of the log. No lock is taken.
@@ -191,7 +191,7 @@ class QueueTail:
         return True
 
     def _is_skewed(self, entry: QueuedEntry, record: LocatedRecord, stated: int) -> bool:
-        """Return whether the broker itself interrupted the sequence of a light queue's offsets here."""
+        """Return whether a gap in the offsets of a light queue can come from the broker itself."""
         queue = entry.topic, entry.queue_id
         newer = self._newer.get(queue)
         if newer is None or not entry.topic.startswith(LMQ_PREFIX):
