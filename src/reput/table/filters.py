@@ -151,10 +151,10 @@ def kept_rows(batch: pa.RecordBatch, conditions: Iterable[Condition]) -> pa.Reco
 
 
 def dispatched_under(column: str, keys: Collection[str]) -> tuple[Condition, ...]:
-    """Return conditions for messages that dispatch indexes under one of these keys.
+    """Return conditions for messages that have an index entry for one of these keys.
 
-    They have the key in `column`, `keys` or `unique_keys`, and were not rolled back. Dispatch does not index ids that a
-    later UNIQ_KEY of the same record replaces; these conditions include them.
+    Such messages have the key in `column`, `keys` or `unique_keys`, and were not rolled back. Ids that a later UNIQ_KEY
+    of the same record replaces have no index entry, but the conditions include them.
     """
     return (
         Condition(column, _HOLDS, tuple(keys), keeps_damage=True),

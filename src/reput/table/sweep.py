@@ -44,7 +44,7 @@ class SweptTo(NamedTuple):
     """The progress of a sweep.
 
     Attributes:
-        offset: Physical offset from which the log has been searched, to its end.
+        offset: A physical offset: the log has been searched from there to its end.
         left_bytes: Bytes of the log before this offset, which are not searched yet.
         swept_bytes: Bytes of the log that were read.
     """

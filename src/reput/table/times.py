@@ -39,7 +39,7 @@ _MAX_RECORD_BYTES = 64 << 20  # A longer record is not read just to find its tim
 
 
 class TimedRange(NamedTuple):
-    """Offsets [start, stop) of one file, and the store time (ms) of the first message; None if it is unreadable."""
+    """Offsets [start, stop) of one file, and the first message's store time (ms); None if the time is unreadable."""
 
     file: CommitLogFile
     start: int
