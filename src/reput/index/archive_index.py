@@ -147,7 +147,7 @@ class ArchiveSearch:
 def _rows_of(
     archive: Archive, part: IndexObject, wanted: _Offsets, within: OffsetRange
 ) -> tuple[_Offsets, _Offsets]:
-    """Return hashes and offsets of the index rows with one of these ascending hashes and an offset in the range.
+    """Return hashes and offsets of the index rows that have a wanted hash, and an offset in the range.
 
     Raises FormatError, StoreNotFoundError, StoreAccessError.
     """
