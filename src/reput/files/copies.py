@@ -16,7 +16,7 @@ from reput.files.writer import FileWriter
 
 _COPIED_BYTES = 1 << 20
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-# The unit of st_blocks.
+# Bytes per unit of st_blocks.
 _BLOCK_BYTES = 512
 
 

@@ -162,7 +162,10 @@ def leave_quickly_when_forked() -> None:
 
 
 class _EndedEarlyError(Exception):
-    """An iterator ended at a damaged block. It looks like the end of the data; only its status reports the damage."""
+    """An iterator ended at a damaged block.
+
+    Callers see a normal end of the data; only the iterator's status reports damage.
+    """
 
     def __str__(self) -> str:
         return "entries after a damaged block"

@@ -176,7 +176,7 @@ class FollowedLog:
 class Follower:
     """Opens the indexes in `output`, and continues them with the log of `store`. Not thread-safe.
 
-    Raises StoreNotFoundError, StoreAccessError, StoreError if files have other sizes than the settings.
+    Raises StoreNotFoundError, StoreAccessError, StoreError if the files do not have the sizes of the settings.
     """
 
     def __init__(

@@ -41,8 +41,8 @@ def write_batch_queues(
         folder: batchconsumequeue/ of the new store.
         file_bytes: Size of a file (mapperFileSizeBatchConsumeQueue).
         log: The begin, end and unreadable ranges of the log.
-        old: The batchconsumequeue/ that is replaced, or None. Its entries decide the queue offsets if the log is
-            damaged, or if they differ from the offsets that the records state.
+        old: The batchconsumequeue/ that is replaced; None if no queues are replaced. Its entries decide the queue
+            offsets if the log is damaged, or if they differ from the offsets that the records state.
         storage: Storage of the store.
 
     Raises:

@@ -159,7 +159,10 @@ class FileQueues:
     def _keep_expired(
         self, output: Path, new: Path, log: LogSummary, report: RebuildReport
     ) -> None:
-        """Keep the last entry of queues without a message in the log. It determines the next queue offset."""
+        """Keep the last entry of queues without a message in the log.
+
+        This entry determines the next queue offset.
+        """
         kept = keep_expired_queues(output, new, log.begin)
         if self._batch_topics:
             kept += keep_expired_queues(output, new, log.begin, BATCH_QUEUE_FOLDER)

@@ -140,7 +140,7 @@ def _is_used(summary: SplitSummary) -> bool:
 
 
 def _joins(summary: SplitSummary, expected: int, end_offset: int) -> bool:
-    """Return whether a serial scan would have had the same result, starting from this state."""
+    """Return whether a serial scan that reaches this split in this state would have the summary as its result."""
     if summary.start != expected:
         return False
     # The index skips messages before the end offset. This split has no message that either end offset would skip.

@@ -271,7 +271,7 @@ class BatchMatching:
         return KeptBatches(held, written, self.moved, kept, unplaced)
 
     def _add_misnumbered(self, entries: _Entries, rows: npt.NDArray[np.intp]) -> None:
-        """Add entries outside the ascending sequence to the missing ones, at the queue offsets of their records."""
+        """Treat entries outside the ascending sequence as missing, and give them the queue offsets of their records."""
         rows = rows[self._stated[rows] >= 0]
         if len(rows):
             missing = entries[rows]

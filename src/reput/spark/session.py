@@ -111,7 +111,7 @@ def _import_ahead() -> None:
 def command_session(master: str) -> Iterator[SparkSession]:
     """Yield a session for one command in the main thread.
 
-    Ctrl-C ends it immediately. If a session already ran before, it stays open.
+    Ctrl-C ends the session immediately. A session that was already running stays open.
 
     pyspark's own handler of Ctrl-C asks the JVM to cancel its jobs. If it interrupts another call to the JVM, it prints
     a traceback. So the handler is replaced: the end of the session cancels the jobs as well. Errors and log lines of

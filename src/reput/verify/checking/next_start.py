@@ -178,7 +178,7 @@ def _is_queued(store: CheckedStore, message: MessageExt) -> bool:
     A batch queue may have such an entry, because it states where its newest record begins, not where that record ends.
     """
     if store.facts.known_offset.in_rocksdb:
-        return False  # A database states where its newest record ends, so it lacks this message.
+        return False  # The message begins where the database ends, so it has no entry.
     with closing(open_queues(store.path)) as queues:
         try:
             entry = queues.queue(message.topic, message.queue_id).entry(message.queue_offset)

@@ -134,7 +134,7 @@ def _parts(damaged: DamagedRange) -> Iterator[tuple[int, int, KnownMessage | Non
 
 
 def _size_of(message: KnownMessage, room: int, needs_blank: bool) -> int:
-    """Return a placeholder's size: the message's size, or more if the rest of its part were too small for a record."""
+    """Return a placeholder's size: the message's size, or more if no record would fit into the rest of its part."""
     if needs_blank:
         room -= BLANK_BYTES
     size = max(min(message.size, room, _MOST_BYTES), message.least_bytes)
