@@ -149,7 +149,7 @@ def _rows_of(
 ) -> tuple[_Offsets, _Offsets]:
     """Return hashes and offsets of the index rows that have a wanted hash, and an offset in the range.
 
-    Raises FormatError, StoreNotFoundError, StoreAccessError.
+    The hashes in `wanted` must ascend. Raises FormatError, StoreNotFoundError, StoreAccessError.
     """
     index = archive.index(part)
     groups, is_kept = _groups(index, wanted), len(wanted) <= _PREFETCHED_KEYS
