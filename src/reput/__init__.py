@@ -7,8 +7,9 @@ with reput.open_store("/data/rocketmq/store") as store:
 report = reput.check("/data/rocketmq/store")
 print(report)
 
-Public are the names in `__all__` and the modules `reput.reports` (types of results), `reput.errors`, `reput.spark` and
-`reput.testing`. A public name is removed only after it has caused a DeprecationWarning for at least one release.
+The public API consists of the names in `__all__` and the modules `reput.reports` (types of results), `reput.errors`,
+`reput.spark` and `reput.testing`. A public name is removed only after it has caused a DeprecationWarning for at least
+one release.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.3.0"
 
-# Each module is imported when one of its names is first used: importing all of them would take seconds.
+# A module is imported when one of its names is first used, because importing all modules takes seconds.
 _NAMES = {
     "reput.config": "StoreConfig",
     "reput.errors": "ReputError",

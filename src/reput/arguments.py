@@ -25,7 +25,7 @@ Time = int | datetime
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MS = timedelta(milliseconds=1)
-# As seconds, these numbers are the years 2001 to 2106. As milliseconds they are days in 1970, when no broker ran.
+# Times in seconds from 2001 to 2106. Read as milliseconds, they are in the first weeks of 1970, before any broker.
 SECONDS = range(1_000_000_000, 4_300_000_000)
 _MISSING = object()
 _BYTES = (bytes, bytearray, memoryview)
@@ -40,7 +40,7 @@ _Is = Callable[[Any], bool]
 
 
 def milliseconds(time: Time) -> int:
-    """Convert a time to milliseconds since 1970. It must have been checked."""
+    """Convert a time to milliseconds since 1970. The caller has checked its type."""
     return (time - _EPOCH) // _MS if isinstance(time, datetime) else int(time)
 
 
@@ -132,7 +132,7 @@ class _Check:
         self.is_time = is_time
 
     def accepts(self, value: Any) -> bool:
-        # Not `any(...)`: a KeyboardInterrupt while its generator is being closed would be lost.
+        # Do not use `any(...)`: a KeyboardInterrupt that arrives while its generator is closed would be lost.
         for test in self._tests:  # noqa: SIM110
             if test(value):
                 return True
@@ -152,7 +152,7 @@ class _Check:
 
 
 def _check_time(name: str, value: Any) -> None:
-    if isinstance(value, str):  # Functions that accept times as texts parse them.
+    if isinstance(value, str):  # A function that accepts times as texts parses them itself.
         return
     # Test for int first: isinstance with classes of the module `numbers` is slow.
     if type(value) is not int and isinstance(value, datetime):
@@ -223,7 +223,7 @@ def _mapping(of_strings: bool) -> tuple[tuple[type, ...], _Is, str]:
 
 
 class _Elements:
-    """The allowed elements of a collection. Only strings, integers and paths are checked."""
+    """The allowed elements of a collection. Only elements that must be strings, integers or paths are checked."""
 
     def __init__(self, nodes: list[ast.expr], names: Mapping[str, Any]) -> None:
         parts = [_part(node, names) for node in nodes if not isinstance(node, ast.Constant)]
@@ -245,7 +245,10 @@ def _collection(elements: _Elements) -> tuple[tuple[type, ...], _Is, str]:
 
 
 def _of_class(name: str, names: Mapping[str, Any]) -> tuple[tuple[type, ...], _Is, str] | None:
-    """Return the check for a class that the function's module knows; None for protocols and type-only imports."""
+    """Return the check for a class in the function's module.
+
+    None for protocols and classes imported for type checkers only.
+    """
     kind = names.get(name, getattr(builtins, name, None))
     if get_origin(kind) is Callable:
         return (), callable, "a function"

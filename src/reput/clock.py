@@ -28,7 +28,7 @@ _LONG_UNITS_MS = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_
 
 
 def now_ms() -> int:
-    """Return the present time in milliseconds since 1970 in UTC."""
+    """Return the current time in milliseconds since 1970 in UTC."""
     return time.time_ns() // 1_000_000
 
 
@@ -75,7 +75,7 @@ def parse_time(text: str, now_ms: int) -> int:
 
 
 def format_time(timestamp_ms: int) -> str:
-    """Format a time as `2026-10-14T08:35:06.637Z`; as a number if it is outside the calendar."""
+    """Format a time as `2026-10-14T08:35:06.637Z`, or as a number if it is outside the calendar."""
     try:
         moment = _EPOCH + timestamp_ms * _MS
     except OverflowError:

@@ -38,11 +38,12 @@ class StoreConfig:
         commit_log_file_bytes: Size of a CommitLog file (mappedFileSizeCommitLog).
         queue_entries: Number of 20-byte entries in a ConsumeQueue file (mappedFileSizeConsumeQueue / 20, rounded up).
         hash_slots: Number of slots of an IndexFile (maxHashSlotNum).
-        index_items: Number of items of an IndexFile, of which the first is never used (maxIndexNum).
+        index_items: Number of items of an IndexFile (maxIndexNum). The first item is never used.
         delay_levels: Delays of SCHEDULE_TOPIC_XXXX, level 1 first (messageDelayLevel).
         enable_multi_dispatch: Whether to dispatch messages to the queues in INNER_MULTI_DISPATCH (enableMultiDispatch).
-        enable_lmq: Whether such queues with names that start with %LMQ% have queue id 0 (enableLmq).
-        max_query_messages: Maximum number of offsets from one IndexService.queryOffset (maxMsgsNumBatch).
+        enable_lmq: Whether the queues in INNER_MULTI_DISPATCH whose names start with %LMQ% have the queue id 0
+            (enableLmq).
+        max_query_messages: Maximum number of offsets that IndexService.queryOffset returns (maxMsgsNumBatch).
         max_message_bytes: Longest record that can be put (maxMessageSize).
         batch_queue_file_bytes: Size of a batch queue file (mapperFileSizeBatchConsumeQueue, 5.x).
         extension_files: Whether ConsumeQueue entries have units in consumequeue_ext/ (enableConsumeQueueExt).
@@ -53,8 +54,8 @@ class StoreConfig:
         store_version: "4.9" or "5.3", the version whose records are written. None stands for the version of the store,
             and for 4.9 in a new store.
         append_record_crc: Whether to end each record with its own CRC (enabledAppendPropCRC, 5.x).
-        check_record_crc: Whether recovery verifies this CRC instead of the body's, and ends the log at a record
-            without it (forceVerifyPropCRC, 5.x).
+        check_record_crc: Whether recovery verifies the record's own CRC instead of the body's, and ends the log at a
+            record without it (forceVerifyPropCRC, 5.x).
     """
 
     commit_log_file_bytes: int = 1 << 30
@@ -76,7 +77,7 @@ class StoreConfig:
     queues_in_rocksdb: bool = False
 
     def __post_init__(self) -> None:
-        # It is a list if it comes from JSON.
+        # From JSON, the value is a list.
         object.__setattr__(self, "log_folders", tuple(self.log_folders))
         check_fields(self)
         _require(self.queue_entries >= 1, "queue_entries must be at least 1", "queue_entries")

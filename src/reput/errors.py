@@ -42,10 +42,10 @@ class ReputError(Exception):
         super().__init__(message)
 
     def worded(self, name_of: Callable[[str], str]) -> str:
-        """Return the message with each argument's name replaced, for example by the name of an option."""
+        """Return the message with the names of arguments replaced, for example by names of options."""
         text = str(self)
         for argument in sorted(self.arguments, key=len, reverse=True):
-            # Do not replace the letters within a path or a longer name.
+            # Do not replace a name that is a part of a path or of a longer name.
             text = re.sub(
                 rf"(?<![\w/.-]){re.escape(argument)}(?![\w/-]|\.\w)", name_of(argument), text
             )
@@ -81,7 +81,7 @@ class StoreNotFoundError(StoreError, FileNotFoundError):
 
 
 class MessageNotFoundError(StoreError, LookupError):
-    """There is no message at a place: it has expired, is not written yet, or never existed."""
+    """There is no message at this place: it has expired, is not written yet, or never existed."""
 
 
 class StoreAccessError(StoreError, OSError):
@@ -105,15 +105,15 @@ class StoreChangedError(StoreError):
 
 
 class StoreFailedError(StoreError):
-    """A writable store can take no more messages: a write failed, or another process changed one of its files."""
+    """A writable store accepts no more messages, because a write failed or another process changed one of its files."""
 
 
 class RejectedRowsError(ReputError):
-    """More messages did not fit the table than an export was allowed to reject. Nothing was committed."""
+    """An export would have rejected more messages than allowed. Nothing was committed."""
 
 
 class MessageRefusedError(ReputError, ValueError):
-    """A message cannot be stored so that it could be read back unchanged. The message of the error names the limit."""
+    """A message cannot be stored and read back unchanged. The error's text names the limit."""
 
 
 class RemotingError(ReputError, ValueError):
@@ -154,10 +154,10 @@ class FormatError(StoreError, ValueError):
 
 
 class CorruptMessageError(FormatError):
-    """A CommitLog record cannot be read, or its body differs from the body that was put.
+    """A CommitLog record cannot be read, or its body is not the body that was put.
 
     Attributes:
-        physical_offset: Offset in the CommitLog, whereas `offset` is the position in the file.
+        physical_offset: Offset in the CommitLog. `offset` is the position in the file.
     """
 
     def __init__(

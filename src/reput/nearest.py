@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-_MOST_COMPARED = 10_000  # Bounds the time to 0.1 s: a comparison takes about ten microseconds.
+_MOST_COMPARED = 10_000  # Takes 0.1 s, ten microseconds per comparison.
 _LIKE = 0.6
 
 

@@ -1,4 +1,4 @@
-"""Provide base classes for results, which print themselves as text, and as HTML in a notebook."""
+"""Provide base classes for results. They are printed as text, and shown as HTML in a notebook."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MOST_CHARACTERS = 200
 
 
 class Report:
-    """A result of an operation. `str()` returns the text that its command prints, `as_dict()` data for JSON."""
+    """A result of an operation. `str()` returns the text that the command prints, and `as_dict()` data for JSON."""
 
     __slots__ = ()
 
@@ -58,7 +58,7 @@ class Report:
 
 
 class Sealable:
-    """A report that becomes immutable. Its operation sets the fields, and then calls `sealed`."""
+    """A report that can be made immutable. The operation sets its fields, and then calls `sealed`."""
 
     __slots__ = ("_is_sealed",)
 
@@ -73,7 +73,7 @@ class Sealable:
         object.__setattr__(self, name, value)
 
     def __setstate__(self, state: tuple[object, dict[str, object]]) -> None:
-        # Bypass __setattr__: the seal may come before other fields.
+        # Bypass __setattr__, because the seal may be restored before other fields.
         for name, value in state[1].items():
             object.__setattr__(self, name, value)
 

@@ -11,7 +11,7 @@ _MOST_LINKS = 40
 def is_out_of_reach(path: str | os.PathLike[str]) -> bool:
     """Return whether only root can replace a path, or any folder or link in it.
 
-    For users other than root this is always True: tricking their commands gives nobody further rights.
+    For users other than root, this is always True, because nobody gains rights by tricking their commands.
     """
     if os.geteuid() != 0:
         return True
@@ -22,7 +22,7 @@ def is_out_of_reach(path: str | os.PathLike[str]) -> bool:
         place = os.path.normpath(os.path.join(place, names.pop()))
         try:
             status = os.lstat(place)
-        except OSError:  # The rest does not exist yet: root will create and own it.
+        except OSError:  # The rest of the path does not exist yet. Root will create and own it.
             return True
         if stat.S_ISLNK(status.st_mode):
             links += 1
@@ -41,5 +41,5 @@ def _is_closed(status: os.stat_result) -> bool:
     if status.st_uid != 0:
         return False
     is_group_s = status.st_mode & stat.S_IWGRP and status.st_gid != 0
-    # In a sticky folder, such as /tmp, only its owner and the owner of an entry can rename the entry.
+    # In a sticky folder, such as /tmp, an entry can be renamed only by its owner and the owner of the folder.
     return not (status.st_mode & stat.S_IWOTH or is_group_s) or bool(status.st_mode & stat.S_ISVTX)

@@ -66,7 +66,7 @@ if TYPE_CHECKING:
     from reput.writer.subscribers import Subscription as Subscription
     from reput.writer.writer_settings import WriterOptions as WriterOptions
 
-# Each module is imported when one of its names is first used: importing all of them would take seconds.
+# A module is imported when one of its names is first used, because importing all modules takes seconds.
 _NAMES = {
     "reput.archives.report": "ArchiveReport ProvenMessage RestoreReport VerifyReport",
     "reput.erasing.report": "EraseReport ErasedMessages Mention TableRows",

@@ -9,7 +9,7 @@ _STEPS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 def parse_size(text: str) -> int:
-    """Parse a number of bytes. k, m, g and t are powers of 1024, but kB, MB, GB and TB powers of 1000.
+    """Parse a number of bytes. k, m, g and t stand for powers of 1024; kB, MB, GB and TB stand for powers of 1000.
 
     Raises ValueError.
     """

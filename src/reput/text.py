@@ -12,7 +12,7 @@ def printable(text: str, keep: str = "") -> str:
     r"""Escape all unprintable characters of a text, as in \x1b or \u202e, except those in `keep`."""
     if text.isprintable():
         return text
-    # Escape with a table, not character by character: a text of megabytes would take a hundred times its memory.
+    # Escape with a table. Joining single characters of a text of megabytes would take a hundred times its memory.
     hidden = (char for char in set(text) if not (char in keep or char.isprintable()))
     return text.translate({ord(char): char.encode("unicode_escape").decode() for char in hidden})
 

@@ -1,8 +1,8 @@
 """Copy a store into an archive: log files as seekable zstd, indexes, and the broker's configuration.
 
 Each log file is committed separately, after its objects were uploaded. A killed process leaves objects that the
-manifest does not name. A later run deletes such objects when they are a day old. Objects that a merge has replaced are
-also kept for a day, because readers may still use them.
+manifest does not name, and so does a merge, whose old objects readers may still use. A later run deletes such objects
+when they are a day old.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ from reput.store.facts import StoreFacts, facts_of
 from reput.tasks import Progress, Runner, silent
 
 _ZEROS_DIGEST = hashlib.sha256(bytes(FRAME_BYTES)).digest()
-# Younger objects may belong to an archiver that has not committed them yet, or to readers of an older manifest.
+# Age at which unnamed objects are deleted. Younger ones may not be committed yet, or be used by readers of an older
+# manifest.
 _ORPHAN_NS = 24 * 3600 * 10**9
 _MOST_SNAPSHOT_FILE_BYTES = 16 << 20
 
@@ -90,10 +91,10 @@ class _Archiver:
 
     def run(self, *, with_last: bool, retention_days: int | None) -> ArchiveReport:
         manifest = create(self._objects, self._first_manifest())
-        # List the log after reading the manifest. In the other order, another archiver could add a file in between, and
-        # this store would seem older than the archive.
+        # List the log after reading the manifest. In the other order, another archiver could add a file between the
+        # two, and the store would seem older than the archive.
         log = self._facts.refresh().log
-        last = log.last_with_data()  # A broker creates the next file in advance; it is empty.
+        last = log.last_with_data()  # Brokers create an empty next file.
         wanted = [file for file in log.files if last and file.start <= last.start and file.size]
         self._check_is_same(manifest, wanted)
         self._check_settings(manifest)
@@ -129,7 +130,7 @@ class _Archiver:
     def _add_all(self, todo: list[CommitLogFile], last: CommitLogFile | None) -> None:
         """Copy log files, and commit them in order. A later file is never committed without the earlier ones."""
         done, total = 0, sum(file.size for file in todo)
-        # More files at once than workers, so that fewer workers are idle at the end of a batch.
+        # Batches have more files than there are workers, so that fewer workers are idle at the end of a batch.
         at_once = 1 if self._runner is None else max(2 * self._runner.parallelism, 1)
         for start in range(0, len(todo), at_once):
             self._progress("archive", done, total)
@@ -178,10 +179,11 @@ class _Archiver:
             return
         common = [one for one in sealed if (one.begin, one.size) in here]
         if sealed[-1].end > files[-1].start:
-            # The archive ends after the beginning of the store's last file: the store is older, or another one.
+            # The archive continues after the beginning of the store's last file. So the store is an older state, or
+            # another store.
             raise self._older() if common else self._another()
         if common:
-            # An erased log file differs from the store's by intention.
+            # Skip log files with erased messages: they differ from the store's files on purpose.
             erased = {begin for one in manifest.erasures for begin in one.begins}
             common = [one for one in common if one.begin not in erased]
             if common and not self._is_equal(common[-1], here[common[-1].begin, common[-1].size]):
@@ -197,7 +199,7 @@ class _Archiver:
     def _is_equal(self, entry: LogFile, file: CommitLogFile) -> bool:
         frames = Archive(self._place, self._options).directory(entry)
         last = len(frames) - 1
-        # Compare frames with messages: all unused ends are zeros.
+        # Choose a frame with messages, because the unused end of every file is zeros.
         while last > 0 and frames.digest(last) == _ZEROS_DIGEST:
             last -= 1
         with FileReader(file.path) as reader:
@@ -264,7 +266,7 @@ class _Archiver:
             return after
 
         manifest = commit(self._objects, change)
-        # Only now: until the commit, readers still need these objects.
+        # Delete these objects after the commit, because readers need them until then.
         for name in sorted(gone.keys() - manifest.objects().keys()):
             self._objects.delete(name)
 
@@ -287,7 +289,7 @@ class _Archiver:
         began = archive.manifest.clearings
 
         def change(now: Manifest) -> Manifest | None:
-            # An erasure has run since, and may have deleted the uploaded object.
+            # An erasure has run since the merge began, and may have deleted the uploaded object.
             if now.clearings != began:
                 return None
             return with_merged(now, kind, parts, whole)
@@ -307,7 +309,7 @@ class _Archiver:
             found = Snapshot(now_ms(), end, name, len(data), digest)
             return msgspec.structs.replace(manifest, snapshots=(*manifest.snapshots, found))
 
-        # The name is the digest: an earlier run has uploaded the same bytes.
+        # If the object exists, an earlier run has uploaded the same bytes: the name is their digest.
         with suppress(ObjectConflictError):
             self._objects.put_new(name, data)
         commit(self._objects, change)
@@ -347,7 +349,7 @@ class _Archiver:
 
 
 def settings_of(config: StoreConfig) -> dict[str, int | bool | str]:
-    """Return the settings that differ from a broker's defaults, by field of StoreConfig."""
+    """Return the settings that differ from a broker's defaults. Their names are fields of StoreConfig."""
     defaults = StoreConfig()
     found = {field.name: getattr(config, field.name) for field in fields(config)}
     return {

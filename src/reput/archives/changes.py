@@ -1,6 +1,6 @@
 """Compute new manifests of an archive: for added log files, expired files and merged indexes.
 
-The functions are pure, because `commit` calls them again when another archiver was faster.
+The functions are pure, because `commit` calls them again if another archiver has committed first.
 """
 
 from __future__ import annotations
@@ -69,10 +69,12 @@ def without_expired(manifest: Manifest, before_ms: int) -> Manifest | None:
 
 
 def to_merge(manifest: Manifest, kind: str) -> tuple[IndexObject, ...]:
-    """Return the first run of adjacent indexes that should be merged. Indexes of a growing log file are excluded.
+    """Return the first run of adjacent indexes that should be merged.
 
-    The indexes of a past day are merged into one, those of the present day into at most two, so that a query for a day
-    reads few indexes. If a day has many log files, its indexes are merged by size only.
+    Indexes of a log file that still grows are excluded.
+
+    A query for a day should read few indexes. So the indexes of a past day are merged into one, and the indexes of the
+    current day into at most two. If a day has many log files, its indexes are merged by size only.
     """
     sealed = [file for file in manifest.log if file.is_sealed]
     end = max((file.end for file in sealed), default=0)
@@ -85,7 +87,7 @@ def to_merge(manifest: Manifest, kind: str) -> tuple[IndexObject, ...]:
         if is_small and len(found) > (2 if day == newest else 1):
             return found
         if is_small and day == newest:
-            # Do not merge the present day's indexes with older ones before the day ends.
+            # Do not merge the current day's indexes with older ones before the day ends.
             parts = parts[: -len(found)]
     for _, run in groupby(parts, lambda part: _level(part.files)):
         found = tuple(run)

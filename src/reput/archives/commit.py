@@ -19,7 +19,7 @@ Change = Callable[[Manifest], Manifest | None]
 
 
 def commit(objects: ObjectStore, change: Change) -> Manifest:
-    """Apply a change to the manifest, and return the result. Repeat this if another archiver was faster.
+    """Apply a change to the manifest, and return the new manifest. If another archiver commits first, try again.
 
     Raises StoreUnreachableError, StoreAccessError, FormatError, UsageError.
     """

@@ -70,7 +70,7 @@ class Copied(NamedTuple):
 
 
 def copied(task: CopyTask, progress: Progress = silent) -> Copied:
-    """Upload a log file and its indexes. A repetition is safe, because each run uses its own object names."""
+    """Upload a log file and its indexes. Running it twice is safe, because each run uses its own object names."""
     file = task.file
     entry, topics = _upload_log(task), batch_topics(task.store)
     progress("scan", 0, 1)
@@ -101,7 +101,7 @@ def _upload_log(task: CopyTask) -> LogFile:
         size = file.size
         if not task.is_sealed:
             last = reader.last_nonzero(size)
-            # The rest of the last file is not written yet.
+            # Copy the last file only up to its last message, because the rest is not written yet.
             size = 0 if last is None else last + 1
         frames = LogFrames(reader, size, pool)
         stored = task.objects.upload(name, frames.chunks())
@@ -149,7 +149,7 @@ def upload_file(objects: ObjectStore, index: IndexObject, path: Path) -> IndexOb
 
 
 class LogFrames:
-    """Compresses a log file into frames. The digests are complete after all `chunks` were read."""
+    """Compresses a log file into frames. Read all `chunks` before using the digests."""
 
     def __init__(self, reader: FileReader, size: int, pool: ThreadPoolExecutor) -> None:
         self._reader, self._size, self._pool = reader, size, pool

@@ -1,7 +1,8 @@
 """Write and merge the indexes of an archive: Parquet files with the keys and the queue entries of log files.
 
-Keys are rows (hash of topic and key, physical offset), sorted by hash. The hash is that of IndexFiles, so queries and
-look-ups treat candidates from both in the same way. Queue entries are sorted by queue, then in the order of the log.
+Keys are rows (hash of topic and key, physical offset), sorted by hash. The hash is the same as in IndexFiles, so
+queries and look-ups need not distinguish candidates from the two. Queue entries are sorted by queue, then in the order
+of the log.
 """
 
 from __future__ import annotations
@@ -114,7 +115,8 @@ def scan_log_file(
         open_file: Opens the file.
         file: The file.
         rules: The rules of dispatch.
-        own: The store's queues, whose entries determine the queue offsets; None to use the offsets that messages state.
+        own: The store's queues, whose entries determine the queue offsets. If None, the offsets that messages state are
+            used.
         is_last: Whether the log may end in this file.
         may_replace_ids: Whether records may have several UNIQ_KEYs (5.x).
         batch_topics: Topics with batch queues, whose entries are copied from the store.
@@ -160,11 +162,11 @@ def _take_keys(
     offsets: npt.NDArray[np.int64],
     start: int,
 ) -> None:
-    # A damaged record may state any offset. Queries scan its file, so its keys are not needed.
+    # Drop keys of damaged records, which may state any offset. Queries scan the file, so these keys are not needed.
     inside = (offsets >= start) & (offsets < start + (1 << _POSITION_BITS))
     if not inside.all():
         hashes, offsets = hashes[inside], offsets[inside]
-    # One number of both: a hash has 31 bits, and so has a position in a log file. Sorting numbers is much faster than
+    # Combine hash and position in the file, of 31 bits each, into one number. Sorting numbers is much faster than
     # sorting rows.
     keys = np.sort(hashes.astype(np.int64) << _POSITION_BITS | offsets - start)
     if len(keys):
@@ -211,7 +213,7 @@ def _take_entries(
             found.batch_queues.add(queue)
         else:
             numbers = _own_numbers(own, queue, file, places)
-        # Messages of other queues state their queue offset. Those of light and batch queues do not.
+        # Messages of light and batch queues do not state their queue offset. All other messages do.
         if numbers is None and (is_batch or is_light(queue.topic)):
             found.unplaced.append(queue)
             continue
@@ -310,7 +312,7 @@ class IndexWriter:
             self._write(self._waiting_rows // GROUP_ROWS * GROUP_ROWS)
 
     def add_queue(self, queue: QueueRows) -> None:
-        """Begin a queue, to which the following rows belong."""
+        """Begin a queue. The rows added next belong to it."""
         self._queues.append(queue._replace(row=self._rows + self._waiting_rows))
 
     def _write(self, rows: int) -> None:
@@ -345,7 +347,7 @@ class IndexWriter:
 
 
 class _Sink:
-    """A file for pyarrow's writer, which also computes the digest of each row group."""
+    """A file to which pyarrow's writer writes. It computes the digest of each row group."""
 
     def __init__(self, file: FileWriter) -> None:
         self._file, self.size = file, 0
@@ -354,7 +356,7 @@ class _Sink:
 
     def write(self, data: Any) -> int:
         written = bytes(data)
-        if self.closed:  # pyarrow tries to complete an abandoned file when its writer is deleted.
+        if self.closed:  # When its writer is deleted, pyarrow tries to complete an abandoned file.
             return len(written)
         self._since.append(written)
         self._file.write(written, self.size)
@@ -364,7 +366,7 @@ class _Sink:
     def taken(self) -> str:
         """Return the digest of the row group that was just written."""
         data = self.last
-        if self.size == len(data):  # The first row group follows the magic bytes of the format.
+        if self.size == len(data):  # In a Parquet file, magic bytes precede the first row group.
             data = data[len(PARQUET_MAGIC) :]
         self._since = []
         return hashlib.sha256(data).hexdigest()
@@ -451,7 +453,8 @@ def merged(
 ) -> IndexObject:
     """Merge indexes of consecutive log files into one local file.
 
-    `change` is applied to all rows. It must keep their order. It may drop rows of keys, but not of queues.
+    `change` is applied to all rows, and must keep their order. It may drop rows from an index of keys, but not from one
+    of queues.
 
     Raises FormatError, StoreNotFoundError, StoreAccessError.
     """

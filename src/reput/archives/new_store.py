@@ -3,7 +3,7 @@
 .reput-restoring/
   lock      locked while a restore runs
   store/    the incomplete store
-  moving    written when the store is complete: the names in store/ to move up, log folders last
+  moving    written when the store is complete: the names in store/ that must be moved up, log folders last
 
 A killed run leaves this folder, and the next one continues it.
 """
@@ -64,14 +64,14 @@ class NewStore:
         write_durable(self._staging / _MOVING, "\n".join(names).encode())
         sync_folder(self._staging)
         for name in names:
-            # Make the other renames durable first: the log must not appear before them.
+            # Make the earlier renames durable first, so that the log never appears without the other folders.
             if name in last:
                 sync_folder(self._target)
             rename(self.folder / name, self._target / name)
         sync_folder(self._target)
 
     def take_back(self) -> None:
-        """Undo the moves of a killed run. Raises UsageError if the target has other files, or a complete store."""
+        """Undo the moves of a killed run. Raises UsageError if the target contains other files or a complete store."""
         moving = self._staging / _MOVING
         names = read_text(moving).split("\n") if moving.exists() else []
         moved = [name for name in os.listdir(self._target) if name != RESTORING_FOLDER]
@@ -90,7 +90,9 @@ class NewStore:
 
 @contextmanager
 def new_store(target: Path) -> Iterator[NewStore]:
-    """Yield a store, which the body must write and finish. If the body fails, the next run can continue it.
+    """Yield a store, which the body of the `with` statement must write and finish.
+
+    If it fails, the next run can continue.
 
     Raises:
         UsageError: The target contains anything other than an unfinished store.

@@ -23,7 +23,7 @@ class ArchiveReport(Report):
         stored_bytes: Size of their objects in the archive, including indexes.
         expired: Number of archived log files that were deleted because of `retention_days`.
         damaged: Paths of added files with damage. Queries must scan them.
-        notes: What was not archived, and why.
+        notes: Lines about parts that were not archived, with the reason.
     """
 
     store: str

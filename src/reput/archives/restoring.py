@@ -81,7 +81,10 @@ def verify(place: str, options: dict[str, str] | None, progress: Progress = sile
 
 
 def _problem(error: StoreError) -> str:
-    """Return the text of a permanent error. Raise a transient error: it is no problem of the archive."""
+    """Return the text of a permanent error.
+
+    Raise a transient error, because it does not show a problem of the archive.
+    """
     if is_transient(error):
         raise error
     return str(error)
@@ -98,7 +101,7 @@ def _verify_erasure(archive: Archive, record: ErasureObject) -> None:
 
 
 def _verify_size(archive: Archive, part: LogFile | IndexObject | Snapshot | ErasureObject) -> None:
-    """Raise FormatError if an object has extra bytes at its end, where zstd and Parquet readers begin to read."""
+    """Raise FormatError if an object has extra bytes at its end, because readers of zstd and Parquet begin there."""
     if archive.objects.head(part.object).size != part.object_bytes:
         raise FormatError(
             archive.path(part.object), part.object_bytes, "is longer than the archived object"
@@ -138,7 +141,7 @@ def _contents(archive: Archive, file: LogFile) -> Iterator[bytes]:
 
 
 class ArchivedFiles(NamedTuple):
-    """The log files of a store of which an archive has identical copies.
+    """The log files of a store that have identical copies in an archive.
 
     Attributes:
         until: The physical offset at which these files end.
@@ -226,7 +229,7 @@ def restore_store(
 ) -> RestoreReport:
     """Write the archived store into an empty folder, as `reput.restore` specifies.
 
-    `end_offsets` lowers committed offsets of the new store that are too high, and returns their number.
+    `end_offsets` is called to lower committed offsets of the new store that are too high, and returns their number.
     """
     archive, target = Archive(place, options), Path(destination)
     check_empty(target)
@@ -263,7 +266,7 @@ def restore_store(
 
 
 def _chosen(log: tuple[LogFile, ...], begin_ms: int | None, end_ms: int | None) -> list[LogFile]:
-    """Return the log files from the first to the last that may contain a message of a time window.
+    """Return the log files from the first to the last that may contain a message stored between two times.
 
     Files between them are included in any case, because a log must not have holes.
     """
@@ -280,7 +283,7 @@ def _chosen(log: tuple[LogFile, ...], begin_ms: int | None, end_ms: int | None) 
 
 
 def _write_log(archive: Archive, file: LogFile, path: Path) -> None:
-    if _is_written(file, path):  # A killed run has already written it, perhaps without a sync.
+    if _is_written(file, path):  # A killed run has written it, perhaps unsynced.
         sync_file(path)
         return
     make_folder(path.parent)

@@ -1,1 +1,1 @@
-"""The `reput` command: options in, text out. One command per file, no logic in them."""
+"""Define the `reput` command. Each command has a file, which only converts options to arguments and results to text."""

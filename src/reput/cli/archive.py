@@ -144,7 +144,7 @@ def command(
 def _follow(
     store: str, place: str, with_last: bool, retention_days: int | None, every_s: float, layout: str
 ) -> int:  # fmt: skip
-    """Archive repeatedly until a signal arrives, which also interrupts a copy in progress."""
+    """Archive repeatedly until a signal arrives. The signal also interrupts a copy in progress."""
     from threading import Event
 
     from reput.cli.follow import signals_set
@@ -161,7 +161,7 @@ def _follow(
     with signals_set(stop):
         while not stop.is_set():
             try:
-                # Do not read the archive again while the last log file of the store is the same.
+                # Read the archive again only when the store has a new last log file.
                 last = StoreLog(store).list().last_with_data()
                 if last == seen and not with_last and not is_first:
                     stop.wait(every_s)

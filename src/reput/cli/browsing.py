@@ -33,7 +33,7 @@ def console(
     traffic: Traffic | None = None,
     users_file: str | None = None,
 ) -> HttpServer:
-    """Return a server of the console, not started.
+    """Return a server of the console, which the caller must start.
 
     Args:
         stores: The existing stores, by name.
@@ -78,14 +78,12 @@ def audit_to(path: str | None) -> Audit | None:
     """
     if path is None:
         return None
-    append_line(
-        path, b""
-    )  # Fails at the start if the file cannot be written, not at the first request.
+    append_line(path, b"")  # Fail now, not at the first request, if the file cannot be written.
 
     def write(fields: dict[str, object]) -> None:
         try:
             append_line(path, json_text(fields).encode("utf-8", "backslashreplace"))
-        # A full disk must not fail the request that is being recorded.
+        # The request must succeed even if its record cannot be written, for example on a full disk.
         except StoreAccessError as error:
             _log.error("%s", error)
 
@@ -103,7 +101,7 @@ def _token(path: str) -> str:
 
 
 class _Current(Mapping[str, SharedStore]):
-    """A mapping of the present stores: each look-up asks the service again, because stores appear and disappear."""
+    """A mapping of the current stores. Each look-up asks the service again, because stores appear and disappear."""
 
     def __init__(self, stores: Callable[[], Mapping[str, SharedStore]]) -> None:
         self._stores = stores

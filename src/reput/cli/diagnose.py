@@ -1,4 +1,4 @@
-"""Print the parts of this installation, and the missing ones: `reput --diagnose`."""
+"""Print which parts of this installation are present and which are missing, for `reput --diagnose`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _EXTRAS = {
     "serve": ("starlette", "uvicorn", "prometheus-client", "uvloop"),
     "buckets": ("obstore",),
 }
-# Large stores and servers keep many files and connections open; fewer descriptors may not suffice.
+# Large stores and servers keep many files and connections open, for which fewer descriptors may not suffice.
 _FEW_FILES = 4096
 
 

@@ -73,7 +73,8 @@ def command(
             if archived is not None and kept is not None:
                 from reput.archives.restoring import require_unchanged
 
-                # The archive was compared before the store was locked. Another process may have changed it since.
+                # The archive was compared before the store was locked. Another process may have changed the archive
+                # since.
                 require_unchanged(archived, kept)
             report = opened.expire(before, until=until)
     if layout == "json":
@@ -84,7 +85,7 @@ def command(
 
 
 def _archived_files(store: str, before: int, archive: str) -> ArchivedFiles:
-    """Return the planned files that are archived. Print the first file that is not."""
+    """Return the files of the plan that are archived. Print the name of the first one that is not."""
     from reput.archives.restoring import archived_files
 
     planned = plan_by_time(Path(store), before).log_files

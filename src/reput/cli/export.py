@@ -249,7 +249,7 @@ def command(
     if json_flag:
         warn_of_old("--json", "--format json")
         layout = "json"
-    # --format named the kind of the table in older releases.
+    # In older releases, --format named the kind of the table.
     if layout not in ("text", "json"):
         warn_of_old(f"--format {layout}", f"--to {layout}")
         to, layout = to or layout, "text"
@@ -271,7 +271,7 @@ def command(
         )  # fmt: skip
     warn(*damage_lines([*report.missing, *report.damage]))
     text = json.dumps(report.as_dict(), indent=2) if layout == "json" else str(report)
-    # With DEST -, stdout has the messages.
+    # If DEST is -, the messages go to stdout.
     click.echo(text, err=destination == "-")
     return DAMAGED if report.damage or report.missing else FOUND
 

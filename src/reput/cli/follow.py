@@ -61,7 +61,7 @@ def _rebuild_shown() -> Iterator[Progress]:
 class _View:
     """The output of one run.
 
-    is_damaged: whether the first rebuild met damage
+    is_damaged: whether the first rebuild found damage
     """
 
     def __init__(self, output: str, as_json: bool) -> None:
@@ -97,7 +97,7 @@ class _View:
 
 @contextmanager
 def signals_set(stop: Event) -> Iterator[None]:
-    """During the body, let SIGINT and SIGTERM set the event instead of ending the process."""
+    """Let SIGINT and SIGTERM set the event, instead of ending the process, during the body of the `with` statement."""
 
     def end(number: int, frame: FrameType | None) -> None:
         stop.set()
@@ -110,9 +110,9 @@ def signals_set(stop: Event) -> Iterator[None]:
 
 @contextmanager
 def _signals_kept() -> Iterator[None]:
-    """Set Python's default signal handlers during the body, and restore the present ones after it.
+    """Set Python's default signal handlers, and restore the previous handlers after the body of the `with` statement.
 
-    Spark installs a SIGINT handler of its own, which would remain after its session has ended.
+    Spark installs its own SIGINT handler. Without this function, it would remain after the Spark session has ended.
     """
     before = {number: signal.signal(number, handler) for number, handler in _SIGNALS.items()}
     try:

@@ -32,12 +32,12 @@ _Row = TypeVar("_Row", SlotRow, ItemRow)
 
 
 def print_slots(file: IndexFileAt, as_json: bool) -> int:
-    """Print every used slot; return the exit code."""
+    """Print every used slot, and return the exit code."""
     return _print(list_slots(*file), _slot_line, _SLOT.format(*_SLOT_NAMES), as_json)
 
 
 def print_items(file: IndexFileAt, as_json: bool) -> int:
-    """Print every item; return the exit code."""
+    """Print every item, and return the exit code."""
     return _print(list_items(*file), _item_line, _ITEM.format(*_ITEM_NAMES), as_json)
 
 

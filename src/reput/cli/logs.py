@@ -1,4 +1,4 @@
-"""Write the library's log to stderr, one line per record. The options -v and -vv, or REPUT_LOG, set the level."""
+"""Write reput's log to stderr, one line per record. The options -v and -vv, or REPUT_LOG, set the level."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NAMES = ("warning", "info", "debug")
 
 
 def level_of(verbosity: int, variable: str | None) -> int:
-    """Return the log level: from the number of -v options, else from the variable REPUT_LOG, else warnings.
+    """Return the log level: by the number of -v options, else by the variable REPUT_LOG, else warnings.
 
     Raises:
         UsageError: the variable does not contain the name of a level.

@@ -139,7 +139,7 @@ def command(
 
 
 def print_rows(answer: LookupAnswer, layout: LineFormat, style: LineStyle | None = None) -> None:
-    """Write all rows to stdout as JSON Lines or CSV in UTF-8. Only one part of the answer is in memory at a time."""
+    """Write all rows to stdout as JSON Lines or CSV in UTF-8. Only a part of the answer is in memory at a time."""
     from reput.lookup.lines import PLAIN, answer_header, answer_lines
     from reput.messages.table_text import bytes_of
 

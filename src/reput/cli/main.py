@@ -78,7 +78,7 @@ _MODULES = {
 }
 _OLD = {"compact": "compact-table", **{name: f"state {name}" for name in _STATE}}
 """Old spellings, which still work with a warning."""
-# Commands whose start time users notice: importing `logging` would be a large part of it.
+# Commands whose start time users notice. Importing `logging` would be a large part of this time.
 _QUICK = ("query", "trace", "show")
 _COMPILING = "Compiling kernels for this processor, once"
 _KERNELS = {
@@ -112,7 +112,7 @@ class LazyGroup(click.Group):
             from reput.cli.options import warn_of_old
 
             new = _OLD[cmd_name]
-            # Shell completion parses with resilient_parsing; a warning would appear in the user's prompt.
+            # With resilient_parsing, the shell completes a command: a warning would appear in the user's prompt.
             if not ctx.resilient_parsing:
                 warn_of_old(f"reput {cmd_name}", f"reput {new}")
             group, _, name = new.rpartition(" ")
@@ -197,7 +197,7 @@ def cli(ctx: click.Context, verbose: int) -> None:
     """
     _announce_compiling(ctx.invoked_subcommand)
     variable = os.environ.get("REPUT_LOG")
-    # Quick commands set up logging only on request: they would finish before it is imported.
+    # Quick commands set up logging only on request, because importing it takes longer than the command.
     if verbose or variable or ctx.invoked_subcommand not in _QUICK:
         from reput.cli.logs import level_of, set_up
 
@@ -207,14 +207,14 @@ def cli(ctx: click.Context, verbose: int) -> None:
 def main(args: Sequence[str] | None = None) -> int:
     """Run the command line; return its exit code. Raises only with REPUT_DEBUG=1."""
     for stream in (sys.stdout, sys.stderr):
-        # Stores contain characters that the encoding of a terminal may lack. Escape them, do not fail.
+        # Stores may contain characters that the terminal's encoding lacks. Escape them instead of failing.
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
     allow_files()  # A store may have thousands of files, and the usual soft limit is 1,024.
     try:
         code = cli.main(args, prog_name="reput", standalone_mode=False)
     except _ReaderGone:
-        # The interpreter flushes once more when it exits; discard that output.
+        # The interpreter flushes stdout once more when it exits. Discard this output.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return NO_READER
     except (KeyboardInterrupt, click.Abort):
@@ -228,7 +228,7 @@ def main(args: Sequence[str] | None = None) -> int:
 
 
 def _announce_compiling(command: str | None) -> None:
-    """Print a line when a first kernel must be compiled, and then compile all kernels of the command in parallel."""
+    """When a first kernel must be compiled, print a line, and compile all kernels of the command in parallel."""
     done: list[str] = []
     module = _KERNELS.get(command or "")
     is_terminal = sys.stderr is not None and sys.stderr.isatty()
@@ -262,7 +262,7 @@ def explain(error: Exception) -> tuple[str, int]:
         return in_options(error) + _hint(error), exit_code(error)
     if isinstance(error, OSError) and error.filename is not None:
         return f"{os.fsdecode(error.filename)}: {error.strerror}", FAILED
-    # Errors of files have a filename. Without one, the failed call was a write to stdout or stderr.
+    # If a file is the cause, the error has its name. Otherwise, a write to stdout or stderr has failed.
     if isinstance(error, OSError) and error.strerror:
         return f"stdout or stderr: cannot be written: {error.strerror}", FAILED
     if isinstance(error, ModuleNotFoundError) and error.name in _NOT_IN_SLIM:
@@ -275,7 +275,7 @@ def explain(error: Exception) -> tuple[str, int]:
 
 
 def _hint(error: errors.ReputError) -> str:
-    """Return advice about permissions if reading was refused and the error does not give this advice."""
+    """Return advice about permissions if reading was refused and the error does not contain such advice."""
     refused = isinstance(error.__cause__, PermissionError) and "permissions" not in str(error)
     return "; check its permissions, or run as a user who may read it" if refused else ""
 

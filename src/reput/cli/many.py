@@ -1,4 +1,4 @@
-"""Run commands over several stores: options, output for people and monitoring, exit codes."""
+"""Run commands over several stores: handle options, output for people and monitoring, and exit codes."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ _COMMANDS = {
     "topicList": _Counterpart("inspect STORE"),
     "statsAll": _Counterpart("stats STORE"),
 }
-# Commands that change or ask a running process: files alone have no answer for them.
+# Commands that change or query a running process. The files of a store have no answer for them.
 _OF_A_BROKER = (
     "topicRoute", "topicClusterList", "clusterList", "brokerStatus", "resetOffsetByTime", "updateTopic", "deleteTopic",
     "consumerStatus", "producerConnection", "consumerConnection", "getBrokerConfig", "updateSubGroup",

@@ -1,7 +1,7 @@
 """Run the nursery: a process that forks the workers of `reput serve`, and replaces workers that end.
 
-The first process forks the nursery before it has threads, an event loop or open stores, which a forked child would
-inherit in an unusable state. The nursery never has any, so it can fork a replacement at any time.
+The first process forks the nursery before it has threads, an event loop or open stores: a forked child would inherit
+them in an unusable state. The nursery never has any of these, so it can fork a replacement at any time.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ import time
 
 from reput.remoting.workers import channel
 
-# Seconds: between two looks at the workers, before a worker is replaced, and until workers must have started.
+# Seconds between two looks at the workers, seconds before a worker is replaced, and seconds in which workers must
+# start.
 _LOOK_S, _PAUSE_S, _PATIENCE_S = 0.2, 1.0, 30.0
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Nursery:
-    """The first process's handle of the nursery."""
+    """The object with which the first process controls the nursery."""
 
     def __init__(self, first: socket.socket, process: int) -> None:
         self._first, self._process = first, process
@@ -32,7 +33,7 @@ class Nursery:
         return self._first.fileno()
 
     def take(self) -> list[socket.socket]:
-        """Return the sockets to workers that were forked since the last call. Does not block."""
+        """Return sockets to the workers that were forked since the last call. Does not block."""
         found: list[socket.socket] = []
         with contextlib.suppress(OSError):
             while True:
@@ -80,7 +81,8 @@ def _keep(first: socket.socket, parent: int, count: int) -> socket.socket:
 
     def end(number: int, frame: object) -> None:
         nonlocal is_ending
-        # Only stop replacing workers. The first process gets the same signal, and then closes the socket.
+        # Stop replacing workers, and do nothing else. The first process gets the same signal, and then closes the
+        # socket.
         is_ending = True
 
     for number in _SIGNALS:
@@ -99,11 +101,12 @@ def _keep(first: socket.socket, parent: int, count: int) -> socket.socket:
                 return far
             far.close()
             workers.add(worker)
-            # The first process gets the socket itself (SCM_RIGHTS). It may have ended: then the loop ends below.
+            # Pass the socket itself to the first process (SCM_RIGHTS). If that process has ended, the loop ends below.
             with near, contextlib.suppress(OSError):
                 socket.send_fds(first, [b"w"], [near.fileno()])
         ready, _, _ = select.select([first], [], [], _LOOK_S)
-        # The first process never writes: readable means closed. If it was killed, another process is now the parent.
+        # The first process never writes, so a readable socket is closed. If it was killed, another process is now the
+        # parent.
         if ready or os.getppid() != parent:
             _end(workers)
             os._exit(0)

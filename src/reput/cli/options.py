@@ -74,7 +74,7 @@ class GivenStores:
 
     @property
     def is_several(self) -> bool:
-        """Return whether answers name the store: False if exactly one store is given, without a pattern."""
+        """Return whether answers must name the store: False if exactly one store is given, without a pattern."""
         from reput.files.patterns import is_pattern
 
         return self.fleet is not None or len(self.paths) != 1 or is_pattern(self.paths[0])
@@ -206,7 +206,7 @@ csv_safe_option = click.option(
 
 
 class _Renamed(click.Choice[str]):
-    """A choice whose old names still work, with a warning."""
+    """A choice whose values have been renamed. The old names still work, with a warning."""
 
     def __init__(self, choices: Sequence[str], old: Mapping[str, str]) -> None:
         super().__init__(choices)
@@ -296,7 +296,7 @@ def complete_topics(
     """Return the topics of the store that precedes the option on the command line."""
     from click.shell_completion import CompletionItem
 
-    # click stops parsing at the incomplete option. Arguments before it are then only in ctx.args.
+    # click stops parsing at the incomplete option. The arguments before it are only in ctx.args.
     given = ctx.params.get("store") or ctx.params.get("stores") or tuple(ctx.args)
     topics: set[str] = set()
     for store in [given] if isinstance(given, str) else given:
@@ -334,17 +334,17 @@ def given_config(
     writes: bool = False,
     kept: Collection[str] = (),
 ) -> StoreConfig | None:
-    """Return the settings given by options, completed from the store's files; None if no option was given.
+    """Return the settings given by options, completed from the store's files. None if no option was given.
 
     Args:
         store: The folder of the store, which may not exist yet.
         broker_config: The broker's configuration file.
         given: Settings by name; None for an option that was not given.
-        writes: Whether the command writes files of these sizes, which must then be certain.
-        kept: Settings of files that the command leaves unchanged; these need not be certain.
+        writes: Whether the command writes files of these sizes. If so, the sizes must be certain.
+        kept: Settings for files that the command does not write. These need not be certain.
 
     Raises:
-        UsageError: the files do not show a size for certain, or an option is wrong.
+        UsageError: the files do not determine a size for certain, or an option is wrong.
         StoreAccessError, StoreNotFoundError: something cannot be read.
     """
     if broker_config is not None:
@@ -364,7 +364,7 @@ def given_config(
 def config_from(
     broker_config: str | None, otherwise: StoreConfig | None = None, **given: int | str | None
 ) -> StoreConfig:
-    """Return the broker's settings: its file, else `otherwise`, else the defaults; then the options given.
+    """Return the broker's settings: from its file, else `otherwise`, else the defaults. Given options override them.
 
     Raises StoreNotFoundError, UsageError.
     """
@@ -380,7 +380,7 @@ def config_from(
 
 
 class _Parsed(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.4
-    """A click type whose values are parsed by a function, which raises ValueError for a wrong value."""
+    """A click type whose values are parsed by a function. The function raises ValueError for a wrong value."""
 
     def __init__(self, name: str, parse: Callable[[str], int]) -> None:
         self.name, self._parse = name, parse
@@ -422,7 +422,7 @@ catalog_properties = click.option(
 
 
 def check_window(begin_ms: int | None, end_ms: int | None) -> None:
-    """Raise UsageError if the window ends before it begins: it would silently match no message."""
+    """Raise UsageError if the times end before they begin, because they would silently match no message."""
     if begin_ms is not None and end_ms is not None and begin_ms > end_ms:
         raise UsageError(
             f"--begin {format_time(begin_ms)} is after --end {format_time(end_ms)}: swap them"
@@ -480,13 +480,13 @@ def own(store: str, broker_config: str | None, **sizes: int | None) -> WritableS
     from reput.query.open_store import open_store
 
     refuse_url(store)
-    StoreLog(store).list()  # Fails if there is no store: open_store would create one.
+    StoreLog(store).list()  # Fail if there is no store, because open_store would create one.
     config = given_config(store, broker_config, sizes, writes=True)
     return open_store(store, mode="rw", config=config, **writer_settings(broker_config))
 
 
 def writer_settings(broker_config: str | None) -> dict[str, Any]:
-    """Return the broker's settings of flushing and retention; print the names of settings that are not used."""
+    """Return the broker's settings of flushing and retention. Print the names of settings that are not used."""
     if broker_config is None:
         return {}
     from reput.writer.writer_settings import BrokerSettings

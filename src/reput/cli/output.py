@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from reput.query.message_store import MessageStore
 
-# Widest table for a pipe; rich needs some limit to measure a table.
+# Width of the widest table for a pipe. rich needs a limit to measure a table.
 _LONGEST_LINE = 1 << 12
 _MOST_NAMES = 8
 _POLL_S = 0.05
@@ -42,7 +42,7 @@ def console(stderr: bool = False) -> Console:
 
 
 def emit(renderable: RenderableType, to: Console) -> None:
-    """Print a table or text without the trailing spaces of rich, which would show up in a `diff` of two outputs.
+    """Print a table or text. Remove the trailing spaces of rich, which would appear in a `diff` of two outputs.
 
     If the output is not a terminal and COLUMNS is not set, lines are as long as they need to be: no value is cut.
     """
@@ -89,7 +89,7 @@ def say_waiting(store: str) -> None:
 def pause() -> bool:
     """Wait for a moment, and return True. Raises BrokenPipeError if the reader of the output has closed it."""
     watch = select.poll()
-    watch.register(sys.stdout.fileno(), 0)  # An empty mask still reports POLLERR, a closed pipe.
+    watch.register(sys.stdout.fileno(), 0)  # Still reports POLLERR: a closed pipe.
     if any(what & select.POLLERR for _, what in watch.poll(_POLL_S * 1000)):
         raise BrokenPipeError
     return True
@@ -110,7 +110,7 @@ def advise_on_topic(store: MessageStore, topic: str | None) -> None:
 
 
 def advise_on_key(key: str) -> None:
-    """Print a line on stderr if a key that was not found looks like several keys."""
+    """Print a line on stderr if a key was not found and looks like several keys."""
     parts = [part for part in re.split(r"[,\s]+", key) if part]
     if len(parts) > 1:
         warn(
@@ -141,9 +141,9 @@ def write_page(output: str, page: str) -> None:
 
 
 def _place(output: str) -> Path:
-    """Return the real path of the file to write. Raises UsageError if it is a link of another user, and we are root.
+    """Return the real path of the file to write. Raises UsageError if root would write to a link of another user.
 
-    Otherwise a user could link the path to a system file, and root would overwrite that file.
+    Otherwise, a user could link the path to a system file, which root would overwrite.
     """
     from reput.files.anchors import real_path
 

@@ -88,7 +88,8 @@ def ask_as_broker(
     for offset in found.physical_offsets:
         try:
             located = store.locate(offset)
-            # If a file was renamed, a record lies elsewhere than it states. A broker returns the stated offset.
+            # A broker returns the offset that a record states, even if its file was renamed and it lies at another
+            # offset.
             _, stated = read_size_and_physical_offset(located.data, 0)
             records.append(located._replace(physical_offset=stated))
         except (MessageNotFoundError, CorruptMessageError) as error:

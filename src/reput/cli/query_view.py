@@ -78,7 +78,7 @@ def line_of(found: FoundMessage) -> bytes:
 
 
 def _print(lines: Iterable[bytes | memoryview]) -> None:
-    """Print lines in writes of about 1 MiB: fewer system calls, and bounded memory although bodies may be large."""
+    """Print lines in writes of about 1 MiB. This takes few system calls, and bounds the memory for large bodies."""
     waiting, size_bytes = [], 0
     for line in lines:
         waiting.append(line)

@@ -75,7 +75,7 @@ def _rows(report: RecoveryReport) -> Iterator[tuple[str, str]]:
     end = report.log_end
     read = _from("read", report.checked_from, end, "nothing read")
     yield "CommitLog", f"{report.log_begin:,} to {end:,}, {read}"
-    # A broker preallocates the next log file. Deleting an empty one loses nothing, so it is counted apart.
+    # A broker preallocates the next log file. Count deleted empty files separately, because nothing was lost with them.
     empty = len(report.empty_files)
     files = len(report.deleted_files) - empty
     unused = f"; {empty:,} preallocated deleted" if empty else ""

@@ -45,17 +45,17 @@ _KERNELS = (
 """Kernels that a writable store calls, one per module: if one is compiled, its whole module is."""
 # Descriptors for files of stores, in addition to one per connection.
 _FILES_BESIDE = 4096
-# CPython's default of 5 ms is the time that a computing thread may delay the event loop.
+# Time for which a computing thread may delay the event loop. CPython's default is 5 ms.
 _SWITCH_S = 0.0005
-# Parameters of mallopt(3), the size above which an allocation is mapped, and so unmapped when freed, and the number of
-# arenas, each of which keeps freed memory.
+# Parameters of mallopt(3) and their values. Allocations above the threshold are mapped, and unmapped when freed. Each
+# arena keeps freed memory.
 _M_MMAP_THRESHOLD, _LARGE_BYTES = -3, 1 << 20
 _M_ARENA_MAX, _ARENAS = -8, 2
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def _compile_kernels() -> None:
-    """Compile kernels before the first client connects. Otherwise its request would time out and be sent again."""
+    """Compile kernels before the first client connects. Otherwise, its request would time out and be sent again."""
     from reput.kernels.compile_cache import has_compiled
 
     if not has_compiled(*_KERNELS):
@@ -119,7 +119,7 @@ class Serving:
         allow_files(self.max_connections + _FILES_BESIDE)
         if self.accepts_sends:
             _compile_kernels()
-        # Fork before the event loop and stores exist: a child cannot use those of its parent.
+        # Fork before the event loop and the stores exist, because a child cannot use its parent's.
         others = start(self.workers - 1) if self.workers > 1 else None
         try:
             with asyncio.Runner(loop_factory=_loop_factory()) as runner:
@@ -136,7 +136,7 @@ class Serving:
         return FOUND
 
     def _list(self) -> None:
-        """Add the stores of the fleet file, of several replicas only the master. Raises UsageError, StoreError."""
+        """Add the stores of the fleet file. Of several replicas, add only the master. Raises UsageError, StoreError."""
         listed = stores_of(self.listed) if self.listed else []
         first = replicas_of(listed)
         for store in listed:
@@ -247,8 +247,8 @@ class Serving:
     def _own(self, path: str, address: Host) -> SharedStore:
         """Open a store as its owner.
 
-        With synchronous flushing, the store itself flushes asynchronously: the server waits for one flush on behalf of
-        all senders that wait (group commit).
+        Even with synchronous flushing, the store itself flushes asynchronously. The server waits for one flush on
+        behalf of all waiting senders (group commit).
         """
         from reput.query.open_store import open_store
 
@@ -259,7 +259,7 @@ class Serving:
             self.flush = "sync"
         host = Host(_numeric(self.advertised) or address.address, address.port)
         given: dict[str, Any] = {"hash_slots": self.hash_slots, "index_items": self.index_items}
-        # An existing store keeps its version: another one would change the format of its files.
+        # An existing store keeps its version, because another version would change the format of its files.
         if self.store_version is not None and not is_store(path):
             given["store_version"] = self.store_version
         config = given_config(path, broker_config, given, writes=True)
@@ -359,14 +359,14 @@ def _spare_the_loop() -> None:
     """Limit delays of the event loop by threads and garbage collection to less than a millisecond each."""
     sys.setswitchinterval(_SWITCH_S)
     gc.collect()
-    gc.freeze()  # Modules and tables of topics live until the end: exempt them from collections.
+    gc.freeze()  # Modules and tables of topics live until the end, so exempt them.
 
 
 def _return_memory() -> None:
     """Make glibc return the memory of large answers to the system at once. Otherwise its arenas keep gigabytes."""
     with contextlib.suppress(
         OSError, AttributeError
-    ):  # Other C libraries, such as musl, lack mallopt.
+    ):  # Some C libraries, such as musl, lack mallopt.
         mallopt = ctypes.CDLL(None).mallopt
         mallopt(_M_MMAP_THRESHOLD, _LARGE_BYTES)
         mallopt(_M_ARENA_MAX, _ARENAS)

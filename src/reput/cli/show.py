@@ -39,7 +39,8 @@ if TYPE_CHECKING:
 if TYPE_CHECKING:
     from rich.text import Text
 
-# An offset has at most 19 digits (int64). A longer number is a unique key: hexadecimal, and it may lack letters.
+# An offset has at most 19 digits (int64). A longer number is a unique key in hexadecimal digits, by chance without
+# letters.
 _MOST_OFFSET_DIGITS = 19
 _QUEUE_PLACE = re.compile(r"([^/]+)/(\d{1,10})/(\d{1,19})", re.ASCII)
 _LABEL_WIDTH = 17
@@ -184,7 +185,7 @@ def _find(
 
 
 def _of_queue(store: MessageStore, topic: str, queue_id: int, queue_offset: int) -> MessageExt:
-    """Return the message at a queue offset. Raises MessageNotFoundError, which states the queue's offsets."""
+    """Return the message at a queue offset. Raises MessageNotFoundError, whose text states the queue's offsets."""
     try:
         return store.get_by_queue(topic, queue_id, queue_offset)
     except MessageNotFoundError as error:
@@ -245,7 +246,7 @@ def message_text(message: MessageExt) -> Text:
 
 
 def _inner_lines(message: MessageExt) -> list[str]:
-    """Return a line per message of an inner batch (5.x); no lines for other messages and unreadable batches."""
+    """Return a line per message of an inner batch (5.x). Other messages and unreadable batches have no lines."""
     if not is_inner_batch(message):
         return []
     try:

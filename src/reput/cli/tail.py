@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from reput.query.tail import LogTail
 
 _ALL = "all"
-# Records per write: a table and CSV are formatted in memory, and JSON Lines are copied from the log.
+# Records per write. For a table and CSV it is small, because they are formatted in memory.
 _TOGETHER = {"jsonl": 4096, "csv": 256, "text": 256}
 
 
@@ -137,7 +137,7 @@ def command(
         else:
             all_there = partial(tail.new_records, to_the_end=not follow)
             if lines is None and wanted.has_window and not follow:
-                lines = sys.maxsize  # Reading backwards finds the window through the queues.
+                lines = sys.maxsize  # The requested times are found through queues.
             first = all_there() if lines is None else tail.last_records(lines)
             count = show(first)
         is_damaged = _told_damage(tail)
@@ -156,7 +156,7 @@ command.help = (command.help or "").format(times=TIME_HELP)
 
 
 def printer(layout: str, is_safe: bool) -> Callable[[Iterable[LocatedRecord]], int]:
-    """Return a function that prints records and returns their count; it can be called repeatedly."""
+    """Return a function that prints records and returns their count. It can be called repeatedly."""
     show, together = _printer(layout, is_safe), _TOGETHER[layout]
 
     def show_all(records: Iterable[LocatedRecord]) -> int:

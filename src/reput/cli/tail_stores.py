@@ -20,7 +20,7 @@ from reput.query.tail import LogTail, TailFilter
 from reput.store.named_stores import NamedStore
 from reput.store.replicas import answered_by
 
-# Opening is mostly waiting for disks and object storage, so many threads pay off.
+# Opening stores is mostly waiting for disks and object storage, so use many threads.
 _AT_ONCE = 32
 _TOGETHER = 256
 
@@ -36,7 +36,7 @@ def tail_stores(
 ) -> int:
     """Print the last messages of all stores, and with `follow` new ones; return the exit code."""
     if lines is None and wanted.has_window and not follow:
-        lines = sys.maxsize  # Reading backwards finds the window through the queues.
+        lines = sys.maxsize  # The requested times are found through queues.
     show = FoundPrinter(layout, is_safe=is_safe).print
     with ExitStack() as stack:
         tails = _Tails(stack, stores, wanted, opening, follow)
@@ -82,7 +82,7 @@ class _Tails:
         self._problems: list[str] = []
         opened = dict(in_threads(self._opened, stores, _AT_ONCE))
         replaced = answered_by(stores, [opened[n].report is not None for n in range(len(stores))])
-        # Add masters first: with equal store times, their messages are printed, and not those of replicas.
+        # Add masters first. If a message has equal store times in master and replica, the master's is printed.
         for place in sorted(opened, key=lambda place: (stores[place].broker_id or 0, place)):
             answer = opened[place]
             if answer.report is not None:
@@ -104,7 +104,7 @@ class _Tails:
         self._tails[store.name] = LogTail(self._stack.enter_context(opened), self._wanted)
 
     def existing(self, lines: int | None) -> Iterator[FoundMessage]:
-        """Return existing messages, oldest first: the last `lines` messages of all stores together, or all if None."""
+        """Return the last `lines` messages of all stores together, oldest first; all messages if `lines` is None."""
         found = self._once(
             merge(
                 *(self._of(name, tail, lines) for name, tail in self._tails.items()),
@@ -128,13 +128,13 @@ class _Tails:
         """Yield messages, but skip those that another replica of the same broker has already returned."""
         for one in found:
             log, offset = self._logs[one.store], one.message.physical_offset
-            # Replicas have the same log, in the same order: a message up to the last printed offset is a repetition.
+            # Replicas have the same log in the same order. So a message up to the last printed offset is a repetition.
             if len(log) == 1 or offset > self._given.get(log, -1):
                 self._given[log] = offset
                 yield one
 
     def new(self) -> list[FoundMessage]:
-        """Return messages that arrived since the last call, in order of store time."""
+        """Return the messages that have arrived since the last call, in order of store time."""
         for store in self._waiting[:]:
             try:
                 self._add(store, self._opened(store).store)

@@ -21,7 +21,7 @@ from reput.cli.output import advise_on_topic, check_page, warn, write_page
 from reput.errors import UsageError
 from reput.messages.json_text import json_text
 
-# Default limits: a frequent key, or a retry queue of millions of entries, must not read the whole store.
+# Default limits. A frequent key, or a retry queue of millions of entries, must not cause reads of the whole store.
 _MOST_MESSAGES, _MOST_ENTRIES = 100, 20_000
 
 
@@ -118,7 +118,7 @@ def command(
         for line in life_lines(life):
             click.echo(line)
         warn(*report.problems())
-    # A wrong topic is the most frequent reason for an empty answer.
+    # Check the topic: a wrong one is the most frequent reason for an empty answer.
     if not life.events and len(stores) == 1:
         with open_named(stores[0], **opening) as opened:
             advise_on_topic(opened, topic)

@@ -12,7 +12,7 @@ import click
 
 from reput.cli.main import FOUND
 
-# Each module compiles different kernels, in a process of its own. The longest compilation is started first.
+# Each module compiles different kernels, in a separate process. The longest compilation starts first.
 _PARTS = (
     "reput.query.warm_up", "reput.table.warm_up", "reput.lookup.warm_up", "reput.verify.warm_up",
     "reput.lakes.task", "reput.operations.warm_up",

@@ -130,7 +130,10 @@ class MessagePages:
         return self._download(pieces_of(record), f"{offset}.record")
 
     def _download(self, pieces: Generator[bytes, None, None], name: str) -> Response:
-        """Send bytes piece by piece, as a file that browsers save but never show: they could be a malicious page."""
+        """Send bytes piece by piece, as a file that browsers save but never show.
+
+        The bytes could be a malicious page.
+        """
         headers = {
             "content-disposition": f'attachment; filename="{name}"',
             "content-security-policy": "sandbox; default-src 'none'",

@@ -165,7 +165,7 @@ class Results:
                 if self._given.get(name) != EXHAUSTED
             ]
             pending = {
-                pool.submit(copy_context().run, self._collect, part, store)  # with the user's roles
+                pool.submit(copy_context().run, self._collect, part, store)  # has user's roles
                 for part, store in searched
             }
             due = time.monotonic()

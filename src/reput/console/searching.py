@@ -159,7 +159,7 @@ def pull_share(
     pulled = store.pull_records(*place, limit, tags, share.most_bytes)
     messages = tuple(map(decode, pulled.records))
     taken = share.take(messages)
-    if len(taken) < len(messages):  # ask for the next offset
+    if len(taken) < len(messages):  # to get the offset after these
         pulled = store.pull_records(*place, len(taken), tags, share.most_bytes)
     return PullResult(
         pulled.status, taken, pulled.next_begin_offset, pulled.min_offset, pulled.max_offset

@@ -41,7 +41,7 @@ _COLUMNS = (
     "prepared_transaction_offset", "keys", "unique_keys", "message_id", "store_timestamp", "properties",
     CORRUPT_REASON.name,
 )  # fmt: skip
-# Each pass follows copies one step further (copy of a copy). Real chains have few steps.
+# Each pass also finds copies of the copies found before. Real chains of copies are short.
 _MOST_PASSES = 20
 Mask = npt.NDArray[np.bool_]
 Offsets = npt.NDArray[np.int64]
@@ -53,7 +53,7 @@ class Choice:
 
     Attributes:
         topics: Allowed topics.
-        keys: Keys or unique keys, of which a message must have one.
+        keys: Keys or unique keys. A message must have one of them.
         query: An SQL92 expression of RocketMQ that the properties must match.
         begin_ms, end_ms: Earliest and latest store time, in ms since 1970.
     """
@@ -114,7 +114,8 @@ def _holding(lists: pa.ListArray, wanted: pa.Array) -> Mask:
 def _matching(properties: pa.MapArray, query: str) -> Mask:
     """Return a mask of the matching properties.
 
-    The expression is evaluated once per combination of the values that it uses, because Python is slow.
+    The expression is evaluated once per distinct combination of the values that it uses, because evaluation in Python
+    is slow.
     """
     matches, names = compile_filter(query, True), property_names(query, True)
     if not names:
@@ -138,7 +139,7 @@ class ChosenMessages:
     """The messages to erase.
 
     Attributes:
-        sizes: By physical offset, the size of each record of which a part or all is erased.
+        sizes: By physical offset, the size of each record that is erased wholly or in part.
         inner: By physical offset of an inner batch (5.x), the queue offsets of its messages to erase. Records without
         an
             entry here are erased completely.
@@ -167,16 +168,16 @@ class ChosenMessages:
 
 @dataclass(slots=True)
 class _Links:
-    """The identifiers of all messages found so far, by which their copies are found.
+    """The identifiers of all messages found so far. Their copies are found by them.
 
     Attributes:
-        ids: First unique keys. A message that a 5.x client sent in a list has two unique keys; its copies keep the
-        last.
+        ids: First unique keys. If a 5.x client sent a message in a list, it has two unique keys, and its copies keep
+            only the last.
         lists: Unique keys that are ids of lists. Many messages share such a key, so it does not identify copies.
         message_ids: Offset message ids, which copies name as their origin.
-        origins: Message ids that found messages name as their origin.
+        origins: Message ids that the messages found name as their origin.
         halves: Physical offsets of found half messages, which committed messages name.
-        prepared: Physical offsets of half messages that found committed messages name.
+        prepared: Physical offsets of half messages that are named by the committed messages found.
     """
 
     ids: set[str] = field(default_factory=set)
@@ -225,7 +226,7 @@ class _Messages:
 
     @cached_property
     def lists(self) -> pa.Array:
-        """Return for each message the id of the list in which it was sent: the last of its unique keys. Else null."""
+        """Return for each message the id of the list in which it was sent: its last unique key. Null without a list."""
         return self._unique(first=False)
 
     def _unique(self, *, first: bool) -> pa.Array:
@@ -278,7 +279,7 @@ class Chooser:
         """Read the log, and return the messages to erase.
 
         Raises:
-            StoreError: A part of the log is unreadable, and may contain such messages.
+            StoreError: A part of the log is unreadable, and may contain messages to erase.
             StoreNotFoundError, StoreAccessError, StoreChangedError.
         """
         (log,) = find_logs([self._store], self._options)
@@ -375,7 +376,10 @@ class Chooser:
         return met
 
     def _sought(self) -> tuple[pa.Array, pa.Array]:
-        """Return ids of messages, and ids that copies name as their origin. They are cached until more are known."""
+        """Return the ids of messages to search for, and the ids that copies name as their origin.
+
+        They are cached until new ids are found.
+        """
         links = self._links
         counts = len(links.ids), len(links.lists), len(links.message_ids)
         if self._sought_counts != counts:
@@ -412,7 +416,7 @@ class Chooser:
             for offset, number in zip(
                 offsets, rows.column("queue_offset").to_pylist(), strict=True
             ):
-                # The length of a record must not change. A part of compressed data cannot be replaced without that.
+                # A record must keep its length, but replacing a part of compressed data would change it.
                 if offset in self._compressed:
                     self._whole.add(offset)
                     found.inner.pop(offset, None)
@@ -431,7 +435,7 @@ class Chooser:
                 offset for offset, topic in zip(offsets, topics, strict=True) if topic == HALF_TOPIC
             )
             links.prepared.update(rows.prepared[rows.prepared > 0].tolist())
-        # A trace message also describes other messages, and its own ids belong to no other message.
+        # Do not follow trace messages: they also describe other messages, and no other message has their ids.
         is_trace = np.array([_role(topic) == TRACE for topic in topics], np.bool_)
         own = _Messages(rows.rows.filter(pa.array(~is_trace)))
         links.ids.update(own.ids.drop_null().to_pylist())
@@ -448,7 +452,7 @@ class Chooser:
 
 
 def _is_brokers_own(topic: str) -> bool:
-    """Return whether a topic has internal records of the broker. Without them, the broker would lose messages."""
+    """Return whether a topic has internal records that a broker needs, because it would lose messages without them."""
     return topic == OP_TOPIC or topic.startswith(REVIVE_TOPIC_PREFIX)
 
 

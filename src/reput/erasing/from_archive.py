@@ -1,7 +1,7 @@
 """Erase from an archive: upload new versions of log files and their indexes, then replace the manifest.
 
 Readers see the old archive until the manifest is replaced, and the new one afterwards. Old objects are deleted last. If
-an erasure is killed before that, the next erasure deletes them.
+an erasure is killed before it deletes them, the next erasure does.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class _ArchiveErasure:
         archive = Archive(self._place, self._options)
         self._objects = archive.objects
         if not plan_only and (left := self._old_objects(archive.manifest)):
-            # An earlier erasure was killed before it deleted the old objects.
+            # Perhaps an earlier erasure was killed before it deleted the old objects.
             cleared = commit(self._objects, _cleared)
             self._delete_unnamed(left, cleared)
             archive = Archive(self._place, self._options)
@@ -159,7 +159,7 @@ class _ArchiveErasure:
                     if is_concerned and part not in done[kind]:
                         done[kind][part] = self._rewritten_index(now, part, kind, change[kind])
             self._progress("commit", 0, 1)
-            # List the objects before the commit: objects that others upload later may be in use.
+            # List the objects before the commit, because objects that others upload later may be in use.
             self._seen = self._listed()
             manifest = self._replaced(archive.manifest, now.manifest, new, done, record)
             if record in manifest.erasures:
@@ -172,14 +172,15 @@ class _ArchiveErasure:
         self, began: Manifest, seen: Manifest, new: Mapping[LogFile, LogFile],
         done: Mapping[str, Mapping[IndexObject, IndexObject]], record: ErasureObject,
     ) -> Manifest:  # fmt: skip
-        """Replace the manifest, unless its indexes have changed since `seen`; return the present manifest."""
+        """Replace the manifest, unless its indexes have changed since `seen`. Return the current manifest."""
 
         def change(manifest: Manifest) -> Manifest | None:
             if not set(new) <= set(manifest.log):
                 raise StoreChangedError(
                     f"{self._place}: a log file was archived again meanwhile; run the command again"
                 )
-            # Another erasure may have deleted our uploads, which the manifest does not name yet.
+            # Another erasure has deleted unnamed objects, and perhaps our uploads, which the manifest does not name
+            # yet.
             if manifest.clearings != began.clearings:
                 raise StoreChangedError(
                     f"{self._place}: another erasure changed the archive meanwhile; run the "
@@ -215,8 +216,8 @@ class _ArchiveErasure:
     def _old_objects(self, manifest: Manifest, listed: Iterable[str] | None = None) -> list[str]:
         """Return old objects of erased log files and of their indexes, which the manifest no longer names.
 
-        Log files that are not sealed are excluded, because another archiver may be uploading one. `reput archive`
-        deletes their unused objects after a day.
+        Objects of log files that are not sealed are excluded, because another archiver may be uploading one. `reput
+        archive` deletes unused ones after a day.
         """
         begins = {begin for one in manifest.erasures for begin in one.begins}
         spans = [
@@ -237,7 +238,7 @@ class _ArchiveErasure:
         return old
 
     def _delete_unnamed(self, listed: Iterable[str], manifest: Manifest) -> None:
-        """Delete old objects, of those that were listed before the commit.
+        """Delete those old objects that were listed before the commit.
 
         This is safe: other archivers do not add these log files again, and discard merges that began before the commit.
         """
@@ -273,7 +274,7 @@ def _files(log: LogListing, manifest: Manifest) -> Iterator[tuple[CommitLogFile,
 
 
 def _has_rest(archive: Archive, entry: LogFile, ends: Mapping[int, int]) -> bool:
-    """Return whether a file has bytes after its last message and the blank record. A crash may have left them."""
+    """Return whether a file has bytes after its last message and the blank record, for example from before a crash."""
     end = ends.get(entry.begin, entry.begin) - entry.begin
     position = min(end + (BLANK_BYTES if entry.is_sealed else 0), entry.data_bytes)
     while position < entry.data_bytes:
@@ -285,7 +286,7 @@ def _has_rest(archive: Archive, entry: LogFile, ends: Mapping[int, int]) -> bool
 
 
 def _row_changes(erased: Any) -> dict[str, Callable[[pa.Table], pa.Table]]:
-    """Return by kind of index a function that removes keys of erased messages, or clears their tags codes."""
+    """Return a function per kind of index, which removes the keys of erased messages or clears their tags codes."""
 
     def is_erased(rows: pa.Table) -> Any:
         return np.isin(rows.column("physical_offset").to_numpy(), erased)
@@ -297,7 +298,7 @@ def _row_changes(erased: Any) -> dict[str, Callable[[pa.Table], pa.Table]]:
         gone = is_erased(rows)
         if not gone.any():
             return rows
-        # The tags code of a delayed message is its delivery time, which must stay.
+        # Keep the tags codes of delayed messages, which are their delivery times.
         gone &= rows.column("topic").to_numpy(zero_copy_only=False) != SCHEDULE_TOPIC
         number = rows.schema.get_field_index("tags_code")
         codes = np.where(gone, 0, rows.column("tags_code").to_numpy())

@@ -52,7 +52,7 @@ def find_mentions(
     """Search the properties and decompressed bodies of all remaining messages.
 
     Returns:
-        The findings by topic, and notes about texts that were not searched for.
+        The mentions by topic, and notes about texts for which there was no search.
     """
     bodies, notes = _bodies(store, chosen, options)
     texts = {encode_utf8(text) for text in chosen.ids | chosen.keys}
@@ -151,7 +151,7 @@ def _patterns(words: set[bytes], bodies: set[bytes]) -> _Patterns | None:
 
 
 def _shorter(texts: Sequence[bytes]) -> npt.NDArray[np.int64]:
-    """Return for each of these sorted texts the number of the longest other text that it begins with, or -1."""
+    """Return for each of these sorted texts the number of the longest other text with which it begins, or -1."""
     found = np.full(len(texts), -1, np.int64)
     beginnings: list[int] = []
     for number, text in enumerate(texts):

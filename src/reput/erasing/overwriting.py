@@ -31,14 +31,14 @@ _LENGTH_BYTES = 4
 
 
 class Run(NamedTuple):
-    """A run of bytes of the new log file, and its position in the file."""
+    """Consecutive bytes of the new log file, and their position in the file."""
 
     position: int
     data: bytes | memoryview
 
 
 class Eraser:
-    """Overwrites the chosen records of a log.
+    """Overwrites the records of a log that were chosen for the erasure.
 
     Attributes:
         erased: The erased records, in the order of the log.
@@ -126,7 +126,7 @@ class Eraser:
         """Erase messages of an inner batch, in the body of the record. The number of messages in the batch stays.
 
         Returns:
-            Whether the body was erased here, and whether the properties of the record must also be erased.
+            Whether the whole body was erased, and whether the properties of the record must also be erased.
         """
         layout = locate(raw, 0, len(raw))
         if not layout.sys_flag & SYS_FLAG_INNER_BATCH or is_compressed(layout.sys_flag):

@@ -29,7 +29,7 @@ class ErasedMessages:
 
 @dataclass(frozen=True, slots=True)
 class Mention:
-    """Remaining records of one topic that contain an erased key or body.
+    """Records of one topic that were not erased but contain an erased key or body.
 
     Attributes:
         topic: Topic of the records.

@@ -52,7 +52,7 @@ class Purpose:
 
 def plan_of(source: str, found: ChosenMessages, files: int) -> EraseReport:
     """Return the report of an erasure that is only planned."""
-    # Messages first, then records of other roles.
+    # Ordinary messages come first, then records of other roles.
     counts = sorted(found.counts.items(), key=lambda item: (item[0][0] != "message", item[0]))
     return EraseReport(
         source, None, False, "", tuple(ErasedMessages(*name, count) for name, count in counts),
@@ -64,7 +64,7 @@ def looked_elsewhere(
     report: EraseReport, chosen: ChosenMessages, tables: Sequence[str],
     options: Mapping[str, str] | None, progress: Progress,
 ) -> EraseReport:  # fmt: skip
-    """Add remaining messages and table rows with erased content to a report."""
+    """Search remaining messages and table rows for erased content, and add what is found to a report."""
     mentions, notes = find_mentions(report.source, chosen, options, progress)
     return replace(
         report, mentions=mentions, notes=notes,
@@ -80,7 +80,8 @@ def record_of(
     records = tuple(eraser.erased)
     if not purpose.has_hashes:
         records = tuple(msgspec.structs.replace(one, sha256="") for one in records)
-        # The hash of a whole file could also confirm a guessed message, because its other bytes are known.
+        # Omit hashes of whole files. If all other bytes of the file are known, such a hash could confirm a guessed
+        # message.
         files = tuple(msgspec.structs.replace(one, before="") for one in files)
     erasure = Erasure(
         id=erasure_id, erased_at=format_time(now_ms()), by=purpose.by or _this_user(),

@@ -1,8 +1,8 @@
 """Write a copy of a store without the content of erased messages.
 
-The log is written record by record, so bytes that belong to no record become zeros. ConsumeQueues are copied first,
-because the rebuild keeps the numbers of existing entries. Then they and the IndexFiles are rebuilt from the new log.
-The copy gets its name only after it was checked. A killed erasure leaves a hidden folder beside it, which the next
+The log is written record by record, so bytes that belong to no record become zeros. ConsumeQueues are copied first, so
+that entries keep their queue offsets in the rebuild. Then ConsumeQueues and IndexFiles are rebuilt from the new log.
+The copy is checked before it gets its name. A killed erasure leaves a hidden folder beside the output, which the next
 erasure replaces.
 """
 
@@ -175,7 +175,7 @@ class StoreCopy:
             for run in self._eraser.runs(file):
                 writer.write(run.data, run.position)
             writer.sync()
-        look_like(target, path)  # brokers expire files by time of modification
+        look_like(target, path)  # brokers expire files by their time of modification
         if len(self._eraser.within(file.start, file.end)):
             self.files.append(ChangedFile(file.start, digest_of(path), digest_of(target)))
 
@@ -208,7 +208,7 @@ class StoreCopy:
 
 
 def check_output(output: Path, source: Path) -> None:
-    """Raise UsageError for a path at which no copy can be written."""
+    """Raise UsageError if no copy can be written at this path."""
     if output.exists() or output.is_symlink():
         raise UsageError(f"{output}: exists; choose a new folder", arguments=["output"])
     if output.absolute().is_relative_to(source.absolute()):

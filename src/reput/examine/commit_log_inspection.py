@@ -1,4 +1,4 @@
-"""Inspect one CommitLog file: walk its records as dispatch does."""
+"""Inspect one CommitLog file, by walking its records as dispatch does."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ class CommitLogInspection:
 
     finished: whether the file ends with a blank record, so that the log continues in the next file
     free_bytes: number of bytes after the last record
-    misplaced: number of records that lie at another physical offset than they state
-    wrong_bodies: number of records whose body does not match its CRC; only the first 1,000 have a finding
+    misplaced: number of records that state another physical offset than that of their place
+    wrong_bodies: number of records whose body does not match its CRC; only the first 1,000 of them have a finding
     """
 
     path: str
@@ -93,7 +93,7 @@ def _begin(reader: RangeReader, path: str, size: int) -> int:
     begin = parse_offset_file_name(os.path.basename(path))
     if begin is not None:
         return begin
-    # Too short for a record: treat the file as the beginning of a log.
+    # The file is too short for a record. Treat it as the beginning of a log.
     if size < MIN_RECORD_BYTES:
         return 0
     return max(read_size_and_physical_offset(reader.read(0, MIN_RECORD_BYTES), 0)[1], 0)
@@ -145,7 +145,7 @@ def _note_end(
     log_end = end_for_rebuild(verdict)
     damage = [lost for lost in verdict.damage if lost.start < log_end]
     found.findings += damage
-    # scan.end is after the blank record, if there is one. The last record ends before it.
+    # If the file has a blank record, scan.end is after it. The last message record ends before the blank.
     found.end = found.begin + record_bytes + sum(lost.length for lost in damage)
     found.finished = not verdict.is_unreadable
     found.free_bytes = file.end - found.end

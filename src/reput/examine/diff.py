@@ -1,7 +1,7 @@
 """Compare two stores: messages, ConsumeQueue entries, index entries, headers.
 
 Copies of one log, for instance a master's and a replica's, are compared by physical offset. Log files with identical
-bytes are skipped. Other stores are compared by topic, queue and queue offset; then physical offsets may differ.
+bytes are skipped. Other stores are compared by topic, queue and queue offset, and physical offsets may differ.
 
 The comparison uses arrays of bounded size (`logs.MOST_ROWS`, `MOST_ITEMS`), so large stores are read in several
 passes. Each pass compares one part of the rows, chosen so that equal rows of both stores are in the same pass.
@@ -40,7 +40,7 @@ Stores = tuple[MessageStore, MessageStore]
 def compare_queues(stores: tuple[MessageStore, MessageStore], found: Difference) -> None:
     """Compare the ConsumeQueue entries of both stores, and add their differences to `found`.
 
-    Without a common log, entries are equal if their sizes and tags codes are equal.
+    If the stores are not copies of one log, entries are equal if their sizes and tags codes are equal.
 
     Raises StoreNotFoundError, StoreAccessError.
     """
@@ -122,13 +122,13 @@ def _entries(reader: QueueReader, part: range) -> Entries:
             entries[first - part.start :][: len(data)] = data
         return entries
     for number, entry in _numbered(reader, part):
-        if number in part:  # A batch may begin before the part.
+        if number in part:  # A batch may begin before this part of the queue.
             entries[number - part.start] = entry[:3]
     return entries
 
 
 def _numbered(reader: QueueReader, part: range) -> Iterator[tuple[int, ConsumeQueueEntry]]:
-    """Yield the readable entries with their queue offsets, and skip lost entries."""
+    """Yield the readable entries with their queue offsets. Lost entries are skipped."""
     position = part.start
     while position < part.stop:
         try:
@@ -182,7 +182,7 @@ def _compare_items(stores: Stores, found: Difference, number: int, passes: int) 
     tables = [_table(store, found.way, number, passes) for store in stores]
     columns = [(offset, key_hash) for offset, key_hash in tables]
     if found.way is Way.BY_QUEUE:
-        # Without a common log, physical offsets mean nothing. `unmatched` needs two columns.
+        # Physical offsets cannot be compared if the stores are not copies of one log. `unmatched` needs two columns.
         columns = [(key_hash, key_hash) for _, key_hash in tables]
     alone = unmatched(columns[0], columns[1])
     for side, rows in enumerate(alone):
@@ -211,7 +211,7 @@ def _table(store: MessageStore, way: Way, number: int, passes: int) -> tuple[Col
 
 
 def _compare_headers(stores: Stores, found: Difference) -> None:
-    """Compare the headers of IndexFiles by position: names are creation times, so they differ between stores."""
+    """Compare the headers of the n-th IndexFiles. Names are creation times, so they differ between stores."""
     files = [store.index.current() for store in stores]
     if len(files[0]) != len(files[1]):
         found.add(Part.HEADER, What.DIFFERENT, 1)

@@ -59,7 +59,7 @@ class Chain(NamedTuple):
 
 
 def list_slots(path: str, geometry: IndexGeometry, storage: Storage = LOCAL) -> Iterator[SlotRow]:
-    """Yield the used slots, which are not 0, in ascending order.
+    """Yield the used slots in ascending order. An unused slot is 0.
 
     Raises:
         StoreNotFoundError, StoreAccessError, StoreChangedError: the file cannot be read.
@@ -97,7 +97,7 @@ def chain_of(
 
     Raises:
         StoreNotFoundError, StoreAccessError, StoreChangedError: the file cannot be read.
-        FormatError: the size or the header is invalid. The iterator of items raises it at a broken link.
+        FormatError: the size or the header is invalid. At a broken link, the iterator of items raises this error.
     """
     hashed = key_hash(index_key(topic, key))
     slot = hashed % geometry.hash_slots
@@ -110,13 +110,13 @@ def chain_of(
 def _walk(reader: IndexFileReader, slot: SlotRow) -> Iterator[ItemRow]:
     """Yield the items of a chain, newest first.
 
-    The first one may be an item that the header does not count yet, because a broker is just putting it.
+    The header may not yet count the first one, because a broker is just putting it.
     """
     slots, begin = reader.hash_slots, reader.header().begin_timestamp
     position, before, number = slot.position, reader.index_items, slot.newest_item
     try:
         while number:
-            # A link always leads to an older item, so numbers must decrease. This also ends a chain that is a cycle.
+            # A link always leads to an older item, so numbers must decrease. This check also stops in a cycle.
             if not 0 < number < before:
                 reason = f"the chain of slot {slot.slot} leads to item {number}"
                 raise FormatError(reader.path, position, reason)

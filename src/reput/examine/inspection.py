@@ -86,7 +86,7 @@ def inspect(
         storage_options: Options of the URL's file system (`s3.endpoint_override`, ...).
 
     Returns:
-        The description. Damage is in its `findings`, not raised.
+        The description. Damage is listed in its `findings`, and raises no error.
 
     Raises StoreNotFoundError, StoreAccessError, FormatError for a file that does not belong to a store,
     UsageError for an IndexFile whose numbers of slots and items are unknown.
@@ -173,7 +173,7 @@ def _kind_by_place(path: str) -> str | None:
 
 
 def _not_described(path: str) -> str | None:
-    """Return what a 5.x file is, judged by its folder and name, if `inspect` does not support it; None otherwise."""
+    """Return a name for 5.x files of this folder and name that `inspect` does not support; None for other files."""
     name = os.path.basename(path)
     folders = (path if is_url(path) else os.path.abspath(path)).split("/")[:-1]
     if name == TIMER_WHEEL_FILE or folders[-1:] == [TIMER_LOG_FOLDER]:
@@ -219,7 +219,7 @@ def _is_batch_entry(head: bytes) -> bool:
 def _index_geometry(
     path: str, size: int, hash_slots: int | None, index_items: int | None, storage: Storage
 ) -> IndexGeometry:
-    """Return the numbers of slots and items: as given, else derived from the file, else from other files beside it."""
+    """Return the given numbers of slots and items, or derive them from the file, or else from other files beside it."""
     if hash_slots is not None and index_items is not None:
         given = IndexGeometry(hash_slots, index_items)
         if given.file_bytes == size:

@@ -24,7 +24,7 @@ class ConsumeQueueInspection:
 
     first_entry: queue offset of the first entry, from the file's name; None for a renamed copy
     entries: number of written entries, except pre-blank ones
-    pre_blank: number of filler entries that a broker writes if a queue does not begin at the start of its file
+    pre_blank: number of filler entries, which a broker writes if a queue does not begin at the start of its file
     room: number of entries that fit into the file
     begin, end: physical offsets of the first message, and after the last message
     """
@@ -106,7 +106,7 @@ def inspect_batch_queue_file(path: str, storage: Storage = LOCAL) -> BatchQueueI
 def _blocks(
     found: ConsumeQueueInspection | BatchQueueInspection, kind: QueueKind, storage: Storage
 ) -> Iterator[tuple[int, npt.NDArray[np.void], npt.NDArray[np.bool_]]]:
-    """Yield the entries in blocks: number of the first entry, the entries, and flags of the written ones.
+    """Yield the entries in blocks: number of the first entry, the entries, and a flag per entry whether it is written.
 
     Readers of a ConsumeQueue stop at its first gap, so entries after a gap are reported but not yielded.
     """

@@ -44,7 +44,7 @@ PARTS = 60
 
 
 def measure_index_file(file: IndexFileReader) -> IndexFileFigures:
-    """Measure an IndexFile by reading its items: the slot of an item follows from its hash.
+    """Measure an IndexFile by reading only its items: the slot of an item is computed from its hash.
 
     Memory: 20 bytes per slot.
 
@@ -57,11 +57,12 @@ def measure_index_file(file: IndexFileReader) -> IndexFileFigures:
         hashes = np.empty(len(items), np.int32)
         sample.append(hashes[: count_slots(items, lengths, hashes)].copy())
         entries += len(items)
-    # Only a fixed share of the hashes is kept, to bound memory. Scale the number of distinct ones up.
+    # To bound memory, only a fixed share of the hashes was kept. Scale the number of distinct hashes up.
     different = _different(np.concatenate(sample)) * SAMPLE
     slots = np.bincount(lengths)
     length = np.arange(len(slots))
-    # A look-up of the newest item of a chain of n reads 1 item, of the oldest n: n (n + 1) / 2 in all.
+    # In a chain of n items, a look-up of the newest item reads 1 item, and of the oldest n. All n look-ups read n (n +
+    # 1) / 2 items.
     steps = float((slots * length * (length + 1)).sum()) / 2
     return IndexFileFigures(
         file.name,
@@ -77,7 +78,7 @@ def measure_index_file(file: IndexFileReader) -> IndexFileFigures:
 
 
 def _different(hashes: npt.NDArray[np.int32]) -> int:
-    """Return the number of distinct hashes. Sorting takes a tenth of the time of np.unique."""
+    """Return the number of distinct hashes. Sorting takes a tenth of the time that np.unique takes."""
     hashes = np.sort(hashes)
     return int(np.count_nonzero(np.diff(hashes))) + min(len(hashes), 1)
 
@@ -179,7 +180,7 @@ def _measure(store: MessageStore, log: LogFigures, end: int) -> list[IndexFileFi
 
 
 def _times(store: MessageStore, end: int) -> tuple[int, int]:
-    """Return the store times (ms) of the first message and of the newest message at the end; 0 if unknown."""
+    """Return the store times (ms) of the first message, and of the newest among the last messages; 0 if unknown."""
     last = newest_timestamp(store.commit_log, end) or 0
     try:
         return store.get(store.commit_log.first_offset).store_timestamp, last
@@ -188,7 +189,7 @@ def _times(store: MessageStore, end: int) -> tuple[int, int]:
 
 
 def _groups(store: MessageStore, queues: list[QueueFigures]) -> list[GroupFigures]:
-    """Return retries and dead letters by consumer group, most first."""
+    """Return the number of retries and dead letters by consumer group, the largest first."""
     counts: dict[str, list[int]] = {}
     topics = {queue.topic for queue in queues}
     for queue in queues:

@@ -58,7 +58,7 @@ class IndexSummary:
 
 @dataclass(slots=True)
 class FolderSize:
-    """The size of a folder: number of files, sum of their lengths, and allocated bytes, which are fewer if sparse."""
+    """The size of a folder: number of files, sum of their lengths, and allocated bytes (fewer if files are sparse)."""
 
     files: int = 0
     size_bytes: int = 0
@@ -97,7 +97,7 @@ def inspect_store(path: str | PathLike[str], storage: Storage = LOCAL) -> StoreI
     found.sizes[COMMIT_LOG_FOLDER] = _sizes(facts.log_folders, storage)
     for folder in (*QUEUE_FOLDERS, INDEX_FOLDER):
         path = os.path.join(found.path, folder)
-        # These two folders are always listed, with size 0 if they are missing; others only if they exist.
+        # List these two folders even if they are missing, with size 0. List others only if they exist.
         if folder in (CONSUME_QUEUE_FOLDER, INDEX_FOLDER) or storage.entry(path) is not None:
             found.sizes[folder] = _sizes([path], storage)
     _read_queues(found, storage)
@@ -152,7 +152,7 @@ def _sizes(folders: Iterable[str], storage: Storage, levels: int = _LEVELS) -> F
     total = FolderSize()
     for entry in chain.from_iterable(map(storage.list, folders)):
         if entry.is_dir():
-            if levels == 1:  # A store has no deeper folders; a link could lead back up, in a cycle.
+            if levels == 1:  # A store has no deeper folders, but a link could lead back up.
                 continue
             inner = _sizes([entry.path], storage, levels - 1)
             total.files += inner.files

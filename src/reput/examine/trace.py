@@ -1,9 +1,9 @@
 """Trace a message: find all its records, and explain why it was delivered late, twice or never.
 
-Records of one message share its unique key, or name its message id as their origin. The trace follows both from record
-to record, until it finds nothing new. Of KEYS, it follows only the requested key. Look-ups by key are as exact and
-complete as queries. Some records have no index entry, such as op messages. They are read from their queues
-(`tracing.searched_store.UnindexedQueues`), up to a limit.
+Records of one message have its unique key, or name its message id as their origin. The trace follows unique keys and
+origins from record to record, until it finds no new records. Of KEYS, it follows only the requested key. Look-ups by
+key are as exact and complete as queries. Some records have no index entry, such as op messages. They are read from
+their queues (`tracing.searched_store.UnindexedQueues`), up to a limit.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from reput.query.wanted import WantedKey, WantedKeyAnywhere, WantedUniqueKeys
 MOST_MESSAGES = 100
 MOST_ENTRIES = 20_000
 _SYSTEM_TOPICS = (SCHEDULE_TOPIC, TIMER_TOPIC, HALF_TOPIC, DISCARDED_HALF_TOPIC)
-# Brokers' clocks may differ by this much: a retry in another broker's store may seem older than the message.
+# The clocks of brokers may differ by this much, so a retry in another broker's store may seem older than the message.
 _CLOCKS_DIFFER_MS = 60_000
 
 
@@ -60,7 +60,7 @@ def trace(
     most_messages: int = MOST_MESSAGES,
     most_entries: int = MOST_ENTRIES,
 ) -> Life:
-    """Return all records of a message in these stores, and the reasons for its delivery that they show.
+    """Return all records of a message in these stores, and what they show about its delivery.
 
     Args:
         stores: Open stores. Records are followed from store to store.
@@ -75,8 +75,8 @@ def trace(
         Events, reasons, and the searched parts of each store.
 
     Raises:
-        UsageError: neither or both of `key` and `message_id`, a limit below 1, or a store without queues
-            and no topic.
+        UsageError: neither or both of `key` and `message_id` are given, a limit is below 1, or no topic is given and a
+            store has no queues.
         StoreAccessError: a file cannot be read.
     """
     if (key is None) == (message_id is None):
@@ -212,7 +212,7 @@ class _Tracer:
             self._topics.add(real_topic)
         unique_key, own_ids = properties.get(UNIQ_KEY), message.unique_keys[:-1]
         if unique_key and own_ids and unique_key != self._asked_for:
-            # Copies of this message in retry topics have only the list's id, as copies of the list's other messages do.
+            # In retry topics, copies of all messages of a list have only the list's id.
             self._own_ids.setdefault(unique_key, set()).update(own_ids)
         self._want_key(unique_key)
         origin = properties.get(ORIGIN_MESSAGE_ID)
@@ -224,7 +224,10 @@ class _Tracer:
             self._wanted_keys.add(joined_surrogates(unique_key))
 
     def _fetch_origins(self, found_by: FoundBy) -> None:
-        """Find the messages of the wanted origin ids. An id that no store has as an offset may be a unique key."""
+        """Find the messages with the wanted origin ids.
+
+        If an id leads to no offset of any store, it may be a unique key.
+        """
         origins, self._wanted_origins = self._wanted_origins, set()
         self._asked_origins |= origins
         for origin in sorted(origins):
@@ -269,7 +272,7 @@ class _Tracer:
             if unknown:
                 start = 0
             elif here:
-                # A copy is stored after its original, so in the same store the search can begin there.
+                # A copy is stored after its original. In the store of the original, begin the search there.
                 start = min(message.physical_offset for _, message in origins.values())
             names = origins.keys() | unknown
             for message in searched.unindexed.naming(names, start, since_ms - _CLOCKS_DIFFER_MS):
@@ -293,9 +296,9 @@ class _Tracer:
         return Life(tuple(events), tuple(reasons_of(events, self._end_ms(events))), searched)
 
     def _end_ms(self, events: Sequence[Event]) -> int:
-        """Return the newest store time of the stores with waiting or half messages; 0 if there are none.
+        """Return the newest store time of the stores that have waiting or half messages; 0 if no store has any.
 
-        It decides whether a delayed message is overdue or not due yet.
+        With this time, the rules decide whether a delayed message is overdue or not due yet.
         """
         waiting = {event.store for event in events if event.role in (*WAITING, Role.HALF)}
         stores = [one.store for one in self._searched if one.store.path in waiting]

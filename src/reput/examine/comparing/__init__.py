@@ -1,1 +1,1 @@
-"""The parts of a comparison of two stores; `reput.examine.diff` joins them."""
+"""Provide the parts of a comparison of two stores. `reput.examine.diff` joins them."""

@@ -20,7 +20,7 @@ class Way(StrEnum):
     BY_QUEUE = "by_queue"
     """By topic, queue and queue offset."""
     BY_ROW = "by_row"
-    """By physical offset, column by column: a store with the rows of an export."""
+    """By physical offset, column by column: messages of a store, and rows of an export."""
 
 
 class Part(StrEnum):
@@ -45,8 +45,8 @@ class Example(NamedTuple):
 
     Attributes:
         place: The topic, queue and queue offset of a message or entry, or the names of files.
-        physical_offset_a, physical_offset_b: The message's offset in each log; None if that log lacks it.
-        detail: What differs, in words; may be empty.
+        physical_offset_a, physical_offset_b: The message's offset in each log; None if the log lacks the message.
+        detail: The difference in words; may be empty.
     """
 
     part: Part
@@ -74,13 +74,13 @@ class Difference:
         equal_bytes: Bytes of CommitLog files that are identical in both stores. Their messages are not counted.
         equal_messages: Number of equal messages in the other files.
         counts: Number of differences by part and `What`.
-        expired: Number of messages only in A, and only in B, that precede everything in the other store: its log if
-        paired by offset, else the first message of the queue. They probably expired there.
-        behind: Number of messages only in A, and only in B, that follow everything in the other store. It is probably
-        older.
+        expired: Number of messages only in A, and only in B, that precede the other store's log or, if paired by queue,
+            the first message of its queue. They probably expired in the other store.
+        behind: Number of messages only in A, and only in B, that follow the last message of the other store or queue.
+            The other store is probably older.
         examples: The first differences of each part and `What`.
         notes: Remarks in words.
-        damage: The unreadable parts of A, and of B; the comparison excludes them.
+        damage: The unreadable parts of A, and those of B. They are not compared.
     """
 
     way: Way
@@ -100,7 +100,7 @@ class Difference:
 
     @property
     def is_damaged(self) -> bool:
-        """Return whether something could not be read."""
+        """Return whether a part of A or B could not be read."""
         return bool(self.damage[0] or self.damage[1])
 
     def clear_messages(self) -> None:
@@ -111,7 +111,7 @@ class Difference:
         self.equal_messages, self.expired, self.behind = 0, [0, 0], [0, 0]
 
     def room(self, part: Part, what: What) -> int:
-        """Return how many more examples of this difference may be added."""
+        """Return how many further examples of this difference may be added."""
         known = sum(one.part is part and one.what is what for one in self.examples)
         return MOST_EXAMPLES - known
 

@@ -30,7 +30,7 @@ _FIELDS = (
     "topic", "queue_id", "queue_offset", "flag", "sys_flag", "born_timestamp", "born_host", "store_timestamp",
     "store_host", "reconsume_times", "prepared_transaction_offset", "body_crc", "body", "properties_bytes", "magic",
 )  # fmt: skip
-# Most messages of one store in memory: 40 bytes each, and more while they are sorted.
+# Maximum number of messages of one store in memory. Each takes 40 bytes, and more while they are sorted.
 MOST_ROWS = 4 << 20
 _WINDOW_BYTES = 4 << 20
 _PROBE_BYTES = 64 << 10
@@ -66,7 +66,7 @@ class LogRows:
 
     Attributes:
         offset: Physical offsets.
-        queue: Numbers from `QueueNumbers`.
+        queue: Numbers of queues, from `QueueNumbers`.
         queue_offset: Queue offsets; NOT_QUEUED for a message whose transaction is open or was rolled back.
         size: Bytes of the records.
         digest: Digests of all bytes of the records except PHYSICALOFFSET, which differs between stores. The upper
@@ -154,7 +154,10 @@ def _digests(data: npt.NDArray[np.uint8], positions: Column, size: Column) -> Co
 def add_different(
     found: Difference, stores: tuple[MessageStore, MessageStore], left: LogRows, right: LogRows
 ) -> None:
-    """Add examples of messages whose content differs between the stores; the rows are paired."""
+    """Add examples of messages whose content differs between the stores.
+
+    Each row is paired with one of the other store.
+    """
     room = found.room(Part.MESSAGE, What.DIFFERENT)
     offsets = zip(left.offset[:room].tolist(), right.offset[:room].tolist(), strict=True)
     for a, b in offsets:
@@ -178,7 +181,7 @@ def add_only_in(found: Difference, store: MessageStore, side: int, rows: LogRows
 def _read(store: MessageStore, offset: int) -> MessageExt | None:
     try:
         return store.get(offset)
-    except StoreError:  # The scan in salvage mode can read records that a reader refuses.
+    except StoreError:  # A reader may refuse a record that the scan in salvage mode can read.
         return None
 
 
@@ -197,7 +200,7 @@ def _differing_fields(left: MessageExt | None, right: MessageExt | None) -> str:
 
 
 def find_way(stores: Stores) -> Way:
-    """Choose how to compare: by offset if a log file of A begins with mostly the same bytes as that of B.
+    """Choose how to pair messages: by offset if a log file of A begins with mostly the same bytes as that file of B.
 
     Zeros are not compared, because every new log file is full of them.
     """
@@ -279,7 +282,7 @@ class LogComparison:
     def _by_queue(self) -> None:
         passes = 1
         while not self._try_by_queue(passes):
-            # A pass had too many rows: begin again with smaller parts.
+            # A pass had too many rows. Begin again, with more passes over smaller parts.
             passes *= 2
             self._found.clear_messages()
 
@@ -371,6 +374,9 @@ def _all_rows(reader: RowReader, store: MessageStore) -> Iterator[LogRows]:
 
 
 def _share(rows: LogRows, passes: int) -> npt.NDArray[np.int64]:
-    """Return the number of the pass that compares each row. It depends only on the queue and the queue offset."""
+    """Return for each row the number of the pass that compares it.
+
+    The number depends only on queue and queue offset.
+    """
     part = rows.queue * 31 + (rows.queue_offset >> _OFFSETS_A_PART)
     return np.where(rows.queue_offset == NOT_QUEUED, rows.digest, part) % passes

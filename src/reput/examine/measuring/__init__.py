@@ -1,1 +1,1 @@
-"""The parts of a store's statistics; `reput.examine.stats` joins them."""
+"""Provide the parts of a store's statistics. `reput.examine.stats` joins them."""

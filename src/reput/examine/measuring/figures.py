@@ -20,7 +20,9 @@ DAY_MS = 86_400_000
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """A span of time, divided into equal parts. Messages stored outside the span count in the first or the last part.
+    """A span of time, divided into equal parts.
+
+    Messages stored before or after the span count in the first or last part.
 
     Attributes:
         begin_ms: Beginning of the first part, ms since 1970.
@@ -72,8 +74,8 @@ class Gap:
 class Frequent:
     """A key or tag that many messages have.
 
-    Keys are counted by hash, so `count` may be too high: it includes on average `error` messages with another key or
-    tag. Tags are counted over all topics; `topic` is then the topic of one message with the tag.
+    Keys are counted by hash, so `count` may be too high: on average, it includes `error` messages with another key or
+    tag. Tags are counted over all topics, so `topic` is the topic of one message with the tag.
     """
 
     topic: str
@@ -100,7 +102,7 @@ class IndexFileFigures:
         used_slots: Number of slots with at least one entry.
         chains: Distribution of chain lengths, as rows (fewest entries, most entries, number of slots).
         longest_chain: Number of entries in the longest chain.
-        mean_steps: Average number of entries that a look-up reads until it reaches the entry of its key.
+        mean_steps: Average number of entries that a look-up reads up to the entry of its key.
         false_positive_rate: Estimated share of absent keys for which the file has an entry with the same hash.
     """
 
@@ -121,7 +123,10 @@ class IndexFileFigures:
 
 @dataclass(frozen=True, slots=True)
 class CoveredRange:
-    """A range of the log. `basis` is how keys are found in it: `proven`, `spot-checked` (IndexFiles) or `scanned`."""
+    """A range of the log.
+
+    `basis` states how keys are found in it: by IndexFiles (`proven`, `spot-checked`) or `scanned`.
+    """
 
     begin: int
     end: int
@@ -150,8 +155,8 @@ class Sizing:
         keys_per_day, log_bytes_per_day: Averages over the whole log.
         store_bytes_per_log_byte: Bytes of the store, including ConsumeQueues and IndexFiles, per byte of the log.
         Unallocated parts of sparse files do not count.
-        index_items, hash_slots: Sizes for which an IndexFile holds the keys of one day.
-        hours_per_index_file: Hours until an IndexFile of the store's present sizes is full.
+        index_items, hash_slots: Sizes with which one IndexFile has room for the keys of one day.
+        hours_per_index_file: Hours until an IndexFile of the store's current sizes is full.
         used_bytes, free_bytes: Bytes of the store's disk; None if it is not local.
         days_until_full: Days until the disk is full at this rate, if nothing expires.
     """
@@ -169,7 +174,7 @@ class Sizing:
 
 @dataclass(frozen=True, slots=True)
 class StoreFigures:
-    """All figures of a store. They exclude the unreadable ranges in `damage`.
+    """All figures of a store. The unreadable ranges in `damage` are not included.
 
     Attributes:
         messages: Number of records; an inner batch (5.x) is one record, however many messages it holds.
@@ -226,7 +231,7 @@ def index_coverage(store: MessageStore) -> IndexCoverage:
 
 
 def covered_log(segments: Iterable[Segment], log_end: int) -> list[CoveredRange]:
-    """Return the segments of a look-up, which are newest first, as ranges in ascending order up to the log's end."""
+    """Convert the segments of a look-up, newest first, to ranges in ascending order, which end at the log's end."""
     found: list[CoveredRange] = []
     for segment in sorted(segments, key=lambda one: one.start):
         basis = "scanned" if segment.part is None else str(segment.part.basis)

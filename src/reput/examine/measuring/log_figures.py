@@ -21,7 +21,7 @@ from reput.log.scan import FileScan, ScanBuffers
 from reput.log.scan_mode import SALVAGE
 
 _MOST_EXACT = 1 << 16
-# Counters of this size (16 MiB, 1 MiB) stay in the processor's cache.
+# The counters take 16 MiB and 1 MiB, so they stay in the processor's cache.
 _KEY_BITS, _TAG_BITS = 20, 16
 _GAPS, _FREQUENT = 10, 20
 # Store times of damaged records can be any int64. Differences of clipped times do not overflow.
@@ -44,7 +44,7 @@ class FrequentHashes:
         return hashed & self._mask
 
     def top(self, most: int) -> list[tuple[int, int, int]]:
-        """Return the largest counters above 1, each as (number, count, physical offset of a counted message)."""
+        """Return the largest counters above 1, each as (its number, count, physical offset of a counted message)."""
         counts = self.counters[:, 0].copy()
         rows = np.flatnonzero(counts >= _reached_by(most, counts))
         rows = rows[np.argsort(-counts[rows], kind="stable")][:most]
@@ -52,12 +52,12 @@ class FrequentHashes:
 
     @property
     def error(self) -> int:
-        """Return the average number of other hashes that share a counter, rounded up."""
+        """Return the average number of messages with other hashes in a counter, rounded up."""
         return -(-int(self.counters[:, 0].sum()) // len(self.counters))
 
 
 def _reached_by(most: int, counts: npt.NDArray[np.int64]) -> int:
-    """Return a threshold of at least 2 that about `most` counters reach, so that only these must be sorted."""
+    """Return a threshold that about `most` counters reach, at least 2. Only these counters need to be sorted."""
     with_count = np.bincount(np.minimum(counts, _MOST_EXACT))
     with_more = with_count[::-1].cumsum()[::-1]
     return max(int(np.count_nonzero(with_more >= most)) - 1, 2)
@@ -168,7 +168,7 @@ class LogFigures:
             message = _read(log, offset)
             if count < 2 or message is None:
                 continue
-            # The counter has only a hash. Its newest message shows the text.
+            # The counter has only a hash. Take the text from its newest message.
             for hashed, text in texts_of(message):
                 if hashes.counter_of(hashed) == counter:
                     found.append(Frequent(message.topic, text, count, min(hashes.error, count - 1)))
@@ -180,7 +180,7 @@ class _Cells:
     """Messages and bytes of one log file by queue and time. Kernels of `reput.kernels.counting` fill the cells.
 
     cells: int64[queues or more, parts, 2]; number of messages, and bytes
-    has_tags: bool[queues or more]; whether tags codes are hashes of tags (not so in the schedule topic)
+    has_tags: bool[queues or more]; whether tags codes are hashes of tags (in the schedule topic, they are times)
     """
 
     def __init__(self, parts: int) -> None:
@@ -189,7 +189,7 @@ class _Cells:
         self.has_tags: npt.NDArray[np.bool_] = np.zeros(0, np.bool_)
 
     def make_room(self, queues: list[Queue]) -> None:
-        """Make room for these queues. The list always begins with the queues of the previous call."""
+        """Make room for these queues. The list must begin with the queues of the previous call."""
         more = 2 * len(queues) - len(self.cells)
         if len(queues) > len(self.cells):
             room = np.zeros((more, *self.cells.shape[1:]), np.int64)

@@ -1,1 +1,1 @@
-"""The parts of a trace; `reput.examine.trace` joins them."""
+"""Provide the parts of a trace. `reput.examine.trace` joins them."""

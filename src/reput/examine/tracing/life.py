@@ -67,7 +67,7 @@ _FOR_CONSUMERS = (Role.MESSAGE, Role.COMMITTED, Role.RETRY)
 
 
 def role_of(message: MessageExt) -> Role:
-    """Return a record's role, which its topic determines, or else the transaction bits of its sys flag."""
+    """Return a record's role, by its topic or, in topics of users, by the transaction bits of its sys flag."""
     if message.topic == TIMER_TOPIC and TIMER_RECALLED in message.properties:
         return Role.RECALL
     return role_of_topic(message.topic) or _OF_TRANSACTION.get(message.transaction, Role.MESSAGE)
@@ -83,12 +83,15 @@ def role_of_topic(topic: str) -> Role | None:
 
 
 def is_for_consumers(role: Role) -> bool:
-    """Return whether consumers receive records with this role, from the topic itself or from a retry topic."""
+    """Return whether consumers receive records with this role, from an ordinary topic or a retry topic."""
     return role in _FOR_CONSUMERS
 
 
 def was_scheduled(message: MessageExt) -> bool:
-    """Return whether a record is the delivered copy of a delayed message. The broker leaves its properties in it."""
+    """Return whether a record is the delivered copy of a delayed message.
+
+    The broker leaves the delay's properties in it.
+    """
     properties = message.properties
     has_waited = DELAY in properties or TIMER_OUT_MS in properties
     return properties.get(REAL_TOPIC) == message.topic and has_waited
@@ -103,7 +106,7 @@ class FoundBy(StrEnum):
     ORIGIN = "origin"
     """Another record names this message as its origin."""
     ORIGIN_MESSAGE_ID = "origin_message_id"
-    """The record names a known message as its origin; it was found by reading a queue."""
+    """The record names a message of the trace as its origin, and was found by reading a queue."""
     OP_QUEUE = "op_queue"
 
 
@@ -117,7 +120,7 @@ class Event:
         role: The role of the record in the life of the message.
         found_by: How the record was found.
         life: The number of the message, from 1 on, because several messages may have the same key.
-        gap_ms: Milliseconds since the previous event; None for the first one. Negative only if a clock was set back.
+        gap_ms: Milliseconds since the previous event; None for the first event. Negative only if a clock was set back.
         due_ms: Delivery time, ms since 1970, of a scheduled record (from its ConsumeQueue) or of a record in the timer
         (from the record itself); None for other records.
         is_queued: Whether the ConsumeQueue has an entry for the record; None if consumers do not read such records.
@@ -175,7 +178,7 @@ class Reason:
     Attributes:
         kind: The kind.
         text: The sentence.
-        events: The numbers, from 0 on, of the events that are its evidence.
+        events: The numbers, from 0 on, of the events that are evidence for the reason.
     """
 
     kind: ReasonKind
@@ -185,7 +188,7 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class StoreCoverage:
-    """What was searched in one store.
+    """The parts of one store that were searched.
 
     Attributes:
         store: The path of the store.
@@ -193,7 +196,7 @@ class StoreCoverage:
         problems: Queue entries, or their records, that could not be read.
         unread: Number of queue entries (of op, retry, dead letter and schedule topics) that were not read because
         of the limit.
-        is_shortened: Whether a limit shortened an answer. Then only the newest messages were followed.
+        is_shortened: Whether a limit shortened an answer, so that only the newest messages were followed.
     """
 
     store: str

@@ -1,7 +1,7 @@
 """Explain why a message was delivered late, twice or never, with a rule for each kind of reason.
 
-A rule reads the events of one message, in order of time, and yields sentences. A store does not record actions of
-consumers. It shows only that they could receive a message (a queue entry), and that they sent it back (a retry).
+A rule reads the events of one message, in order of time, and yields sentences. A store does not record what consumers
+do. It shows only that they could receive a message (a queue entry), and that they sent it back (a retry).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from reput.format.transactions import check_times
 from reput.verify.checking.tally import counted, time_text
 
 LATE_MS = 1_000
-# Step of the timer's wheel (timerPrecisionMs): the timer may deliver this much later.
+# Step of the timer's wheel (timerPrecisionMs). The timer may deliver a message this much late.
 _TIMER_STEP_MS = 1_000
 _WHY_NEVER = {
     Role.SCHEDULED: "whose delay level is blocked",
@@ -73,7 +73,7 @@ def _of_recalled(number: int, event: Event, recall: Numbered) -> Reason:
 
 
 def _of_lone_recalls(own: Sequence[Numbered]) -> Iterator[Reason]:
-    """Report recalls without a message: it has expired, or the recall names another unique key."""
+    """Report recalls whose message was not found: it has expired, or the recall names another unique key."""
     waiting = {recall_key(event.message.properties) for _, event in own if event.role is Role.TIMER}
     for number, event in own:
         key = recalled_key(event.message.properties)
@@ -183,7 +183,7 @@ def _delivered(own: Sequence[Numbered], scheduled: Event) -> list[Numbered]:
 
 
 def of_transaction(own: Sequence[Numbered], end_ms: int) -> Iterator[Reason]:
-    """Yield the outcome of a transaction, and how often the broker asked the producer for it."""
+    """Yield the outcome of a transaction, and how often the broker asked the producer for a decision."""
     halves = [(number, event) for number, event in own if event.role is Role.HALF]
     if not halves:
         return
@@ -234,11 +234,11 @@ def _outcome(
 
 
 def reasons_of(events: Sequence[Event], end_ms: int) -> Iterator[Reason]:
-    """Yield the reasons of each message, then those that concern several messages.
+    """Yield the reasons of each message, then the reasons that concern several messages.
 
     Args:
         events: The events in order of time, with `life` set.
-        end_ms: The newest store time of the stores, up to which deliveries would be visible.
+        end_ms: The newest store time of the stores. Deliveries up to this time would be visible.
     """
     numbered = list(enumerate(events))
     for life in sorted({event.life for event in events}):
@@ -249,7 +249,10 @@ def reasons_of(events: Sequence[Event], end_ms: int) -> Iterator[Reason]:
 
 
 def _stored_late(own: Sequence[Numbered], end_ms: int) -> Iterator[Reason]:
-    """Report a message that was stored long after its creation. Copies do not count: they keep the time of creation."""
+    """Report a message that was stored long after its creation.
+
+    Copies are ignored, because they keep the time of creation.
+    """
     number, first = own[0]
     late_ms = first.stored_ms - first.message.born_timestamp
     roles = (Role.MESSAGE, *WAITING, Role.HALF)

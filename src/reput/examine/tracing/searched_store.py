@@ -28,7 +28,7 @@ from reput.query.answers import Coverage, QueryResult
 from reput.query.message_store import MessageStore
 from reput.queues.queue_index import LostEntriesError
 
-# A younger message may still await its dispatch. It gets _ROUNDS * _PATIENCE_S, one second, to appear in its queue.
+# A younger message may not be dispatched yet. Wait up to _ROUNDS * _PATIENCE_S, one second, for its queue entry.
 _NEW_MS = 10_000
 _MOST_DIGITS = 19
 _ROUNDS, _PATIENCE_S = 20, 0.05
@@ -53,8 +53,8 @@ def is_queued(store: MessageStore, message: MessageExt) -> bool:
 def due_ms(store: MessageStore, message: MessageExt) -> int | None:
     """Return the time (ms) at which a broker delivers a delayed message; None for a message without a delay.
 
-    A message in the timer (5.x) states it. For a scheduled message the broker stores it in place of the tags code of
-    the ConsumeQueue entry; without this entry it is derived from the delay level.
+    A message in the timer (5.x) states this time. For a scheduled message, the broker stores it as the tags code of the
+    ConsumeQueue entry. Without this entry, it is computed from the delay level.
     """
     if message.topic == TIMER_TOPIC:
         return _stated_ms(message.properties.get(TIMER_OUT_MS, ""))
@@ -89,7 +89,7 @@ class UnindexedQueues:
     """Finds records without index entries by reading queues of one store, up to a limit of entries.
 
     Attributes:
-        problems: The unreadable parts.
+        problems: The parts of the queues that could not be read.
         unread: Number of entries that were not read because of the limit.
     """
 
@@ -99,7 +99,7 @@ class UnindexedQueues:
         self.unread = 0
 
     def ops_of(self, halves: Sequence[MessageExt]) -> Iterator[MessageExt]:
-        """Yield the first op message of each of these half messages, if it has one."""
+        """Yield for each of these half messages its first op message, if it has any."""
         for queue_id in sorted({half.queue_id for half in halves}):
             of_queue = [half for half in halves if half.queue_id == queue_id]
             wanted = {half.queue_offset for half in of_queue}
@@ -129,7 +129,7 @@ class UnindexedQueues:
             ):
                 continue
             for record in self._records(topic, queue_id, start, since_ms):
-                # Most records have no origin. A search in the raw bytes is much cheaper than decoding them.
+                # Most records have no origin. Searching the raw bytes for one is much cheaper than decoding them.
                 if _names_origin(record):
                     message = decode_located(record.data, record.layout)
                     if message.properties.get(ORIGIN_MESSAGE_ID) in ids:
@@ -174,7 +174,7 @@ class UnindexedQueues:
         except CorruptMessageError as error:
             self._note(error)
         except MessageNotFoundError:
-            # The message has expired, or lies in a missing file, which the search by key reports.
+            # The message has expired, or lies in a missing file. The search by key reports missing files.
             pass
         return ()
 
@@ -196,7 +196,7 @@ class UnindexedQueues:
 
 
 def _names_origin(record: LocatedRecord) -> bool:
-    """Return whether a record's properties contain the name ORIGIN_MESSAGE_ID. Only then must they be parsed."""
+    """Return whether a record's properties contain the name ORIGIN_MESSAGE_ID, so that they must be parsed."""
     _, data, layout = record
     start, stop = layout.properties_position, layout.properties_position + layout.properties_bytes
     return data.find(_ORIGIN, start, stop) >= 0
