@@ -90,7 +90,7 @@ class NewStore:
 
 @contextmanager
 def new_store(target: Path) -> Iterator[NewStore]:
-    """Yield a store, which the body of the `with` statement must write and finish.
+    """Yield a store, which the `with` block must write and finish.
 
     If it fails, the next run can continue.
 

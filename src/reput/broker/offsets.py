@@ -41,7 +41,7 @@ _SEPARATOR = "@"
 _TABLE = "offsetTable"
 # Far more than reput writes, because files of other writers are read as well.
 _MOST_READ_BYTES = 256 << 20
-# Maximum size of an entry (a queue id of 5 digits, an offset of 20 digits, punctuation), and of a pair's punctuation.
+# Maximum size in the file of a queue id with its offset, and of the punctuation around a topic and group.
 _ENTRY_BYTES, _PAIR_BYTES = 27, 16
 _log = logging.getLogger("reput.broker")
 _DATABASES = (

@@ -420,7 +420,7 @@ def timer_due(given: Mapping[str, str], now: int) -> int | None:
         raise MessageRefusedError(
             f"timer message illegal, the delay time should not be bigger than the max delay {MOST_TIMER_MS}ms"
         )
-    # A broker rounds down to a multiple of the step. It rounds a multiple itself down to the one before.
+    # Like a broker, round down to a multiple of the step, and reduce a multiple by one step.
     return due - _TIMER_STEP_MS if due % _TIMER_STEP_MS == 0 else due - due % _TIMER_STEP_MS
 
 

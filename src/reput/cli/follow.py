@@ -97,7 +97,7 @@ class _View:
 
 @contextmanager
 def signals_set(stop: Event) -> Iterator[None]:
-    """Let SIGINT and SIGTERM set the event, instead of ending the process, during the body of the `with` statement."""
+    """Let SIGINT and SIGTERM set the event, instead of ending the process, during the `with` block."""
 
     def end(number: int, frame: FrameType | None) -> None:
         stop.set()
@@ -110,7 +110,7 @@ def signals_set(stop: Event) -> Iterator[None]:
 
 @contextmanager
 def _signals_kept() -> Iterator[None]:
-    """Set Python's default signal handlers, and restore the previous handlers after the body of the `with` statement.
+    """Set Python's default signal handlers, and restore the previous handlers after the `with` block.
 
     Spark installs its own SIGINT handler. Without this function, it would remain after the Spark session has ended.
     """

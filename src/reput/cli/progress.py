@@ -72,7 +72,7 @@ class Bars:
 
     @contextmanager
     def aside(self) -> Iterator[None]:
-        """Hide the bars while the body of the `with` statement prints, so that its lines do not mix with the bars."""
+        """Hide the bars while the `with` block prints, so that its lines do not mix with the bars."""
         if self._bars.disable or not self._bars.live.is_started:
             yield
             return

@@ -127,7 +127,7 @@ class _StoreCollector(Collector):
         self._counts = Rounds(mounts, self._count, wait_s=_COUNTED_S)
 
     def describe(self) -> list[Metric]:
-        return []  # Otherwise, registering the collector would call `collect`, which reads stores.
+        return []  # Keeps the registry from calling `collect`.
 
     def collect(self) -> Iterator[Metric]:
         build = GaugeMetricFamily("reput_build", "The version", labels=["version"])

@@ -70,7 +70,7 @@ class HttpServer:
         config = uvicorn.Config(
             app, log_config=None, access_log=False, timeout_graceful_shutdown=_PATIENCE_S,
             http=self.guard.protocol(), ssl_certfile=certificate, ssl_keyfile=key,
-            # Otherwise clients could forge their address with X-Forwarded-For.
+            # Ignore X-Forwarded-For, with which clients could forge their address.
             proxy_headers=False,
         )  # fmt: skip
         self._server = _Server(config)

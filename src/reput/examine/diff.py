@@ -30,7 +30,7 @@ from reput.queues.queue_index import LostEntriesError, QueueReader
 _CHUNK_ENTRIES = 1 << 16
 Queue = tuple[str, int]
 Entries = npt.NDArray[np.void]
-MOST_ITEMS = 4 << 20  # Most index items of one store in memory.
+MOST_ITEMS = 4 << 20  # Limit of index items of one store in memory.
 # Items that lead into the same 2**16 bytes of the log are compared in the same pass. Smaller parts would spread
 # neighbouring differences over several passes.
 _OFFSETS_A_PART = 16

@@ -206,7 +206,7 @@ class _Tracer:
             return
         role, properties = role_of(message), message.properties
         self._found[place] = Event(self._searched[number].store.path, message, role, found_by)
-        if role is Role.OP:  # Its ids lead nowhere: only its body names the half message.
+        if role is Role.OP:  # Only its body names the half message.
             return
         if real_topic := properties.get(REAL_TOPIC):
             self._topics.add(real_topic)

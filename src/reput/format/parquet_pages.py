@@ -38,7 +38,7 @@ def uncompressed_sizes(column: bytes | memoryview) -> Iterator[int]:
 
 
 class _Header:
-    """A page header in some bytes; `at` is the position after what was read."""
+    """Reads a page header from bytes. `at` is the position up to which it was read."""
 
     def __init__(self, data: bytes | memoryview, at: int) -> None:
         self._data, self.at = data, at

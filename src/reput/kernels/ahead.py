@@ -71,7 +71,7 @@ def compile_all(modules: Sequence[str], progress: Progress = lambda done, count:
     """
     if find_spec("numba") is None or shipped() is not None or (os.cpu_count() or 1) < 2:
         return
-    # The first caller of the kernel gets the same error.
+    # The kernel's first caller will get the same error.
     with compiling("all"), suppress(Exception):
         forms = plan(modules)
         processes = min(len(forms), os.cpu_count() or 1)

@@ -1,4 +1,4 @@
-"""IndexFile slots and items: put many keys, look up many keys.
+"""Put many keys into the slots and items of an IndexFile, and look up many keys.
 
 Mirrors `IndexFile.putKey` (tag rocketmq-all-4.9.3), whose rules `reput.format.index_file` describes.
 `reput.index.reader` specifies the look-ups. An IndexFile consists of 32-bit words. So slots are a `uint32` array and

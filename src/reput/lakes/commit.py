@@ -197,7 +197,7 @@ class FolderDestination(Destination, Protocol):
 
 @contextmanager
 def explained_by(library: str, name: str, conflict: type[Exception]) -> Iterator[None]:
-    """Convert errors of the body to StoreAccessError.
+    """Convert errors in the `with` block to StoreAccessError.
 
     A `conflict` error means that another run has made a commit. It becomes a StoreLockedError.
     """

@@ -38,7 +38,7 @@ FORMAT_FILE = "format"
 
 
 def folder_beside(folder: Path) -> Path:
-    """Return the control folder beside a table, for tables whose readers read every file in the table's folder."""
+    """Return the control folder beside a table's folder, for formats whose readers read every file in that folder."""
     return folder.with_name(f"{folder.name}.reput")
 
 
@@ -89,7 +89,7 @@ class Control:
 
     @contextmanager
     def claimed(self) -> Iterator[None]:
-        """Own the table during the body.
+        """Own the table during the `with` block.
 
         Raises StoreLockedError, and UsageError for a folder with other contents, which stays unchanged.
         """
@@ -109,7 +109,7 @@ class Control:
 
     @contextmanager
     def _held(self) -> Iterator[None]:
-        """During the body, follow no links below the table."""
+        """Follow no links below the table during the `with` block."""
         place = self._destination.folder
         # A new table has no folder yet.
         with anchored(place) if place.is_dir() else nullcontext():
@@ -181,7 +181,7 @@ class Control:
 
     @contextmanager
     def reading(self, stores: Iterable[str]) -> Iterator[None]:
-        """Keep the folders of the stores open during the body, so that tasks read the same folders."""
+        """Keep the folders of the stores open during the `with` block, so that tasks read the same folders."""
         with reading_for(self.place, stores):
             yield
 

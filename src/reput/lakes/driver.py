@@ -357,7 +357,7 @@ def _joined(before: ReadTask, ended: TaskResult, after: ReadTask, began: TaskRes
     """
     one, other = before.part, after.part
     if one.file != other.file or one.stop != other.start or other.topics is not None:
-        # Only adjacent ranges of one file can be compared.
+        # Ranges that are not adjacent, or in different files, cannot be compared.
         return True
     if ended.start >= one.stop or ended.end < one.stop:
         # No record begins in the range, or it ends with unreadable bytes.

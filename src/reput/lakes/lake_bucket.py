@@ -176,7 +176,7 @@ class LakeBucket:
 
     @contextmanager
     def claimed(self, layout: str, known_by: Sequence[str]) -> Iterator[None]:
-        """Own the table during the body of the `with` statement.
+        """Own the table during the `with` block.
 
         Args:
             layout: Format of the table.
@@ -223,7 +223,7 @@ class LakeBucket:
                 # If this fails, other runs can take the table after `_PATIENCE_S` seconds.
                 self.change(owner=None)
                 self.store.delete(self._alive(self._run))
-            # Without a version, `_current` reads the head again.
+            # Forget the version, so that `_current` reads the head again.
             self._version = ""
 
     def _busy(self) -> StoreLockedError:

@@ -107,7 +107,7 @@ class AvroFileDecoder:
         return {
             **vars(self),
             "_opened": None,
-        }  # Not pickled: fastavro's schemas are large, and parsing them is quick.
+        }  # fastavro's schemas are not pickled, because they are large and quickly parsed again.
 
 
 class AvroRegistryDecoder:

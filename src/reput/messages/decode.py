@@ -185,7 +185,7 @@ class Records:
             return
         for part in self.by_bodies(most_bytes):
             yield part, part.batch(schema)
-            del part  # Freed before the next batch is created.
+            del part  # Free this part before the next batch is created.
 
     def by_bodies(self, most_bytes: int) -> Iterator[Records]:
         """Yield the records in parts with at most about `most_bytes` of decompressed bodies."""
@@ -201,7 +201,7 @@ class Records:
             part.sent = sent
             start = sent.stop
             yield part
-            del part, sent  # Freed before the next part is created.
+            del part, sent  # Free these before the next part is created.
 
     def batch(self, schema: pa.Schema) -> pa.RecordBatch:
         """Return these columns in one batch."""

@@ -51,7 +51,7 @@ class FileLookup(NamedTuple):
     def run(self, chosen: Chosen, shown: Shown, **options: Any) -> Iterator[Lookup]:
         """Run the look-up, write its output, and yield the look-up.
 
-        The runner is closed after the body of the `with` statement.
+        The runner is closed after the `with` block.
 
         Raises:
             UsageError, MissingExtraError: the runner cannot access the keys or the output.

@@ -88,7 +88,7 @@ def has_spark() -> bool:
 
 @contextmanager
 def opened_runner(chosen: Chosen, size_bytes: int, prepare: Callable[[], None]) -> Iterator[Runner]:
-    """Yield the runner for a job, and close it after the body of the `with` statement.
+    """Yield the runner for a job, and close it after the `with` block.
 
     Args:
         chosen: The requested runner.

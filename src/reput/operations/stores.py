@@ -547,7 +547,7 @@ def _answer(
 
 
 def bytes_of(store: NamedStore, storage_options: Mapping[str, str] | None = None) -> int:
-    """Return the size of a store's log; 0 if it cannot be listed, which the operation will report."""
+    """Return the size of a store's log; 0 if the log cannot be listed. The operation itself will report the error."""
     options = store.options.get("storage_options", storage_options)
     try:
         return log_bytes(with_logs(store.path, store.log_paths), options)

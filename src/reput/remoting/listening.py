@@ -24,10 +24,10 @@ def bind(address: Host) -> tuple[socket.socket, Host]:
     is_v6 = ":" in address.address
     bound = socket.socket(socket.AF_INET6 if is_v6 else socket.AF_INET)
     try:
-        # Otherwise, a restarted server could not bind while old connections are in TIME_WAIT.
+        # Without this, a restarted server could not bind while old connections are in TIME_WAIT.
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if is_v6:
-            # Otherwise, an IPv6 socket would also take the IPv4 address of the same port.
+            # Without this, an IPv6 socket would also take the IPv4 address of the same port.
             bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         bound.bind(address)
     except BaseException:

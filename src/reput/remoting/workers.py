@@ -86,7 +86,7 @@ class Workers:
             return
         except OSError:
             data, descriptors = b"", []
-        if not data:  # The worker has ended. The next message to it removes it.
+        if not data:  # The worker has ended. It is removed when the next message to it fails.
             asyncio.get_running_loop().remove_reader(channel.fileno())
             return
         if len(descriptors) != 2 or self._service is None:

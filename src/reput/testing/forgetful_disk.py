@@ -55,7 +55,7 @@ class ForgetfulDisk(Disk):
 
     @contextmanager
     def step(self, action: str, path: Path) -> Iterator[None]:
-        """Pass the crash point before the body of the `with` statement, and the one after it."""
+        """Pass the crash points before and after the `with` block."""
         point = f"{action} {kind_of(path.relative_to(self._root))}"
         self._pass(point)
         yield

@@ -328,8 +328,8 @@ class _DeltaPlace:
             if lacking:
                 table.alter.add_columns([f for f in columns.fields if f.name in lacking])
                 table.update_incremental()
-            # Checked after the version was read: if a run takes the table later, its commit makes this transaction
-            # fail.
+            # Check ownership after the version was read: if a run takes the table later, its commit makes this
+            # transaction fail.
             self._files.check_owner()
             table.create_write_transaction(
                 actions, "append", columns, partition_by=partition_by,
@@ -358,7 +358,7 @@ def _last_state(name: str, history: Iterable[dict[str, Any]]) -> str | None:
     # The history begins with the latest commit.
     for commit in history:
         if last is not None and commit["version"] > last:
-            # This commit is not part of the restored version.
+            # Skip this commit, which is not part of the restored version.
             continue
         if _STATE in commit:
             return str(commit[_STATE])

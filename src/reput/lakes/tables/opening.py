@@ -246,7 +246,7 @@ def _as(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 @contextmanager
 def _understood(name: str) -> Iterator[None]:
-    """Convert errors of the body, which reads a table, to StoreAccessError."""
+    """Convert errors in the `with` block, which reads a table, to StoreAccessError."""
     try:
         yield
     except (OSError, pa.ArrowException) as error:
