@@ -1,4 +1,4 @@
-"""Consumer and producer groups: their clients, their subscriptions, and their settings in config/.
+"""Keep consumer and producer groups: their clients, their subscriptions, and their settings in config/.
 
 Mirrors `ConsumerManager`, `ConsumerGroupInfo`, `ProducerManager` (tag rocketmq-all-4.9.3). A client is identified by
 its connection. This module only compares and returns this value.

@@ -17,7 +17,7 @@ _ASKED = ("store", "key", "topic", "message", "begin", "end", "contains", "how",
 
 
 class Audit:
-    """The outermost middleware, so that refused requests are recorded too. Without `write` it does nothing."""
+    """The outermost middleware, so that refused requests are recorded as well. Without `write`, it does nothing."""
 
     def __init__(self, app: ASGIApp, write: Callable[[dict[str, object]], None] | None) -> None:
         self._app, self._write = app, write

@@ -40,7 +40,7 @@ class Guard:
     def admit(self, new: Guarded) -> None:
         """Accept a connection.
 
-        If there are too many, close the one that has been silent longest, or else the new one.
+        If there are too many, close the connection that has been silent longest, or else the new connection.
         """
         self.connections.add(new)
         if len(self.connections) > self.limits.connections:

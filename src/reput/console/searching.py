@@ -136,7 +136,7 @@ class Share:
 def search(
     store: SharedStore, wanted: SearchForm, share: Share, until: Until | None = None
 ) -> Steps:
-    """Yield messages as they are found, newest first, as many as fit; in between progress; and at last the outcome.
+    """Yield messages as they are found, newest first, as many as fit, mixed with progress, and at last the outcome.
 
     Raises UsageError, StoreError.
     """

@@ -31,7 +31,7 @@ class ConsumeQueueEntry(NamedTuple):
         return self.physical_offset >= 0 and self.size > 0
 
 
-# ConsumeQueue.fillPreBlank writes these fields.
+# The fields that ConsumeQueue.fillPreBlank writes.
 PRE_BLANK = ConsumeQueueEntry(0, 2**31 - 1, 0)
 
 

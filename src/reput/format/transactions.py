@@ -1,4 +1,4 @@
-"""Bodies and properties of half messages and op messages.
+"""Parse bodies and properties of half messages and op messages.
 
 Mirrors `TransactionalMessageServiceImpl` (tags rocketmq-all-4.9.3 and rocketmq-all-5.3.3).
 """

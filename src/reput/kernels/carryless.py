@@ -11,7 +11,7 @@ from typing import Any
 
 from reput.kernels.llvm import INTERPRETED, binding, cgutils, intrinsic, ir, types
 
-# Constants that fold across 64 bytes, and across 16 bytes.
+# Constants with which to fold across 64 bytes, and across 16 bytes.
 FOLD_64_LOW, FOLD_64_HIGH = 0x0154442BD4, 0x01C6E41596
 FOLD_16_LOW, FOLD_16_HIGH = 0x01751997D0, 0x00CCAA009E
 # Operand of PCLMULQDQ that selects the half of each of the two vectors.

@@ -71,7 +71,7 @@ def scan_records(
     queue = 0
     status, needed = STOPPED, np.int64(0)
     while position < stop:
-        # 1. Lengths: no field is used before it is checked.
+        # 1. Check all lengths, before any field is used.
         status, needed, topic_at, topic_bytes, properties_at = check_record(
             data, position, end, at_file_end
         )
@@ -99,7 +99,7 @@ def scan_records(
             status = TABLE_FULL
             break
 
-        # 3. The queue; its topic is hashed once for a run of messages of one queue.
+        # 3. Find the queue. Its topic is hashed only once for consecutive messages of one queue.
         queue_id = read_i32(data, position + 12)
         same = topic_bytes == topic_count and same_bytes(
             data, topic_at, names, topic_start, topic_bytes
@@ -117,7 +117,7 @@ def scan_records(
             topic_start, topic_count = queues[queue].name_start, topic_bytes
             topic_queue_id = queue_id
 
-        # 4. The properties that dispatch reads.
+        # 4. Find the properties that dispatch reads.
         unique, unique_stop, keys, keys_stop, tags, tags_stop, longest = find_index_properties(
             data, properties_at, record_end
         )
@@ -135,7 +135,8 @@ def scan_records(
                 if level > 0:
                     tags_code = wrapped_sum(store_timestamp, delays_ms[level - 1])
 
-        # 5. Index entries: topic#key for the unique key, then for each of KEYS (IndexService.buildIndex).
+        # 5. Hash the keys of the index entries: topic#key for the unique key, then for each of KEYS
+        # (IndexService.buildIndex).
         physical_offset = read_i64(data, position + 28)
         first_key = key_row
         # Rolled-back messages, and messages before the index's end, get no index entries (IndexService.buildIndex).
@@ -153,7 +154,7 @@ def scan_records(
             if key_row > first_key:
                 end_offset = physical_offset
 
-        # 6. The row, and the rows of further queues.
+        # 6. Write the message's row, and the rows of further queues.
         message = messages[row]
         message.physical_offset = physical_offset
         message.queue_offset = read_i64(data, position + 20)

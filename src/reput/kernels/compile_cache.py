@@ -169,7 +169,10 @@ def _user_cache() -> Path:
 
 
 def _is_own_cache(folder: Path) -> bool:
-    """Return whether only this user can write in a folder. Compiled kernels in it are executed, so nobody else may."""
+    """Return whether only this user can write in a folder.
+
+    Other users must not, because compiled kernels in it are executed.
+    """
     if not _is_writable(folder) or not is_out_of_reach(folder):
         return False
     with suppress(OSError):

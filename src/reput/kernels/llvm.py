@@ -1,4 +1,4 @@
-"""numba and LLVM for the kernels that need them, or stand-ins if numba is not installed.
+"""Provide numba and LLVM for the kernels that need them, or stand-ins if numba is not installed.
 
 INTERPRETED is true if kernels run as plain Python: numba is missing, or NUMBA_DISABLE_JIT is set. The stand-ins only
 make modules importable. Functions that use them are never called.

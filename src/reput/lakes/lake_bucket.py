@@ -139,7 +139,7 @@ class LakeBucket:
         return self._current().get("pending")
 
     def _current(self) -> dict[str, Any]:
-        """Return the head that this run has written, or the present head if this run does not own the table."""
+        """Return the head that this run has written, or the current head if this run does not own the table."""
         if not self._version:
             with suppress(StoreNotFoundError):
                 return self._read()[0]

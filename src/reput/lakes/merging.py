@@ -1,4 +1,4 @@
-"""Combine small data files of one partition: those of a run before its commit, or those of a table in a compaction."""
+"""Combine small data files of one partition: files of a run before its commit, or files of a table in a compaction."""
 
 from __future__ import annotations
 

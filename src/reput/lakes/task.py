@@ -250,7 +250,7 @@ def sample_bodies(
     tasks: list[ReadTask], request: ExportRequest, most: int, most_tasks: int = 16
 ) -> Iterator[bytes | None]:
     """Yield bodies from several ranges, from which their shape is inferred; keep only one batch in memory."""
-    # Evenly spaced ranges, so that the sample covers the whole log.
+    # Choose evenly spaced ranges, so that the sample covers the whole log.
     chosen = tasks[:: max(-(-len(tasks) // most_tasks), 1)]
     for task in chosen:
         yield from _first_bodies(task, request, -(-most // len(chosen)))

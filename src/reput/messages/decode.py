@@ -41,8 +41,8 @@ _TIME_COLUMNS = {"born_timestamp": ("record", 40), "store_timestamp": ("store_ti
 _TEXT_COLUMNS = ("unique_key", "tags")
 _WORD_BYTES = 8  # Kernels copy texts in whole words, so buffers need this much more room.
 _OF_BODIES = {"body", BODY_ERROR.name}
-# Hosts are 8 or 20 bytes long (IPv4, IPv6). Part and distance where the host begins, then part and distance where it
-# ends.
+# Hosts are 8 or 20 bytes long (IPv4, IPv6). Each place has four values: part and distance at which the host begins,
+# part and distance at which it ends.
 _HOST_COLUMNS = {
     "born_host": ("record", 48, "store_timestamp", 0),
     "store_host": ("store_timestamp", 8, "body", -16),

@@ -123,7 +123,7 @@ def _wanted(rows: pa.RecordBatch, keys: Sequence[str]) -> Mask:
 
 
 def _is_of_users(rows: pa.RecordBatch) -> Mask:
-    """Return which messages are those of users: they are in no internal topic, and neither prepared nor rolled back."""
+    """Return which messages belong to users: they are in no internal topic, and neither prepared nor rolled back."""
     topics = rows.column("topic")
     own = pc.or_(
         pc.is_in(topics, pa.array(sorted(SYSTEM_TOPICS))),

@@ -1,4 +1,4 @@
-"""Share threads for slow answers fairly: the next client is the one that has used them least."""
+"""Share threads for slow answers fairly: the client with the least usage is next."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ class ForgetfulDisk(Disk):
         self.sync_folder(path.parent)
 
     def remember(self, path: Path) -> None:
-        """Remember the file's present content as synced, unless the file was deleted."""
+        """Remember the file's current content as synced, unless the file was deleted."""
         with self._lock, suppress(FileNotFoundError):
             self._synced[path.stat().st_ino] = path.read_bytes()
 

@@ -241,7 +241,7 @@ class _DeltaPlace:
         self._place = files.place(below.rstrip("/"))
 
     def open(self) -> Table | None:
-        """Return the present table, or None if it does not exist."""
+        """Return the table, or None if it does not exist."""
         from deltalake import DeltaTable as Table
 
         settings = dict(self._files.settings())
