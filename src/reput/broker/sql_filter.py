@@ -406,7 +406,7 @@ def _contains(node: _Operand, word: str, text: str, is_negated: bool) -> _Operan
 
 
 def _in_order(a: Value, b: Value, holds: Callable[[int], bool]) -> bool | None:
-    """Return whether the order of two values holds, or None if one is unknown. Raises _NoMatchError."""
+    """Return whether two values are in the required order, or None if one is unknown. Raises _NoMatchError."""
     if a is None or b is None:
         return None
     if isinstance(a, str) and isinstance(b, str):

@@ -165,7 +165,7 @@ class Results:
                 if self._given.get(name) != EXHAUSTED
             ]
             pending = {
-                pool.submit(copy_context().run, self._collect, part, store)  # has user's roles
+                pool.submit(copy_context().run, self._collect, part, store)  # copies the roles
                 for part, store in searched
             }
             due = time.monotonic()

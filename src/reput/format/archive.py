@@ -292,7 +292,7 @@ def _is_path_of(file: LogFile) -> bool:
     # A hostile path could lead out of the folder into which the archive is restored.
     *folders, name = file.path.split("/")
     is_below = bool(folders) and not {"", ".", ".."}.intersection(folders)
-    # Nor may a log file take the place of a queue, or of a file that a restore writes.
+    # A log file must not have the path of a queue's file, or of a file that a restore writes.
     is_below = is_below and folders[0] not in _OTHER_FOLDERS and not folders[0].startswith(".")
     is_printable = len(file.path) < 1000 and file.path.isprintable()
     return is_below and is_printable and name == offset_file_name(file.begin)

@@ -1,4 +1,4 @@
-"""JSON as fastjson writes it in RocketMQ's files and bodies: number keys of maps are not quoted."""
+"""Parse and write JSON as fastjson does in RocketMQ's files and bodies: number keys of maps are not quoted."""
 
 from __future__ import annotations
 

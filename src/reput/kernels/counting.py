@@ -34,7 +34,7 @@ def count_messages(
     """
     parts, key_mask, tag_mask = cells.shape[1], len(keys) - 1, len(tags) - 1
     key, last = 0, len(key_hash) - 1
-    # Part of the timeline with the previous message, and the range of its times. The range is empty at first.
+    # The part of the timeline to which the previous message belongs, and the times of this part (none at first).
     part, low, high = 0, 1, 0
     longest = np.int64(0)
     for row in range(len(messages)):
