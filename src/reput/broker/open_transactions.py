@@ -70,7 +70,7 @@ def _undecided(store: MessageStore, queue_id: int, start: int) -> list[MessageEx
         for offset in decided_offsets(message.body)
     }
     found: dict[int, MessageExt] = {}
-    newest: dict[str, tuple[int, list[int]]] = {}  # By unique key: check times, queue offsets.
+    newest: dict[str, tuple[int, list[int]]] = {}  # Checks and queue offsets of each key.
     for message in queue_messages(store, HALF_TOPIC, queue_id, start):
         offset, times = message.queue_offset, check_times(message.properties)
         if message.unique_key is not None:

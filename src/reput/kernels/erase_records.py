@@ -63,7 +63,7 @@ def erase_records(data, position, keeps_body, kept, kept_at, tombstone, scratch)
         bare += not _erase(
             data, length_at, topic, end, keeps_body[row], kept, kept_at, tombstone, scratch
         )
-    # CRCs come last, over the final bytes.
+    # Compute the CRCs last, because they cover the final bytes.
     seal_records(data, position)
     return bare
 

@@ -195,7 +195,7 @@ def same_bytes(left, left_start, right, right_start, count):
 
 @njit(inline="always")
 def wrapped_sum(left, right):
-    """Return left + right as a Java long. In a plain int64 sum, the compiler assumes that nothing overflows."""
+    """Return left + right as a Java long, which wraps around. The compiler assumes that int64 sums do not overflow."""
     return np.int64(np.uint64(left) + np.uint64(right))
 
 

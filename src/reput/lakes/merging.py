@@ -145,7 +145,7 @@ def batches_of(path: Path) -> Iterator[pa.RecordBatch]:
     with explained(path, "be read"), opened_parquet(path) as file:
         groups = range(file.metadata.num_row_groups)
         size = sum(file.metadata.row_group(n).total_byte_size for n in groups)
-        # As many rows as take about `_BATCH_BYTES`.
+        # The number of rows that take about `_BATCH_BYTES`.
         rows = max(file.metadata.num_rows * _BATCH_BYTES // max(size, 1), 1)
         yield from file.iter_batches(batch_size=min(rows, 1 << 16), use_threads=False)
 

@@ -238,7 +238,7 @@ class LogComparison:
         for side, reader in enumerate(self._readers):
             self._found.damage[side].extend(dict.fromkeys(reader.damage))
 
-    # By offset: file by file.
+    # By offset, the logs are compared file by file.
 
     def _by_offset(self) -> None:
         files = [{file.start: file for file in store.commit_log.files} for store in self._stores]
