@@ -115,7 +115,7 @@ def test_a_parquet_table_in_a_bucket_is_not_compacted(golden: Golden, lake: Lake
     lake.export(golden("lmq").path)
     with pytest.raises(UsageError, match="layout parquet are not compacted there"):
         compact_table(lake.open(), lambda size: SendingRunner())
-    with pytest.raises(UsageError, match="compact_after: tables of layout parquet are not"):
+    with pytest.raises(UsageError, match="tables of layout parquet cannot be compacted"):
         lake.export(golden("lmq").path, incremental=True, compact_after=9)
 
 
