@@ -99,7 +99,7 @@ def test_what_cannot_be_is_one_line(golden: Golden, tmp_path: Path) -> None:
     out.unlink()
     with pytest.raises(UsageError, match="needs a file"):
         run(path, io.BytesIO(), incremental=True)
-    with pytest.raises(UsageError, match="columns is for tables"):
+    with pytest.raises(UsageError, match="columns is only for tables"):
         run(path, out, columns=("topic",))
     with pytest.raises(UsageError, match="body, json_body, upsert_by and"):
         run(path, out, json_body="infer")

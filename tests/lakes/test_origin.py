@@ -74,7 +74,10 @@ def test_what_is_refused_in_one_line(brokers: Path, tmp_path: Path) -> None:
     for more, why in (
         (["--name-from", "/x/{broker}"], "--name-from /x/{broker}: does not match the store"),
         (["--name-from", "{broker}", "--name", "x"], "pass --name or --name-from, not both"),
-        (["--partition-by", "colour"], "--partition-by colour: must be one of topic, real_topic, broker"),
+        (
+            ["--partition-by", "colour"],
+            "--partition-by colour: must be one of topic, real_topic, broker",
+        ),
     ):
         ran = command("export", store, tmp_path / "out", *more)
         assert ran.code == 2

@@ -127,7 +127,9 @@ def test_the_second_of_two_commits_on_one_snapshot_fails(
             added[0].delete("physical_offset = 0")
 
     monkeypatch.setattr(LakeBucket, "check_owner", overtaken)
-    with pytest.raises(StoreLockedError, match="another commit was made meanwhile; run the command again"):
+    with pytest.raises(
+        StoreLockedError, match="another commit was made meanwhile; run the command again"
+    ):
         lake.export(store, incremental=True)
     assert offsets(lake.rows()) == _offsets(source, 30_000)[1:]
     assert lake.export(store, incremental=True).committed

@@ -316,7 +316,7 @@ class _FilterParser:
         except ValueError:
             raise self._error("an integer of at most 64 bits expected") from None
         if not 5e-324 <= number < float("inf"):
-            raise self._error("a positive number within the range of a double expected")
+            raise self._error("expected a positive number within the range of a double")
         return number
 
     def _text_literal(self) -> str:

@@ -48,7 +48,7 @@ class HttpService:
 
     Args:
         url: An http or https URL, which may contain user and password.
-        argument: Name of the caller's argument that holds the URL, for messages.
+        argument: Name of the caller's argument that holds the URL, for error messages.
         timeout_s: Time-out of each step: connecting, and waiting for more bytes. A try takes at most three time-outs.
         pause: Function that waits some seconds before the next try.
 

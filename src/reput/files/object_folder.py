@@ -74,7 +74,7 @@ class ObjectFolder:
         return self._write(path, chunks)
 
     def _write(self, path: Path, chunks: Iterable[bytes]) -> int:
-        # These folders are created below, and each name is synced in its parent.
+        # The next lines create these folders, and sync the name of each in its parent.
         missing = [folder for folder in path.parents if not folder.exists()]
         make_folder(path.parent)
         with replacing(path) as attempt:

@@ -117,7 +117,7 @@ class FileReader(Closing):
             self._fd = open_anchored(path, os.O_RDONLY | os.O_NONBLOCK)
         except FileNotFoundError:
             raise StoreNotFoundError(f"{path}: no longer exists") from None
-        # The path is a link below an anchor.
+        # `open_anchored` refuses links in a held folder (`reput.files.anchors`).
         except StoreAccessError:
             raise
         except OSError as error:

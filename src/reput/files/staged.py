@@ -198,7 +198,7 @@ class PlacedRunner(WrappedRunner):
         self._places = tuple(places)
 
     def wrapped(self, function: Callable[[Task], Result]) -> Callable[[Task], Result]:
-        """Return a function that registers the object stores before it runs."""
+        """Return a function that registers the object stores, then calls `function`."""
         return partial(_placed, self._places, function)
 
 

@@ -98,9 +98,9 @@ def is_index_file_name(name: str) -> bool:
 def index_file_names(first_timestamps: Sequence[int], now_ms: int) -> list[str]:
     """Return names for IndexFiles whose first entries were stored at these times (ms), oldest file first.
 
-    The names are unique, ascend for any times, and are not later than `now_ms`. A broker that continues the store names
-    its next file by its clock, so earlier names must not be later than that. Names are in local time, as the broker's
-    are.
+    The names are unique and ascending, whatever the times are, and none is later than `now_ms`. A broker that continues
+    the store names its next file by its clock, and that name must sort after all of these. Names are in local time, as
+    a broker's are.
     """
     # The latest name of the first file: each later file needs a later millisecond.
     latest = _local_ms(now_ms) - len(first_timestamps)

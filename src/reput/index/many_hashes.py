@@ -131,7 +131,7 @@ def _slots(file: IndexFileReader, numbers: Hashes) -> Hashes:
 
 
 def _leads_to_others(file: IndexFileReader, hashes: Hashes, items: Hashes) -> Mask:
-    """Return for which hashes the chain from an item is valid, ends, and has only items of other hashes.
+    """Return for each hash whether the chain from its item is valid, ends, and has no item of this hash.
 
     `IndexFileReader.chain` has the rules for valid chains. The answer is false for chains longer than `_MOST_STEPS`.
     """

@@ -66,7 +66,7 @@ class IndexSearch:
                 self._verify(candidate, record)
 
     def _announced(self, found: Iterator[Candidate]) -> Iterator[Candidate]:
-        """Yield the candidates. Request their records in advance, more and more at once."""
+        """Yield the candidates. Their records are requested in advance, in batches of growing size."""
         count, error = 1, None
         while error is None:
             ahead: list[Candidate] = []

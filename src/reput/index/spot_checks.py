@@ -122,7 +122,7 @@ def _widest_gaps(file: IndexFileReader, first: int, last: int, samples: int) -> 
 
 
 def _misses_message(file: IndexFileReader, log: CommitLogReader, number: int, last: int) -> bool:
-    """Return whether messages with keys, or unreadable bytes, lie between the messages of an item and the next item.
+    """Return whether unreadable bytes, or messages with keys, lie between the messages of two consecutive items.
 
     Only the first few messages between them are read. Raises StoreAccessError, StoreChangedError.
     """

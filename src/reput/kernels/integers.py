@@ -113,7 +113,7 @@ trailing_zeros = _interpreted_trailing_zeros if INTERPRETED else _compiled_trail
 def _interpreted_mask(data: Any, position: Any, holds: Callable[[Bytes], Any]) -> Any:
     first = int(position)
     if first < 0 or first + 64 > len(data):
-        raise IndexError(f"bytes {first} to {first + 64} of {len(data)}")
+        raise IndexError(f"bytes {first} to {first + 64} are outside of {len(data)} bytes")
     return np.packbits(holds(data[first : first + 64]), bitorder="little").view(np.uint64)[0]
 
 

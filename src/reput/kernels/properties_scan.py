@@ -80,7 +80,7 @@ def find_index_properties(data, start, stop):
 
 @njit(inline="always")
 def separators(data, position, stop):
-    """Return two bit maps of up to 64 bytes of data[position:stop]: one of bytes 1, one of bytes 2 and the end."""
+    """Return two bit maps of up to 64 bytes of data[position:stop]: bytes 0x01; bytes 0x02 and the end."""
     ones, ends = _NONE, _NONE
     if position + 64 <= len(data):
         ones, ends = equal_bytes(data, position, 1), equal_bytes(data, position, 2)

@@ -20,8 +20,8 @@ BATCH_FULL = 2
 TABLE_FULL = 3
 BLANK = 4  # The blank that ends the file is at the position.
 UNREADABLE = 5
-SIZE_MISMATCH = 6  # TOTALSIZE is not the sum of the parts. A broker reads on after the parts.
-SCHEDULED = 7  # The properties of the record at the position decide whether it is readable.
+SIZE_MISMATCH = 6  # TOTALSIZE is not the sum of the parts. A broker continues after the parts.
+SCHEDULED = 7  # A delayed message is at the position. Its properties decide whether it is readable.
 
 # Fields of a walk's state, an int64 array that is kept between calls.
 POSITION = 0  # The next record's position in the buffer.

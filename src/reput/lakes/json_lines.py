@@ -60,7 +60,9 @@ def export_lines(
     """
     for name, value in (("columns", request.columns), ("partition_by", request.partition_by)):
         if value:
-            raise UsageError(f"{name} is for tables; lines have every field", arguments=[name])
+            raise UsageError(
+                f"{name} is only for tables; JSON lines have all fields", arguments=[name]
+            )
     if (
         request.value_column is not None
         or request.upsert_by is not None

@@ -23,7 +23,7 @@ class ExportReport(Sealable, ShownAsTable, Report):
     stores        for each store: name, first offset that was exported, and offset up to which its messages are in the
                   table
     log_bytes     bytes of the CommitLogs to read
-    is_whole      whether the whole log after the marks was read
+    is_whole      whether the whole log after the end of the previous export was read
     messages      number of examined messages; the requested ones were exported (`rows`) or rejected (`rejects`)
     json_errors   rows with fields that are null because their values do not fit
     reasons       number of rows for each reason of a rejection or a null field, most frequent first

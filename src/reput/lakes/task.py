@@ -62,13 +62,13 @@ class ExportJob:
 class TaskResult:
     """The result of a task.
 
-    start, end    physical offsets of the walk; if no record begins in the range, `start` is not before the end of the
+    start, end    physical offsets of the walk; if no record begins in the range, `start` is at or after the end of the
                   range
     messages      number of messages in the range, requested or not
     read, files   tally of the rows that were read; files that were written
     bad_bodies    rows whose stored body does not match the stored CRC, if this was checked
-    reasons       reasons of rejected rows, and of fields that are null because values do not fit, with their numbers
-    json_errors   rows with such fields
+    reasons       number of rows for each reason of a rejected row, or of a field that is null
+    json_errors   rows with fields that are null because values do not fit
     """
 
     start: int
@@ -204,9 +204,9 @@ def split_by_text(
 def split_by_fit(
     batch: pa.RecordBatch, job: ExportJob, shape: BodyShape, counted: Reasons
 ) -> tuple[pa.RecordBatch, pa.RecordBatch]:
-    """Return the rows whose bodies fit, with the values, and the other rows with a column `reason`.
+    """Return the rows whose bodies fit the table's types, with the decoded values, and the other rows.
 
-    Count the reasons.
+    The other rows have a column `reason`. The reasons are counted.
     """
     parsed = _parsed(batch["body"], job, shape, counted)
     values = pa.field(job.request.value_column, shape.type)

@@ -1,7 +1,7 @@
 """Find the ends of a log: the end for readers, the end for a rebuild, and the end of its data.
 
-The ends are equal if the last record was written completely. Otherwise commands report the difference with the findings
-of `LogEnds`. A plain walk over the last few MiB finds the ends, without a kernel. The end that a broker would find at
+The ends are equal if the last record was written completely. Otherwise commands report the findings of `LogEnds`, which
+explain the difference. A walk in plain Python over the last few MiB finds the ends. The end that a broker would find at
 its next start depends on how the store was shut down: see `reput.store.broker_start`.
 """
 
@@ -70,7 +70,7 @@ def find_log_ends(source: LogSource) -> LogEnds:
 
 
 def find_log_end(source: LogListing, buffers: ScanBuffers) -> int:
-    """Return the log's end for a reader. It uses kernels, which tables and streams have already loaded.
+    """Return the log's end for a reader, by kernels. The callers (tables and streams) have already loaded these.
 
     Raises StoreError.
     """

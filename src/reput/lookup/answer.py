@@ -64,7 +64,7 @@ class LookupAnswer:
         found = self._found(number)
         of_key, of_match = _joined(found, len(rows))
         schema = answer_schema(rows.schema, self.columns, self.is_flat)
-        # A row without a message takes no bytes: its match has the number -1.
+        # A row without a message has the match number -1, and needs no bytes.
         sizes = np.where(of_match < 0, 0, np.append(found.column("bytes"), 0)[of_match])
         for start in range(0, len(of_key), _BATCH_ROWS):
             stop = start + _BATCH_ROWS

@@ -108,7 +108,7 @@ class Journal(Closing):
         self._end = len(whole)
         if len(data) > len(whole):
             with FileWriter(Path(self._path), self._end):
-                pass  # Opening the file with this size truncates it.
+                pass  # `FileWriter` truncates the file to this size.
         if not whole:
             self._append(header)
 

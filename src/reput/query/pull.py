@@ -201,11 +201,11 @@ def _read(
 def _is_in_place(
     store: StoreReader, queue: QueueReader, place: QueuePlace, record: LocatedRecord
 ) -> bool:
-    """Return whether an entry may lead to this record: the record states this queue and offset, or follows a gap.
+    """Return whether an entry may lead to this record: it states this queue and offset, or follows lost messages.
 
-    A broker leaves no gap in a queue for messages that the log has lost. So later messages have lower positions in the
-    queue than they state. Such a message must directly follow the message of the previous entry, or the log must have
-    no message of the queue between the two.
+    A broker reserves no positions in a queue for messages that the log has lost. So later messages have lower positions
+    than their records state. Such a message must directly follow the message of the previous entry, or the log must
+    have no message of the queue between the two.
     """
     topic, queue_id, queue_offset = place
     stated = queue_offset_in(record, topic, queue_id)

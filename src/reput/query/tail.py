@@ -246,7 +246,7 @@ class QueueTail:
                 except (StoreNotFoundError, MessageNotFoundError):
                     return
                 except LostEntriesError as error:
-                    # Lost entries that reach beyond `stop` were reported together with later entries.
+                    # A run of lost entries that extends beyond `stop` has been reported with the later entries.
                     if error.resume_offset <= stop:
                         self.damage.append(Finding.of_error(Kind.QUEUE_GAP, error))
                     position = max(error.resume_offset, position + 1)

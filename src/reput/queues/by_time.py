@@ -141,7 +141,7 @@ class QueueTimes:
         return None if found is None else found.number
 
     def _end_in(self, piece: TimedPiece, first: int, stop: int, timestamp: int) -> int | None:
-        """Return the queue offset after the last message of [first, stop) stored until a time, else None."""
+        """Return the queue offset after the last message in [first, stop) stored at or before a time, else None."""
         if piece.is_whole and piece.most <= timestamp:
             return stop
         if not (piece.is_whole and piece.ascends):

@@ -334,7 +334,7 @@ class BatchComparison:
         self, name: Queue, batch: DispatchBatch, rows: npt.NDArray[np.int64],
         stated: npt.NDArray[np.int64],
     ) -> None:  # fmt: skip
-        """Compare a queue's records in a batch."""
+        """Compare the records of one queue in a batch with the queue's entries."""
         # A queue without files exists only in the log. Two threads may find its first record at the same time.
         with self._lock:
             if name not in self._queues:

@@ -102,8 +102,8 @@ def check_none_renamed(store: Path, files: Sequence[CommitLogFile]) -> None:
         start = stated_start(CommitLogFile(0, path.stat().st_size, str(path)))
         if start is not None and not any(file.start <= start < file.end for file in files):
             raise StoreError(
-                f"{path}: contains messages from physical offset {start} on that no file of the "
-                f"log has; rename it to {offset_file_name(start)}, or move it out of the store"
+                f"{path}: its messages from physical offset {start} onwards are in no file of the "
+                f"log; rename it to {offset_file_name(start)}, or move it out of the store"
             )
 
 

@@ -155,7 +155,7 @@ class QueueMatching:
         self._is_light = is_light(queue.topic)
 
     def begin(self, physical_offset: int) -> QueuePart:
-        """Return an empty result that begins with the entries of messages at or after `physical_offset`."""
+        """Return an empty result, to be filled from the first entry whose message is at or after `physical_offset`."""
         survey = self.survey
         if survey is None:
             return QueuePart(0)

@@ -20,7 +20,7 @@ _PARTS = ("bin", "conf", "jars", "sbin")
 
 
 def spark_home() -> Path:
-    """Return a home whose Python packages workers import quickly, or pyspark's own folder if none can be created."""
+    """Return a SPARK_HOME from which workers import quickly, or pyspark's own folder if none can be created."""
     own = Path(pyspark.__file__).parent.absolute()
     folder = lasting_folder()
     if folder is None or not (own / _ARCHIVE).is_file():

@@ -216,7 +216,7 @@ def _is_folder(storage: Storage, path: str) -> bool:
 
 
 def newer_part(storage: Storage) -> tuple[Storage, str]:
-    """Return storage and path of the store, from a storage that joins a store with its archive (`is_joined`)."""
+    """Return the storage and the path of the store alone, given a storage that joins it with its archive."""
     joined = _joined(storage)
     return joined.newer, joined.store
 

@@ -227,7 +227,9 @@ class RangeBatches:
 
     def _take_note(self, damage: Sequence[Finding]) -> None:
         if damage and self._on_corrupt == "fail":
-            raise damage[0].as_error("; on_corrupt skip or row continues after it", ["on_corrupt"])
+            raise damage[0].as_error(
+                "; to continue after the damage, pass on_corrupt skip or row", ["on_corrupt"]
+            )
         self.report.damage += damage
 
     def _damaged(self, damage: Sequence[Finding]) -> Iterator[pa.RecordBatch]:

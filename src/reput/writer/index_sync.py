@@ -28,7 +28,7 @@ from reput.writer.recover import Recovered
 from reput.writer.waiters import Waiters, join_thread
 
 _log = logging.getLogger("reput.flush")
-# A recovery point is written after this many bytes of the log. Recovery after a crash compares little more.
+# A recovery point is written after this many bytes of the log. Recovery after a crash compares little more than these.
 _NOTED_BYTES = 2 << 30
 _store_log = logging.getLogger("reput.store")
 
@@ -195,7 +195,7 @@ class IndexProver:
     def __init__(
         self, store: Path, config: StoreConfig, index: IndexFileSetWriter, log_begin: int
     ) -> None:
-        """Prepare to prove files. `log_begin` is the begin of the log file that the store writes first."""
+        """Prepare to prove IndexFiles. `log_begin` is where the first log file that the store writes begins."""
         self._store, self._config, self._index = store, config, index
         self._log_begin = log_begin
         self._began = index.end

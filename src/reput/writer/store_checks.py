@@ -41,7 +41,7 @@ def check_places(store: Path, commit_log: str | None) -> Path | None:
         if os.path.isdir(commit_log) and not same:
             raise StoreError(
                 f"{place}: is missing, and storePathCommitLog is {commit_log}; "
-                "make it a link to that folder"
+                f"create {place} as a link to that folder"
             )
     allowed = None if commit_log is None else Path(commit_log)
     refuse_links(store, _NAMES, allowed)

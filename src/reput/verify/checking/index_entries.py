@@ -45,7 +45,7 @@ class IndexFindings:
         self.without_index = 0
 
     def explain(self, runs: list[IndexRun], stretch: LogStretch) -> None:
-        """Record wrong items for the messages of a stretch."""
+        """Note the wrong items of the messages in a range of the log."""
         if not self._indexed:
             self.without_index += len(stretch.key_hashes)
         else:

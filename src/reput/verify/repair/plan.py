@@ -150,7 +150,7 @@ class Plan:
     def entries_move(self) -> bool:
         """Whether entries may get another number, because a lost message gets no placeholder.
 
-        In queues other than light queues, the gap remains if the log shows it.
+        In queues other than light queues, a gap between the queue offsets of the log's messages is kept.
         """
         lost = any(
             one.finding.kind in _LOSSES and one.asked != "truncate_tail" for one in self.remaining
