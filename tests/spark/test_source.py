@@ -164,7 +164,7 @@ WRONG_OPTIONS = [
         {"columns": "[1]"},
         "UsageError: columns must be names separated by commas, or a JSON list, not [1]",
     ),
-    ({"columns": "topic,bodi"}, "UsageError: no column bodi; did you mean body?; there are"),
+    ({"columns": "topic,bodi"}, "UsageError: no column bodi; did you mean body?; the columns are"),
     (
         {"startingOffsets": "-1"},
         "UsageError: startingOffsets must be earliest, latest, a physical offset",

@@ -103,7 +103,7 @@ def select(names: Iterable[str] | None) -> pa.Schema:
     if unknown := [name for name in wanted if name not in ALL_COLUMNS.names]:
         known = ALL_COLUMNS.names
         meant = did_you_mean(unknown[0], known)
-        raise UsageError(f"no column {unknown[0]}{meant}; columns are {', '.join(known)}")
+        raise UsageError(f"no column {unknown[0]}{meant}; the columns are {', '.join(known)}")
     if len(set(wanted)) < len(wanted):
         raise UsageError("a column is named twice")
     return pa.schema([ALL_COLUMNS.field(name) for name in wanted])
