@@ -57,7 +57,7 @@ def test_a_projection_has_the_columns_asked_for_in_their_order(golden: Golden) -
 
 def test_columns_that_are_none_are_refused() -> None:
     data, positions = np.zeros(1, np.uint8), np.zeros(0, np.int64)
-    with pytest.raises(UsageError, match=r"no column paint; columns are store, topic"):
+    with pytest.raises(UsageError, match=r"no column paint; the columns are store, topic"):
         decode_batch(data, positions, ["topic", "paint"])
     with pytest.raises(UsageError, match="named twice"):
         decode_batch(data, positions, ["topic", "topic"])

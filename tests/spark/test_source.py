@@ -251,7 +251,7 @@ def test_paths_are_a_list_of_texts(paths: str) -> None:
 def test_wrong_columns_and_paths_are_one_clear_line(tables: SparkSession, golden: Golden) -> None:
     store = golden("basic").path
     assert refused(lambda: load(tables, store, "topic string, paint int").count()).startswith(
-        "UsageError: no column paint; columns are store, topic"
+        "UsageError: no column paint; the columns are store, topic"
     )
     assert refused(lambda: load(tables, store, "topic int").count()).startswith(
         "UsageError: column topic has type string, not int"
