@@ -181,7 +181,7 @@ def test_a_query_without_a_key_reads_topic_and_time(fleet: Path) -> None:
     [
         ([], "pass --key, --message, --topic, --begin or --end"),
         (["--key", "k", "--id", "i"], "pass one of --key and --message"),
-        (["--id", "i", "--tag", "x"], "only without --key"),
+        (["--id", "i", "--tag", "x"], "cannot be combined with --key"),
         (["--topic", "t", "--limit", "0"], "--limit must be at least 1"),
         (["--topic", "t", "--after", "3"], "--after needs --key"),
     ],

@@ -202,7 +202,7 @@ def test_a_log_that_ends_before_what_was_read_is_told(
     write_store(store, [log.files[0]])
     message = refused(into.start)
     assert "replaced or truncated since it was read up to offset" in message
-    assert "it ends at 4096" in message
+    assert "the log ends at 4096" in message
 
 
 @pytest.mark.slow

@@ -264,6 +264,7 @@ def wanted_tags(tags: str | None) -> set[str]:
     wanted = {tag for part in tags.split(_TAG_SEPARATOR) if (tag := part.strip())}
     if not wanted:
         raise UsageError(
-            f"tags {tags!r} contain no tag; write 'a || b', or '*' for all", arguments=["tags"]
+            f"tags {tags!r}: there is no tag in this text; write 'a || b', or '*' for all",
+            arguments=["tags"],
         )
     return wanted
