@@ -42,7 +42,7 @@ def measure(store: Path, runs: int) -> Iterator[Figure]:
     )
     yield Figure(_GROUP, "header columns", header, unit)
     yield Figure(
-        _GROUP, "header columns, of what the scan reaches", header / scan * 100, "%", least=60
+        _GROUP, "header columns, share of the scan's speed", header / scan * 100, "%", least=60
     )
 
 

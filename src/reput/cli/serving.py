@@ -364,9 +364,8 @@ def _spare_the_loop() -> None:
 
 def _return_memory() -> None:
     """Make glibc return the memory of large answers to the system at once. Otherwise its arenas keep gigabytes."""
-    with contextlib.suppress(
-        OSError, AttributeError
-    ):  # Some C libraries, such as musl, lack mallopt.
+    # Some C libraries, such as musl, lack mallopt.
+    with contextlib.suppress(OSError, AttributeError):
         mallopt = ctypes.CDLL(None).mallopt
         mallopt(_M_MMAP_THRESHOLD, _LARGE_BYTES)
         mallopt(_M_ARENA_MAX, _ARENAS)
