@@ -24,6 +24,7 @@ MEANT = [
     ("SCHEDULE_TOPIC_XXXX", {"REAL_QID": "3"}, (None, None)),
     ("SCHEDULE_TOPIC_XXXX", {"REAL_TOPIC": "orders", "REAL_QID": "x"}, ("orders", None)),
     ("SCHEDULE_TOPIC_XXXX", {"REAL_TOPIC": "orders", "REAL_QID": "9" * 30}, ("orders", None)),
+    ("SCHEDULE_TOPIC_XXXX", {"REAL_TOPIC": "orders", "REAL_QID": "9" * 5_000}, ("orders", None)),
 ]
 
 

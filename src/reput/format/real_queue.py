@@ -24,15 +24,19 @@ from reput.format.properties import (
 
 _RETRIED = (RETRY_TOPIC_PREFIX, DEAD_LETTER_TOPIC_PREFIX)
 _HOLDING = frozenset({SCHEDULE_TOPIC, TIMER_TOPIC, HALF_TOPIC, DISCARDED_HALF_TOPIC})
-_MOST_QUEUE_ID = (1 << 31) - 1
+_MOST_QUEUE_ID, _MOST_DIGITS = (1 << 31) - 1, 20
 
 
 def held_queue(properties: Mapping[str, str]) -> tuple[str, int] | None:
     """Return the topic and queue in REAL_TOPIC and REAL_QID; None if they are missing or malformed."""
     topic, queue_id = properties.get(REAL_TOPIC), properties.get(REAL_QUEUE_ID, "")
-    if not topic or not (queue_id.isascii() and queue_id.isdigit()):
+    # Python refuses to convert thousands of digits, and a store may contain a forged property.
+    if not topic or not (
+        queue_id.isascii() and queue_id.isdigit() and len(queue_id) <= _MOST_DIGITS
+    ):
         return None
-    return topic, int(queue_id)
+    number = int(queue_id)
+    return (topic, number) if number <= _MOST_QUEUE_ID else None
 
 
 def is_meant_for_another(topic: str) -> bool:
@@ -49,7 +53,7 @@ def real_queue(topic: str, properties: Mapping[str, str]) -> tuple[str | None, i
     if topic in _HOLDING:
         held = held_queue(properties)
         topic = properties.get(REAL_TOPIC, "")
-        queue_id = held[1] if held is not None and held[1] <= _MOST_QUEUE_ID else None
+        queue_id = None if held is None else held[1]
     if not topic.startswith(_RETRIED):
         return topic or None, queue_id
     popped = popped_topics(topic, properties)
