@@ -29,6 +29,7 @@ from reput.format.properties import (
     WAIT,
 )
 from reput.format.real_queue import held_queue
+from reput.format.transactions import decided_offsets
 from reput.writer.put.message import Message
 
 if TYPE_CHECKING:
@@ -135,8 +136,9 @@ class Transactions:
         """Read the prepared messages and decisions since the last call, and find the first undecided message."""
         for decided in self._new(OP_TOPIC, self._op_at):
             self._op_at = decided.queue_offset + 1
-            if decided.tags == _REMOVE_TAG and decided.body.isdigit():
-                number = int(decided.body)
+            if decided.tags != _REMOVE_TAG:
+                continue
+            for number in decided_offsets(decided.body):
                 # Decisions are read first, so a decision may arrive here before its prepared message.
                 if self._open.pop(number, None) is None and number >= self._half_at:
                     self._decided_early.add(number)
