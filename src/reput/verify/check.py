@@ -1,8 +1,8 @@
 """Check a store: compare CommitLog, ConsumeQueues and IndexFiles with each other, entry by entry.
 
-The check only reads. Tasks over IndexFiles, then over queues, find the log files into which the entries of each index
-lead. Then one task per log file compares its messages with these entries. All runners return the same findings in the
-same order.
+The check only reads. The first tasks read one IndexFile each, the next tasks one queue each. They group the entries by
+the log file into which these lead. Then one task per log file compares its messages with their entries. All runners
+return the same findings in the same order.
 
 An item is an entry of an IndexFile. A span is the summary of an index's entries that lead into one log file.
 """
@@ -35,7 +35,7 @@ def check_store(
     runner: Runner | None = None,
     progress: Progress = silent,
 ) -> Iterator[Finding]:
-    """Yield the problems of a store as they are found, without writing.
+    """Check a store without writing to it, and yield each problem as it is found.
 
     Identical findings of one file become one finding with a count. The first findings of each kind are yielded
     immediately, the others at the end as one finding with a count, so memory does not grow with the damage. If a broker
@@ -84,7 +84,7 @@ def _findings(
 
 def _checkpoint(store: CheckedStore) -> Iterator[Finding]:
     path = store.path / CHECKPOINT_FILE
-    # Do not read a file that a running broker may rewrite at any time, or a link, which may lead out of the store.
+    # A running broker may rewrite the file at any time, and a link may lead out of the store. So skip both.
     if store.has_checkpoint and not store.is_live and not path.is_symlink():
         try:
             yield from inspect_checkpoint(str(path)).findings

@@ -178,7 +178,7 @@ def _check_slots(
 
 
 def _measure_chains(found: IndexInspection, hashes: npt.NDArray[np.int32]) -> None:
-    """Count the items of each slot, which a look-up must read, and group the counts by powers of two."""
+    """Count the items in each slot's chain, and group the counts by powers of two."""
     slot_of = np.abs(hashes[1:].astype(np.int64)) % found.hash_slots
     lengths = np.bincount(slot_of, minlength=found.hash_slots)
     found.distinct_hashes = len(np.unique(hashes[1:]))

@@ -36,9 +36,9 @@ from reput.queues.store_queues import open_queues
 from reput.store.facts import StoreFacts, facts_of
 from reput.verify.checking.tally import counted
 
-# An index that ends further back than this does not lag: it is disabled or damaged.
+# Bytes. If the index ends more than this before the queues, it is disabled or damaged, and not only late.
 _BEHIND_BYTES = 64 << 20
-_MORE_LOOKS = 5  # How often to list again after a listed file expired before it was opened.
+_MORE_LOOKS = 5  # Maximum number of further attempts if a listed file expires before it is opened.
 _NO_START = "does not start"
 
 
@@ -60,9 +60,9 @@ class CheckedStore:
     queues     folder of each queue
     index      paths of the IndexFiles
     end        end of the log; in a store in use, the end of the checked part
-    ends       where the log ends for different readers
+    ends       all ends of the log, which differ if its last record is incomplete
     last_file  number of the file that contains the end
-    checked    physical offset from which a broker that starts now checks records
+    checked    physical offset at which a broker that starts now begins to check records
     """
 
     path: Path
@@ -121,7 +121,7 @@ def look_at(path: Path, config: StoreConfig | None) -> CheckedStore:
         facts = facts_of(path, config)
         try:
             return _look(path, facts)
-        # In a live store, a file may expire between listing and opening.
+        # In a live store, a file may expire between listing and opening. Then look again.
         except (StoreNotFoundError, FileNotFoundError):
             if not facts.is_live:
                 raise
@@ -186,7 +186,7 @@ def _list_log(store: CheckedStore) -> None:
                 )
             )  # fmt: skip
     for hole in holes(store.files):
-        # Do not report a hole after a file of unusual size. The finding for that file explains the hole.
+        # A hole after a file of unusual size is explained by the finding for this file.
         if not any(f.size != usual and f.end == hole.start for f in store.files):
             store.findings.append(hole)
 
@@ -239,10 +239,11 @@ def _dispatched(path: Path) -> int:
             with FileReader(entry.path) as reader:
                 header = decode_header(reader.read(0, HEADER_BYTES))
             indexed = max(indexed, header.end_physical_offset)
-    # Dispatch writes queues before the index, so the index may lag a little.
+    # Dispatch writes queues before the index, so the index may end a little earlier. The check must not go further than
+    # the index, or it would report the keys of the last messages as missing.
     if 0 < indexed < queued and queued - indexed < _BEHIND_BYTES:
         return indexed
-    return queued or indexed  # 0 if the queues' database is unreadable.
+    return queued or indexed  # `queued` is 0 if the queues' database is unreadable.
 
 
 def _queued(path: Path) -> int:

@@ -38,7 +38,7 @@ from reput.verify.checking.other_queues import OtherQueues
 from reput.verify.checking.queue_entries import LightQueues
 from reput.verify.checking.queue_table import CheckedQueue, QueueJob, read_queue_table
 
-# Limits of one group: tasks per worker, bytes up to which further tasks may join, and tasks in total.
+# A group is full if it has this many tasks per worker and this many bytes, or the maximum number of tasks.
 _WAVE_TASKS, _WAVE_BYTES, _WAVE_MOST_TASKS = 4, 1 << 30, 256
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -84,7 +84,7 @@ def bytes_below(folder: str) -> int:
 def beyond(
     store: CheckedStore, index: Sequence[IndexTable], queues: Sequence[CheckedQueue]
 ) -> Iterator[Finding]:
-    """Yield findings for entries that lead to lost messages, which would lie after the end of the log."""
+    """Yield findings for index and queue entries that lead to offsets after the end of the log: lost messages."""
     if store.is_live:
         return
     queued = sum(table.spans[BEYOND].total for table in queues if BEYOND in table.spans)
@@ -140,7 +140,8 @@ class FullCheck:
         yield from _partly_copied(self._store)
         others = OtherQueues(self._store)
         yield from others.findings()
-        # The messages counted before have no ConsumeQueue file. Their queue may be in RocksDB, or a batch queue.
+        # The tasks of log files have counted messages without a ConsumeQueue file. Queues in RocksDB and batch queues
+        # have no such file, but are not missing.
         for queue in others.queues if others.cannot_tell is None else set(self._without_queue):
             self._without_queue.pop(queue, None)
         yield from absent(
@@ -245,7 +246,8 @@ class FullCheck:
         )
 
     def _index_spans(self, number: int) -> Iterator[IndexSpan]:
-        # An item's time counts from the end time of the previous IndexFile, which may have expired with its log files.
+        # The time of a file's first item is relative to the end time of the previous IndexFile. That file may have
+        # expired, so this time is unknown (None) for the first IndexFile of a store whose log does not begin at 0.
         base: int | None = 0 if self._store.begin == 0 else None
         for place, table in enumerate(self._index):
             span = table.spans.get(number)

@@ -22,9 +22,10 @@ _NEVER = "does not notice it, and never adds an entry to an index that lacks it"
 
 
 class IndexFindings:
-    """Explains the differences between items and messages of one log file, stretch by stretch.
+    """Explains the differences between IndexFile items and the messages of one log file, stretch by stretch.
 
-    A stretch is a part of the file that is compared at once. A run has the items of one IndexFile within a stretch.
+    A stretch is a part of the log file that is compared at once. A run is the items of one IndexFile that lead into a
+    stretch.
 
     without_index  number of keys without an entry; counted only in a store without IndexFiles
     """
@@ -45,7 +46,7 @@ class IndexFindings:
         self.without_index = 0
 
     def explain(self, runs: list[IndexRun], stretch: LogStretch) -> None:
-        """Note the wrong items of the messages in a range of the log."""
+        """Add a finding for each wrong or missing item of a stretch's messages."""
         if not self._indexed:
             self.without_index += len(stretch.key_hashes)
         else:
@@ -64,8 +65,8 @@ class IndexFindings:
         found = key_pairs(offsets, hashes & _INT32_MAX, begin)
         missing, extra = unmatched([expected], [found])
         self._note_missing(stretch, stretch.key_offsets[missing])
-        # Items that lead into damage are covered by the damage's finding. Negative hashes are damage of the IndexFile,
-        # which the check of the file reports.
+        # The finding for a damaged range of the log covers the items that lead into it. The check of the IndexFile has
+        # already reported negative hashes.
         extra = extra[~(stretch.in_damage(offsets[extra]) | (hashes[extra] < 0))]
         repeats = np.isin(found[extra], expected)
         of_runs = np.repeat(np.arange(len(runs)), [len(run.found.numbers) for run in runs])
@@ -109,7 +110,11 @@ class IndexFindings:
         return "indexes them" if first >= again else f"indexes those from {again} on"
 
     def _file_for(self, offset: int) -> str:
-        """Return the IndexFile that should have the entry, or the last IndexFile with items of this log file."""
+        """Return the path of the IndexFile that should have an entry for the message at this physical offset.
+
+        If all IndexFiles of this log file end before the message, return the last of them. Return index/ if there are
+        no IndexFiles.
+        """
         for one in self._files:
             if offset <= one.header.end_physical_offset:
                 return one.path
@@ -119,7 +124,7 @@ class IndexFindings:
         self, kind: Kind, stretch: LogStretch, place: IndexSpan, numbers: Offsets, offsets: Offsets
     ) -> None:
         is_repeat = kind is Kind.DUPLICATE_INDEX_ENTRY
-        what = "repeats an entry for" if is_repeat else "has a hash that is no key's of"
+        what = "repeats an entry for" if is_repeat else "has the hash of a key that is not in"
         detail = f"item {numbers[0]} {what} the message at {offsets[0]}"
         times = stretch.times_of(offsets[np.isin(offsets, stretch.offsets)])
         self._tally.add(
@@ -140,7 +145,8 @@ class IndexFindings:
         header = place.header
         expected = _seconds(times, header.begin_timestamp)
         is_first = items.numbers == 1
-        # The time of a file's first item counts from the end time of the previous file.
+        # `IndexService` creates a file with the end time of the previous file as its begin time, so the time of the
+        # first item is relative to it. The first `putKey` then replaces the header's begin time.
         if is_first.any():
             base = place.first_base
             first = items.seconds[is_first] if base is None else _seconds(times[is_first], base)
@@ -150,8 +156,9 @@ class IndexFindings:
             Kind.INDEX_TIME, place.path, len(wrong),
             lambda: Finding(
                 Kind.INDEX_TIME, place.path,
-                f"item {items.numbers[wrong[0]]} says {items.seconds[wrong[0]]} s, its message "
-                f"{expected[wrong[0]]} s", item_position(place.hash_slots, int(items.numbers[wrong[0]])),
+                f"item {items.numbers[wrong[0]]} states {items.seconds[wrong[0]]} s, but "
+                f"{expected[wrong[0]]} s would match its message",
+                item_position(place.hash_slots, int(items.numbers[wrong[0]])),
                 int(items.offsets[wrong[0]]), at_next_start="does not notice it",
             ),
             times[wrong],
@@ -175,7 +182,7 @@ class IndexFindings:
         stated: int,
         at: int,
     ) -> None:
-        """Check that the header states the store time of the first, or last, item's message."""
+        """Check the begin or end time of the header: the store time of the first, or last, item's message."""
         row = np.flatnonzero((items.numbers == number) & (items.offsets == offset))
         if not len(row) or times[row[0]] == stated:
             return
@@ -193,7 +200,7 @@ class IndexFindings:
 
 
 def _seconds(times: Offsets, base: int) -> Offsets:
-    """Return the seconds since `base` that `IndexFile.putKey` (4.9.3) stores for times in ms: at most 31 bits."""
+    """Return the seconds from `base` to each time (both in ms), as `IndexFile.putKey` (4.9.3) stores them: 31 bits."""
     if base <= 0:
         return np.zeros(len(times), np.int64)
     with np.errstate(over="ignore"):  # Java's subtraction wraps around as well.

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class Total(Protocol):
-    """A count of items."""
+    """A summary that states the number of items that lead into one log file."""
 
     @property
     def total(self) -> int: ...
@@ -43,7 +43,7 @@ class SeenIndexFile(Protocol):
 
     items  number of items
     last   physical offset of its last item; -1 without items
-    spans  items by number of the log file
+    spans  number of items that lead into each log file, by number of the log file
     """
 
     @property
@@ -66,7 +66,7 @@ UNNOTICED = "does not notice it: it never verifies an IndexFile"
 
 
 def next_start(store: CheckedStore, tables: Sequence[SeenIndexFile]) -> Iterator[Finding]:
-    """Yield the findings that follow from the store's markers and IndexFiles."""
+    """Yield the findings that follow from the store's lock, `abort`, checkpoint and IndexFiles."""
     if store.is_live:
         yield Finding(
             Kind.STORE_IN_USE, str(store.path),
@@ -145,9 +145,11 @@ def absent(
 
 
 def _skipped(store: CheckedStore) -> Iterator[Finding]:
-    """Yield the message that a 5.3.3 broker skips after a clean shutdown: it begins where the queues end.
+    """Yield a finding if a 5.3.3 broker that starts now skips a message.
 
-    A copy of a running store without its file `abort` is in this state.
+    After a clean shutdown, such a broker dispatches only messages that begin after the greatest physical offset in the
+    queues. So it skips a message at exactly this offset. A copy of a running store without its file `abort` is in this
+    state.
     """
     at = store.facts.known_offset.physical_offset
     if not store.config.is_five or not store.begin <= at < store.end:
@@ -173,12 +175,12 @@ def _skipped(store: CheckedStore) -> Iterator[Finding]:
 
 
 def _is_queued(store: CheckedStore, message: MessageExt) -> bool:
-    """Return whether the queue of a message that begins where the queues end already has an entry for the message.
+    """Return whether the message at the greatest physical offset of the queues already has a queue entry.
 
-    A batch queue may have such an entry, because it states where its newest record begins, not where that record ends.
+    The greatest offset of a batch queue is the begin of its newest record, so this record has an entry.
     """
     if store.facts.known_offset.in_rocksdb:
-        return False  # The message begins where the database ends, so it has no entry.
+        return False  # A database states the end of its last message. The message that begins there has no entry.
     with closing(open_queues(store.path)) as queues:
         try:
             entry = queues.queue(message.topic, message.queue_id).entry(message.queue_offset)
@@ -190,8 +192,8 @@ def _is_queued(store: CheckedStore, message: MessageExt) -> bool:
 def dispatched_from(store: CheckedStore) -> int | None:
     """Return the physical offset from which the next start dispatches messages, or None if it dispatches none.
 
-    After a crash, this is the begin of the first file that the broker checks. After a clean shutdown, it is the
-    greatest offset in the queues. A 5.3.3 broker skips a message that begins exactly there.
+    After a crash, a broker dispatches from the begin of the first file that it checks. After a clean shutdown, it
+    dispatches from the greatest offset in the queues. A 5.3.3 broker skips a message that begins exactly there.
     """
     if store.is_live:
         return None
@@ -211,9 +213,9 @@ def is_deleted(store: CheckedStore, table: SeenIndexFile) -> bool:
 
 
 def of_index_file(store: CheckedStore, table: SeenIndexFile) -> str:
-    """Return what the next start does with a damaged IndexFile."""
+    """Return a text: what the next start does with a damaged IndexFile."""
     if is_deleted(store, table):
-        return f"deletes the file, as it is after a crash, and indexes again from {store.checked}"
+        return f"deletes the file, because it is newer than the checkpoint, and indexes again from {store.checked}"
     return UNNOTICED
 
 

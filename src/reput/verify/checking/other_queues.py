@@ -47,7 +47,14 @@ class _Claims:
         self._log, self._left, self.count = log, _MOST_CLAIMS, 0
 
     def is_of_another(self, queue: Queue, queue_offset: int, stored: EntryPlace, own: int) -> bool:
-        """Return whether the entry belongs to a message with this queue offset that is not at physical offset `own`."""
+        """Return whether an entry leads to another message that has the same queue offset.
+
+        Args:
+            queue: The queue of the entry.
+            queue_offset: The queue offset under which the entry is stored.
+            stored: The place to which the entry leads.
+            own: Physical offset of the message that is expected there.
+        """
         if stored[0] == own or self._left == 0:
             return False
         self._left -= 1
@@ -102,7 +109,7 @@ class OtherQueues:
                 expected[queue] += len(messages.expected.numbers)
                 try:
                     explained = list(_explained(messages, index.queue(*queue), size_of, claims))
-                # The file has expired since it was listed.
+                # A file of the log or the queue has expired since it was listed.
                 except (StoreNotFoundError, MessageNotFoundError):
                     continue
                 for one in explained:
@@ -167,7 +174,7 @@ def _explained(
             numbered.update(reader.numbered(position, stop))
             break
         except LostEntriesError as error:
-            # Advance by at least one entry, so that the loop ends.
+            # Continue after the gap, and by at least one entry, so that the loop ends.
             detail, position = error.reason, max(error.resume_offset, position + 1)
             yield Finding(Kind.QUEUE_GAP, reader.folder, detail)
         except StoreError as error:

@@ -33,7 +33,7 @@ class SkewRun(NamedTuple):
     """Consecutive entries with the same lag.
 
     skew         the lag: queue offset of the message minus number of the entry
-    taken        number of messages in this file, since the previous entry, that took a queue offset but no entry
+    taken        number of messages between the previous entry and this run that took a queue offset but have no entry
     entries      number of entries
     first, last  the earliest and latest store timestamp (ms)
     finding      the finding for the first entry, which is reported if a broker cannot have caused the lag
@@ -51,7 +51,7 @@ class SkewRun(NamedTuple):
 class LightQueue:
     """The entries of a light queue for one log file.
 
-    `taken` counts queue offsets without an entry after the last entry.
+    `taken` counts the messages after the last entry that took a queue offset but have no entry.
     """
 
     runs: list[SkewRun] = field(default_factory=list)
@@ -71,8 +71,8 @@ class LightQueue:
             offsets: Physical offset of each entry's message, ascending.
             skew: Lag of each entry.
             times: Store timestamp of each message, ms.
-            taken: Physical offsets of the messages that took a queue offset but no entry, ascending.
-            finding: Returns the finding for the entry in a row.
+            taken: Physical offsets of the messages that took a queue offset but have no entry, ascending.
+            finding: Returns the finding for the entry in a row of `offsets`.
         """
         if not len(offsets):
             self.taken += len(taken)
@@ -121,13 +121,14 @@ class LightQueues:
 
     def _take_run(self, queue: Queue, run: SkewRun, tally: Tally) -> None:
         state = self._states.get(queue)
-        if state is None:  # The lag of expired messages is unknown.
+        # If earlier messages have expired, their lag is unknown. Then accept the first lag.
+        if state is None:
             state = _State(0 if self._from_zero else max(run.skew, 0), False, 0)
         skew, is_wrong, taken = state
         taken += run.taken
         if not may_skew(skew, run.skew, taken):
             is_wrong = True
-        elif not 0 <= run.skew - skew <= taken:  # The broker restarted, and counts from 0 again.
+        elif not 0 <= run.skew - skew <= taken:  # The broker restarted, and numbers from 0 again.
             is_wrong = False
         if is_wrong and run.skew:
             times = np.array([run.first, run.last], np.int64)
@@ -190,7 +191,7 @@ class QueueFindings:
         """Record messages without an entry and entries without a message. Return the matching pairs."""
         has_entry = np.isin(expected.offsets, found.offsets)
         self._note_missing(place, expected.at(~has_entry))
-        # An entry that repeats another one is out of order, which the check of the queue reports.
+        # Ignore entries that repeat another one. The check of the queue has reported them as out of order.
         first = np.sort(np.unique(found.offsets, return_index=True)[1])
         found = found.at(first)
         is_of_one = np.isin(found.offsets, expected.offsets)
@@ -201,13 +202,14 @@ class QueueFindings:
             "of this queue begins",
         )  # fmt: skip
         found = found.at(is_of_one)
-        # The expected entries are in log order.
+        # Sort the found entries by physical offset, because the expected ones are in this order.
         order = np.argsort(found.offsets, kind="stable")
         return expected.at(has_entry), found.at(order)
 
     def _note_missing(self, place: QueueSpan, missing: ExpectedEntries) -> None:
         late = missing.offsets >= self._dispatched_to
-        # A broker drops a message whose queue offset its queue already contains. All other missing entries are lost.
+        # After a restart, a broker gives light queues queue offsets that they already contain, and drops these entries.
+        # All other missing entries are lost.
         again = (missing.numbers < place.stop) & is_light(place.queue.topic) & ~late
         kinds = (
             (Kind.UNDISPATCHED_TAIL, late),

@@ -124,7 +124,8 @@ class _QueueReading:
     def _take(self, data: npt.NDArray[np.void], first: int) -> None:
         words = data.view(np.uint32).reshape(-1, ENTRY_BYTES // 4)
         rows, end = entries_follow(words, max(self._before, 0)) if self._gap is None else (0, -1)
-        # The usual case: the entries of the piece are in order and without gaps. Only their ends must be looked up.
+        # The usual case: the entries are in order and without gaps. Then a bisection finds the log files into which
+        # they lead, without a look at every entry.
         if rows and end <= self._job.edges.end:
             self._before = int(end)
             self._table.end = max(self._table.end, int(end))
@@ -161,7 +162,7 @@ class _QueueReading:
             return
         ends = offsets + sizes
         before = np.concatenate([[self._before], ends[:-1]])
-        # Entries of neighbouring messages must not overlap: each begins where the previous message ends, or later.
+        # Messages do not overlap: each begins where the previous one of the queue ends, or later.
         wrong = np.flatnonzero(offsets < before)
         self._disorderly(numbers[wrong], offsets[wrong])
         self._before = int(ends[-1])

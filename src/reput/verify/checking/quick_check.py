@@ -74,7 +74,10 @@ class _IndexEnds(NamedTuple):
 
     @classmethod
     def of(cls, store: CheckedStore, file: IndexFileReader, last: int) -> _IndexEnds:
-        """Count the items before the log file from which the next start indexes again."""
+        """Return an IndexFile's header, and the number of items that the next start would not index again.
+
+        The next start indexes again from the first log file that it checks.
+        """
         starts = [each.start for each in store.files]
         place = starts.index(store.checked) if store.checked in starts else 0
         before = bisect_left(range(1, last + 1), store.checked, key=file.offset)
@@ -84,7 +87,10 @@ class _IndexEnds(NamedTuple):
 
 
 class _Last(NamedTuple):
-    """The last entry of a queue: its number, and its position in the queue's files (None in a database)."""
+    """The last entry of a queue.
+
+    `position` counts the bytes of the queue's files before the entry. It is None in a database.
+    """
 
     queue: Queue
     folder: str
@@ -126,7 +132,7 @@ def _of_files(
 def _compared(store: CheckedStore, log: CommitLogReader, last: _Last) -> Iterator[Finding]:
     queue, folder, number, entry, position = last
     at = entry.physical_offset
-    # The message has expired, and the queue keeps its last entry.
+    # The message has expired, so it cannot be compared. A queue keeps its last entry nevertheless.
     if at < store.begin:
         return
     try:
@@ -146,12 +152,15 @@ def _compared(store: CheckedStore, log: CommitLogReader, last: _Last) -> Iterato
 
 
 def _may_be_of_others(store: CheckedStore, queue: Queue) -> bool:
-    """Return whether the queue may have messages of other queues."""
+    """Return whether entries of the queue may lead to messages that name another queue, such as in a light queue."""
     return store.config.enable_multi_dispatch or queue.topic.startswith(LMQ_PREFIX)
 
 
 def _of_database(store: CheckedStore, log: CommitLogReader, folder: str) -> Iterator[Finding]:
-    """Check the end of each queue, as the database states it. Entries after the end are ignored, as a broker does."""
+    """Check the last entry of each queue in a RocksDB database.
+
+    The database states the end of each queue. Like a broker, the check ignores entries after this end.
+    """
     try:
         with closing(RocksDatabase(folder)) as database:
             for end in database.ends():

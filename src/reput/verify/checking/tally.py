@@ -127,9 +127,9 @@ _COSTS = {
     Kind.RECORD_CRC: ("message", "{} stored {} whose keys, properties or place may be wrong"),
     Kind.MISPLACED_RECORD: ("message", "{} stored {} are at places that no index points to"),
 }
-"""By kind: the noun that is counted, and the consequence of the damage.
+"""By kind: the noun that is counted, and a text with the consequence of the damage.
 
-Placeholders: the count, the time of storage.
+The text's placeholders are the count with its noun, and the time or times at which the messages were stored.
 """
 
 _USUAL_COSTS = {
@@ -149,4 +149,4 @@ _USUAL_COSTS = {
     Kind.MISSING_LOG_FILE: "all messages of the missing file",
     Kind.CHECKPOINT: "after a crash a broker begins its recovery at the wrong place",
 }
-"""The consequence for each kind without counted nouns. The kind's page in docs/findings has the same text."""
+"""The consequence of the damage for other kinds, without a count. The page of each kind in docs/findings repeats it."""

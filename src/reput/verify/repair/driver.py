@@ -141,9 +141,9 @@ def _carry_over(plan: Plan, new: Path) -> set[str]:
 
 
 def _changes_in_place(store: Path, name: str) -> bool:
-    """Return whether a 5.x broker overwrites parts of a file, or appends to it together with other files.
+    """Return whether a broker changes the bytes of this file in place: an overwritten file, or a file of RocksDB.
 
-    As a hard link, such a file would change the backup as well.
+    The repaired store needs a copy of such a file. With a hard link, the backup would change as well.
     """
     folder, file = os.path.split(name)
     is_part = not file.endswith(".sst") and facts_of(store).local_database(folder) is not None
@@ -217,14 +217,15 @@ def _prepare_queues(plan: Plan, new: Path) -> QueueForm:
         # The rebuild replaces all of these files.
         _link_below(plan, new, CONSUME_QUEUE_FOLDER)
         return "rocksdb"
-    # The folders may be the only evidence of which topics have batch queues.
+    # Create the folders of batch queues without their files. They may be the only evidence of which topics have batch
+    # queues.
     for entry in plan.seen:
         top, _, topic = entry.name.partition("/")
         if entry.is_folder and top == BATCH_QUEUE_FOLDER and topic and "/" not in topic:
             make_folder(new / entry.name)
     if facts_of(
         plan.store
-    ).has_extension_files:  # Their units have bit maps, which a rebuild copies.
+    ).has_extension_files:  # ConsumeQueueExt files contain bit maps, which the rebuild copies.
         _link_below(plan, new, CONSUME_QUEUE_FOLDER)
         _link_below(plan, new, EXTENSION_FOLDER)
     _copy_expired_queues(plan, new)
@@ -263,7 +264,7 @@ def _write_checkpoint(plan: Plan, new: Path) -> None:
         with FileReader(str(path)) as reader:
             if reader.size >= HEADER_BYTES:
                 ends.append(decode_header(reader.read(0, HEADER_BYTES)).end_timestamp)
-    # As in `pipeline.commit`, this time is set only for ConsumeQueue files.
+    # As in `pipeline.commit`, the time of the queues is 0 if they are in RocksDB.
     queued = 0 if facts_of(new).has_queue_database else last
     checkpoint = Checkpoint(last, queued, max(ends))
     if not any(one.kind is Kind.CHECKPOINT for one in plan.findings):
@@ -455,7 +456,8 @@ def _undo(places: RepairPlaces, at: AtStep) -> Undone:
         record = attempt.record()
         if record is None or inode_of(places.store) != record.new:
             raise StoreError(
-                f"{attempt.folder}: belongs to another folder than the present {places.store}, which was replaced since"
+                f"{places.store}: was replaced by another folder after its repair, so the repair cannot be undone; "
+                f"the state before the repair is in {attempt.backup}"
             )
         if look_of_log(places.store) != record.log:
             raise StoreError(
@@ -472,7 +474,7 @@ def _places(store: str | PathLike[str]) -> RepairPlaces:
 
 
 def check_repairable(store: str | PathLike[str]) -> None:
-    """Refuse, after a look at names only, stores that a plan would refuse later.
+    """Refuse stores that cannot be repaired. This is quick, because it reads only the names of files.
 
     Raises:
         StoreNotFoundError: The folder is missing, or a killed repair has left the store without its name.

@@ -6,9 +6,9 @@ Three kinds of records fill ranges. `CommitLog.checkMessageAndReturnSize` accept
   keys, no tags, a body of zeros and the property REPUT_SALVAGED. Without the placeholder, the queue would lack a
   number. Dispatch closes such a gap by moving all later entries, so consumers' committed offsets would mean other
   messages.
-- A rolled-back transaction where no entry leads. A broker dispatches it neither to a queue nor to the index
-  (`DefaultMessageStore.CommitLogDispatcherBuildConsumeQueue`, `IndexService.buildIndex`).
-- A blank up to the end of a file. The broker continues in the next file.
+- A rolled-back transaction for bytes to which no entry leads. A broker dispatches it neither to a queue nor to the
+  index (`DefaultMessageStore.CommitLogDispatcherBuildConsumeQueue`, `IndexService.buildIndex`).
+- A blank up to the end of a file. After a blank, a broker continues in the next file.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def can_be_filled(damaged: DamagedRange) -> bool:
 
 
 def placeholders_in(damaged: DamagedRange) -> int:
-    """Return how many messages get a placeholder. There may be too little space for some entries."""
+    """Return how many known messages get a placeholder. Some may get none, because there is too little space."""
     return sum(message is not None for _, _, message in _parts(damaged))
 
 
@@ -111,9 +111,9 @@ def filler(damaged: DamagedRange) -> Iterator[tuple[int, bytes]]:
 
 
 def _parts(damaged: DamagedRange) -> Iterator[tuple[int, int, KnownMessage | None]]:
-    """Cut the range where known messages begin, and yield its parts.
+    """Cut the range where known messages begin. Yield begin, end and message of each part.
 
-    A part too short for a record is joined to another.
+    A part that is too short for a record becomes a piece of a neighbouring part.
     """
     parts: list[tuple[int, KnownMessage | None]] = [(damaged.start, None)]
     for message in damaged.known:
@@ -134,7 +134,11 @@ def _parts(damaged: DamagedRange) -> Iterator[tuple[int, int, KnownMessage | Non
 
 
 def _size_of(message: KnownMessage, room: int, needs_blank: bool) -> int:
-    """Return a placeholder's size: the message's size, or more if no record would fit into the rest of its part."""
+    """Return the size of a placeholder. It is the message's size if possible.
+
+    The rest of its part, `room` bytes in all, must have room for a further record. Otherwise the placeholder fills the
+    whole part.
+    """
     if needs_blank:
         room -= BLANK_BYTES
     size = max(min(message.size, room, _MOST_BYTES), message.least_bytes)
@@ -259,7 +263,7 @@ def ranges_to_fill(
     file_bytes: int,
     queues: dict[Queue, str],
 ) -> list[DamagedRange]:
-    """Return the damaged ranges before physical offset `end`, each with the messages that ConsumeQueues lead to.
+    """Return the damaged ranges before physical offset `end`, each with its messages that have ConsumeQueue entries.
 
     Args:
         files: The log's files, in order.
@@ -291,7 +295,8 @@ def _with_known(ranges: list[DamagedRange], queues: dict[Queue, str]) -> list[Da
     stops = np.array([one.stop for one in ranges])
     known: dict[int, dict[int, KnownMessage]] = {}
     for queue, folder in sorted(queues.items()):
-        if queue.topic.startswith(LMQ_PREFIX):  # The message's own queue also has an entry.
+        # A message of a light queue also has an entry in its own queue, and a placeholder can name only that queue.
+        if queue.topic.startswith(LMQ_PREFIX):
             continue
         for message in _entries_within(queue, folder, starts, stops):
             number = int(np.searchsorted(starts, message.physical_offset, side="right")) - 1

@@ -42,7 +42,12 @@ LogLook = list[list[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """The contents of `repair.json`: inodes of the store's old and new folder, and stamps of the repaired log."""
+    """The contents of `repair.json`.
+
+    old, new  inodes of the store's old and new folder
+    log       name, size and modification time of each file of the repaired log
+    form      version of this file's form
+    """
 
     old: int
     new: int
@@ -161,7 +166,7 @@ class RepairPlaces:
             yield
 
     def give(self, attempt: Attempt) -> None:
-        """Give the folders that root created beside the store to the store's owner. The states already belong to it.
+        """Give the folders that root created beside the store to the store's owner.
 
         Only folders that still belong to root are changed: no other user can have put a file there. Raises
         StoreAccessError.
@@ -201,12 +206,12 @@ class RepairPlaces:
             # An earlier repair was killed after the swap, before it named the old state.
             elif inode_of(attempt.new) == record.old:
                 self._rename(attempt.new, attempt.backup)
-            # An undo was killed at the same point.
+            # An undo was killed after its swap, before it named the repaired state.
             elif inode_of(attempt.backup) == record.new:
                 self._rename(attempt.backup, attempt.undone)
 
     def _finish_renames(self, attempts: list[Attempt], at: AtStep) -> None:
-        """If no folder has the store's name, give this name to the state that was replacing the old one."""
+        """Finish a swap that was killed between its two renames: give the store's name to the new state."""
         for attempt in attempts:
             record = attempt.record()
             if record is None:

@@ -148,9 +148,9 @@ class Plan:
 
     @property
     def entries_move(self) -> bool:
-        """Whether entries may get another number, because a lost message gets no placeholder.
+        """Whether entries of light queues may get another number, because a lost message gets no placeholder.
 
-        In queues other than light queues, a gap between the queue offsets of the log's messages is kept.
+        Entries of other queues keep their numbers: the rebuild leaves a gap for each lost message.
         """
         lost = any(
             one.finding.kind in _LOSSES and one.asked != "truncate_tail" for one in self.remaining
@@ -164,7 +164,7 @@ class Plan:
             return True
         if finding.kind in _MOVED and (
             self.entries_move or self.ranges
-        ):  # Queues may lack entries.
+        ):  # Light queues lack the entries of lost messages, so their later entries move.
             return True
         left = [one.finding for one in self.remaining if one.finding.kind is finding.kind]
         # The last finding of a kind may stand for findings of several files.
@@ -242,7 +242,7 @@ class _Steps:
         yield from self._kept()
 
     def _why(self, kinds: Iterable[Kind], start: int = 0, stop: int = 1 << 63) -> tuple[str, ...]:
-        """Return the kinds of findings in this part of the log, or outside the log."""
+        """Return those of `kinds` that were found between the physical offsets, or without a physical offset."""
         found = (one for one in self._wrong if one.kind in kinds)
         here = (one for one in found if one.physical_offset is None or start <= one.start < stop)
         return tuple(dict.fromkeys(str(one.kind) for one in here))
