@@ -1,11 +1,11 @@
 """Check permissions against the accounts of a `plain_acl.yml`, which is read as a broker reads it.
 
 Mirrors `PlainAccessValidator`, `PlainPermissionManager`, `RemoteAddressStrategyFactory` and `AclUtils` (tag
-rocketmq-all-4.9.3), with the resources of `DefaultAuthorizationContextBuilder` (tag rocketmq-all-5.3.3). A request
-contains the account's access key, and a signature of its fields and body with the secret. As in RocketMQ, requests to a
-name server need no permission.
+rocketmq-all-4.9.3). A request contains the account's access key, and a signature of its fields and body with the
+account's secret. As in RocketMQ, requests to a name server need no permission.
 
-`_NEEDS` lists the resources that each kind of request needs. If a request reads messages, its handler also checks the
+A resource is a topic or a group. `_NEEDS` lists the resources for which each kind of request needs a permission, as in
+`DefaultAuthorizationContextBuilder` (tag rocketmq-all-5.3.3). If a request reads messages, its handler also checks the
 topic of each message, with the `Rights` of the request.
 """
 
@@ -115,7 +115,7 @@ def _matches_part(pattern: str, part: str) -> bool:
 
 
 _Needs = Iterator[tuple[str | None, int]]
-"""Topics, and groups as their retry topics, each with the needed permission; None for administration."""
+"""Pairs of a resource and the needed permission. A group is named by its retry topic; None means administration."""
 
 
 def _sends(request: Command) -> _Needs:
@@ -271,7 +271,9 @@ def _retry_topic(group: str) -> str:
 def _account(found: Mapping[str, Any]) -> Account:
     key, secret = str(found["accessKey"]), str(found["secretKey"])
     if len(key) <= 6 or len(secret) <= 6:
-        raise ValueError(f"the accessKey and the secretKey of {key} must be longer than 6")
+        raise ValueError(
+            f"the accessKey and the secretKey of {key} must be longer than 6 characters"
+        )
     return Account(
         key, secret.encode(), str(found.get("whiteRemoteAddress") or ""),
         bool(found.get("admin", False)), _permission(found.get("defaultTopicPerm")),

@@ -35,8 +35,8 @@ _ATTRIBUTES = {
     "reserve.time": None,
 }
 """Supported attributes of topics and their values (`TopicAttributes`, 5.3.3). None stands for any 64-bit number."""
-# A JSON map whose keys are queues, which are JSON objects themselves. JSON parsers refuse such a map. Possessive
-# quantifiers (++, *+) prevent a hostile body from causing exponential backtracking.
+# Matches a JSON map whose keys are queues. Each queue is a JSON object itself, so JSON parsers refuse such a map.
+# Possessive quantifiers (++, *+) prevent a hostile body from causing exponential backtracking.
 _STATUS = re.compile(rb'"messageQueueTable":(\{(?:\{[^{}]*+\}:-?[0-9]++,?)*+\})')
 _CHANGEABLE = ("message.type", "reserve.time")
 _MOST_DIGITS = 20
@@ -329,9 +329,9 @@ class Asking:
 
 
 def asked_members(broker: ServedBroker, group: str, body_bytes: int = 0) -> list[Client]:
-    """Return the members of a group, when one request will be sent to all of them.
+    """Return the members of a group to which the same request will be sent.
 
-    Raises LimitError if the group has too many members, or if the requests to all of them are too large together.
+    Raises LimitError if the group has too many members, or if the bodies of all these requests are too large together.
     """
     found = broker.groups.consumer_group(group)
     members = list(found.clients.values()) if found is not None else []
@@ -343,7 +343,9 @@ def asked_members(broker: ServedBroker, group: str, body_bytes: int = 0) -> list
         )
     if size > limits.client_bytes:
         most = limits.client_bytes
-        raise LimitError(f"{size} bytes for the members of group {group}: there may be {most}")
+        raise LimitError(
+            f"the request takes {size} bytes for all members of group {group}, but at most {most} are allowed"
+        )
     return members
 
 
@@ -390,7 +392,7 @@ def _offset_table(found: dict[MessageQueue, int]) -> bytes:
 
 
 def _offset_list(found: dict[MessageQueue, int]) -> bytes:
-    """Return the offsets as a list for clients in C++, which cannot read maps with objects as names."""
+    """Return the offsets as a list, for clients in C++: they cannot read a map whose keys are JSON objects."""
     rows = [queue_as_json(queue) | {"offset": offset} for queue, offset in found.items()]
     return encode_body({"offsetTable": rows})
 
@@ -398,11 +400,11 @@ def _offset_list(found: dict[MessageQueue, int]) -> bytes:
 def _joined_status(asked: Command, tables: dict[str, bytes], most_bytes: int) -> Command:
     """Join the answers of several members.
 
-    Their tables have JSON objects as names, so they are copied without parsing.
+    Each answer has a map whose keys are JSON objects. JSON parsers refuse such maps, so they are copied as text.
     """
     size = sum(map(len, tables.values()))
     if size > most_bytes:
-        remark = f"the members answer {size} bytes: there may be {most_bytes}"
+        remark = f"the members answer with {size} bytes, but at most {most_bytes} are allowed"
         return asked.answer(ResponseCode.SYSTEM_ERROR, remark)
     parts = [
         encode_body(client_id) + b":" + match[1]

@@ -23,7 +23,7 @@ _FIELDS = {
     "group": ("consumerGroup", "group", "producerGroup", "groupName", "a"),
     "queue": ("queueId", "e"), "queue_offset": ("queueOffset",),
 }  # fmt: skip
-"""By name in the audit: the header fields that may have the value. SEND_MESSAGE_V2 has single letters."""
+"""For each field of the audit, the header fields with its value. SEND_MESSAGE_V2 names header fields by letters."""
 
 
 _REQUESTS = {int(code): code.name for code in RequestCode}
@@ -53,7 +53,7 @@ def is_audited(request: Command, answer: Command | None) -> bool:
 def audit_fields(
     request: Command, answer: Command | None, client: Host, seconds: float | None
 ) -> dict[str, object]:
-    """Return the audit fields of a request. `seconds` is None if it waited for messages."""
+    """Return the audit fields of a request. `seconds` is None if the request waited for messages."""
     asked: dict[str, object] = {}
     for name, places in _FIELDS.items():
         for place in places:

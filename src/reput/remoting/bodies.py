@@ -44,7 +44,7 @@ def objects_of(body: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
 
 
 def queue_map(values: Iterable[tuple[MessageQueue, Any]]) -> msgspec.Raw:
-    """Return a map whose names are queues. The names are JSON objects, as fastjson writes and reads them."""
+    """Return a JSON map whose keys are queues. Each key is a JSON object, as fastjson writes and reads such maps."""
     entries = (
         encode_body(queue_as_json(queue)) + b":" + encode_body(value) for queue, value in values
     )
@@ -60,7 +60,9 @@ def queues_of(body: Mapping[str, Any], name: str, most: int) -> list[MessageQueu
     """Return the queues that a request contains. Raises FieldError, LimitError for more than `most`."""
     found = objects_of(body, name)
     if len(found) > most:
-        raise LimitError(f"{len(found)} queues in one request: there may be {most}")
+        raise LimitError(
+            f"{name} has {len(found)} queues, but at most {most} are allowed in one request"
+        )
     try:
         queues = [
             MessageQueue(str(each["topic"]), str(each["brokerName"]), int(each["queueId"]))

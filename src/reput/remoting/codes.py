@@ -119,7 +119,7 @@ class ResponseCode(IntEnum):
 PLAIN_SENDS = frozenset(
     {RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE}
 )
-"""Requests that are answered after their messages were put."""
+"""Requests that only put messages. The answer is sent after the messages were put."""
 SENDS = PLAIN_SENDS | {RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2}
 """Requests whose bodies are messages."""
 WITH_BODY = frozenset(
@@ -129,7 +129,7 @@ WITH_BODY = frozenset(
         RequestCode.QUERY_ASSIGNMENT,
     }
 )  # fmt: skip
-"""Other requests that have a body."""
+"""Requests that have a body, but do not send messages."""
 PULLS = frozenset({RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE})
 OF_STATE = frozenset(
     {

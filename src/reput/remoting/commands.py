@@ -1,7 +1,7 @@
 """Define requests and answers (`RemotingCommand`, tag rocketmq-all-4.9.3).
 
-Fields are texts by name. Clients write them differently: a number may be a JSON number or a string, a boolean may be
-`true`, `"true"`, `1` or `"1"`. The methods of `Command` accept all forms.
+Each field of a header has a name and a value. Clients write values differently: a number may be a JSON number or a
+string, a boolean may be `true`, `"true"`, `1` or `"1"`. The methods of `Command` accept all forms.
 """
 
 from __future__ import annotations

@@ -130,7 +130,7 @@ class Connection(asyncio.Protocol):
         self._outgoing.clear()
         self._unwritten.clear()
         self._in_flight = self._asked_bytes = self._reserved_bytes = self._unput = 0
-        # This client will answer no more requests.
+        # The client has left, so it will not answer the requests of this server.
         for opaque in list(self._asked):
             self._answered(opaque, None)
         self._server.memory.hold(self, 0)
@@ -247,7 +247,7 @@ class Connection(asyncio.Protocol):
 
     def _has_command(self) -> bool:
         try:
-            # `next` will raise the same error. The connection is closed at that time.
+            # Report a command, so that `_work` calls `next`. It raises the same error, and `_work` closes the connection.
             return self._session.has_command
         except RemotingError:
             return True
@@ -266,7 +266,7 @@ class Connection(asyncio.Protocol):
 
     def _work(self) -> None:
         """Answer received requests, within the client's limits and while it reads answers."""
-        # This loop sends answers, and sending calls this method again.
+        # The loop below sends answers, and each sent answer calls this method. Do not enter the loop twice.
         if self._is_working:
             return
         self._is_working = True
@@ -295,7 +295,7 @@ class Connection(asyncio.Protocol):
                 self._server.put_later(self, request, size)
                 continue
             if self._unput:
-                self._server.put_now()  # Requests take effect in order.
+                self._server.put_now()  # Requests take effect in the order in which the client sent them.
             if request.is_response:
                 self._answered(request.opaque, request)
             else:
@@ -486,8 +486,9 @@ def _plain(address: str) -> str:
 def _is_reset(transport: asyncio.Transport) -> bool:
     """Return whether the client has left.
 
-    While the event loop does not read from the connection, it does not notice this.
+    The event loop notices this only while it reads from the connection.
     """
     watch = select.poll()
+    # Without any requested event, poll reports only hang-ups and errors.
     watch.register(transport.get_extra_info("socket").fileno(), 0)
     return bool(watch.poll(0))

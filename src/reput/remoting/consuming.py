@@ -54,7 +54,7 @@ class Consuming:
         }
 
     def _assign(self, request: Command, peer: Peer) -> Answer:
-        """Assign the queues of a topic to the members of a group, to pull from (`QueryAssignmentProcessor`)."""
+        """Return the queues of a topic from which one member of a group shall pull (`QueryAssignmentProcessor`)."""
         body = decode_body(request)
         group, client_id = str(body.get("consumerGroup", "")), str(body.get("clientId", ""))
         topic, strategy = str(body.get("topic", "")), str(body.get("strategyName", "AVG"))
@@ -84,11 +84,9 @@ class Consuming:
         self._changed.setdefault(group, {}).update(dict.fromkeys(connections))
 
     def notify(self) -> None:
-        """Notify the members of changed groups, so that they divide the queues anew.
+        """Notify the members of changed groups, so that they divide the queues again.
 
-        Call this several times per second.
-
-        Each member gets one notification for all changes since the last call.
+        Call this several times per second. Each member gets one notification for all changes since the last call.
         """
         left = _MOST_NOTICES
         while self._changed and left:
@@ -114,7 +112,8 @@ class Consuming:
         )
         if len(consumers) + len(producers) > self._broker.limits.groups:
             raise LimitError(
-                f"{len(consumers) + len(producers)} groups in a heartbeat: there may be {self._broker.limits.groups}"
+                f"a heartbeat has {len(consumers) + len(producers)} groups, "
+                f"but at most {self._broker.limits.groups} are allowed"
             )
         joining = [_joining(data) for data in consumers]
         self._broker.groups.register(client, joining, [_name(data) for data in producers])
@@ -172,7 +171,9 @@ class Consuming:
         queue_id = request.int32("queueId")
         offset = self._broker.offsets.committed(group, topic, queue_id)
         if offset is None and (floor := self._broker.topics.floor(topic, queue_id)):
-            offset = floor  # The committed offset belongs to a deleted topic of the same name.
+            offset = (
+                floor  # Offsets below belong to the messages of a deleted topic of the same name.
+            )
         if offset is not None and offset >= 0:
             return request.answer(fields={"offset": str(offset)})
 

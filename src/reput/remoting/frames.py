@@ -21,7 +21,8 @@ _LENGTH_BYTES, _LENGTHS_BYTES = _LENGTH.size, _LENGTHS.size
 _length_at, _lengths_at = _LENGTH.unpack_from, _LENGTHS.unpack_from
 _HEADER_BITS = 24
 _MOST_HEADER_BYTES = (1 << _HEADER_BITS) - 1
-# If frames that were returned take this many bytes at the front of the buffer, the bytes after them are moved there.
+# Returned frames stay at the front of the buffer until they occupy this many bytes. Removing each one at once would
+# move the remaining bytes each time.
 _KEPT_BYTES = 64 << 10
 _JOINED_BYTES = 8 << 10
 """Incomplete frames up to this size are joined with the next bytes. Larger ones are collected in a buffer."""
@@ -57,7 +58,7 @@ def encode_frame_head(serialization: Serialization, header: bytes, body_bytes: i
     length = _LENGTH_BYTES + len(header) + body_bytes
     if len(header) > _MOST_HEADER_BYTES or length > (1 << 31) - 1:
         raise RemotingError(
-            f"a header of {len(header)} bytes and a body of {body_bytes} do not fit"
+            f"a header of {len(header)} bytes and a body of {body_bytes} bytes are too long for a frame"
         )
     mark = serialization << _HEADER_BITS | len(header)
     return _LENGTHS.pack(length, mark) + header
@@ -129,7 +130,8 @@ class FrameReader:
         length: int = _length_at(self._data, self._position)[0]
         if not _LENGTH_BYTES <= length <= self._most_bytes - _LENGTH_BYTES:
             raise RemotingError(
-                f"a frame of {length} bytes: it has {_LENGTH_BYTES} to {self._most_bytes - _LENGTH_BYTES}"
+                f"a frame has the length {length}, "
+                f"but {_LENGTH_BYTES} to {self._most_bytes - _LENGTH_BYTES} are allowed"
             )
         # Refuse a wrong header length now, before its bytes are collected.
         if left >= _LENGTHS_BYTES:
@@ -137,11 +139,11 @@ class FrameReader:
             room = length - _LENGTH_BYTES
             if header_bytes > room:
                 raise RemotingError(
-                    f"a header of {header_bytes} bytes in a frame that has {room} for it"
+                    f"a header has {header_bytes} bytes, but its frame has only {room} bytes"
                 )
             if header_bytes > self._most_header_bytes:
                 raise RemotingError(
-                    f"a header of {header_bytes} bytes: it has at most {self._most_header_bytes}"
+                    f"a header has {header_bytes} bytes, but at most {self._most_header_bytes} are allowed"
                 )
         return _LENGTH_BYTES + length
 
@@ -155,6 +157,8 @@ class FrameReader:
             raise RemotingError(f"header type {kind}: 0 is JSON, 1 is ROCKETMQ")
         if type(data) is bytes:
             return Frame(_KINDS[kind], data[begin:header_stop], data[header_stop:stop])
+        # Slices of a bytearray are copies, so without a view the bytes would be copied twice. Release the view: while
+        # it exists, the buffer cannot shrink.
         with memoryview(data) as view:
             header, body = bytes(view[begin:header_stop]), bytes(view[header_stop:stop])
         return Frame(_KINDS[kind], header, body)

@@ -103,7 +103,10 @@ def answer_with(handlers: Mapping[int, Handler], request: Command, peer: Peer) -
 
 
 def failed(request: Command, error: BaseException) -> Command:
-    """Return the answer to a failed request, with the reason. The code of the answer is never "not found"."""
+    """Return the answer to a failed request, with the reason.
+
+    The code is never QUERY_NOT_FOUND or PULL_NOT_FOUND: clients would conclude that there is no offset or message.
+    """
     if isinstance(error, AccessError):
         return request.answer(ResponseCode.NO_PERMISSION, str(error))
     if isinstance(error, ReputError):

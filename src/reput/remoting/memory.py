@@ -11,7 +11,7 @@ _MOST_AGE_S = 60.0
 
 
 class Holder(Protocol):
-    """A connection.
+    """A connection that occupies memory.
 
     Attributes:
         held_bytes: Size of its unanswered requests and unread answers.
@@ -34,9 +34,8 @@ class Memory:
     def hold(self, holder: Holder, held_bytes: int) -> None:
         """Record the bytes that a connection holds now.
 
-        If the sum over all exceeds the limit, close the heaviest connection.
-
-        This need not be the connection whose bytes exceeded the limit. Otherwise, one client could lock out all others.
+        If all connections together exceed the limit, close the one with the highest `_burden`, until they fit. Do not
+        simply close the connection that grew last. Otherwise, one large client could lock out all others.
         """
         if not holder.held_bytes:
             holder.held_since = time.monotonic()
@@ -51,9 +50,9 @@ class Memory:
 
 
 def _burden(holder: Holder) -> tuple[float, float]:
-    """Return the rank by which connections are closed.
+    """Return the rank by which connections are closed: their bytes times their age, highest first.
 
-    Size counts most, because a small request may wait for a long time.
+    Small connections are closed last, because a small request may rightly wait for a long time.
     """
     age = 1 + min(time.monotonic() - holder.held_since, _MOST_AGE_S)
     return max(holder.held_bytes - _FREE_BYTES, 0) * age, holder.held_bytes * age

@@ -41,7 +41,7 @@ _OUTCOMES = {
 
 
 def keeps_nothing(sys_flag: int) -> bool:
-    """Return whether a pull needs no state of its group: it includes its subscription, and commits no offset."""
+    """Return whether a pull needs no state of its group, because it has its own subscription and commits no offset."""
     return bool(sys_flag & _HAS_SUBSCRIPTION) and not sys_flag & _COMMITS
 
 
@@ -208,7 +208,10 @@ class Pulling:
             self._broker.pulled.note(pull.group, pull.topic, pull.queue_id, next_offset)
 
     def _moved(self, pull: _Pull) -> Command | None:
-        """Return the answer to a pull whose offset was reset, or lies in a deleted topic of the same name."""
+        """Return the answer that tells a client to pull from another offset, or None if the pull's offset is valid.
+
+        The offset is invalid if it was reset, or if it belongs to a deleted topic of the same name.
+        """
         broker, place = self._broker, (pull.topic, pull.queue_id)
         reset = broker.offsets.take_reset(pull.group, *place)
         floor = pull.floor
@@ -326,7 +329,9 @@ class Pulling:
         self._broker.counters.pulled(pull.topic, pull.group, found.messages, len(found.body))
         code, remark = _OUTCOMES[PullStatus.FOUND]
         least = max(found.min_offset, pull.floor)
-        body = cast(bytes, found.body)  # It is a memory view, so no copy is made.
+        body = cast(
+            bytes, found.body
+        )  # In fact a memory view of the log: the records are sent without a copy.
         return _answered(
             pull.request, code, remark, found.next_begin_offset, least, found.max_offset, body
         )

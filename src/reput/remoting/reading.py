@@ -66,7 +66,7 @@ class Reading:
             )
 
         def work() -> Command:
-            self._broker.wait_dispatched()  # The client may have sent it just now.
+            self._broker.wait_dispatched()  # The wanted message may be so new that the index lacks it.
             return answer(self._store.query_records(*asked, self._most_bytes))
 
         # A query in a thread takes several times as long, because the thread waits for the interpreter's lock.

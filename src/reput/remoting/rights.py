@@ -50,6 +50,8 @@ class Account:
             owned = self.groups.get(group, self.default_group)
         else:
             owned = self.topics.get(resource, self.default_topic)
+        # As in `PlainPermissionManager.checkPerm`, an administrator may use all topics and groups only if the account
+        # lists no permissions.
         is_free = self.is_admin and not (self.topics or self.groups)
         return is_free or bool(owned & permission)
 
@@ -88,8 +90,8 @@ class Rights:
         topics = [message.topic]
         if holds_others(message.topic):
             topics += [message.properties.get(name, "") for name in (REAL_TOPIC, RETRY_TOPIC)]
-        # The joined names of a group and a topic may also be the name of another group, for which the account has
-        # rights.
+        # The retry topic of a group that pops has the joined names of the group and the original topic. Another group
+        # may have this joined name, and the account may have rights for that group. So check the original topic as well.
         for topic in tuple(topics):
             topics += popped_topics(topic, message.properties)
         return all(self.may(topic, SUB) for topic in topics if topic)

@@ -49,7 +49,7 @@ from reput.remoting.rights import PUB, AccessError
 from reput.writer.put.message import Message, PutResult
 
 _MESSAGE_BYTES, _BATCH_BYTES = 256 << 10, 4 << 10
-"""Sizes above which a body is put in a thread, because checksums, copies or many messages take milliseconds."""
+"""Sizes of bodies above which messages are put in a thread, because checksums and copies take milliseconds."""
 _REGION = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
 _SHORT_NAMES = dict(
     zip(
@@ -85,10 +85,7 @@ class _AcceptedSend(NamedTuple):
 
 
 class _Commits:
-    """Answers that wait until their messages are durable.
-
-    One sync is enough for all answers that wait when it begins.
-    """
+    """Answers that wait until their messages are durable. One sync serves all answers that wait when it begins."""
 
     def __init__(self, sync: Callable[[], None]) -> None:
         """Prepare. `sync` makes all puts durable, and is called in a thread."""
@@ -172,6 +169,7 @@ class Sending:
             try:
                 sent, is_batch = self._sent(each, peer.address)
                 if is_batch:
+                    # Put the earlier messages first, so that a queue keeps the order in which they were sent.
                     self._put_run(run, answers)
                     answers[number] = self._send_batch(each, sent)
                     continue

@@ -113,6 +113,7 @@ class Server:
             self.warn(f"refused a connection: there are {self.limits.connections}")
             connection.close()
             return
+        # The bytes of a relayed connection are already decrypted.
         tls = None if peer else tls
         limits = {} if tls is None else {"ssl_handshake_timeout": self.limits.handshake_s}
         loop = asyncio.get_running_loop()
@@ -213,6 +214,7 @@ class Server:
 
     def warn(self, text: str) -> None:
         """Log a warning at a limited rate, because clients can cause many."""
+        # Limit each reason, which is the text after the last colon. Addresses before it differ.
         now, kind = time.monotonic(), text.rpartition(": ")[2]
         if now - self._warned.get(kind, -_WARNED_S) >= _WARNED_S:
             if len(self._warned) >= _MOST_WARNED:

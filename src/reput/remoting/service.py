@@ -29,7 +29,8 @@ from reput.remoting.stores import broker_name, find_stores, is_store, missing_st
 _log = logging.getLogger("reput.serve")
 _LOOK_S, _WATCH_S, _HOUSE_S = 0.1, 1.0, 5.0
 _MOST_GROWN = 500  # Queues examined in a row before other requests are answered.
-# Pause after a task, in multiples of its duration: the task then takes at most a tenth of the time.
+
+# Each of these tasks pauses for 9 times its duration, so it takes at most a tenth of the time.
 _SAVE_PAUSES = _LIST_PAUSES = 9
 Result = TypeVar("Result")
 
@@ -305,7 +306,7 @@ class Service:
             store.close()
 
     async def _in_thread(self, work: Callable[[], Result]) -> Result:
-        """Return the result of `work`. It continues if the caller is cancelled, and `close` waits for it."""
+        """Return the result of `work`. If the caller is cancelled, the work continues, and `close` waits for it."""
         running = asyncio.create_task(asyncio.to_thread(work))
         self._at_work.add(running)
         running.add_done_callback(self._at_work.discard)

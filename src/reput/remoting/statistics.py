@@ -441,7 +441,7 @@ _NOT_COUNTED = (
     "pageCacheLockTimeMills", "queryThreadPoolQueueSize", "queryThreadPoolQueueCapacity",
     "EndTransactionQueueSize", "EndTransactionThreadPoolQueueCapacity", "dispatchMaxBuffer",
 )  # fmt: skip
-"""Names of a broker's queues and locks that this server lacks. Tools expect numbers, so the answer has zeros."""
+"""Statistics of a broker's internal queues and locks. This server has none, but tools expect numbers: report zeros."""
 _ONLY_OF_FIVE = {
     "brokerActive": "true",
     **dict.fromkeys(

@@ -27,7 +27,7 @@ def find_stores(paths: Iterable[str]) -> list[str]:
 
 
 def missing_stores(paths: Iterable[str]) -> dict[str, str]:
-    """Return, for each path without a store, the reason why nothing is served."""
+    """Return the given paths without any store, each with the reason."""
     reasons: dict[str, str] = {}
     for path in paths:
         if find_stores([path]):
