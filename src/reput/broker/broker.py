@@ -30,7 +30,7 @@ from reput.format.commit_log import MessageExt
 from reput.format.properties import HALF_TOPIC, OP_TOPIC, REPLY_TOPIC, SCHEDULE_TOPIC, TRACE_TOPIC
 from reput.query.shared_store import SharedStore
 
-if TYPE_CHECKING:  # These modules import the kernels, which take time to load.
+if TYPE_CHECKING:  # Do not import it at run time: it imports the compiled code of reput.kernels, which loads slowly.
     from reput.query.writable_store import WritableStore
 
 MASTER_ID = 0
@@ -195,9 +195,7 @@ class ServedBroker:
     def unsaved(self) -> list[Callable[[], None]]:
         """Return one function for each changed part of the state.
 
-        The function saves the part, and may run in any thread.
-
-        It raises StoreAccessError.
+        Each function saves its part, and may run in any thread. It raises StoreAccessError.
         """
         return [
             *self.offsets.unsaved(),
@@ -234,7 +232,7 @@ class KeyValues:
         freed = 0 if known is None else _value_bytes(namespace, key, known)
         if self._bytes + size - freed > self._most_bytes:
             raise LimitError(
-                f"the values already take {self._bytes} bytes; at most {self._most_bytes} are kept"
+                f"the values would take more than {self._most_bytes} bytes; delete some first"
             )
         self._bytes += size - freed
         self._tables.setdefault(namespace, {})[key] = value

@@ -77,12 +77,12 @@ class ConfigFile:
 
     def _read(self, path: Path) -> tuple[dict[str, Any], bytes | None]:
         try:
-            # One byte more shows that the file is too long.
+            # Read one byte more than allowed, to notice a file that is too long.
             data = read_file(path, self._most_bytes + 1)
         except StoreNotFoundError:
             return {}, None
         if len(data) > self._most_bytes:
-            raise FormatError(path, self._most_bytes, "is longer than such a file can be")
+            raise FormatError(path, self._most_bytes, "the file is longer than this")
         try:
             found = parse_java_json(data) if data else {}
         except ValueError as error:
@@ -93,7 +93,8 @@ class ConfigFile:
 
     def saving(self, encode: Callable[[], bytes]) -> Callable[[], None]:
         """Return a function that saves the result of `encode`, in any thread. The function raises StoreAccessError."""
-        # Clear this before the state is encoded. Then a later change is saved next time.
+        # Clear the flag before the state is encoded. A change during the encoding sets it again, and is saved next
+        # time.
         self.is_changed = False
 
         def save() -> None:

@@ -156,7 +156,7 @@ class Counters:
                 del self._counters[name, key]
 
     def roll(self) -> None:
-        """After midnight, record the totals as the begin of the day. Call this every few seconds."""
+        """After midnight, record the totals at the start of the day. Call this every few seconds."""
         today = self._today()
         if today != self._day:
             with self._guard:

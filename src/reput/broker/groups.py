@@ -102,7 +102,7 @@ class Joining:
 
 @dataclass(slots=True)
 class _Membership:
-    """The consumer groups of one connection, with number and size of their subscriptions, and its producer groups."""
+    """The groups of one connection. For each consumer group, there is the number and size of its subscriptions."""
 
     consumers: dict[str, tuple[int, int]] = field(default_factory=dict)
     producers: set[str] = field(default_factory=set)
@@ -310,7 +310,7 @@ _OWN = {
 
 
 _INT32, _INT64 = 1 << 31, 1 << 63
-# Limit per group. With it, a file with the maximum number of groups can still be read.
+# Maximum size of one group's settings. It keeps a file with the maximum number of groups short enough to be read.
 _MOST_CONFIG_BYTES = 1024
 _KINDS: Mapping[str, Callable[[Any], bool]] = {
     **dict.fromkeys(
@@ -334,7 +334,7 @@ _KINDS: Mapping[str, Callable[[Any], bool]] = {
         isinstance(value, dict) and all(isinstance(each, str) for each in value.values())
     ),
 }  # fmt: skip
-"""Fields that tools send (`SubscriptionGroupConfig`, 5.3.3), and a check whether a broker can read the value."""
+"""For each field that tools send (`SubscriptionGroupConfig`, 5.3.3), a check whether a broker can read its value."""
 
 
 def group_of_tool(found: Mapping[str, Any]) -> GroupConfig:

@@ -2,8 +2,8 @@
 
 SECURITY.md lists the budgets, and a test compares the two.
 
-A client is a connection. If all clients together exceed a budget, the client that made the last request may use only a
-small part of it. `reput.remoting.memory` decides which connection is closed.
+A client is a connection. If all clients together exceed a budget, `reput.remoting.memory` decides which connection is
+closed. The client that made the last request may use only a small part of the budget.
 """
 
 from __future__ import annotations

@@ -39,9 +39,9 @@ from reput.store.facts import facts_of
 
 _SEPARATOR = "@"
 _TABLE = "offsetTable"
-# Far more than reput writes, because files of other writers are read as well.
+# Maximum size of a file to read. Brokers have no limit, so it is far above the size that this server writes.
 _MOST_READ_BYTES = 256 << 20
-# Maximum size in the file of a queue id with its offset, and of the punctuation around a topic and group.
+# Maximum bytes in the file: of a queue id with its offset, and of the punctuation around the name of a topic and group.
 _ENTRY_BYTES, _PAIR_BYTES = 27, 16
 _log = logging.getLogger("reput.broker")
 _DATABASES = (
@@ -140,7 +140,7 @@ class ConsumerOffsets:
     def reset(self, group: str, topic: str, queue_id: int, queue_offset: int) -> None:
         """Set an offset.
 
-        The group's consumer learns it with its next pull. Until then, the consumer's commits are ignored.
+        The group's consumer learns the offset from the answer to its next pull. Until then, its commits are ignored.
 
         Raises as `commit` does.
         """
@@ -185,7 +185,7 @@ class ConsumerOffsets:
     def _grow(self, size: int) -> None:
         if self._bytes + size > self._most_bytes:
             raise LimitError(
-                f"the offset is not kept: all committed offsets take {self._bytes} bytes of {self._most_bytes}; "
+                f"the offset is not kept: all committed offsets would take more than {self._most_bytes} bytes; "
                 f"remove groups from {self._file.path}"
             )
         self._bytes += size
@@ -231,10 +231,11 @@ class ConsumerOffsets:
     def snapshot(
         self, is_wanted: Callable[[str, str], bool] = lambda topic, group: True
     ) -> Callable[[], bytes]:
-        """Return a function that encodes the current offsets of wanted pairs in the file's form.
+        """Return a function that encodes the current offsets in the file's form. It may run in any thread.
 
-        It may run in any thread.
+        Only topics and groups for which `is_wanted` returns true are included.
         """
+        # A copy of the outer map is enough, because `commit` replaces the inner maps.
         table = dict(self._table)
 
         def encode() -> bytes:
@@ -254,7 +255,9 @@ class ConsumerOffsets:
 
     def save(self) -> None:
         """Save the changes, in any thread. One save serves all waiting threads. Raises StoreAccessError."""
-        with self._saving:  # One at a time: an older state must not be written last.
+        with (
+            self._saving
+        ):  # Otherwise, a slower thread could replace a newer state by an older one.
             if not self._file.is_changed:
                 return
             with self._guard:
@@ -262,7 +265,7 @@ class ConsumerOffsets:
             save()
 
     def _pairs(self) -> list[tuple[str, str]]:
-        # Topics and groups contain no `@`. Other keys of the file belong to no group.
+        # Names of topics and groups contain no `@`. Skip keys of the file that do not have the form `topic@group`.
         pairs = (key.split(_SEPARATOR) for key in list(self._table))
         return [(pair[0], pair[1]) for pair in pairs if len(pair) == 2]
 
@@ -344,7 +347,10 @@ def _of_version_1(store: Path) -> Iterator[CommittedOffset]:
 
 
 def _in_files(store: Path) -> Iterator[CommittedOffset]:
-    """Yield offsets from files. With `enableLmq`, a broker has a further file, with one number per light queue."""
+    """Yield offsets from files.
+
+    With `enableLmq`, a broker has a further file for its light queues (LMQ), with one offset per light queue and group.
+    """
     light = ConfigFile(store, _LMQ_FILE, is_kept=False)
     content = light.load()
     try:

@@ -1,7 +1,7 @@
 """Find half messages that wait for a decision: neither committed nor rolled back.
 
 Mirrors `TransactionalMessageServiceImpl.fillOpRemoveMap` and `.check` (tags rocketmq-all-4.9.3 and
-rocketmq-all-5.3.3). An op message decides half messages in the queue with the same id. Its body lists their queue
+rocketmq-all-5.3.3). An op message ends half messages in the queue with the same id. Its body lists their queue
 offsets (one in 4.9, several with commas in 5.x). Before a broker asks the producer, it appends a copy of the half
 message with a higher TRANSACTION_CHECK_TIMES. It writes no op message for the old copy, but commits an offset after the
 old copy.
@@ -37,8 +37,9 @@ class OpenTransaction:
 def open_transactions(store: MessageStore) -> Iterator[OpenTransaction]:
     """Yield the undecided half messages, by queue and queue offset.
 
-    A half message is open if no op message names it, no later copy has its unique key, and it does not lie before the
-    committed offset of CID_RMQ_SYS_TRANS (if config/ of a local store has one). Expired op messages are ignored.
+    A half message is undecided if no op message lists it, and no later copy has its unique key. Half messages before
+    the committed offset of CID_RMQ_SYS_TRANS are decided as well (if config/ of a local store has this offset). Expired
+    op messages are ignored.
 
     Raises:
         MissingExtraError: The offsets are in RocksDB, and rocksdict is not installed.
@@ -70,7 +71,8 @@ def _undecided(store: MessageStore, queue_id: int, start: int) -> list[MessageEx
         for offset in decided_offsets(message.body)
     }
     found: dict[int, MessageExt] = {}
-    newest: dict[str, tuple[int, list[int]]] = {}  # Checks and queue offsets of each key.
+    # For each unique key, the highest number of checks, and the queue offsets of the copies with this number.
+    newest: dict[str, tuple[int, list[int]]] = {}
     for message in queue_messages(store, HALF_TOPIC, queue_id, start):
         offset, times = message.queue_offset, check_times(message.properties)
         if message.unique_key is not None:

@@ -105,7 +105,7 @@ class _Noted:
 
 
 class PoppedMessages:
-    """The pops of an open store. Iteration yields them by the time at which they are delivered again.
+    """The pops of an open store. Iteration yields them in the order in which their messages are delivered again.
 
     Attributes:
         damage: Unreadable notes; complete after the iteration.
@@ -205,10 +205,8 @@ class PoppedMessages:
     def _is_settled(self, noted: _Noted) -> bool | None:
         """Return whether the broker has settled a checkpoint: it has revived the unacknowledged messages.
 
-        None if unknown.
-
-        Unlike in other groups, the committed offset of the revive group is that of the last settled checkpoint, not of
-        the next one.
+        Return None if this is unknown. The revive group commits the offset of the last settled checkpoint. Other groups
+        commit the offset after the last message.
         """
         if noted.place is None:
             return False
@@ -253,7 +251,8 @@ class _Copies:
 
     def __init__(self, store: MessageStore, committed: dict[tuple[str, str, int], int]) -> None:
         self._store, self._committed = store, committed
-        self._of: dict[tuple[PopKey, int], tuple[str, int]] = {}  # Unique key and reconsume times.
+        # For each popped message, the unique key and the reconsume times by which its copy is found.
+        self._of: dict[tuple[PopKey, int], tuple[str, int]] = {}
         self._wanted: dict[str, dict[tuple[str, int], list[MessageExt]]] = {}
 
     def want(self, key: PopKey, offsets: tuple[int, ...]) -> None:
@@ -305,7 +304,10 @@ class _Copies:
 def _places(
     checkpoint: PopCheckpoint,
 ) -> Iterator[tuple[tuple[str, str, int, int], tuple[int, int]]]:
-    """Yield group, topic, queue id and queue offset of each message, and a value by which to order its checkpoints."""
+    """Yield the place of each message of a checkpoint, and a value that is higher in newer checkpoints.
+
+    A place is group, topic, queue id and queue offset.
+    """
     key = checkpoint.key
     for offset in checkpoint.offsets:
         yield (key.group, key.topic, key.queue_id, offset), (key.pop_time, checkpoint.puts)
@@ -320,7 +322,10 @@ def _of_record(record: PopRecord) -> Popped:
 
 
 def _of_ordered(ordered: OrderedPop) -> Iterator[Popped]:
-    """Yield a pop for each time at which messages can be popped again. Consumers may change this time per message."""
+    """Yield one pop for all messages that can be popped again at the same time.
+
+    This time differs between messages of one pop if the consumer has changed it for some of them.
+    """
     for time in sorted(set(ordered.visible.values())):
         offsets = tuple(one for one in ordered.offsets if ordered.visible[one] == time)
         yield Popped(

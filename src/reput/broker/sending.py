@@ -62,7 +62,8 @@ from reput.writer.put.message import Message
 from reput.writer.put.record_form import RecordForm
 
 _new = tuple.__new__
-_BATCHED = struct.Struct(">iiiii")  # TOTALSIZE, MAGIC, BODYCRC, FLAG, body length.
+# The head of a message in a batch: TOTALSIZE, MAGIC, BODYCRC, FLAG, body length.
+_BATCHED = struct.Struct(">iiiii")
 _PROPERTIES_LENGTH = struct.Struct(">h")
 _SEPARATOR = PROPERTY_SEPARATOR.encode()
 # A 5.x broker creates the map of properties with this capacity, which determines their order.
@@ -198,7 +199,10 @@ class SentMessages:
         if is_prepared:
             if self._is_five and UNIQ_KEY in given:
                 given[TRANSACTION_ID] = given[UNIQ_KEY]
-            for name in (DELAY, *_TIMES):  # Half messages are not delayed.
+            for name in (
+                DELAY,
+                *_TIMES,
+            ):  # A half message waits for its producer, so a broker ignores its delay.
                 given.pop(name, None)
             given |= {REAL_TOPIC: topic, REAL_QUEUE_ID: str(queue_id)}
             topic, queue_id, flags = HALF_TOPIC, 0, flags & ~SYS_FLAG_TRANSACTION_MASK
@@ -420,7 +424,7 @@ def timer_due(given: Mapping[str, str], now: int) -> int | None:
         raise MessageRefusedError(
             f"timer message illegal, the delay time should not be bigger than the max delay {MOST_TIMER_MS}ms"
         )
-    # Like a broker, round down to a multiple of the step, and reduce a multiple by one step.
+    # Like a broker, round down to a multiple of the step. A time that already is a multiple is reduced by one step.
     return due - _TIMER_STEP_MS if due % _TIMER_STEP_MS == 0 else due - due % _TIMER_STEP_MS
 
 

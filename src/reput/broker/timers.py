@@ -145,6 +145,7 @@ class TimedDelivery:
             return 0
         self._follow()
         now, count = self._clock_ms(), 0
+        # When the message was stored, `timer_due` reduced its time by up to one step. Do not deliver it that early.
         while self._heap and self._heap[0].due_ms + _STEP_MS <= now and count < _MOST_AT_ONCE:
             waiting = self._heap[0]
             if waiting.queue_offset not in self._rolled:

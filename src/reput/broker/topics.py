@@ -159,7 +159,7 @@ class TopicTable:
         self._version: dict[str, int] = {}
         self._known, self._deleted = self._read()
         self._version |= {"counter": self._version.get("counter", 0), "timestamp": clock_ms()}
-        # New topics, each with the counter of the data version at its creation.
+        # Topics that the file lacks, each with the counter of the data version at its creation.
         self._unsaved: dict[str, int] = {}
         self._found = self.find()
         self._found_at = clock_ms()
@@ -273,6 +273,7 @@ class TopicTable:
                     return _encode(dict(self._known), dict(self._deleted), self._version)
 
             self._file.saving(encode)()
+            # A topic that was created after the encoding is not in the file yet.
             with self._creating:
                 after = saved[-1]
                 self._unsaved = {name: at for name, at in self._unsaved.items() if at > after}

@@ -37,14 +37,20 @@ class Traffic:
         outcome_of: Callable[[int], str],
         gauges: Mapping[str, tuple[str, Callable[[], float]]],
     ) -> None:
-        """Prepare to count. `name_of` and `outcome_of` return one of few names, whatever code a client sends."""
+        """Prepare to count.
+
+        `name_of` and `outcome_of` return names of codes. They know few names, so clients cannot fill the memory.
+        """
         self._name_of, self._outcome_of = name_of, outcome_of
         self.requests: dict[tuple[str, str], int] = {}
         self.seconds: dict[str, Latency] = {}
         self.gauges = gauges
 
     def note(self, code: int, outcome: int | None, seconds: float | None) -> None:
-        """Count a request. `outcome` is None if it has no answer. `seconds` is None if it waited for messages."""
+        """Count a request.
+
+        `outcome` is None for a request without an answer. `seconds` is None for a request that waited for messages.
+        """
         name = self._name_of(code)
         of = name, "none" if outcome is None else self._outcome_of(outcome)
         self.requests[of] = self.requests.get(of, 0) + 1

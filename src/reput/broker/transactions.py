@@ -118,7 +118,8 @@ class Transactions:
                 continue
             if each.checks >= _MOST_CHECKS:
                 discarded = replace(Message.of(stored), topic=DISCARDED_HALF_TOPIC, queue_id=0)
-                with suppress(MessageRefusedError):  # Continue with other messages.
+                # A broker moves such a message to this topic, and ends it. A refused copy must not hold up others.
+                with suppress(MessageRefusedError):
                     self._store.put(discarded)
                 self._decide(queue_offset)
                 continue
@@ -154,7 +155,8 @@ class Transactions:
         first = min(self._open, default=self._half_at)
         self._offsets.commit(GROUP, HALF_TOPIC, 0, first)
         if not self._open and not self._decided_early:
-            # While messages are undecided, the offset stays, so that a restart reads the decisions again.
+            # Do not commit while messages are undecided: after a restart, `_follow` must read the decisions about later
+            # half messages again.
             self._offsets.commit(GROUP, OP_TOPIC, 0, self._op_at)
 
     def _new(self, topic: str, queue_offset: int) -> Iterator[MessageExt]:
@@ -163,7 +165,8 @@ class Transactions:
                 pulled = self._store.pull(topic, 0, queue_offset, _MOST_AT_ONCE)
             except MessageNotFoundError:
                 return
-            # There is nothing more to read.
+            # Without progress, the end of the queue is reached. A pull may return no messages and still move on, for
+            # example after expired ones.
             if not pulled.messages and pulled.next_begin_offset <= queue_offset:
                 return
             yield from pulled.messages

@@ -247,7 +247,8 @@ class Connection(asyncio.Protocol):
 
     def _has_command(self) -> bool:
         try:
-            # Report a command, so that `_work` calls `next`. It raises the same error, and `_work` closes the connection.
+            # Report a command, so that `_work` calls `next`. It raises the same error, and `_work` closes the
+            # connection.
             return self._session.has_command
         except RemotingError:
             return True

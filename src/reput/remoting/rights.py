@@ -91,7 +91,8 @@ class Rights:
         if holds_others(message.topic):
             topics += [message.properties.get(name, "") for name in (REAL_TOPIC, RETRY_TOPIC)]
         # The retry topic of a group that pops has the joined names of the group and the original topic. Another group
-        # may have this joined name, and the account may have rights for that group. So check the original topic as well.
+        # may have this joined name, and the account may have rights for that group. So check the original topic as
+        # well.
         for topic in tuple(topics):
             topics += popped_topics(topic, message.properties)
         return all(self.may(topic, SUB) for topic in topics if topic)
