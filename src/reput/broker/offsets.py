@@ -255,9 +255,8 @@ class ConsumerOffsets:
 
     def save(self) -> None:
         """Save the changes, in any thread. One save serves all waiting threads. Raises StoreAccessError."""
-        with (
-            self._saving
-        ):  # Otherwise, a slower thread could replace a newer state by an older one.
+        # Save one state at a time. Otherwise, a slower thread could replace a newer state by an older one.
+        with self._saving:
             if not self._file.is_changed:
                 return
             with self._guard:

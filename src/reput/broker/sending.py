@@ -199,10 +199,8 @@ class SentMessages:
         if is_prepared:
             if self._is_five and UNIQ_KEY in given:
                 given[TRANSACTION_ID] = given[UNIQ_KEY]
-            for name in (
-                DELAY,
-                *_TIMES,
-            ):  # A half message waits for its producer, so a broker ignores its delay.
+            # A half message waits for its producer, so a broker removes its delay.
+            for name in (DELAY, *_TIMES):
                 given.pop(name, None)
             given |= {REAL_TOPIC: topic, REAL_QUEUE_ID: str(queue_id)}
             topic, queue_id, flags = HALF_TOPIC, 0, flags & ~SYS_FLAG_TRANSACTION_MASK

@@ -130,7 +130,7 @@ class FrameReader:
         length: int = _length_at(self._data, self._position)[0]
         if not _LENGTH_BYTES <= length <= self._most_bytes - _LENGTH_BYTES:
             raise RemotingError(
-                f"a frame has the length {length}, "
+                f"a frame of {length} bytes, "
                 f"but {_LENGTH_BYTES} to {self._most_bytes - _LENGTH_BYTES} are allowed"
             )
         # Refuse a wrong header length now, before its bytes are collected.
@@ -139,11 +139,11 @@ class FrameReader:
             room = length - _LENGTH_BYTES
             if header_bytes > room:
                 raise RemotingError(
-                    f"a header has {header_bytes} bytes, but its frame has only {room} bytes"
+                    f"a header of {header_bytes} bytes, but its frame has only {room} bytes"
                 )
             if header_bytes > self._most_header_bytes:
                 raise RemotingError(
-                    f"a header has {header_bytes} bytes, but at most {self._most_header_bytes} are allowed"
+                    f"a header of {header_bytes} bytes, but at most {self._most_header_bytes} are allowed"
                 )
         return _LENGTH_BYTES + length
 
