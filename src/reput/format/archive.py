@@ -39,7 +39,8 @@ _IndexName = Annotated[
 _SnapshotName = Annotated[str, msgspec.Meta(pattern=r"^snapshots/[0-9a-f]{64}\.tar$")]
 _ErasureName = Annotated[str, msgspec.Meta(pattern=r"^erasures/[0-9a-f]{16}\.json$")]
 _OTHER_FOLDERS = (CONFIG_FOLDER, CONSUME_QUEUE_FOLDER, BATCH_QUEUE_FOLDER, INDEX_FOLDER)
-# The prefixes of RFC 6962: without them, a node could be presented as a leaf.
+# RFC 6962 hashes leaves and inner nodes with different first bytes. Otherwise, somebody could present an inner node as
+# a leaf.
 _LEAF, _NODE = b"\0", b"\1"
 
 
@@ -168,9 +169,9 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         keys, queues: the indexes, by physical offset
         snapshots: snapshots, oldest first
         erasures: accounts of erasures, oldest first
-        clearings: number of times that erasures have deleted objects not named in the manifest; a merge that began
-            before such a deletion is void
-        before: link of the chain before the first log file, which stands for all expired files
+        clearings: number of times that an erasure has deleted all objects without an entry in the manifest; a merge of
+            indexes is discarded if this number has changed since it began, because its object may be deleted
+        before: link of the chain before the first log file; it results from the entries of all expired files
         chain: last link of the chain over all log files; see `chained`
         checksum: checksum of all other fields; see `checksum_of`
     """
@@ -265,7 +266,7 @@ def _problems(manifest: Manifest) -> Iterator[str]:
 
 
 def problem_since(before: Manifest, now: Manifest) -> str:
-    """Return why `now` cannot be a later manifest than `before` of one archive; an empty text if it can be one.
+    """Return why the manifest `now` cannot be a later state of the archive than `before`; an empty text if it can.
 
     A later manifest may add log files and erasures. Only an erasure changes a sealed file, and only the oldest files
     expire. An archive that was deleted and created again has another id, so it is never compared.

@@ -79,7 +79,7 @@ FIXED_PARTS = {
 
 
 def record_bytes(fixed_part: struct.Struct, body: int, topic: int, properties: int) -> int:
-    """Return the TOTALSIZE of a record with these FIXED_PARTS and sizes. `topic` includes its length field."""
+    """Return the TOTALSIZE of a record with these FIXED_PARTS and sizes. Size `topic` includes the length field."""
     return fixed_part.size + body + topic + PROPERTIES.size + properties
 
 

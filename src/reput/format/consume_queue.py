@@ -6,7 +6,7 @@ has room for `queue_entries` entries, and is named by the byte offset of its fir
     physical offset 8 | size 4 | tags code 8
 
 An entry counts as written if its physical offset is >= 0 and its size > 0. The first unwritten entry ends the queue. If
-a queue starts above 0, its first file has pre-blank entries before its first real entry.
+the first queue offset of a queue is above 0, its first file begins with pre-blank entries, which refer to no message.
 """
 
 from __future__ import annotations

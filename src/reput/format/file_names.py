@@ -102,7 +102,7 @@ def index_file_names(first_timestamps: Sequence[int], now_ms: int) -> list[str]:
     the store names its next file by its clock, and that name must sort after all of these. Names are in local time, as
     a broker's are.
     """
-    # The latest name of the first file: each later file needs a later millisecond.
+    # The latest time for the name of the first file. Each later file needs a later millisecond, but none after `now_ms`.
     latest = _local_ms(now_ms) - len(first_timestamps)
     names, previous = [], 0
     for number, timestamp in enumerate(first_timestamps):
@@ -127,12 +127,12 @@ def index_file_name_of(previous: str | None, first_timestamp: int, now_ms: int) 
         first_timestamp: store time (ms) of the file's first entry.
         now_ms: current time.
     """
-    # As in `index_file_names`, no file is named by the time 0.
+    # Time 0 is not used as a name, as in `index_file_names`.
     local = max(_local_ms(min(max(first_timestamp, 0), now_ms)), 1)
     if previous is not None:
         try:
             before = (datetime.strptime(f"{previous}000", _INDEX_TIME) - _EPOCH) // _MS
-        # A broker never writes such a name, but loads a file that has it.
+        # The previous name is a number, but not a time. A broker never writes such a name, but loads such a file.
         except ValueError:
             return next_index_file_name(previous, first_timestamp)
         local = max(local, before + 1)

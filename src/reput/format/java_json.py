@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
-# This matches a whole string, or an unquoted number in place of a name. It matches an unterminated string up to the end
-# of the text, because a new attempt at each quote would take quadratic time.
+# Matches a whole string, or an unquoted number in place of a name. An unterminated string is matched up to the end of
+# the text: otherwise the search would start again at each quote in it, and take quadratic time.
 _NAME = re.compile(r'"(?:[^"\\]|\\.)*+"?|(?<=[{,])\s*+-?[0-9]++\s*+(?=:)', re.DOTALL)
 
 
@@ -38,12 +38,15 @@ def _quoted(match: re.Match[str]) -> str:
 
 
 def java_json_file(content: Mapping[str, Any]) -> bytes:
-    """Return the content of a RocketMQ file of tables of objects (`ConfigManager.persist`)."""
+    """Return the content of a RocketMQ configuration file with these fields (`ConfigManager.persist`)."""
     return json.dumps(content, indent="\t", separators=(",", ":"), ensure_ascii=False).encode()
 
 
 def number_maps_file(name: str, maps: Mapping[str, Mapping[int, int]]) -> bytes:
-    """Return the content of a RocketMQ file of one table of maps from number to number (`ConfigManager.persist`)."""
+    """Return the content of a RocketMQ configuration file with one field `name` (`ConfigManager.persist`).
+
+    Its value is an object, whose values are maps with numbers as keys, such as the offsets of a group by queue id.
+    """
     entries = ",".join(
         f"\n\t\t{json.dumps(key, ensure_ascii=False)}:{_number_map(value)}\n\t\t}}"
         for key, value in maps.items()
@@ -52,7 +55,7 @@ def number_maps_file(name: str, maps: Mapping[str, Mapping[int, int]]) -> bytes:
 
 
 def number_map_file(name: str, values: Mapping[int, int]) -> bytes:
-    """Return the content of a RocketMQ file of one map from number to number."""
+    """Return the content of a RocketMQ configuration file with one field `name`, a map from number to number."""
     return f'{{\n\t"{name}":{_number_map(values)}\n\t}}\n}}'.encode()
 
 

@@ -58,7 +58,7 @@ def hash_code(text: str) -> int:
         data = text.encode("utf-16-le", "surrogatepass")
         units = [high << 8 | low for low, high in zip(data[::2], data[1::2], strict=True)]
     value = 0
-    # For each piece of 256 units, `sum` and `map` replace a slower loop in Python.
+    # `sum` and `map` process 256 units at a time, because a loop in Python over single units is slower.
     for begin in range(0, len(units), _AT_ONCE):
         part = units[begin : begin + _AT_ONCE]
         value = value * _POWERS[len(part)] + sum(map(mul, reversed(part), _POWERS)) & 0xFFFFFFFF
@@ -103,7 +103,7 @@ def _hash_codes(texts: Sequence[str]) -> npt.NDArray[np.uint32]:
 
 @lru_cache(maxsize=8)
 def _powers(base: int, bits: int) -> npt.NDArray[np.uint32]:
-    """Return the powers of an odd number from 0 to 2**bits - 1, modulo 2**32."""
+    """Return the powers of an odd number with the exponents 0 to 2**bits - 1, modulo 2**32."""
     import numpy as np
 
     powers = np.ones(1, np.uint32)

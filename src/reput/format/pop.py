@@ -17,7 +17,7 @@ from reput.format.java_json import parse_java_json
 REVIVE_TOPIC_PREFIX = "rmq_sys_REVIVE_LOG_"
 CHECKPOINT_TAG, ACK_TAG, BATCH_ACK_TAG = "ck", "ack", "bAck"
 POP_FAMILY = "popState"
-# Limits that a hostile body cannot exceed. A checkpoint states its number of messages in a Java byte.
+# Limits for numbers in a body, which may be hostile. A checkpoint states its number of messages in a Java byte.
 _MOST_MESSAGES, _MOST_IN_ORDER, _MOST_DIGITS = 127, 1 << 16, 9
 
 

@@ -88,7 +88,7 @@ def decode_item(key: bytes) -> RocksIndexItem | None:
 
 
 def _beginnings(text: str) -> Iterator[str]:
-    """Yield each part of a text that ends before a separator."""
+    """Yield each beginning of a text that a separator follows, shortest first."""
     at = text.find(_SEPARATOR)
     while at >= 0:
         yield text[:at]

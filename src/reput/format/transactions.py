@@ -10,7 +10,8 @@ from collections.abc import Iterator, Mapping
 from reput.format.properties import TRANSACTION_CHECK_TIMES
 
 _SEPARATOR = b","
-# A Java long has at most 19 digits. Numbers of checks are much smaller.
+# Longer numbers are ignored, because a hostile body could have thousands of digits. A Java long has at most 19 digits.
+# The number of checks is much smaller.
 _MOST_DIGITS, _MOST_TIMES_DIGITS = 19, 9
 
 
