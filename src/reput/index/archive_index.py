@@ -1,7 +1,8 @@
-"""The key index of an archive as a KeyIndex.
+"""Search the key index of an archive, through the interface `reput.index.key_index.KeyIndex`.
 
 It covers the log files that were read completely when they were archived. The archiver wrote an entry for every key of
-these files. Archived bytes are verified whenever they are read, so the parts of this index count as proven.
+these files. Archived bytes are verified whenever they are read. So this index is trusted as if it were proved
+(`Basis.PROVEN`).
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from reput.index.key_index import TimeWindow
 
 _Offsets = npt.NDArray[np.int64]
-# Bytes of log that can be scanned in the time that one row of the index takes.
+# Reading one row of the index takes as long as scanning this many bytes of the log.
 _SCANNED_BYTES_PER_ROW = 64
 # Up to this number of keys, a search reads few row groups. They are fetched in parallel, and cached.
 _PREFETCHED_KEYS = 64
@@ -269,7 +270,7 @@ def _groups_of(archive: Archive, part: IndexObject, wanted: _Offsets) -> list[pa
 
 
 class ContinuedIndex:
-    """The keys of a store and its archive as one KeyIndex. The archive's keys are used before the store's log."""
+    """One KeyIndex for a store and its archive. Messages before the store's log are found by the archive's index."""
 
     def __init__(
         self, storage: Storage, newer: KeyIndex, log: CommitLogReader, own_log: CommitLogReader
@@ -289,7 +290,7 @@ class ContinuedIndex:
         if self._older is None or self._older[0] != self._log.files:
             self._older = self._log.files, ArchiveIndex(self._storage.older, self._log)
         begin = self._own_log.min_offset
-        # IndexFiles may still cover expired log files. The archive's index is used for these files.
+        # IndexFiles may still cover log files that have expired in the store. The archive's index is used for them.
         newer = [_clipped(part, begin) for part in self._newer.parts() if part.stop > begin]
         found: list[IndexPart] = [*self._older[1].parts(), *newer]
         return tuple(sorted(found, key=lambda part: (part.start, part.stop)))

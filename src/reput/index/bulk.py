@@ -1,8 +1,8 @@
 """Look up many hashes in one IndexFile.
 
 A few hashes are looked up one by one, by following their chains. If this would take longer than reading the whole file,
-the file is read and all chains are followed in memory. Files are not memory-mapped: if another process cut off a mapped
-file, the next access would kill this process.
+the file is read and all chains are followed in memory. Files are not memory-mapped: if another process truncated a
+mapped file, the next access would kill this process.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from reput.log.offset_range import OffsetRange
 
 # Least room for hits, because one key can have many entries.
 _LEAST_ROOM = 1 << 16
-# Bytes that can be read sequentially in the time of one look-up.
+# Looking up one hash takes as long as reading this many bytes of the file sequentially.
 _SCATTERED_BYTES = 32 << 10
 # If there is more than one hit per this many bytes of the file, reading the whole file is faster.
 _BYTES_PER_HIT = 1 << 10
-# Bytes of log that can be scanned in the time per key of a look-up of a million keys.
+# Cost per key, measured with a million keys: it takes as long as scanning this many bytes of the log.
 _BYTES_PER_KEY = 200
 
 

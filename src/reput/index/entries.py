@@ -58,9 +58,9 @@ class IndexEntries:
         return self._file.offset(number)
 
     def first_at(self, offset: int, first: int, last: int) -> int:
-        """Return the first item, from `first` to `last`, that lies at or after a physical offset, else `last` + 1.
+        """Return the first of the items `first` to `last` whose physical offset is at least `offset`.
 
-        Offsets must ascend.
+        The offsets of these items must ascend. If all are smaller, the result is `last` + 1.
         """
         low, high = first, last + 1
         while low < high:

@@ -36,7 +36,7 @@ class IndexFilePart:
     """An IndexFile and a range that it covers.
 
     slots  pages of the slot table that must be checked before a chain is followed; None if every link was checked
-    timed  number of an item: the seconds of items 2 to `timed` never fall; 0 if this is unknown
+    timed  number of an item: the times that items 2 to `timed` state never fall; 0 if this is unknown
     """
 
     file: IndexFileReader

@@ -222,5 +222,8 @@ class KeyIndex(Protocol):
 
     @property
     def newest_entry(self) -> int:
-        """Return the physical offset of the newest entry, trusted or not, at the last call of `parts`, or else -1."""
+        """Return the physical offset of the newest entry at the last call of `parts`; -1 if there was no entry.
+
+        Entries that are not trusted count as well.
+        """
         ...

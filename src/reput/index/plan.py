@@ -23,7 +23,7 @@ from reput.log.offset_range import OffsetRange
 from reput.log.reader import CommitLogReader
 from reput.log.walk import LogWalk, newest_timestamp
 
-# Bytes that a walk reads at once. A longer end of the log is not cached.
+# `LogWalk` reads this many bytes at once. Records after the last index entry are cached only if they fit in one read.
 _MOST_BYTES = 4 << 10
 
 # A longer segment is scanned for every query, instead of being cached.
@@ -151,7 +151,7 @@ class Planner:
         Raises StoreAccessError, StoreChangedError.
         """
         newest = self._index.newest_entry
-        # Either the log was cut off, or the message of the newest entry was appended after the log was walked.
+        # Either the log was cut off, or the message of the newest entry was appended after `log_end` was found.
         if newest >= log_end:
             try:
                 self._log.locate(newest)

@@ -43,7 +43,7 @@ _COUNT_AT = HEADER_BYTES - _INDEX_COUNT.size
 # Fields of an item: key hash, physical offset, previous item in the chain.
 _CHAINED_ITEM = struct.Struct(">iq4xi")
 _ITEM_OFFSET = struct.Struct(">4xq")
-# Offset of the item before, fields of the item, offset of the item after.
+# Three adjacent items: the offset of the first one, the fields of the middle one, the offset of the last one.
 _NEIGHBOURS = struct.Struct(">4xq8x iq4xi 4xq8x")
 _NEIGHBOURS_BYTES = _NEIGHBOURS.size
 # Position of the time difference in an item.

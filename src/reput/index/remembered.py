@@ -1,5 +1,6 @@
-"""Results about IndexFiles, kept in the user's cache folder under the device and inode of the file.
+"""Keep proofs and spot-check results of IndexFiles in the user's cache folder, by device and inode of the file.
 
+`reput.index.verdict` explains both kinds of results. They show for which ranges of the log an IndexFile has all keys.
 A proof is valid for one IndexFile and one log:
 
   - The IndexFile must have the same size, change time, header and last proved item. A file that has grown
@@ -8,8 +9,8 @@ A proof is valid for one IndexFile and one log:
   - Items are trusted only up to the first log file whose inode, size or change time differs.
 
 All stamps are taken before the proof (`stamps_before`). No result is kept for an IndexFile that changed during the
-proof, or that changed so recently that a further change may not alter its stamp. A log file of this kind counts as
-changed.
+proof, or that changed so recently that a further change may not alter its stamp. A log file that changed so recently
+counts as changed.
 
 Results of spot checks are kept for full files, and for all files of a store that no process has open. They are valid
 only while no log file has changed.

@@ -26,8 +26,8 @@ class IndexSearch:
     """The records of a range that have a key with one of the given hashes, newest first, without duplicates.
 
     Iteration yields each record with the fields that a query needs. Every candidate is read once and verified.
-    Candidates that have expired, or lie in a lost file, are skipped. With a time window and many candidates, kernels
-    verify them in bulk and skip those outside the window.
+    Candidates whose log file has expired or is lost are skipped. With a time window and many candidates, compiled code
+    verifies them in bulk and skips the candidates outside the window (`reput.index.window_search`).
 
     Attributes:
         followed: physical offsets of the candidates examined so far, newest first, except those outside the window

@@ -32,7 +32,7 @@ _CHECKED_ENTRIES = 16
 _CHECKED_ENTRIES_IF_IN_DOUBT = 512
 # One broken chain among this many is tolerated, because a search that follows the chain detects the damage.
 _CHAINS_PER_LOST_ONE = 50
-# A number of files for which `find_gaps` examines two gaps instead of eight.
+# If `find_gaps` is told that it checks this many files, it examines only two gaps, instead of eight.
 _FEW_GAPS = 400
 
 
@@ -217,7 +217,7 @@ def _runs(
 
 
 def _edge(bad: int, good: int, holds: Callable[[int], bool]) -> int:
-    """Return the correct item whose neighbour, towards `bad`, is wrong."""
+    """Return, by bisection, a correct item next to a wrong one between the correct item `good` and the wrong `bad`."""
     while abs(good - bad) > 1:
         middle = (good + bad) // 2
         if holds(middle):

@@ -1,4 +1,8 @@
-"""The evidence for trusting an IndexFile: proofs, results of spot checks, and the interface of judges."""
+"""The evidence for trusting an IndexFile.
+
+A proof compares all items of the file with the log. A spot check compares some of them. A judge decides for which
+ranges of the log the file is trusted; its decision is a `Verdict`.
+"""
 
 from __future__ import annotations
 

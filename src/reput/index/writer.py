@@ -80,7 +80,7 @@ class IndexFileBuilder:
         key_row: npt.NDArray[np.int32],
         messages: npt.NDArray[np.void],
     ) -> None:
-        """Put entries as `putKey` does. `key_row` has the row in `messages` of each entry's message.
+        """Put entries as `putKey` does. The message of entry i is row `key_row[i]` of `messages`.
 
         Raises IndexFullError when they do not fit, StoreAccessError.
         """
