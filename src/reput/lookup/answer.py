@@ -1,4 +1,4 @@
-"""Assemble the answer: each row of the keys with each message found for it, or with nulls."""
+"""Assemble the answer of a look-up. Each row of the keys yields one row per message found for it, or a row of nulls."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class Counts(NamedTuple):
 class LookupAnswer:
     """The data from which the rows of the answer are written, part by part.
 
-    matches  for each part, by its number: (path, number of the batch) of its staged matches
-    is_flat  whether rows have only `is_complete` of their coverage
+    matches  for each part of the keys, by its number: the batches with its matches, as (path of the file, batch number)
+    is_flat  whether rows contain only `is_complete`, and not the whole coverage
     places   object stores with the staged files
     logs     for each store, by its number: number of the first store with the same log; only messages of this first
         store are in the answer
@@ -97,15 +97,16 @@ class LookupAnswer:
             found.column(name) for name in ("number", "segment", "store_number", "offset", "inner")
         )
         kept = np.ones(len(number_of), np.bool_)
-        # Entries older than a stale entry are not used, because a scan of the segment has found their messages.
+        # A stale index entry of a key also discredits the key's older entries. Their matches are dropped here, because
+        # the segment was scanned for this key, and the scan has found the same messages.
         for lost in self.coverage.lost:
             if not len(lost.numbers):
                 continue
             place = np.minimum(np.searchsorted(lost.numbers, number_of), len(lost.numbers) - 1)
             hit = (lost.numbers[place] == number_of) & (store == lost.store)
             kept &= ~(hit & (segment == lost.segment) & (offset < lost.newest[place]))
-        # Remove duplicates: a scan may find a message to which an entry has already led, and replicas have equal
-        # messages.
+        # Remove duplicates: a scan may find a message again that an index entry has led to, and replicas have the same
+        # messages. Matches from index entries and from the first replica sort first, so they are kept.
         log = np.array(self.logs, np.int64)[store] if has_replicas else store
         order = np.lexsort((segment == SCANNED, store != log, inner, offset, log, number_of))
         same = np.append(False, kept[order][:-1])

@@ -41,7 +41,7 @@ class CandidateRun(NamedTuple):
 
     segment     number of the segment whose IndexFile has the candidates, or SCANNED
     first_cell  number of the first cell with candidates; see `LogCells`
-    bounds      int64[c + 1]: rows bounds[i] to bounds[i + 1] lie in cell first_cell + i
+    bounds      int64[c + 1]: rows bounds[i] to bounds[i + 1] of the run belong to cell first_cell + i
     """
 
     path: str
@@ -65,9 +65,10 @@ def write_run(
     edges: npt.NDArray[np.int64],
     found: Iterable[tuple[int, pa.RecordBatch, Candidates]],
 ) -> CandidateRun | None:
-    """Stage candidates of parts: (number of the part, its keys, candidates). Return None without candidates.
+    """Write candidates to one run, sorted by offset. Return None if there are no candidates.
 
     edges  int64, physical offsets at which cells begin, and the end of the last cell
+    found  for parts of the keys: number of the part, its keys, and the candidates for these keys
 
     Raises StoreAccessError.
     """

@@ -1,4 +1,4 @@
-"""The coverage of a look-up's answer: the part of the log that was searched for each key."""
+"""Describe the coverage of a look-up's answer: which part of the log was searched for each key, and how."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ def _hashes(parts: Iterable[KeyPart]) -> npt.NDArray[np.int32]:
     every = np.concatenate(
         [np.empty(0, np.int32), *(SortedKeys(part.path).hashes for part in parts)]
     )
-    # np.unique would hash the numbers first, which takes ten times as long.
+    # np.unique would put the numbers into a hash table first, which takes ten times as long.
     every.sort()
     return every[np.flatnonzero(np.diff(every, prepend=np.int32(-1)))]
 
@@ -117,7 +117,7 @@ class _LookUp:
         tasks: list[_SearchTask] = []
         ranges: list[tuple[StorePlan, ScannedRange]] = []
         window = window_of(part for _, part in self.parts)
-        # Read once, because Spark asks its JVM each time.
+        # Read the property only once, because Spark's runner calls the JVM for it each time.
         parallelism = self.runner.parallelism
         ids = tuple(each for each in self.parts if _may_be_ids(each[1]).any())
         indexed = [(plan.number, list(plan.indexed(window))) for plan in self.stores]
@@ -176,7 +176,7 @@ class _LookUp:
         tasks: Sequence[_SearchTask],
         ranges: Sequence[tuple[StorePlan, ScannedRange]],
     ) -> None:
-        """Run the search tasks, and repeat scans until the splits of each range join."""
+        """Run the search tasks. Repeat scans until each split of a range begins where the previous one ended."""
         replaced: list[ReplacedFound] = []
         owner = {task.number: part for _, part in ranges for task in part.splits}
         phase = "search"
@@ -190,7 +190,7 @@ class _LookUp:
                     replaced.append(found)
                 else:
                     self.stores[found.store].take(found)
-            # A split's first record was guessed. A split whose guess was wrong is scanned again.
+            # Each split guesses where its first record begins. If the guess was wrong, the split is scanned again.
             tasks = [task for _, part in ranges if (task := part.rescan()) is not None]
             phase = "rescan"
         for plan, part in ranges:
@@ -241,7 +241,7 @@ class _LookUp:
         return np.concatenate(stale)
 
     def lose(self, stale: npt.NDArray[np.int64]) -> None:
-        """Scan segments with stale entries or broken chains, only for the affected keys."""
+        """Scan segments whose index has stale entries or broken chains, but only for the affected keys."""
         found = [
             (plan, number, keys)
             for plan in self.stores

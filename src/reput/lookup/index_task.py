@@ -69,7 +69,7 @@ def run_index_task(folder: str, edges: npt.NDArray[np.int64], task: IndexTask) -
 
 
 class _Asked:
-    """An iterator over the hashes of parts, each opened in turn. `keys` are the keys of the current part."""
+    """Iterates over the key hashes of parts, and opens one part at a time. `keys` are the keys of the open part."""
 
     keys: SortedKeys
 

@@ -1,4 +1,4 @@
-"""Decide in parallel tasks which log ranges the IndexFiles of all stores cover."""
+"""Judge IndexFiles in parallel tasks: decide which ranges of the log each file covers (`reput.index.verdict`)."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class _Verdicts:
         files: int = 1,
     ) -> Verdict:
         """See `Judge`."""
-        # A file that is new, or has grown since the tasks ran, is not trusted. Its range is scanned.
+        # A new file, or a file that has lost items since its task ran, is not trusted. Its range is scanned.
         verdict = self._verdicts.get(file.path)
         return verdict if verdict is not None and verdict.last <= last else Verdict(last)
 
@@ -59,9 +59,9 @@ class _Verdicts:
 def judged(
     runner: Runner, stores: Sequence[StoreReader], progress: Callable[[int, int], None]
 ) -> list[Judge | None]:
-    """Return a judge for each store.
+    """Judge the IndexFiles of all stores in tasks. Return a judge per store that knows the verdicts.
 
-    The judges are None if tasks would save no time: for few IndexFiles, or without parallel processes.
+    Without a benefit of tasks, nothing is judged, and each judge is None: for few IndexFiles, or with one process.
 
     Raises StoreAccessError, StoreChangedError.
     """

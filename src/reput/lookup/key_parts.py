@@ -145,6 +145,7 @@ def _sorted_keys(table: pa.Table) -> pa.RecordBatch:
     ]
     hashes = np.empty(len(rows), np.int32)
     hash_keys(*texts_of(texts[0]), *texts_of(texts[1]), hashes)
+    # An IndexFile is searched for ascending hashes.
     order = np.argsort(hashes, kind="stable")
     times = [
         _milliseconds(table, name, unbounded)[rows[order]]

@@ -49,7 +49,7 @@ def answer_lines(
     Args:
         answer: The answer.
         number: The number of the part of the keys.
-        layout: The format of the lines; CSV has only `is_complete` of the coverage.
+        layout: The format of the lines. In CSV, `is_complete` is the only column of the coverage.
         style: How values are written.
         end: The end of each line.
     """
@@ -63,7 +63,7 @@ def answer_lines(
 
 
 def _flat(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the rows with only `is_complete` of the coverage."""
+    """Return the rows without their coverage, except `is_complete`."""
     place = batch.schema.get_field_index(COVERAGE_COLUMN)
     return batch.set_column(place, IS_COMPLETE, batch.column(place).field(IS_COMPLETE))
 

@@ -238,7 +238,7 @@ def _pieces(slices: tuple[RunSlice, ...]) -> Iterator[pa.Table]:
 
 
 class _CandidateComparison:
-    """The comparison of one piece of candidates, which all lie in one file."""
+    """Compares candidates with the records at their offsets. All of these records are in one file."""
 
     def __init__(
         self,
@@ -258,7 +258,8 @@ class _CandidateComparison:
         )
         self._topics, self._keys = (texts_of(batch.column(name)) for name in ("topic", "key"))
         self._order = np.argsort(self._offsets, kind="stable")
-        # `_first` has the positions in `_order` at which each distinct offset begins.
+        # Several candidates may have the same offset. Those of the distinct offset `_different[i]` are the candidates
+        # `_order[_first[i] : _first[i + 1]]`.
         self._different, self._first = np.unique(self._offsets[self._order], return_index=True)
         self._first = np.append(self._first, len(self._order))
 
@@ -295,7 +296,10 @@ class _CandidateComparison:
         rows: Offsets,
         read: npt.NDArray[np.bool_],
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the matches among the complete records of a window. `rows` are the records' places in `_different`."""
+        """Yield the matches among the records that are completely in a window.
+
+        Record i of the window begins at the offset `_different[rows[i]]`.
+        """
         taken = np.flatnonzero(read)
         counts = self._first[rows[taken] + 1] - self._first[rows[taken]]
         record_of = np.repeat(taken, counts)

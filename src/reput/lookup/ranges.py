@@ -43,9 +43,12 @@ _MOST_TASK_CANDIDATES = 1 << 19
 class ScannedRange:
     """A range to scan for records that begin in [begin, stop) of one file. A record begins at `begin`.
 
-    is_read      whether the plan has already read the range and its damage, so that the scan only finds candidates
-    segment      the segment whose entries are not trusted; None without an index
-    position     physical offset of the end of the bytes read; with `at_end`, the end of the log
+    The range is scanned in splits, one per task.
+
+    is_read      whether the scan need not look for damage: the range was read before, or has no messages in the window
+    segment      number of the segment whose index entries are not trusted; None if no index covers the range
+    position     physical offset up to which the range has been read
+    at_end       whether `position` is the end of the log
     """
 
     file: CommitLogFile
@@ -91,15 +94,18 @@ class ScannedRange:
         self._found[found.number] = found
 
     def rescan(self) -> LookupScanTask | None:
-        """Return the first split whose beginning was guessed wrong, to be scanned again; None if all splits join."""
+        """Return the first split to scan again, because it guessed a wrong beginning; None if all guesses are right.
+
+        A guess is right if the split begins where the previous split ended.
+        """
         expected = self.begin
         self.runs, damage = [], self.damage if self.is_read else []
         for split in self._splits:
             if expected >= split.stop:
-                # The previous walk has passed this split.
+                # No record begins in this split: the last record of an earlier split reaches beyond it.
                 continue
             found = self._found[split.number]
-            # The guess was wrong, or no record was found although the previous walk continues here.
+            # The guess was wrong, or the split has found no record, although the previous split ended at one.
             if found.start != expected:
                 return replace(split, start=expected)
             self.runs += found.runs
@@ -143,7 +149,7 @@ class LogCells:
         self._files = files
         starts = np.array([file.start for file in files])
         place = np.searchsorted(starts, self.edges[:-1], side="right") - 1
-        # A cell between two files has the number of the file before the cell.
+        # If a log file is missing, its range is a cell as well, which counts to the file before it. `tasks` skips it.
         self._file_of = place.tolist()
 
     def tasks(
@@ -172,7 +178,7 @@ class LogCells:
         taken = 0
         for cell in sorted(by_cell):
             file = self._files[self._file_of[cell]]
-            # The cell lies in a gap between two files.
+            # The log file of this cell is missing, so its candidates cannot be compared.
             if file.end <= self.edges[cell]:
                 continue
             files[file] += by_cell[cell]
@@ -261,7 +267,7 @@ class StorePlan:
     def to_scan(self, window: TimeWindow | None) -> Iterator[ScannedRange]:
         """Yield the ranges to scan that may have messages of a time window (`reput.log.known_ranges`).
 
-        The other ranges are marked as read.
+        The other ranges need no scan, and are marked as read.
         """
         for part in self.ranges:
             times = None

@@ -174,7 +174,7 @@ def run_scan_task(folder: str, edges: npt.NDArray[np.int64], task: LookupScanTas
 
 
 def _scan(task: LookupScanTask, start: int, found: ScanFound) -> Iterator[Hits]:
-    """Yield hits of the scan in parts. Add the other results to `found` at the end."""
+    """Scan, and yield the hits some at a time. At the end, store the other results of the scan in `found`."""
     wanted = wanted_hashes(task.wanted)
     scan = FileScan(
         task.file, start, task.stop, BROKER, buffers=_buffers(), open_file=task.place.storage.open
@@ -225,7 +225,10 @@ def _together(waiting: list[Hits]) -> Hits:
 def joined_hits(
     parts: Sequence[tuple[int, KeyPart]], hits: Hits, only: npt.NDArray[np.int64] | None = None
 ) -> Iterator[tuple[int, pa.RecordBatch, Candidates]]:
-    """Yield the candidates of each part for `write_run`: keys with these hashes, and with numbers in `only`."""
+    """Yield for each part its candidates, as `write_run` expects them: the hits joined with the part's keys by hash.
+
+    If `only` is given, keys with other numbers are ignored.
+    """
     for number, part in parts:
         keys = SortedKeys(part.path)
         which, rows = keys.rows_with(hits.hashes)
@@ -239,7 +242,10 @@ def joined_hits(
 
 @dataclass(frozen=True, slots=True)
 class ReplacedIdTask(_FileTask):
-    """A task: search for ids in the remembered facts about the file (`KnownFile`), or else scan the file."""
+    """A task: search a log file for ids that a later UNIQ_KEY replaces.
+
+    An earlier scan of the file may have stored these ids (`KnownFile`). Otherwise, the file is scanned now.
+    """
 
 
 class ReplacedFound(NamedTuple):
