@@ -102,7 +102,7 @@ def index_file_names(first_timestamps: Sequence[int], now_ms: int) -> list[str]:
     the store names its next file by its clock, and that name must sort after all of these. Names are in local time, as
     a broker's are.
     """
-    # The latest time for the name of the first file. Each later file needs a later millisecond, but none after `now_ms`.
+    # Each name needs a later millisecond, and none may be after `now_ms`. This is the latest time for the first name.
     latest = _local_ms(now_ms) - len(first_timestamps)
     names, previous = [], 0
     for number, timestamp in enumerate(first_timestamps):
