@@ -29,6 +29,7 @@ _log = logging.getLogger("reput.dispatch")
 # The log is dispatched in steps of this size. Waiting callers are woken after each step.
 _STEP_BYTES = 32 << 20
 _PAUSE_S = 0.005
+# If dispatch is further behind the log's end than this, each put sleeps for a moment.
 _MOST_BEHIND_BYTES = 2 << 20
 _MOMENT_S = 50e-6
 _IDLE_S = 0.02
@@ -40,8 +41,9 @@ class DispatchService:
 
     position         physical offset at which the last dispatched message ends
     store_timestamp  store time of that message, ms
-    between_batches  a lock; while a thread owns it, ConsumeQueues and IndexFiles have exactly the messages before
-                     `taken`
+    taken            physical offset before which ConsumeQueues and IndexFiles have all messages; `position` reaches it
+                     after the subscribers were called
+    between_batches  a lock; while a thread owns it, ConsumeQueues and IndexFiles have no messages after `taken`
     damage           skipped unreadable ranges
     """
 
@@ -185,7 +187,8 @@ class DispatchService:
                 _log.exception("dispatch has stopped at offset %d", self.position)
             self._is_dispatching = False
             self._done.notify_all()
-            # Collect messages unless a caller waits: each round takes the interpreter's lock from threads that put.
+            # Pause until more messages have arrived, unless a caller waits: each round takes the interpreter's lock
+            # from threads that put.
             self._work.wait_for(lambda: self._waiting > 0 or self._is_closing, _PAUSE_S)
         # If the store failed in another thread, nothing else wakes the waiting callers.
         self._done.notify_all()
@@ -239,7 +242,7 @@ class DispatchService:
                 self.position = self.taken = scan.end.position
 
     def _note_damage(self, found: list[Finding], noted: int) -> int:
-        """Add all findings after the first `noted` ones to `damage`. Return the number of all findings."""
+        """Add the new findings to `damage`. The first `noted` ones are old. Return the number of all findings."""
         if new := found[noted:]:
             self.damage += new
             self._queues.add_lost(ranges_of(new))

@@ -3,9 +3,9 @@
 Mirrors `MappedFileQueue.deleteExpiredFileByTime`, `.deleteExpiredFileByOffset` and `IndexService.deleteExpiredFile`
 (tag rocketmq-all-4.9.3): the last file of the log, of a queue and of the index always stays.
 
-Log files are deleted before index files. Readers and recovery accept entries that lead before the begin of the log. If
-index files were deleted first, recovery after a crash would dispatch their messages again. Each deletion is durable
-before the next one, so a power cut leaves no hole in the log or in a queue.
+Log files are deleted before index files. After a crash in between, entries lead to deleted messages, which readers and
+recovery accept. If index files were deleted first, recovery after a crash would dispatch their messages again. Each
+deletion is durable before the next one, so a power cut leaves no hole in the log or in a queue.
 
 A broker uses the modification time of a file, which a copy or a restored backup loses. Here, the age of a file is the
 age of its last message.
@@ -140,7 +140,7 @@ def carry_out(report: ExpiryReport, disk: Disk) -> None:
     for path in map(Path, (*report.log_files, *report.queue_files)):
         disk.delete(path)
         disk.sync_folder(path.parent)
-    # Order does not matter for IndexFiles: a hole in the index would lie before all messages. So one sync suffices.
+    # A power cut may leave any of these IndexFiles, and readers accept that. So one sync for all of them suffices.
     for path in map(Path, report.index_files):
         disk.delete(path)
     if report.index_files:

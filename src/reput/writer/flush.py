@@ -40,7 +40,7 @@ class Flusher:
     ) -> None:
         """Prepare the thread.
 
-        `check_in_place` raises StoreFailedError if another process displaced a file of the store.
+        `check_in_place` raises StoreFailedError if another process deleted or renamed a file of the store.
         """
         self._sync_log, self._check_in_place = sync_log, check_in_place
         self._log_end, self._file_bytes = log_end, file_bytes

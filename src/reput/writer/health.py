@@ -1,4 +1,4 @@
-"""Refuse writes to a store after a failed write or sync, or after another process displaced one of its files.
+"""Refuse writes to a store after a failed write or sync, or after another process deleted or renamed one of its files.
 
 After a failed sync, the kernel may drop the dirty pages and report the next sync as a success. So a failed sync is
 never repeated.

@@ -1,5 +1,8 @@
 """Flush ConsumeQueues and IndexFiles, record how far they reach (checkpoint, reput.known), and prove IndexFiles.
 
+A recovery point (`reput.known`) states the physical offset before which the indexes have all messages. A proof states
+that a look-up in an IndexFile finds all keys of a range of the log.
+
 Mirrors `DefaultMessageStore.FlushConsumeQueueService`, `StoreCheckpoint.flush`, and the thread with which
 `IndexService.getAndCreateLastIndexFile` flushes a full file (tag rocketmq-all-4.9.3).
 """
@@ -28,7 +31,7 @@ from reput.writer.recover import Recovered
 from reput.writer.waiters import Waiters, join_thread
 
 _log = logging.getLogger("reput.flush")
-# A recovery point is written after this many bytes of the log. Recovery after a crash compares little more than these.
+# A recovery point is written after this many bytes of the log, so that recovery after a crash compares few more bytes.
 _NOTED_BYTES = 2 << 30
 _store_log = logging.getLogger("reput.store")
 
@@ -51,7 +54,7 @@ class IndexSync:
 
         `durable_timestamp` returns the store timestamp (ms) up to which the log is durable, or 0 if unknown.
         `nothing_expires` is a lock: while this object holds it, no file is deleted. `check_in_place` raises
-        StoreFailedError if another process displaced a file.
+        StoreFailedError if another process deleted or renamed a file.
         """
         self._path, self._disk, self._checkpoint = store / CHECKPOINT_FILE, disk, checkpoint
         self._queues, self._index = recovered.queues, recovered.index_files
@@ -90,7 +93,7 @@ class IndexSync:
             )
         )
         if log_end is not None or reached != self._known:
-            with self._nothing_expires:  # The recovery point must name existing files.
+            with self._nothing_expires:  # A recovery point that names a deleted file is invalid.
                 self._recovery_point.write(reached, reached.end == log_end)
             self._known = reached
         if log_end is not None:
@@ -114,9 +117,10 @@ class IndexSync:
 
 
 class IndexFlusher:
-    """Syncs indexes in a thread: queues with many dirty pages at short intervals, all indexes at longer intervals.
+    """Syncs indexes in its own thread.
 
-    Full IndexFiles are synced at once.
+    At short intervals, it syncs queues with many dirty pages. At longer intervals, it syncs all indexes. It syncs an
+    IndexFile as soon as the file is full.
     """
 
     def __init__(
@@ -151,7 +155,7 @@ class IndexFlusher:
         self._work.notify_all()
 
     def stop(self) -> None:
-        """End the thread, if it has not ended. The caller must sync what is left."""
+        """End the thread, if it has not ended. The caller must then sync all indexes."""
         self._is_closing = True
         self._work.notify_all()
         if self._thread is not None:
@@ -187,15 +191,15 @@ class IndexFlusher:
 class IndexProver:
     """Proves each IndexFile when it is full and durable, and the last file when the store is closed.
 
-    A proof is valid only while the log files do not change. The store appends to the log file in which it was opened,
-    so proofs of IndexFiles that lead into this file become invalid. These IndexFiles, and all later IndexFiles, are
-    proved again.
+    A proof is valid only while the log files to which its items lead do not change. An opened store appends to the last
+    log file. So the proofs of IndexFiles with items for this log file become invalid. These IndexFiles, and all later
+    ones, are proved again.
     """
 
     def __init__(
         self, store: Path, config: StoreConfig, index: IndexFileSetWriter, log_begin: int
     ) -> None:
-        """Prepare to prove IndexFiles. `log_begin` is where the first log file that the store writes begins."""
+        """Prepare to prove IndexFiles. `log_begin` is the begin of the first log file to which the store appends."""
         self._store, self._config, self._index = store, config, index
         self._log_begin = log_begin
         self._began = index.end
@@ -203,10 +207,10 @@ class IndexProver:
         self._is_ready = False
 
     def prove_full(self) -> None:
-        """Prove the full files if a new one exists.
+        """Prove the full IndexFiles if one has become full since the last call.
 
-        The first call proves all files up to their present ends. It also loads the prover's modules. That takes longer
-        than most proofs, but no caller waits for it.
+        The first call after a write proves all files up to their present ends. It also imports modules, which takes
+        longer than most proofs. A later `prove`, for which a caller waits, is then faster.
         """
         name, count = self._index.end
         if not self._is_ready and count > 1 and self._index.end != self._began:
@@ -217,7 +221,7 @@ class IndexProver:
         self._last = name
 
     def prove(self) -> None:
-        """Prove all files, including the last one, which is complete now. Do nothing if no item was written."""
+        """Prove all files, including the last one. No item may be added later. Do nothing if no item was written."""
         if self._index.end != self._began:
             self._prove()
 

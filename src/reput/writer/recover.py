@@ -173,12 +173,12 @@ class Recovery:
             self._files = [self._first_file()]
             self._look_at_log()
         known, end = self._known, report.log_end
-        # New messages will take the place of the last messages before the recovery point, so the point becomes invalid.
+        # If the log now ends before the recovery point, new messages will replace messages that the point covers. So
+        # the point becomes invalid.
         if known is None or known.end > end:
             delete_recovery_point(self._store, disk)
         truncate_log(self._files, end, disk, report)
         sync_log(self._files, report.checked_from, disk)
-        # After an unclean shutdown, the last message may have been incomplete.
         log = CommitLogReader(StoreLog(self._store))
         self._recover_batches(known, is_closed=False)
         cut = self._indexes.cut(log)

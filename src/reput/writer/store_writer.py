@@ -158,7 +158,7 @@ class StoreWriter:
             self._files, end, offsets, self.config, self.health, self._unique_keys,
             settings.store_host, self._clock_ms, self.dispatcher.notify, topics,
         )  # fmt: skip
-        # Recovery has made these messages durable.
+        # Recovery has made all messages durable, so the checkpoint may state this time.
         self._log.store_timestamp = self.dispatcher.store_timestamp
         self._last_flush = 0, end
         self.retention = Retention(
@@ -392,7 +392,7 @@ class StoreWriter:
         return self._last_flush[1]
 
     def _check_in_place(self) -> None:
-        """Check that no other process displaced the lock, `abort`, the log or the index.
+        """Check that no other process deleted or renamed the lock, `abort`, a log file or an IndexFile.
 
         Raises StoreFailedError, StoreAccessError.
         """
@@ -403,7 +403,7 @@ class StoreWriter:
         self._index.check_in_place()
 
     def _check_all_in_place(self) -> None:
-        """Check all files, including the many files of queues. Raises StoreFailedError, StoreAccessError."""
+        """Check these files and the many files of queues. Raises StoreFailedError, StoreAccessError."""
         self._check_in_place()
         self._queues.check_in_place()
 

@@ -187,4 +187,4 @@ WITHOUT_COUNTERPART = frozenset(
     useReentrantLockWhenPutMessage warmMapedFileEnable
     """.split()  # noqa: SIM905
 )
-"""Names of `MessageStoreConfig` that do not affect reput. docs/differences.md has the reasons."""
+"""Settings of `MessageStoreConfig` that have no effect in reput. docs/differences.md has the reasons."""

@@ -10,8 +10,8 @@
     flag, sys_flag, reconsume_times   integer; default 0
     born_timestamp   integer, ms since 1970 in UTC; by default the store timestamp
     born_host        string, `address:port`; by default the store's host
-    properties       string: the complete properties string, stored unchanged; excludes keys, tags, unique_key and
-                     delay_level
+    properties       string: the complete properties string, stored unchanged; cannot be combined with keys, tags,
+                     unique_key and delay_level
 
 In a mapping, a single value in place of an array applies to all rows. Null means the default of a missing column.
 """
@@ -144,7 +144,7 @@ def _numbers(array: Any, missing: int, count: int) -> npt.NDArray[np.int64]:
         array.cast(pa.int64()).fill_null(missing).to_numpy(zero_copy_only=False)
     )
     if missing != BORN_NOW and len(numbers) and abs(numbers).max() >= 1 << 31:
-        raise OverflowError("a number does not fit its field of four bytes")
+        raise OverflowError("a number does not fit its field of four bytes in the record")
     return numbers
 
 

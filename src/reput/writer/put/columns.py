@@ -52,7 +52,7 @@ PropertyTexts = tuple[bytes, Texts]
 
 
 def ends_of(texts: Sequence[bytes] | Sequence[str]) -> Offsets:
-    """Return the bounds of texts after joining: int64[n + 1]."""
+    """Return the bounds of the texts in the joined text: int64[n + 1]. Text n begins at bound n."""
     return ends_of_lengths(np.fromiter(map(len, texts), np.int64, len(texts)))
 
 
@@ -108,7 +108,7 @@ class PutColumns:
             )
         sizes = np.diff(self.bodies.at) + properties
         topics = np.diff(self.topics.at)
-        # A longer topic (5.x) has a length prefix of two bytes.
+        # The length prefix of a topic above 127 bytes (5.x) has two bytes instead of one.
         sizes += (topics + (topics > MAX_TOPIC_BYTES))[self.rows["topic"]]
         sizes += np.diff(self.hosts.at)[self.rows["born_host"]]
         sizes += FIXED_BYTES + store_host_bytes + 1 + self.form.crc_bytes
@@ -121,7 +121,10 @@ class PutColumns:
         return int(sizes.sum())
 
     def finish(self, unique_keys: UniqueKeys, now_ms: int) -> tuple[Any, ...]:
-        """Return the kernel's arrays from `bodies` to `host_at`, with new unique keys and born timestamps."""
+        """Create missing unique keys and born timestamps. Return the arrays that `lay_out_records` needs.
+
+        These are its arguments from `bodies` to `host_at`.
+        """
         born = self.rows["born_timestamp"]
         born[born == BORN_NOW] = now_ms
         values = [

@@ -58,7 +58,7 @@ _HEAD_BYTES = SIZE_AND_MAGIC.size
 _NO_HEAD = bytes(_HEAD_BYTES)
 _OFFSET_BYTES = 8
 _OFFSET_DIGITS = 2 * _OFFSET_BYTES
-_WINDOW_BYTES = 8 << 20  # Bytes that are prepared, filled and dispatched at a time.
+_WINDOW_BYTES = 8 << 20  # A put of columns prepares and writes so many bytes at a time.
 _new = tuple.__new__
 
 
@@ -120,7 +120,8 @@ class CommitLogWriter:
     """Appends to the log. Any thread may put, until the writer is closed.
 
     An asynchronous exception (Ctrl-C) never leaves an unfinished put. The writer notes the put in progress. If the put
-    is interrupted, the next thread that takes the lock counts its record if it is in the log, or clears its bytes.
+    is interrupted, the next thread that takes the lock finishes it. If the record's size and magic are written, the
+    record is in the log, and the thread sets the new position. Otherwise the thread clears the record's bytes.
 
     position         physical offset at which the last record ends
     store_timestamp  store time of the last message, ms
@@ -195,7 +196,7 @@ class CommitLogWriter:
             if further is not None:
                 offsets = [self.queue_offsets.get(name, 0) for name in further]
                 message = with_offsets(message, offsets, self.form)
-                # In further queues, a prepared message takes queue offsets only with a 5.x broker.
+                # A prepared message takes queue offsets in further queues in 5.x, but not in 4.9.
                 if self.form.is_five or not message.sys_flag & SYS_FLAG_PREPARED:
                     ends = tuple((name, at + 1) for name, at in zip(further, offsets, strict=True))
             if message.sys_flag & SYS_FLAG_INNER_BATCH and self.form.is_five:
@@ -380,7 +381,7 @@ class CommitLogWriter:
         ends: tuple[tuple[tuple[str, int], int], ...],
         heads: Sequence[tuple[int, bytes]] = (),
     ) -> None:
-        """Write a record that fits into the last file, and count it. `head` is its size and magic.
+        """Write a record that fits into the last file, and set the new position. `head` is its size and magic.
 
         `rest` may contain further records. In `rest`, the size and magic of these records are zeros. `heads` has the
         right values.
@@ -391,14 +392,13 @@ class CommitLogWriter:
         start, stop = self.position - files.start, end - files.start
         data = files.file.data
         self._under_way = _new(PutUnderWay, (end, now, ends, heads))
-        # Size and magic are written last, so that no reader mistakes a partial record for a complete one. Further
-        # records get theirs in log order. Otherwise a killed process could leave a valid record after a gap, which
-        # another record would fill.
+        # Write size and magic last, so that no reader mistakes a partial record for a complete one. Write the sizes and
+        # magics of several records in log order. Otherwise a killed process could leave a valid record after a gap.
         data[start + _HEAD_BYTES : stop] = rest
         data[start : start + _HEAD_BYTES] = head
         if heads:
             self._write_heads(heads)
-        # Do the same as `_settle`, but faster. Set the position last: it shows `_settle` that the put is counted.
+        # Do the same as `_settle`, but faster. Set the position last: it shows `_settle` that the put is finished.
         if len(ends) == 1:
             ((queue, queue_end),) = ends
             self.queue_offsets[queue] = queue_end
@@ -486,13 +486,13 @@ class CommitLogWriter:
             self._health.check()
 
     def _settle(self) -> None:
-        """Count the records of the put in progress that are in the log, and clear the rest.
+        """Finish an interrupted put: set the position after its records in the log, and clear its other bytes.
 
-        If it is interrupted, the next thread that takes the lock calls it again, so every step must be safe to run
+        If this is interrupted, the next thread that takes the lock calls it again. So every step must be safe to run
         twice.
         """
         files, put = self._files, self._under_way
-        # The next file exists, but the blank at the end of this one may be missing.
+        # The interrupted put has created the next file, but perhaps not written the blank at the end of this one.
         if self.position < files.start:
             self._end_file()
         if isinstance(put, ColumnsUnderWay):
@@ -517,7 +517,10 @@ class CommitLogWriter:
         self._end_file()
 
     def _end_file(self) -> None:
-        """Write the blank after the last record. The next file must exist, so that a failed roll changes nothing."""
+        """Write the blank after the last record.
+
+        Call this only when the next file exists, so that a failure to create the next file changes nothing.
+        """
         at = self.position % self._files.file_bytes
         ended = self._files.opened(self.position - at)
         ended.data[at : at + BLANK_BYTES] = encode_blank(self._files.file_bytes - at)

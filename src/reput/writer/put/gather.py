@@ -44,7 +44,7 @@ _Value = TypeVar("_Value", bound=Hashable)
 _Names = tuple[str, ...] | None
 _MOST_NAMES = 12
 """Maximum number of properties in columns. With more, a Java HashMap has more buckets, and so another order."""
-# Number of messages in a short first pass. Most mixed lists differ within these, so this pass often decides.
+# Number of messages in a short first pass. If messages differ, these first ones usually show it.
 _PROBED = 1 << 6
 _NUMBERS: tuple[tuple[str, Callable[[Sequence[Message]], list[int]]], ...] = (
     ("flag", lambda messages: [m.flag for m in messages]),
@@ -58,7 +58,7 @@ _NUMBERS: tuple[tuple[str, Callable[[Sequence[Message]], list[int]]], ...] = (
 
 
 class _DoubtError(Exception):
-    """The properties cannot be columns, or must be refused."""
+    """These properties cannot be columns, or must be refused. So encode each message's properties separately."""
 
 
 def from_messages(
@@ -182,9 +182,9 @@ def _properties(
 
 
 def shapes_of(messages: Sequence[Message]) -> dict[_Names, list[int]]:
-    """Return the rows of each set of property names. The set None stands for properties that are a string.
+    """Group messages by the names of their properties, and return the rows of each group.
 
-    If all messages have the same names, the list of rows is empty.
+    Messages whose properties are a string form the group None. If there is only one group, its list of rows is empty.
     """
     properties = [m.properties for m in messages]
     if not any(properties) and set(map(type, properties)).isdisjoint((str, bytes)):
@@ -209,7 +209,7 @@ def _shared_columns(names: _Names, messages: Sequence[Message]) -> list[Property
         raise _DoubtError
     columns: dict[str, Texts] = {}
     for name in names:
-        # Properties given as a string have no names here, so these are mappings.
+        # `names` is not None here, so all properties are mappings.
         columns[name] = _texts([m.properties[name] for m in messages])  # type: ignore[index,call-overload]
         # Refuse an empty value later, with an error that names its message.
         if not np.diff(columns[name].at).all():
@@ -219,7 +219,7 @@ def _shared_columns(names: _Names, messages: Sequence[Message]) -> list[Property
         (TAGS, _tags([m.tags for m in messages])),
     ):
         if texts is not None:
-            # Both `properties` and `keys` (or `tags`) set the property.
+            # Both `properties` and `keys` (or `tags`) set the property. `properties_string` decides such a case.
             if name in columns:
                 raise _DoubtError
             columns[name] = texts

@@ -95,7 +95,7 @@ class LogFiles:
         self._preparer = Preparer(self._prepare_ahead)
 
     def _make(self, start: int) -> MappedWriter:
-        # An interrupt (Ctrl-C) may come after the file was created and before it was used.
+        # An interrupt (Ctrl-C) after an earlier call may have kept the caller from using the file. Use it now.
         if start in self._open:
             return self._open[start]
         path = self._folder / offset_file_name(start)

@@ -92,7 +92,10 @@ class PutResult(NamedTuple):
 
 
 def as_plain(message: Message) -> Message:
-    """Return the message with keys and properties of built-in types: methods of other types may run any code."""
+    """Return the message with keys and properties of built-in types.
+
+    Methods of other types may run any code, even during the put.
+    """
     keys, properties = message.keys, message.properties
     if type(keys) in _PLAIN and type(properties) in _PLAIN:
         return message
@@ -114,7 +117,8 @@ def properties_string(
     # Most messages have only keys. For them, this special case takes half the time of the general case.
     if keys and not given and not message.tags and not isinstance(given, _WHOLE):
         text = _KEYS_IS + _joined_at_once(keys) + _AND_UNIQ_KEY_IS + unique_keys.next(now_ms)
-        # Two separators mean that a key contains one. The general case refuses such a key.
+        # The text needs one separator, before UNIQ_KEY. If it has another, a key contains it, and the general case
+        # refuses the message.
         if text.count(PROPERTY_SEPARATOR) == 1:
             return form.check_properties(encode_utf8(text + form.ending))
     if isinstance(given, _WHOLE):
