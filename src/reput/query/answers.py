@@ -42,7 +42,7 @@ class Coverage:
         scanned: ranges read message by message, because no IndexFile covers them
         unreadable: ranges that could not be read; their messages are missing from the answer. If the end of the log was
             lost (`lost_log_end`), the first range lies after `log`, and its length is unknown
-        problems: IndexFiles and chains that could not be used; their ranges were scanned
+        problems: IndexFiles, and chains of index entries, that could not be used; their ranges were scanned
         inner_messages: number of messages in inner batches (5.x) that were compared, because a broker's index lacks
             them; None if the requested topics have no batch queues
         notes: remarks about messages with a wrong CRC; in an empty answer, also about other places to search

@@ -21,7 +21,7 @@ from reput.format.commit_log import MessageExt, RecordError, decode
 from reput.query.shared_store import AnyStore
 from reput.queues.queue_index import LostEntriesError
 
-# Messages per read, which grow from read to read. The first read is small, because often few messages are wanted.
+# Number of messages of the first read, and of the largest one. Reads grow, because often few messages are wanted.
 _FIRST_MESSAGES, _MOST_MESSAGES = 16, 256
 # Messages up to this size are kept until they are returned. Of longer messages, only the place is kept.
 _KEPT_BYTES = 4 << 10
@@ -128,7 +128,7 @@ def _back(
     """Yield messages of one queue, newest first. Unreadable messages are reported as problems."""
     try:
         spans = _spans(store, topic, queue_id, bounds, problems)
-    # The queue has been deleted meanwhile.
+    # The queue was deleted after it was listed.
     except MessageNotFoundError:
         return
     except (CorruptMessageError, FormatError) as error:
@@ -165,7 +165,7 @@ def _range(
     """Return the queue offsets [low, high) between the first and the last message within the bounds."""
     try:
         low = store.min_queue_offset(topic, queue_id)
-    # The first entries are lost, but later ones can be read.
+    # The first entries are lost. Report this, and search the later entries.
     except FormatError as error:
         problems.append(_problem(error))
         low = store.min_queue_offset(topic, queue_id, check=False)

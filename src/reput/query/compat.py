@@ -1,9 +1,9 @@
 """Answer queries by key exactly as a 4.9.3 broker does.
 
-The answers have the broker's limit, whole seconds, order, early stops and hash collisions. `BrokerView` is the
-CommitLog as a broker sees it after its start. In its queries, the broker trusts a record's size, and checks neither its
-magic code nor its CRC. At its start, it ends the log at the first record in the last three files that is unreadable or
-has a wrong CRC.
+The answers also reproduce what looks wrong: the broker's limit and order, times in whole seconds, searches that stop
+early, and messages of other keys with the same hash. `BrokerView` is the CommitLog as a broker sees it after its start.
+In its queries, the broker trusts a record's size, and checks neither its magic code nor its CRC. At its start, it ends
+the log at the first record in the last three files that is unreadable or has a wrong CRC.
 
 Mirrors `IndexService.queryOffset`, `IndexFile.selectPhyOffset`, `DefaultMessageStore.queryMessage`,
 `CommitLog.lookMessageByOffset`, `.getData`, `.recoverNormally` and `MessageDecoder.decode` (tag rocketmq-all-4.9.3). A
@@ -43,7 +43,7 @@ _READ_BYTES = 1024
 _STEP_BITS = 12
 _INT = struct.Struct(">i")
 _LONG = struct.Struct(">q")
-# TOTALSIZE, MAGIC and SYSFLAG; the format ends where BORNHOST begins.
+# Reads TOTALSIZE, MAGIC and SYSFLAG of a record. Its size is the position of BORNHOST in the record.
 _HEAD = struct.Struct(">ii28xi8x")
 _MAX_PORT = 65535
 # DefaultMessageStore.queryMessage makes at most three passes.
@@ -104,8 +104,8 @@ class BrokerView:
     def begin(self, effort: Effort | None = None) -> None:
         """Drop the results of earlier reads, because the log may have changed.
 
-        With `effort`, reading records takes steps, and `end` raises EffortError instead of searching for the end of the
-        log.
+        With `effort`, each read of a record uses some of its steps. If the end of the log must be searched for, `end`
+        raises EffortError instead.
         """
         self._end, self._seen, self._effort = None, (-1, b""), effort
 

@@ -89,9 +89,10 @@ class InnerBatches:
                     yield from self._inner(located)
 
     def _records(self, start: int, stop: int) -> Iterator[LocatedRecord]:
-        """Yield records that may be inner batches. The first bytes are walked before the kernels are loaded.
+        """Yield records that may be inner batches.
 
-        A walk skips the rest of a damaged file, whereas the kernels also find the records after the damage.
+        The first bytes are read in plain Python, because loading the compiled kernels takes time. At damage, the
+        kernels take over: they also find the later records of a damaged file.
         """
         middle = min(stop, start + self._left_bytes)
         walk = LogWalk(self._log, start, middle)
@@ -99,7 +100,6 @@ class InnerBatches:
             if walk.damage:
                 break
             yield record
-        # The kernels continue at the damage.
         position = walk.damage[0].start if walk.damage else walk.position
         self._left_bytes = max(self._left_bytes - (position - start), 0)
         if (walk.at_end and not walk.damage) or position >= stop:
@@ -136,7 +136,7 @@ class InnerBatches:
             return
         self.searched += len(inner)
         for number, (inner_data, inner_layout) in enumerate(inner, 1):
-            # Readers of the record, such as clients, may use its TOTALSIZE, so it must be correct.
+            # The TOTALSIZE in an inner record may be wrong, but clients use it. Replace it by the actual size.
             size = inner_layout.total_bytes.to_bytes(4, "big")
             record = LocatedRecord(offset, size + inner_data[len(size) :], inner_layout)
             yield InnerMessage(number, record)

@@ -242,7 +242,7 @@ class MessageStore(StoreReader):
 
     def _all_topics(self) -> HashedTopics:
         topics = HashedTopics(self.queues.topics())
-        # The object keeps hashes of its topics, so it is used again for the same topics.
+        # Keep the previous object if the topics are the same: it has already computed the hashes of their names.
         if topics != self._hashed_topics:
             self._hashed_topics = topics
         return self._hashed_topics
@@ -553,7 +553,7 @@ class MessageStore(StoreReader):
         return self._following(search, looks_itself=True)
 
     def _following(self, read: Callable[[], _Answer], *, looks_itself: bool = False) -> _Answer:
-        """Return the result of `read`. Call `read` again if files of the log expired meanwhile.
+        """Return the result of `read`. If `read` fails because files of the log have expired, call it again.
 
         looks_itself  whether `read` itself refreshes the log, as planning does
         """
@@ -566,7 +566,7 @@ class MessageStore(StoreReader):
                 return read()
             except StoreError:
                 self.commit_log.refresh()
-                # No file has expired, so the error has another reason.
+                # If no file has expired since the first attempt, the error has another reason.
                 if self.commit_log.min_offset == begin:
                     raise
 

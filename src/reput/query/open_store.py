@@ -12,7 +12,7 @@ from reput.files.places import refuse_url
 from reput.query.message_store import MessageStore
 from reput.store.store_reader import ReaderOptions
 
-# Imported later, so that readers do not wait for the kernels.
+# Imported later, because writing needs the compiled kernels. They load slowly, and readers need not wait for them.
 if TYPE_CHECKING:
     from reput.query.writable_store import WritableStore
     from reput.writer.writer_settings import WriterOptions

@@ -120,7 +120,10 @@ def pull(
 
 
 def _may_match(tags_code: int, hashes: set[int]) -> bool:
-    """Return whether an entry's message may have one of the tags. A lost extension unit's address matches all tags."""
+    """Return whether an entry's message may have one of the tags.
+
+    If the entry has the address of a lost extension unit in place of a tags code, the tags are unknown: return True.
+    """
     return not hashes or tags_code in hashes or is_address(tags_code)
 
 

@@ -150,7 +150,7 @@ def quick_records(
         return None
     if wanted:
         if most - place.queue_offset > _MANY_ENTRIES:
-            # Many entries must be compared with the tags, so the kernel pays off.
+            # Load the kernel for later answers: it is faster if many entries must be compared with the tags.
             _KERNEL.load()
         return None
     run = _read_run(store, place, max_messages, max_bytes)
@@ -160,7 +160,7 @@ def quick_records(
     end = place.queue_offset + count
     body = run.body()
     if len(body) >= _LARGE_BYTES:
-        # From now on, large answers are copied by the kernel.
+        # Load the kernel for later answers: it copies large ones faster.
         _KERNEL.load()
     return PulledBody(body, count, end, run.min_offset, run.max_offset)
 

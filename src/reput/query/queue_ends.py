@@ -27,7 +27,7 @@ from reput.log.walk import LogWalk
 from reput.queues.queue_index import LostEntriesError, QueueReader
 from reput.store.store_reader import StoreReader
 
-# The allowance is refilled over time, so that clients that poll idle queues do not keep the disk busy.
+# The allowance is limited, and refilled over time. Otherwise, clients that poll idle queues would keep the disk busy.
 _FIRST_ALLOWANCE_BYTES = 16 << 20
 _ALLOWANCE_BYTES_PER_S = 2 << 20
 _MOST_BYTES_A_LOOK = 4 << 20
@@ -67,7 +67,7 @@ class QueueEnds:
             if queue.max_queue_offset() > end:
                 return
             time.sleep(_PATIENCE_S)
-        # The position is forgotten, so that the next check reports the message again.
+        # Forget how far the log was walked, so that the next check finds and reports the message again.
         self._walked.pop((topic, queue_id), None)
         reason = (
             f"the queue ends before queue offset {end}, but the CommitLog has a later message of "
@@ -213,7 +213,7 @@ class QueueEnds:
         least, stop = queue.min_queue_offset(log.min_offset), queue_offset
         while stop > least:
             begin = max(stop - _ENTRIES_BACK, least)
-            # If this entry is damaged as well, an earlier entry serves.
+            # If these entries are damaged as well, search the earlier ones.
             with suppress(LostEntriesError):
                 for number, entry in reversed(list(queue.numbered(begin, stop))):
                     if entry != PRE_BLANK:
@@ -230,12 +230,11 @@ class QueueEnds:
         return record.physical_offset + record.layout.total_bytes
 
     def _take_allowance(self, wanted_bytes: int) -> int:
-        # The allowance never exceeds its first size.
         now = time.monotonic()
         self._allowance += (now - self._refilled) * _ALLOWANCE_BYTES_PER_S
         self._allowance = min(self._allowance, _FIRST_ALLOWANCE_BYTES)
         self._refilled = now
-        # Polls of an empty queue must not read much of the log each time.
+        # Limit each walk as well, so that one poll of an idle queue does not use up the whole allowance.
         return max(min(wanted_bytes, int(self._allowance), _MOST_BYTES_A_LOOK), 0)
 
     def _end_of_last(self, topic: str, queue_id: int, end: int) -> int:

@@ -1,6 +1,7 @@
 """Answer queries exactly: read and compare every candidate, and scan ranges without an index.
 
-Segments are searched newest first until there are enough messages. If the index cannot be trusted
+A plan (`reput.index.plan`) divides the log into segments: ranges that are looked up in one IndexFile, and ranges that
+are scanned. Segments are searched newest first until there are enough messages. If the index cannot be trusted
 (`reput.index.key_index`), the segment's range is scanned instead, and the result reports this. Ids that a later id of
 the same record replaces (5.x) are in no index, so they are searched for separately.
 """
@@ -144,7 +145,7 @@ class Search:
         segments = planner.segments()
         self._problems += planner.problems
         self._planner, self._log_end = planner, self._log.files_end
-        # A search with a limit may need only a few segments.
+        # With a limit, the newest segments may have enough messages, so do not read all parts in advance.
         if self._limit == _UNBOUNDED:
             self._prefetch(segments)
         for segment in segments:
@@ -182,7 +183,7 @@ class Search:
 
     @property
     def _is_enough(self) -> bool:
-        # One message more than the limit shows that the answer must be shortened.
+        # Only a message beyond the limit shows that there are more messages, so that the answer needs a cursor.
         return len(self._found) > self._limit and len(self._up_to_limit()) < len(self._found)
 
     def _keep(self, record: LocatedRecord) -> None:
@@ -196,7 +197,7 @@ class Search:
     def _add_further(self, search: InnerBatches | ReplacedIdSearch, segment: Segment) -> None:
         """Add a segment's messages without index entries."""
         found = search.find(segment.start, min(segment.stop, self._before), self._is_wanted)
-        # If the segment was scanned, the scan has already found these messages.
+        # If the segment was scanned, the scan has already found messages with replaced ids.
         if isinstance(search, ReplacedIdSearch):
             known = {one.physical_offset for one in self._found}
             found = [one for one in found if one.physical_offset not in known]
@@ -226,7 +227,7 @@ class Search:
         for search in (self._inner, self._replaced):
             if search is not None:
                 self._damage += [one for one in search.damage if one.start < self._log_end]
-        # An answer that ends before a cursor does not reach the end of the log.
+        # Report a lost end only if the answer covers the end of the log, not if it continues from a cursor.
         lost_end = self._planner.lost_end(self._log_end) if self._before >= self._log_end else None
         coverage = Coverage(
             log=answered,

@@ -119,13 +119,13 @@ class QueueTail:
         """
         hashes = {hash_code(tag) for tag in tags}
         expected: dict[tuple[str, int], int] = {}
-        # A message may be in several queues, but is yielded once.
+        # A message may be in several queues, but is yielded once. `offset` is that of the last yielded message.
         offset = -1
         for entry in self.entries():
             if entry.physical_offset >= stop:
                 continue
             queue = entry.topic, entry.queue_id
-            # Queue offsets within a batch (5.x) have no entries.
+            # A batch (5.x) has one entry for several queue offsets, so expect a lower one before it.
             if entry.unnumbered and queue in expected:
                 expected[queue] -= entry.unnumbered
             if hashes and not _may_match(entry, hashes):
@@ -156,7 +156,7 @@ class QueueTail:
             return self._log.locate(entry.physical_offset, entry.size)
         except (MessageNotFoundError, CorruptMessageError) as error:
             at, file = entry.physical_offset, self._log.file_at(entry.physical_offset)
-            # Otherwise the message has expired.
+            # Without a file, the message has expired, which is no damage.
             if file is not None:
                 reason = getattr(error, "reason", "no message begins there")
                 self.damage.append(file.lost(at, at + entry.size, reason))
@@ -230,7 +230,7 @@ class QueueTail:
         queue = self._store.queues.queue(topic, queue_id)
         least, stop = self._bounds(topic, queue_id)
         step = _FIRST_ENTRIES
-        # The queue offset of the entry after the current one.
+        # The queue offset of the previously yielded entry, which is the next newer one.
         newer: int | None = None
         while least < stop:
             start = max(stop - step, least)
@@ -256,7 +256,7 @@ class QueueTail:
                     unnumbered = 0 if newer is None else newer - number - 1
                     yield QueuedEntry(*entry_there, topic, queue_id, number, unnumbered)
                 newer = None if entry_there is None else number
-            # A batch may begin before `start`.
+            # The first entry that was read may be a batch that begins before `start`. Do not read it again.
             stop = queue.span(start)[0]
             step = min(2 * step, _MOST_ENTRIES)
         try:
@@ -466,7 +466,7 @@ class LogTail:
         if self._wanted == _ALL_OF_LOG:
             entries = islice(filter(self._is_there, self._entries()), count)
             offsets = [entry.physical_offset for entry in entries]
-            # With fewer entries than requested messages, the whole log is walked.
+            # The queues have fewer entries than the requested messages, but the log may have more: walk all of it.
             start = offsets[-1] if len(offsets) == count else self._log.min_offset
             return list(deque(self._taken(LogWalk(self._log, start, stop)), maxlen=count))
         if self._wanted.key is not None:

@@ -46,14 +46,14 @@ from reput.log.keyed_record import read_keyed_record
 from reput.log.reader import LocatedRecord
 from reput.query.wanted import WantedKey
 
-# The plugin's default, which is tried first: the file does not state its number of slots.
+# The plugin's default number of slots. It is tried first, because the file does not state its own number.
 _DEFAULT_SLOTS = 5_000_000
 # All possible numbers of slots are tried only in files up to this size.
 _MOST_SEARCHED_BYTES = 1 << 20
-# Number of items, from the first on, that must be in the chains of their slots.
+# To check a possible number of slots, this many items are read: each must be in the chain of its slot.
 _CHECKED_ITEMS = 64
 _CLUSTER = re.compile(r"[0-9a-f]{8}_.+")
-# Bounds the memory for one slot of a damaged file.
+# Maximum size of one slot's items. It bounds the memory for a damaged file.
 _MOST_ITEM_BYTES = 1 << 24
 
 
@@ -80,13 +80,13 @@ class LocalIndexFile:
             item, previous = self._item(self._slots, number)
             if item.key_hash == key_hash:
                 yield item
-            # Previous items have smaller numbers. This check ends a damaged chain that would run in circles.
+            # The previous item of a chain has a smaller number. If not, the chain is damaged, and may run in circles.
             if previous >= number:
                 raise ValueError(f"the chain of a slot goes from item {number} to {previous}")
             number = previous
 
     def _find_slots(self) -> int:
-        """Return the number of slots that fits the size of the file and its first chains. Raises ValueError."""
+        """Return the number of slots that agrees with the file's size and its first items. Raises ValueError."""
         if not self._count:
             # Without items, any number of slots will do.
             return 1
@@ -104,7 +104,7 @@ class LocalIndexFile:
         return rest % LOCAL_ITEM_BYTES == 0 and rest // LOCAL_ITEM_BYTES > self._count
 
     def _agree(self, slots: int) -> bool:
-        """Return whether the first items are in the chains of their slots."""
+        """Return whether the first items are in the chains of their slots, if the file has this number of slots."""
         newest: dict[int, int] = {}
         for number in range(1, min(self._count, _CHECKED_ITEMS) + 1):
             item, previous = self._item(slots, number)

@@ -33,7 +33,7 @@ def warm_up() -> None:
             store.put_batch([message] * 2)
             store.put_columns({"topic": ["t"], "body": [b"body"], "keys": ["k"]})
             store.wait_dispatched()
-        # Without the recovery point, the next owner compares the whole store, and so uses all kernels.
+        # Without the recovery point, the next owner compares the whole store. This compiles all kernels.
         delete_recovery_point(folder, Disk())
         with open_store(folder, mode="rw", config=_CONFIG) as store:
             store.put(message)
