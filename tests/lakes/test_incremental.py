@@ -80,7 +80,7 @@ def test_messages_that_expired_unexported_are_told(golden: Golden, tmp_path: Pat
     export(store, out, incremental=True)
     grow_to(source.path, store, 1 << 40)
     expire(store, 3)
-    with pytest.raises(StoreChangedError, match="gone before they were exported"):
+    with pytest.raises(StoreChangedError, match="lost before they were exported"):
         export(store, out, incremental=True)
     report = export(store, out, incremental=True, fail_on_data_loss=False)
     (lost,) = report.missing

@@ -117,7 +117,7 @@ def test_expired_and_changed_stores_are_told(golden: Golden, tmp_path: Path) -> 
     run(store, out)
     grow_to(source.path, store, 1 << 40)
     expire(store, 4)
-    with pytest.raises(StoreChangedError, match="gone before they were exported"):
+    with pytest.raises(StoreChangedError, match="lost before they were exported"):
         run(store, out, incremental=True)
     report = run(store, out, incremental=True, fail_on_data_loss=False)
     assert [lost.length for lost in report.missing] == [4 * 65536 - report.stores[str(store)][0]]

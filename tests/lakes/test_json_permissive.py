@@ -150,7 +150,7 @@ def test_each_reason_counts_all_its_rows_whatever_their_values(tmp_path: Path, m
 
 @pytest.mark.parametrize("most", ["", "-1", "1.5", "x%", "101%", "nan%", "%"])
 def test_a_limit_that_is_none_is_refused(most: str) -> None:
-    with pytest.raises(UsageError, match=r"max_rejects .*: a number of rows, or a share"):
+    with pytest.raises(UsageError, match=r"max_rejects .*: must be a number of rows, or a share"):
         MostRejects(most)
 
 

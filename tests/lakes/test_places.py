@@ -169,7 +169,7 @@ def test_a_table_name_that_is_none_is_refused(tmp_path: Path, table: str) -> Non
 def test_one_store_under_two_names_is_refused(golden: Golden, tmp_path: Path) -> None:
     store = golden("basic").path
     (tmp_path / "link").symlink_to(store)
-    with pytest.raises(UsageError, match=r"names b: .* is a too; give it once"):
+    with pytest.raises(UsageError, match=r"names b: .* is the same store as a; give it once"):
         open_stores([str(store), str(tmp_path / "link")], ["a", "b"])
     with pytest.raises(UsageError, match="name a store"):
         open_stores([])
@@ -238,7 +238,7 @@ def test_an_interrupted_export_into_another_table_is_not_undone(
     there = f"sqlite:///{tmp_path}/there.db"
     interrupted(store, out, there, moment)
     for other in (IcebergTable(out), IcebergTable(out, there, "shop.log")):
-        with pytest.raises(UsageError, match="run that one again first, or delete"):
+        with pytest.raises(UsageError, match="run that export again first, or delete"):
             export(store, out, destination=other, incremental=True)
     export(store, out, destination=IcebergTable(out, there), incremental=True)
     from pyiceberg.catalog import load_catalog

@@ -113,7 +113,7 @@ def test_small_files_are_combined(golden: Golden, lake: Lake, layout: str, tmp_p
 
 def test_a_parquet_table_in_a_bucket_is_not_compacted(golden: Golden, lake: Lake) -> None:
     lake.export(golden("lmq").path)
-    with pytest.raises(UsageError, match="layout parquet are not compacted there"):
+    with pytest.raises(UsageError, match="this table of layout parquet cannot be compacted"):
         compact_table(lake.open(), lambda size: SendingRunner())
     with pytest.raises(UsageError, match="tables of layout parquet cannot be compacted"):
         lake.export(golden("lmq").path, incremental=True, compact_after=9)

@@ -23,7 +23,7 @@ _NO_SPACE = ("No space left", "disk is full")
 
 @contextmanager
 def understood(place: str | PathLike[str]) -> Iterator[None]:
-    """Convert errors of the body, which parses a stored document, to a StoreAccessError that names the document."""
+    """Convert errors in the `with` block, which parses a document, to a StoreAccessError that names its place."""
     try:
         yield
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
@@ -80,7 +80,7 @@ def with_column_shape(state: State, columns: pa.Schema, place: str) -> State:
     column = next((one for one in columns if pa.types.is_struct(one.type)), None)
     if column is None:
         return state
-    # A column does not show which fields a body must have.
+    # The type of a column does not show which fields are required, so the state supplies them.
     required = () if state.shape is None else state.shape.required
     with understood(f"{place}: the column {column.name}"):
         shape = BodyShape.of_type(column.type, required)
@@ -107,7 +107,7 @@ class Commit:
         return total_of(file.tally for file in self.files if file.is_reject)
 
     def numbered(self, is_reject: bool) -> list[tuple[str, DataFile]]:
-        """Return the files with the names that they get in the table, which no other commit uses."""
+        """Return the files, each with its name in the table. No other commit uses these names."""
         return [
             (f"{self.state.run}-{number:05d}.parquet", file)
             for number, file in enumerate(self.files)

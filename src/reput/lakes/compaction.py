@@ -21,8 +21,8 @@ from reput.notebook import ShownAsTable
 from reput.tasks import Progress, Runner, silent
 
 Rewrite = Callable[[Sequence[DataFile], str, pa.Schema], tuple[list[DataFile], list[DataFile]]]
-"""Takes a table's files, the folder of their names, and the schema of the new files. Returns the files that were
-combined, and the new files, which are staged."""
+"""A function that combines small files. Arguments: the files of a table, the folder that contains them, and the schema
+for new files. It returns the files that it combined, and the staged files that replace them."""
 
 
 @runtime_checkable
@@ -74,7 +74,7 @@ def compact_table(
 ) -> CompactReport:
     """Combine the small files of each partition, up to a size.
 
-    runner_for  function that returns the runner of the tasks for a total size of files, in bytes
+    runner_for  function that takes the total bytes of the files and returns the runner of the tasks
 
     Raises StoreError, UsageError, and StoreLockedError while an export writes the table. After an error, the rows of
     the table are the same.
@@ -82,7 +82,7 @@ def compact_table(
     check_target(target_file_bytes)
     if not isinstance(destination, Compactable):
         raise UsageError(
-            f"{destination.name}: tables of layout {destination.layout} are not compacted there"
+            f"{destination.name}: this table of layout {destination.layout} cannot be compacted"
         )
     report, begun = CompactReport(destination.name), time.monotonic()
     control = control_of(destination)
@@ -167,7 +167,7 @@ def _rewrite(
     schema: pa.Schema,
 ) -> tuple[list[DataFile], list[DataFile]]:
     runner = control.on(runner_for(sum(file.file_bytes for file in files)))
-    # A compaction combines accepted rows only, so the second schema is not used.
+    # A compaction combines accepted rows only, so the schema of rejected rows (the last argument) is not used.
     job = MergeJob(source, str(staged), schema, schema)
     found = merged_files(job, files, target_bytes, runner, partial(progress, "merge"))
     progress("written", 1, 1)

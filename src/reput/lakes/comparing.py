@@ -24,9 +24,9 @@ from reput.log.sources import LogListing
 from reput.messages.schema import COLUMNS, CORRUPT_REASON
 from reput.table.arrow import to_arrow
 
-# Bounds of one part of the store, which is held in memory.
+# Maximum size of one part of the log: memory holds only one part at a time.
 _MOST_ROWS, _MOST_BYTES = 500_000, 256 << 20
-# Offsets before and after all messages, so that no row of the export is missed.
+# The least and greatest possible offsets, so that no row of the export is missed.
 _LEAST, _MOST = -(2**63), 2**63 - 1
 _PLACE = ("topic", "queue_id", "queue_offset", "physical_offset", "size")
 Rows = npt.NDArray[np.int64]
@@ -45,8 +45,8 @@ def diff_export(
     Args:
         store: The store's folder or URL.
         destination: The table.
-        name: The store's name in the table. By default its path or, if the table lacks it, the name under which the
-            table has the store's log.
+        name: The store's name in the table; by default its path. If the table has no store of this name, the store is
+            found by its log.
         store_is_b: Whether the store is B of the difference, and the table A.
         storage_options: Options of a store's URL.
 
@@ -58,7 +58,7 @@ def diff_export(
     state = destination.state([source.name])
     if state is not None and state.request.get("upsert_by"):
         raise UsageError(
-            f"{destination.name}: has only the newest message of each key, not all messages of the log"
+            f"{destination.name}: has only the newest message of each key, so it cannot be compared with a store"
         )
     known, mark = _mark_of(source, state, destination)
     rows = ExportRows(destination, known, is_only_one=state is None or len(state.marks) == 1)
@@ -97,7 +97,8 @@ def _mark_of(
             return name, mark
     known = ", ".join(marks) or "none"
     raise UsageError(
-        f"{destination.name}: has no messages of {source.name}; its stores are: {known}; give the name",
+        f"{destination.name}: has no messages of {source.name}; its stores are: {known}; "
+        "pass the store's name in the table",
         arguments=["name"],
     )
 
@@ -115,7 +116,7 @@ class _TableComparison:
         self._end = source.begin
 
     def run(self, request: dict[str, object]) -> None:
-        # A store may have another name in its export.
+        # The store may have another name in the table, so the column `store` is not compared.
         kept = [name for name in COLUMNS.names if name in self._rows.columns and name != "store"]
         self._compared = kept
         if left_out := [name for name in COLUMNS.names if name not in (*kept, "store")]:
@@ -187,6 +188,7 @@ class _TableComparison:
         found: dict[int, list[str]] = {}
         for name in self._compared:
             ours, theirs = _plain(stored[name]), _plain(exported[name])
+            # Compare whole columns first, because a comparison of Python values is slow.
             if ours.type == theirs.type and ours.equals(theirs):
                 continue
             pairs = zip(ours.to_pylist(), theirs.to_pylist(), strict=True)
@@ -227,9 +229,9 @@ def _others(count: int, chosen: Rows) -> Rows:
 
 
 def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return a column in a form that can be compared.
+    """Return a column with a type that does not depend on the table's format.
 
-    Times become numbers, because some are outside the calendar. Texts and bytes get offsets of 32 bits.
+    Times become numbers, because some are outside Python's calendar. Columns with 64-bit offsets get 32-bit offsets.
     """
     kind = column.type
     if pa.types.is_timestamp(kind):

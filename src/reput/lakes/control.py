@@ -38,7 +38,7 @@ FORMAT_FILE = "format"
 
 
 def folder_beside(folder: Path) -> Path:
-    """Return the control folder beside a table's folder, for formats whose readers read every file in that folder."""
+    """Return the control folder beside a table. It is for formats whose readers open all files in the table's folder."""
     return folder.with_name(f"{folder.name}.reput")
 
 
@@ -109,7 +109,7 @@ class Control:
 
     @contextmanager
     def _held(self) -> Iterator[None]:
-        """Follow no links below the table during the `with` block."""
+        """Refuse symbolic links below the table's folder during the `with` block."""
         place = self._destination.folder
         # A new table has no folder yet.
         with anchored(place) if place.is_dir() else nullcontext():
@@ -159,7 +159,7 @@ class Control:
         if table != self._destination.table:
             raise UsageError(
                 f"{self._destination.folder}: an export into another table was interrupted here; "
-                f"run that one again first, or delete {self._pending} to abandon it"
+                f"run that export again first, or delete {self._pending} to abandon it"
             )
         return commit
 
@@ -209,7 +209,7 @@ class Control:
         progress("finished", 1, 1)
 
     def _commit(self, commit: Commit, action: Callable[[Commit], None]) -> None:
-        """Call the action.
+        """Call the action, which commits.
 
         After an error, check whether the table has the commit: perhaps only the acknowledgement was lost.
         """
@@ -295,7 +295,7 @@ class BucketControl(Control):
             table, manifest = found["table"], found["manifest"]
         if table != self._destination.table:
             raise UsageError(
-                f"{self._bucket.url}: an export into another table was interrupted here; run that one again first"
+                f"{self._bucket.url}: an export into another table was interrupted here; run that export again first"
             )
         return self._bucket.read_commit(manifest)
 
@@ -340,7 +340,7 @@ class BucketControl(Control):
         finally:
             if self._bucket.pending() is None:
                 with suppress(StoreAccessError):
-                    # If this fails, the next run deletes them.
+                    # If the deletion fails, the next run deletes the staged files.
                     self.clear_staging()
 
 

@@ -175,7 +175,7 @@ def _plain(value: Any) -> str | int | None:
 
 
 Places = Sequence[tuple[Path, DataFile]]
-"""The final path of each file of a commit."""
+"""The files of a commit, each with its final path."""
 
 
 def make_folders(places: Places) -> set[Path]:

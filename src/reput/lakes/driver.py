@@ -46,7 +46,7 @@ from reput.tasks import Progress, Runner, silent
 # Bounds of the log bytes per task, unless the caller sets a size.
 SPLIT_BYTES = 1 << 30
 _LEAST_SPLIT_BYTES = 128 << 20
-# Much smaller tasks would outnumber the messages.
+# With much smaller ranges, there would be more tasks than messages.
 _LEAST_GIVEN_BYTES = 16 << 10
 # Several tasks per slot of the runner, so that all slots finish at about the same time.
 _TASKS_PER_SLOT = 4
@@ -78,9 +78,9 @@ def export_sources(
                  no limit
     target_file_bytes  size up to which small files of a partition are combined
     commit_every size of log ("10GB") or time ("10min") after which a run commits; None for one commit
-    compact_after least number of small files in a partition at which they are combined, after the last commit
-    progress     phases: "export" in bytes of the log, then "written", "merge" in bytes of files, "pending",
-                 "published", "committed" and "finished", each when it is done
+    compact_after after the last commit, combine small files if a partition has at least this many
+    progress     called during "export" (bytes of the log) and "merge" (bytes of files), and at the end of the phases
+                 "written", "pending", "published", "committed" and "finished"
 
     Raises StoreError, UsageError, RejectedRowsError. After every error the table is as it was after the last commit.
     """
@@ -325,6 +325,7 @@ class _ExportRun:
     def _check_rejects(self, commit: Commit) -> None:
         """Raise RejectedRowsError for too many rejected rows."""
         if self.most_rejects is not None:
+            # The limit applies to the whole run, so the rows of earlier commits count.
             rejects = self.report.rejects + commit.rejects.rows
             rows = self.report.rows + commit.rows.rows
             told = most_frequent(self.report.reasons, self.report.reason_examples)
@@ -351,9 +352,9 @@ def _split_bytes(bounds: dict[str, Bounds], runner: Runner) -> int:
 
 
 def _joined(before: ReadTask, ended: TaskResult, after: ReadTask, began: TaskResult) -> bool:
-    """Return whether the walk of a range began where the walk of the preceding range ended.
+    """Return whether the first record of a range begins where the last record of the preceding range ended.
 
-    True if they cannot be compared.
+    Return True if the two ranges cannot be compared.
     """
     one, other = before.part, after.part
     if one.file != other.file or one.stop != other.start or other.topics is not None:

@@ -47,7 +47,7 @@ MOST_LEVELS = 16
 
 MOST_NAME_BYTES = 255
 SAMPLE_BYTES = 64 << 20
-"""Total bytes of sampled bodies. The number of columns limits the memory for types."""
+"""Maximum total size of the sampled bodies."""
 
 # Longer bodies are not sampled.
 _LONGEST_BODY_BYTES = 4 << 20
@@ -68,9 +68,11 @@ _SAMPLED_BODIES = 2000
 
 @dataclass(slots=True)
 class _Node:
-    """The types of values at one path of the JSON, with their frequencies, and the nodes of the paths below.
+    """The sampled values at one path of the JSON.
 
-    known  the type of the table at this path; its fields and elements have their own nodes
+    kinds   how often each kind of value occurs: "object", "list", or a name of `_TYPES`
+    fields, element  nodes of the object's fields, and of the list's elements
+    known   the type that the table already has at this path
     """
 
     kinds: Counter[str] = field(default_factory=Counter)
@@ -123,7 +125,7 @@ class ShapeInference:
         if kind is None:
             raise UsageError(
                 "json_body infer: none of the first bodies is a JSON object with a field; "
-                "give a file with a schema, or choose topics",
+                "pass a file with a schema, or choose topics whose bodies are JSON",
                 arguments=["json_body", "topics"],
             )
         return BodyShape(pa.schema(list(kind)), self._required)
@@ -152,7 +154,7 @@ class ShapeInference:
         return node
 
     def _see(self, node: _Node, value: Any, level: int) -> None:
-        """Count the kinds of a value and of the values in it."""
+        """Count the kind of a value, and of each value inside it."""
         kind = self._kind_of(value)
         if kind is None or not _agrees(kind, node.known):
             return
@@ -184,6 +186,7 @@ class ShapeInference:
             return "without a name"
         if has_control(name):
             return "with control characters in their names"
+        # Escapes in JSON can name lone surrogates, which UTF-8 normally refuses.
         if len(name.encode("utf-8", "surrogatepass")) > MOST_NAME_BYTES:
             return f"with names of more than {MOST_NAME_BYTES} bytes"
         if any("\ud800" <= character <= "\udfff" for character in name):
@@ -199,6 +202,7 @@ class ShapeInference:
             case bool():
                 return "bool"
             case int():
+                # JSON does not limit integers. Only a double can represent integers beyond 64 bits.
                 return "integer" if value in _INT64 else "number"
             case float():
                 return "number"
@@ -251,7 +255,10 @@ def _agrees(kind: str, known: pa.DataType | None) -> bool:
 
 
 def _most_frequent(seen: Counter[str]) -> str | None:
-    """Return the most frequent kind. Among fractions, integers count as numbers; among texts, times count as texts."""
+    """Return the most frequent kind.
+
+    If a fraction occurs, integers count as numbers. If a text occurs that is not a time, times count as texts.
+    """
     kinds = Counter(seen)
     if kinds["number"]:
         kinds["number"] += kinds.pop("integer", 0)
@@ -360,7 +367,7 @@ def _inferred(
     inference = ShapeInference(known, widens=widens, timestamps=request.json_timestamps)
     bodies = sample_bodies(list(tasks), request, _SAMPLED_BODIES)
     if request.charset != UTF_8:
-        # The inference parses UTF-8.
+        # The inference parses UTF-8, so convert other charsets.
         bodies = (body and body.decode(request.charset, "replace").encode() for body in bodies)
     inference.add_all(bodies)
     shape = inference.shape

@@ -175,7 +175,7 @@ def _into_file(path: Path, lines: _LinesExport, incremental: bool) -> None:
     with locked(path, "another export is writing this file; wait for it or stop it"):
         size, state = _read_commit(beside) if beside.exists() else (0, None)
         if is_gone and not incremental and not path.stat().st_size:
-            # The user has deleted the file, so a new export begins.
+            # The user has deleted the file, so a new export begins. `locked` has created an empty file.
             delete(beside)
             size, state = 0, None
         if state is not None and not incremental:
@@ -228,7 +228,7 @@ def _read_commit(path: Path) -> tuple[int, State | None]:
         stored: Mapping[str, Any] = json.loads(text)
         size, state = stored["bytes"], stored["state"]
         if not isinstance(size, int) or size < 0:
-            raise ValueError(f"bytes is {size!r}")
+            raise ValueError(f"`bytes` must be a number of at least 0, not {size!r}")
         return size, None if state is None else State.from_json(state)
 
 

@@ -40,7 +40,7 @@ from reput.lakes.commit import Commit, understood
 from reput.lakes.data_file import DataFile
 
 CONTROL_FOLDER = "_reput"
-"""Name of the control folder inside a table whose readers find its files through a log."""
+"""Name of a control folder inside a table. Only formats whose readers find data files through a log allow it there."""
 _HEAD = "head"
 # Seconds between two signs of life of the owner.
 _BEAT_S = 4.0
@@ -49,13 +49,13 @@ _PATIENCE_S = 30.0
 _POLL_S = 1.0
 # Attempts to replace the head while the bucket does not respond.
 _REPEATS = 5
-# Longest URL of a table, in bytes. An object's name, with its partition and file, may have 900 bytes.
+# Longest URL of a table, in bytes. An object's whole name may have 900 bytes, with its partition and file.
 _MOST_NAME_BYTES = 400
 # Bytes per request when a large manifest is uploaded.
 _REQUEST_BYTES = 16 << 20
 
 Placed = Sequence[tuple[str, DataFile]]
-"""Names relative to the table's parent, and the staged files to move there."""
+"""Staged files, each with the name of its final object relative to the table's parent folder."""
 
 
 class LakeBucket:
@@ -67,7 +67,7 @@ class LakeBucket:
         Args:
             url: URL of the table.
             options: Options as for `reput.open_store`.
-            is_inside: Whether the control folder lies in the table, not beside it.
+            is_inside: Whether the control folder is inside the table's folder instead of beside it.
 
         Raises:
             UsageError, MissingExtraError.
@@ -120,13 +120,13 @@ class LakeBucket:
             if not all(isinstance(text, str) for text in texts) or not isinstance(
                 head.get("owner") or {}, dict
             ):
-                raise TypeError("a value of another type")
+                raise TypeError("a value has the wrong type")
         return head, found.version
 
     def last(self) -> str | None:
         """Return the name of the last commit's manifest.
 
-        None before the first commit, or if the format commits elsewhere.
+        Return None before the first commit, and for Iceberg and Delta, whose own metadata records commits.
         """
         return self._current().get("commit")
 
@@ -357,5 +357,5 @@ def _has_ended(owner: Mapping[str, Any]) -> bool:
     machine, pid = owner.get("machine"), owner.get("pid")
     if not machine or machine != _machine() or not isinstance(pid, int) or pid <= 0:
         return False
-    # If another process has got the same id, this run only waits longer.
+    # If another process has the same id now, this run only waits longer.
     return not os.path.exists(f"/proc/{pid}")

@@ -25,7 +25,8 @@ _WORTH_IT = 4
 """Files of at least 1/4 of the target size are not combined: rewriting costs more than readers gain."""
 
 _WORTH_IT_AT_ONCE = 8 << 20
-"""A run combines only smaller files, so that it does not write nearly all rows twice. Compaction combines others."""
+"""A run combines only files smaller than this: with larger files, it would write nearly all its rows twice. A later
+compaction can combine the larger files."""
 
 
 def check_target(target_bytes: int) -> int:
@@ -116,6 +117,7 @@ def run_merge(job: MergeJob, group: Group) -> list[DataFile]:
 
     Running it twice is safe. Raises StoreAccessError, also if other rows were written than read.
     """
+    # All files of a group belong to one partition, so the rows need not be divided again.
     first = group[0]
     schema = job.reject_schema if first.is_reject else job.schema
     writer = ParquetFiles(job.folder, schema, (), first.is_reject, is_fast=job.is_fast)

@@ -69,6 +69,7 @@ def _places(table: pa.Table, unit: str) -> pa.ChunkedArray:
     times = table["store_timestamp"].cast(pa.int64())
     micros = times.fill_null(0).to_numpy()
     missing = times.is_null().to_numpy()
+    # Times before 1970 are negative, so their days and hours must be rounded down.
     return pa.chunked_array([pa.array(np.floor_divide(micros, _UNIT_US[unit]), mask=missing)])
 
 

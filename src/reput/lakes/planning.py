@@ -102,7 +102,8 @@ def _extent_of(
         start = mark.end
     elif marks is not None:
         check_is_new(source, marks, destination)
-    # Bytes before the end never change. If the log is replaced during the export, it no longer has this mark.
+    # The mark can be taken before the export, because bytes before the end never change. If the log is replaced during
+    # the export, the next run finds that the log does not match this mark.
     return StoreExtent(Bounds(start, end), mark_at(source, end), is_at_end(source, end))
 
 
@@ -132,8 +133,8 @@ def plan_of(
     if plan.missing and fail_on_data_loss:
         name, lost, _ = plan.missing[0]
         raise StoreChangedError(
-            f"{name}: {lost.length} bytes from offset {lost.start} on are gone before "
-            "they were exported: expired, or a file is missing; "
+            f"{name}: {lost.length} bytes from offset {lost.start} on were lost before "
+            "they were exported: they expired, or a file is missing; "
             "fail_on_data_loss=False continues after them",
             arguments=["fail_on_data_loss=False"],
         )
@@ -224,13 +225,13 @@ def _by_path(
         sources = find_logs([path], options)
         if len(sources) != 1:
             raise UsageError(
-                f"names {name}: {path} matches {len(sources)} stores; name each",
+                f"names {name}: {path} matches {len(sources)} stores; pass the path and name of each store",
                 arguments=["names"],
             )
         place = os.path.realpath(sources[0].name)
         if place in found:
             raise UsageError(
-                f"names {name}: {path} is {found[place].name} too; give it once",
+                f"names {name}: {path} is the same store as {found[place].name}; give it once",
                 arguments=["names"],
             )
         found[place] = replace(sources[0], name=name)
@@ -241,7 +242,7 @@ def check_apart(place: str | Path, sources: Sequence[LogListing]) -> None:
     """Raise UsageError if the destination lies in a store: its broker might read the files, or refuse to start."""
     if is_url(place):
         for source in sources:
-            # A log file lies two levels below its store.
+            # The path of a log file is STORE/commitlog/NAME.
             roots = {posixpath.dirname(posixpath.dirname(file.path)) for file in source.files[:1]}
             if any(f"{place}/".startswith(f"{root}/") for root in roots):
                 raise UsageError(f"{place}: lies in the store {source.name}; name a place outside")

@@ -10,7 +10,7 @@ from typing import Self
 from reput.errors import RejectedRowsError, UsageError
 from reput.messages.parsed_bodies import MOST_EXAMPLE_CHARACTERS, Misfit
 
-# Number of reasons that a report or an error lists. It gives only a total of the others.
+# A report or an error lists this many reasons, and only counts the others.
 _MOST_TOLD = 3
 
 
@@ -22,7 +22,10 @@ class Reasons:
     examples: dict[str, str] = field(default_factory=dict)
 
     def add(self, misfits: Iterable[Misfit], rows: int = 1) -> None:
-        """Count rows that all have these misfits. Each reason counts once per row, even if several misfits have it."""
+        """Count rows with these misfits, which are values that do not fit the types of the table.
+
+        Each reason counts once per row, even if several misfits have it.
+        """
         for reason, example in {misfit.reason: misfit.example for misfit in misfits}.items():
             self._add(reason, rows, example)
 
@@ -66,7 +69,7 @@ class MostRejects:
         is_possible = 0 <= self._most <= (100 if self._is_share else self._most)
         if not is_possible:
             raise UsageError(
-                f"max_rejects {text}: a number of rows, or a share of them such as 1%",
+                f"max_rejects {text}: must be a number of rows, or a share of them such as 1%",
                 arguments=["max_rejects"],
             )
 

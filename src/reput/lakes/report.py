@@ -128,7 +128,7 @@ def _rows(report: ExportReport) -> Iterator[tuple[str, str]]:
 
 
 def _where(report: ExportReport) -> str:
-    """Return words for where the messages were counted: in the whole log, or only where indexes led."""
+    """Return a phrase that says whether the whole log was read, or only messages that indexes refer to."""
     return "in the log" if report.is_whole else "looked at"
 
 

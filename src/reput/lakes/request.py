@@ -92,7 +92,7 @@ class ExportRequest:
             )
         if self.upsert_by is not None and self.on_corrupt == "row":
             raise UsageError(
-                "upsert_by: damage has no key; choose on_corrupt skip or fail",
+                "upsert_by: rows for damaged ranges have no key; choose on_corrupt skip or fail",
                 arguments=["upsert_by", "on_corrupt"],
             )
         if self.profile not in get_args(Profile):

@@ -24,8 +24,8 @@ class CommitEvery:
     """The length of a step.
 
     Attributes:
-        log_bytes: Bytes of the CommitLog; None for any size.
-        seconds: Elapsed time; None for any time.
+        log_bytes: Bytes of the CommitLog after which a step ends; None for no limit.
+        seconds: Elapsed time after which a step ends; None for no limit.
     """
 
     log_bytes: int | None = None
@@ -78,7 +78,7 @@ class ExportStep:
         self._bytes += sum(map(weight_of, tasks))
 
     def is_due(self) -> bool:
-        """Return whether the step is long enough."""
+        """Return whether the step has reached its size or its time."""
         every = self._every
         if every.log_bytes is not None and self._bytes >= every.log_bytes:
             return True

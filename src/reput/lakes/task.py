@@ -62,10 +62,10 @@ class ExportJob:
 class TaskResult:
     """The result of a task.
 
-    start, end    physical offsets of the walk; if no record begins in the range, `start` is at or after the end of the
-                  range
+    start, end    physical offsets at which the first record begins and the last one ends; if no record begins in the
+                  range, `start` is at or after the end of the range
     messages      number of messages in the range, requested or not
-    read, files   tally of the rows that were read; files that were written
+    read, files   tally of the rows that were read, and the files that were written
     bad_bodies    rows whose stored body does not match the stored CRC, if this was checked
     reasons       number of rows for each reason of a rejected row, or of a field that is null
     json_errors   rows with fields that are null because values do not fit
@@ -184,7 +184,7 @@ def split_by_text(
 ) -> tuple[pa.RecordBatch, pa.RecordBatch]:
     """Split off rows whose value in this column cannot name a partition.
 
-    They get a column `reason`; count the reasons.
+    These rows get a column `reason`. The reasons are counted.
     """
     # A batch has few different values, so each is checked only once.
     texts = pc.unique(batch[name]).drop_null()
@@ -222,9 +222,9 @@ def split_by_fit(
 def with_values(
     batch: pa.RecordBatch, job: ExportJob, shape: BodyShape, counted: Reasons
 ) -> pa.RecordBatch:
-    """Add a column with the values of bodies, null where they do not fit, and a column with the reasons.
+    """Add a column with the values of bodies, which are null if they do not fit, and a column with the reasons.
 
-    Count the errors.
+    The reasons are counted.
     """
     parsed = _parsed(batch["body"], job, shape, counted)
     values = pa.field(job.request.value_column, shape.type)

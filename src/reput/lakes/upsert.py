@@ -74,7 +74,7 @@ def check_upsert(request: ExportRequest, destination: Destination) -> None:
 def split_by_keys(
     batch: pa.RecordBatch, reason: pa.Field, counted: Reasons
 ) -> tuple[pa.RecordBatch, pa.RecordBatch]:
-    """Split off the rows without keys, with `reason`; count them."""
+    """Split off the rows without keys. They get a column `reason`, and are counted."""
     lengths = pc.fill_null(pc.list_value_length(batch["keys"]), 0)
     has_keys = pc.greater(lengths, 0)
     if has_keys.true_count == len(batch):
@@ -187,6 +187,7 @@ def _identities(path: Path, file: DataFile) -> tuple[pa.Array, npt.NDArray[np.in
     with explained(path, "be read"), opened_parquet(path) as opened:
         there = opened.schema_arrow.names
         table = opened.read([name for name in COLUMNS if name in there], use_threads=False)
+    # Files of a table that is partitioned by topic do not contain the topic.
     topic: Any = table["topic"] if "topic" in there else dict(file.partition).get("topic")
     # The separator cannot occur in topics or in KEYS, because it separates properties.
     names = pc.binary_join_element_wise(

@@ -398,6 +398,7 @@ def _add_action(name: str, file: DataFile, now_ms: int) -> Any:
     from deltalake.transaction import AddAction
 
     path = _path_of(name, file)
+    # Data files of Delta do not contain the columns of partitions, so these columns get no statistics.
     in_file = {name for name, _ in file.partition}
     statistics = {
         "numRecords": file.tally.rows,

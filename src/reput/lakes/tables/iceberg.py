@@ -152,7 +152,7 @@ class _Iceberg:
             return None
         snapshot, is_known = table.current_snapshot(), True
         while snapshot is not None:
-            # If the table has nothing but fences, it belongs to an export that has not committed yet.
+            # A table whose only snapshots are fences belongs to an export that has not committed yet.
             is_known = is_known and _FENCE in _summary(snapshot)
             text = _summary(snapshot).get(_STATE)
             if text is not None:
@@ -223,7 +223,9 @@ class _Iceberg:
         table = self._load(self._table)
         schema = request_of(state, self.name).columns_with(state.shape)
         if table is None or table.schema().as_arrow().names != schema.names:
-            raise UsageError(f"{self.name}: has other columns than exports gave it")
+            raise UsageError(
+                f"{self.name}: another program changed its columns; it cannot be compacted"
+            )
         place = f"{_folder_of(self._table)}/data"
         own = self._live_files(table)
         files = [data_file(name, file) for name, file in sorted(own.items())]
@@ -395,7 +397,9 @@ class IcebergTable(_Iceberg):
         table = self._load(self._table)
         own = {} if table is None else self._live_files(table)
         if missing := [name for name in commit.replaces if name not in own]:
-            raise StoreLockedError(f"{self.name}: {missing[0]} was removed meanwhile; run it again")
+            raise StoreLockedError(
+                f"{self.name}: another program removed {missing[0]}; run the export again"
+            )
         self._replace([own[name] for name in commit.replaces], commit)
 
 
@@ -436,7 +440,7 @@ class IcebergBucketTable(_Iceberg):
 
 
 def _io_environment() -> dict[str, str]:
-    """Return the S3 settings in the environment that pyiceberg does not read, although other libraries do."""
+    """Return S3 settings from environment variables that other libraries read and pyiceberg ignores."""
     return {
         name: value
         for name, variables in _IO_VARIABLES.items()

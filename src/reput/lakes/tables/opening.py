@@ -47,7 +47,7 @@ class TableFormat:
         takes_control_characters: Whether a path may contain control characters.
         follows_links: Whether its library opens files by path, and therefore follows links.
         open_bucket: Opens the table of a `LakeBucket`; None if such tables cannot be in buckets.
-        control_inside: Whether the control folder lies in the table in a bucket, not beside it.
+        control_inside: Whether the control folder of a table in a bucket is inside the table's folder, not beside it.
     """
 
     open: Callable[..., Destination]

@@ -68,7 +68,7 @@ class ParquetTable:
         self.name, self.folder = str(folder), folder
         self.layout, self.table = "parquet", "messages"
         self.known_by: tuple[str, ...] = ()
-        # Each file has its own schema, so a number may become wider.
+        # Each file has its own schema, so new files can have a wider type of number.
         self.widens = NUMBERS
         inside = folder / CONTROL_FOLDER
         is_inside = inside.exists() or os.path.ismount(folder)
@@ -99,7 +99,7 @@ class ParquetTable:
     @staticmethod
     def why_no_partition(column: str, text: str) -> str:
         if text in ("", _NO_VALUE):
-            # Escaping does not help: readers unescape a folder's name before they compare it.
+            # Escaping does not help: readers decode the name before they compare it with the name for null.
             return f"a folder of this {column} would read as no {column}"
         length = len(os.fsencode(f"{column}={_escaped(text)}"))
         if length > MOST_NAME_BYTES:
@@ -109,7 +109,7 @@ class ParquetTable:
         return ""
 
     def publish(self, commit: Commit, staged: Path) -> None:
-        """Create only the folders. Files would be visible in them before the commit."""
+        """Create only the folders. The files follow after the commit, because readers see every file in a folder."""
         make_folders(self._places(commit))
 
     def commit(self, commit: Commit) -> None:
@@ -276,7 +276,7 @@ class ParquetBucketTable:
         self.bucket.bring([*rows, *rejected], commit.state.run)
 
     def discard(self, commit: Commit) -> None:
-        """Do nothing: the staged objects are deleted elsewhere."""
+        """Do nothing: `BucketControl.clear_staging` deletes the staged objects."""
 
     def datasets(self) -> list[Any]:
         """See `reput.lakes.tables.opening.ReadableDestination`."""
