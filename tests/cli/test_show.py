@@ -203,7 +203,7 @@ def test_a_body_that_would_be_too_large_is_shown_as_stored_and_says_so(
     bomb = zlib.compress(bytes(10_001))
     store = write_log(tmp_path, [replace(MESSAGE, body=bomb, sys_flag=1)])
     shown = reput("show", store, "0").out
-    reason = "the body is shown as stored: decompressed it is larger than 10000 bytes"
+    reason = "the body is shown as stored: its decompressed size exceeds 10000 bytes"
     assert f"{len(bomb)} bytes compressed, no text\n" in shown
     assert f"{reason}\n" in shown
     fields = json.loads(reput("show", store, "0", "--format", "json").out)

@@ -186,7 +186,7 @@ def test_a_body_that_would_be_too_large_comes_as_it_is_stored(
         found = [row for batch in reader for row in batch.to_pylist()]
         body = packed if is_too_large else sent
         assert [row["body"] for row in found] == [b"fine", body, b"fine", body]
-        reason = "the body is shown as stored: decompressed it is larger than 10000 bytes"
+        reason = "the body is shown as stored: its decompressed size exceeds 10000 bytes"
         told = [None, reason if is_too_large else None] * 2
         assert [row["body_error"] for row in found] == told
         damaged = [(each.physical_offset, each.detail) for each in reader.report.damage]

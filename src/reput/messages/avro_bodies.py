@@ -309,7 +309,9 @@ class _RecordTypes:
 
     def _array(self, items: Any, path: str) -> tuple[pa.DataType | None, _Convert | None]:
         if self._is_empty(items):
-            raise self._refused(f"{path}: an array whose values take no bytes has no limit")
+            raise self._refused(
+                f"{path}: values of this array take no bytes, so its length has no limit"
+            )
         kind, convert = self.of(items, f"{path}[]")
         if kind is None:
             return None, None

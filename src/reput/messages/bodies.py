@@ -24,7 +24,7 @@ by default) before they compress them.
 """
 
 _TYPE_SHIFT, _TYPE_MASK = 8, 7
-_ZLIB = (0, 3)  # 4.x leaves the type 0, and 5.x sets 3 for zlib (CompressionType).
+_ZLIB = (0, 3)  # For zlib, 4.x leaves the type at 0, and 5.x sets it to 3 (CompressionType).
 _CODECS = {1: "lz4", 2: "zstd"}
 _PIECE_BYTES = 1 << 20
 
@@ -95,7 +95,7 @@ def decompress(body: bytes | memoryview, sys_flag: int, most_bytes: int | None =
     for piece in _pieces(body, sys_flag):
         total += len(piece)
         if total > most:
-            raise BodyTooLargeError(f"decompressed it is larger than {most} bytes")
+            raise BodyTooLargeError(f"its decompressed size exceeds {most} bytes")
         kept.append(piece)
     return kept[0] if len(kept) == 1 else b"".join(kept)
 

@@ -279,7 +279,7 @@ def _evolved_fields(
     for field in known:
         place = f"{path}.{field.name}".lstrip(".")
         if given.get_field_index(field.name) < 0:
-            raise ValueError(f"it has no {place}")
+            raise ValueError(f"it lacks the field {place}")
         wanted = given.field(field.name).type
         yield pa.field(field.name, _evolved(field.type, wanted, widens, place))
     yield from (field for field in given if known.get_field_index(field.name) < 0)

@@ -28,8 +28,8 @@ Bytes = npt.NDArray[np.uint8]
 Offsets = npt.NDArray[np.int64]
 
 _TRANSACTIONS = ("none", "prepared", "commit", "rollback")
-# Places of fixed-size fields: a part of the record (`PARTS_DTYPE`), and the distance of the field from the start of
-# this part.
+# Places of fixed-size fields: the name of a part of the record (`PARTS_DTYPE`), and the distance in bytes from the
+# start of this part to the field.
 _I32_COLUMNS = {
     "queue_id": ("record", 12),
     "flag": ("record", 16),
@@ -41,8 +41,8 @@ _TIME_COLUMNS = {"born_timestamp": ("record", 40), "store_timestamp": ("store_ti
 _TEXT_COLUMNS = ("unique_key", "tags")
 _WORD_BYTES = 8  # Kernels copy texts in whole words, so buffers need this much more room.
 _OF_BODIES = {"body", BODY_ERROR.name}
-# Hosts are 8 or 20 bytes long (IPv4, IPv6). Each place has four values: part and distance at which the host begins,
-# part and distance at which it ends.
+# Hosts are 8 or 20 bytes long (IPv4, IPv6), so each needs two places: its begin (part, distance) and its end (part,
+# distance).
 _HOST_COLUMNS = {
     "born_host": ("record", 48, "store_timestamp", 0),
     "store_host": ("store_timestamp", 8, "body", -16),
@@ -65,8 +65,8 @@ class SentBodies(NamedTuple):
     """The decompressed bodies of consecutive rows.
 
     stop: number of the row after the last one
-    bodies: the bodies of rows with a compressed body, by row number counted from the first of these rows; a body is as
-    stored if decompressing it fails
+    bodies: the decompressed bodies, by row number; rows are counted from the first row of these consecutive rows. A
+    body that cannot be decompressed is as stored.
     """
 
     stop: int
@@ -185,7 +185,7 @@ class Records:
             return
         for part in self.by_bodies(most_bytes):
             yield part, part.batch(schema)
-            del part  # Free this part before the next batch is created.
+            del part  # Free the memory of this part before the next batch is created.
 
     def by_bodies(self, most_bytes: int) -> Iterator[Records]:
         """Yield the records in parts with at most about `most_bytes` of decompressed bodies."""
@@ -201,7 +201,7 @@ class Records:
             part.sent = sent
             start = sent.stop
             yield part
-            del part, sent  # Free these before the next part is created.
+            del part, sent  # Free their memory before the next part is created.
 
     def batch(self, schema: pa.Schema) -> pa.RecordBatch:
         """Return these columns in one batch."""
@@ -233,16 +233,16 @@ class Records:
 
     @cached_property
     def spans(self) -> npt.NDArray[np.void]:
-        """Return the places of tags, keys and unique keys in `data`, found on the first call.
+        """Return the positions of tags, keys and unique keys in `data`.
 
-        If `_make_properties` has run before, it has found them already, because it splits all properties.
+        `_make_properties` splits all properties and sets these positions, so no second search is needed after it.
         """
         spans = new_rows(len(self), properties_kernel.SPANS_DTYPE)
         properties_kernel.find_spans(self.data, self._parts, spans)
         return spans
 
     def part(self, name: str) -> Offsets:
-        """Return the position of this part in each record, or its length. `PARTS_DTYPE` lists the names."""
+        """Return one field of `PARTS_DTYPE` for all records: the position of a part of the record, or its length."""
         if name not in self._part_columns:
             self._part_columns[name] = np.ascontiguousarray(self._parts[name])
         return self._part_columns[name]
@@ -254,7 +254,7 @@ class Records:
         return int(kernel.worst_text_bytes(self.data, starts, counts))
 
     def numbers(self, place: tuple[str, int], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-        """Return the integers of 4 or 8 bytes at a distance from a part."""
+        """Return an integer of 4 or 8 bytes from each record. Its place is a part and the distance from this part."""
         dtype = np.dtype(dtype)
         part, step = place
         out = room(len(self), dtype)

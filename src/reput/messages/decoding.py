@@ -172,6 +172,7 @@ def _is_in(value: Any, exact: range) -> bool:
 
 
 def _is_float(value: float) -> bool:
+    # A number beyond the range of float32 becomes infinite, which differs from the value.
     with np.errstate(over="ignore"):
         return math.isnan(value) or float(np.float32(value)) == value
 

@@ -43,8 +43,8 @@ def is_inner_batch(message: MessageExt) -> bool:
 def unwrap(message: MessageExt) -> tuple[MessageExt, ...]:
     """Return the messages of an inner batch, in order. If the message is not a batch, return the message itself.
 
-    Each message has its own body, flag and properties, and the next queue offset. All other fields are those of the
-    record, including `physical_offset` and `size_bytes`.
+    Each message has its own body, flag and properties. Queue offsets count up from the offset of the record. All other
+    fields have the values of the record, including `physical_offset` and `size_bytes`.
 
     Raises CorruptMessageError for a body that is not a sequence of messages.
     """

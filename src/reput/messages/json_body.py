@@ -298,6 +298,7 @@ def _fits(value: Any, kind: pa.DataType, text: str) -> bool:
         if not (isinstance(value, NumberText) and INTEGER.fullmatch(value)):
             return False
         limit = 1 << kind.bit_width - 1
+        # The length is checked first, because Python converts very long integers slowly.
         return len(value) < 24 and -limit <= int(value) < limit
     # Only Arrow's reader defines which texts of times, decimals and doubles are valid.
     return isinstance(value, str) and read_value(text.encode(), kind)

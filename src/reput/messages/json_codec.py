@@ -19,6 +19,7 @@ from reput.messages.bodies import sent_body
 from reput.messages.json_text import json_text
 
 _KERNELS = "reput.messages.message_lines"
+# For so few messages, Python is faster than the kernels.
 _FEW_AT_ONCE = 64
 _FEW_IN_ALL = 10_000
 

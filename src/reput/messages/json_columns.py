@@ -211,6 +211,7 @@ def column_of(column: pa.Array, label: bytes) -> JsonColumn:
         return JsonTexts(runs_of(column), label, missing)
     if of.is_timestamp(kind):
         return column_of(epoch_ms(column), label)
+    # The kernel takes signed integers, which cannot hold all values of uint64.
     if of.is_integer(kind) and kind != pa.uint64():
         return Integers(_int64(column), _kinds(column), label, missing)
     if of.is_boolean(kind) or of.is_integer(kind) or of.is_decimal(kind):

@@ -20,7 +20,7 @@ INVISIBLE_RANGES = (
 """Characters that JSON allows but that are escaped here: first and last code points."""
 
 INVISIBLE = "".join(f"{chr(first)}-{chr(last)}" for first, last in INVISIBLE_RANGES)
-"""The same as the inside of a regular expression's [...]."""
+"""The same characters, written as the content of a character class [...] of a regular expression."""
 
 CONTROL = f"[\x00-\x1f{INVISIBLE}]"
 """Characters that may control a terminal or change how text is shown, as a regular expression."""

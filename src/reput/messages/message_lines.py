@@ -33,7 +33,7 @@ Bytes = npt.NDArray[np.uint8]
 Offsets = npt.NDArray[np.int64]
 
 _AT_ONCE = 1 << 12
-"""Messages per piece of lines: the piece stays in the processor's cache."""
+"""Messages per piece of lines, few enough that the piece fits into the processor's cache."""
 
 _TRANSACTIONS = (b"none", b"prepared", b"commit", b"rollback")
 
@@ -82,7 +82,7 @@ def _stated_offsets(data: Bytes, positions: Offsets) -> Offsets:
 
 
 def _fields(records: Records, have_crc: npt.NDArray[np.bool_]) -> list[JsonColumn]:
-    # Decode this column first, because that also finds the wanted properties.
+    # Decode `properties` first: this also finds the tags, keys and unique keys, so the kernel runs only once.
     properties = records.column("properties")
     return [
         Raw(runs_of(records.column("message_id")), b'{"message_id":"', b'"'),
@@ -150,9 +150,10 @@ def _sys_flags(records: Records) -> npt.NDArray[np.int32]:
 
 
 def _bodies_match(records: Records, have_crc: npt.NDArray[np.bool_]) -> npt.NDArray[np.int32]:
-    """Return `have_crc`, but false for an empty body whose record does not state the CRC 0.
+    """Return for each record whether its body has the CRC that the record states.
 
-    In `have_crc`, such a body has the right CRC, because a broker does not compare it.
+    `have_crc` is true for every empty body, because a broker does not compare the CRC of an empty body. Here, an empty
+    body must have the CRC 0.
     """
     empty = records.part("body_bytes") == 0
     if not empty.any():

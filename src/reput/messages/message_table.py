@@ -20,7 +20,11 @@ _TAGS_WIDTH = 14
 _KEYS_WIDTH = 48
 _PREVIEW_CHARS = 400
 _STORE_WIDTH = 40
-_SHRINKING = ("topic", "tags", "keys")  # Columns that become narrower to make room for the store.
+_SHRINKING = (
+    "topic",
+    "tags",
+    "keys",
+)  # These columns become narrower to make room for the column `store`.
 _TABLE_COLUMNS: tuple[str, ...] = ("stored (UTC)", "topic", "queue", "offset", "tags", "keys")
 
 

@@ -209,7 +209,7 @@ class LinesReport:
 class LinesPut:
     """Puts the lines of one stream. `report` is always up to date, even after an error.
 
-    bad_line: called with the number and the error of a skipped line; None if a bad line must stop the put
+    bad_line: called with a text that names each skipped line and its error; None if a bad line must stop the put
     progress: called after each block with the number of bytes read and the report
     """
 
