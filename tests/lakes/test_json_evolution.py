@@ -189,7 +189,9 @@ def test_a_file_with_more_fields_is_accepted(tmp_path: Path, layout: str) -> Non
     assert read_table(out, layout)["json"].to_pylist() == [{"a": 1, "b": None}, {"a": 2, "b": "y"}]
     store.add([{"a": 3}])
     schema.write_text('{"a": "int64"}')
-    with pytest.raises(UsageError, match=r"another json_body: .*has other types: it lacks the field b"):
+    with pytest.raises(
+        UsageError, match=r"another json_body: .*has other types: it lacks the field b"
+    ):
         export(store.path, out, layout, json_body=str(schema), incremental=True)
 
 

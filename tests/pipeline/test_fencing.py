@@ -31,7 +31,7 @@ def test_a_task_of_an_earlier_run_writes_nothing_into_the_next(
     rebuild_store(runner, store.path, config=config, output=tmp_path, split_size=100_000)
     assert_golden(tmp_path, store)
     assert runner.errors
-    assert all("another rebuild works there now" in error for error in runner.errors)
+    assert all("another rebuild is running there now" in error for error in runner.errors)
     with pytest.raises(StoreError):
         killed.cut_off[0]()
     assert not (tmp_path / STAGING_FOLDER).exists()

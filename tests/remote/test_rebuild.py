@@ -102,7 +102,7 @@ def test_a_run_that_was_cut_off_writes_nothing_into_the_next(
     _rebuild(store, s3, store=archive, output=output, runner=runner)
     assert_golden(_fetched(output, s3, tmp_path), store)
     assert runner.errors
-    assert all("another rebuild works there now" in error for error in runner.errors)
+    assert all("another rebuild is running there now" in error for error in runner.errors)
     with pytest.raises(StoreError):
         killed.cut_off[0]()
     assert not list(Bucket(f"{output}/{STAGING_FOLDER}", s3).list())
@@ -129,7 +129,7 @@ def test_two_drivers_at_once_leave_one_result(
 ) -> None:
     store, output = golden("lmq"), f"{archive}/twice"
     second = _Beginning(lambda: _rebuild(store, s3, store=archive, output=output))
-    with pytest.raises(StoreChangedError, match="no rebuild works there now"):
+    with pytest.raises(StoreChangedError, match="no rebuild is running there now"):
         _rebuild(store, s3, store=archive, output=output, runner=second)
     assert_golden(_fetched(output, s3, tmp_path), store)
 

@@ -38,7 +38,7 @@ FORMAT_FILE = "format"
 
 
 def folder_beside(folder: Path) -> Path:
-    """Return the control folder beside a table. It is for formats whose readers open all files in the table's folder."""
+    """Return the control folder beside a table. It is used if readers of the format open all files in the table."""
     return folder.with_name(f"{folder.name}.reput")
 
 

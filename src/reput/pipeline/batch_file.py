@@ -33,7 +33,7 @@ from reput.pipeline.queue_runs import RUN_DTYPE, QueueRuns
 
 _TRAILER = struct.Struct("<q8s")
 _MAGIC = b"reput-b2"
-# Bytes per value in a column. Constant columns take 0 bytes. Wider values take 8 bytes.
+# Bytes per value in a column; 0 in a constant column. If 4 bytes are too few, a value takes 8 bytes.
 _WIDTHS = (0, 1, 2, 4)
 _INTEGERS = (np.dtype(np.int64), np.dtype(np.int32))
 
@@ -74,7 +74,7 @@ class BatchFileWriter:
         )
 
     def finish(self, summary: Any, runs: QueueRuns) -> int:
-        """Write the runs of the queues and the footer with `summary` (any JSON value).
+        """Write the table of runs, then the footer, which contains `summary` (any JSON value).
 
         Return the position after them.
         """

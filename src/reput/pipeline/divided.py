@@ -40,7 +40,7 @@ _Rows = npt.NDArray[np.void]
 
 
 class _Part(NamedTuple):
-    """The messages of a batch that have entries in a pack. In `multi`, `row` counts from the first of them."""
+    """The messages of a batch that have entries in a pack. The field `row` of `multi` is an index into `messages`."""
 
     messages: _Rows
     multi: _Rows

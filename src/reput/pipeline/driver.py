@@ -173,7 +173,7 @@ class _Known(NamedTuple):
     def report(self, output: str) -> RebuildReport:
         report = RebuildReport(self.source.path, output, config=self.config, notes=self.notes)
         ends = self.ends
-        # Bytes after the end of the rebuild are reported with the log's torn end, not here.
+        # Skip findings after the end of the rebuilt log: the report counts these bytes as the log's torn end.
         report.note(*[str(one) for one in ends.findings() if one.start < ends.rebuild])
         return report
 
@@ -201,9 +201,10 @@ def _known(source: _Source, asked: _Arguments, in_place: bool) -> _Known:
 
 
 def _remote_stamps(files: Sequence[CommitLogFile]) -> dict[int, Stamp]:
-    """Return the stamps of objects whose next change would get a new time.
+    """Return stamps (size and time), with which a change of an object can be noticed.
 
-    Object times are whole seconds, so an object that was just written may change again without a new time.
+    Object times are whole seconds. An object that was just written may change again without a new time, so it gets no
+    stamp.
     """
     settled = time.time_ns() - _REMOTE_TICK_NS
     return {
@@ -324,8 +325,8 @@ def _owning(output: Path, staging: Staging, in_place: bool) -> Iterator[None]:
         if in_place:
             busy = "a broker or another writer owns this store; stop it, or choose another output"
             stack.enter_context(locked(output / LOCK_FILE, busy, arguments=["output"]))
-        # Create it only after taking the broker's lock: a refused rebuild must leave no folder in a running broker's
-        # store.
+        # Create the staging folder only after taking the broker's lock: a refused rebuild must leave no folder in a
+        # running broker's store.
         staging.create()
         stack.enter_context(anchored(staging.folder, owner=output))
         busy = "another rebuild is writing here; wait for it or stop it"
@@ -425,7 +426,11 @@ class _Rebuild:
             report.note(f"{bad_multi} messages have an invalid INNER_MULTI_QUEUE_OFFSET property")
 
     def _write(self, log: LogSummary) -> dict[str, Proof | str]:
-        """Write the new files into staging. Return each IndexFile's proof, or the reason why it has none, by name."""
+        """Write the new files into staging.
+
+        Return for each IndexFile, by name, its proof: evidence with which queries need not check the file. Instead of a
+        proof, the result may have the reason why there is none.
+        """
         report, staging = self.report, self.staging
         job = WriteJob(
             report.store, str(staging.scanned), str(staging.plan), str(staging.parts),

@@ -95,8 +95,8 @@ class _ExtendedQueue:
             folder = queue_folder(new / CONSUME_QUEUE_FOLDER, *queue)
             begun = ConsumeQueueWriter(folder, config.queue_entries), 0
         self._entries, position = begun
-        # The broker writes the unit before it checks the entry. If the queue already has the entries, it writes no
-        # units again.
+        # The broker writes the unit before it checks the entry. Messages up to this physical offset already have
+        # entries and units in the queue, so they get no second unit.
         self._written = self._entries.max_physical_offset
         folder = queue_folder(new / EXTENSION_FOLDER, *queue)
         self._units = ExtensionWriter(folder, config.extension_file_bytes, position)

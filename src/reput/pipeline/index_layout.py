@@ -51,6 +51,7 @@ def index_layout(log: LogSummary, config: StoreConfig) -> list[IndexFileTask]:
         position += split.keys
     tasks, first_split = [], 0
     for number in range(count):
+        # The search begins with entry `start - 1`, the last one of the previous file, whose split may be earlier.
         start, stop = number * capacity, min((number + 1) * capacity, total)
         while first_split < len(bounds) and bounds[first_split][1] <= start - 1:
             first_split += 1

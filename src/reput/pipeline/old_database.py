@@ -41,7 +41,7 @@ _Numbers = npt.NDArray[np.int64]
 
 
 class OldNumbers(NamedTuple):
-    """The queue offsets of a queue's messages, where only the old entries state them.
+    """The queue offsets that a queue's messages get from old entries instead of their records.
 
     changed      int64[n, 2]: physical offset and queue offset of each message whose record states another queue offset;
                  queue offset -1 means no entry

@@ -58,8 +58,8 @@ class PlacedBatches:
         placed = Placement.of(messages, OffsetRange(start, self._log.end))
         self._end = int(placed.bounds[0][-1])
         last = np.flatnonzero(placed.is_good)[-1:]
-        # Misplaced messages at the end lie after the last good message, so the next batch begins after that message's
-        # end.
+        # If the last message states a wrong physical offset, its end is unknown. It lies at least one byte after the
+        # end of the last message with a right offset.
         if not len(last) or last[0] < len(messages) - 1:
             self._end += 1
         return OffsetRange(start, self._end), placed

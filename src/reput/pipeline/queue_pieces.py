@@ -37,7 +37,7 @@ from reput.queues.kinds import CONSUME_QUEUE, queue_folder
 _ROW = np.dtype(
     [("queue", np.int64), ("file", np.int64), ("first", np.int64), ("entries", np.int64)]
 )
-"""The entries of a file from entry `first` on. `entries` is _WHOLE if the file is staged as a whole."""
+"""A piece of a queue file: `entries` entries from entry `first` on. `entries` is _WHOLE if the whole file is staged."""
 _WHOLE = -1
 _COUNT_BYTES = 8
 _CHUNK_BYTES = 1 << 20

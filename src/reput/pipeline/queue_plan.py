@@ -275,6 +275,8 @@ def plan_queues(task: PlanTask) -> QueueLayout:
                 layout.tasks.append(_task(len(layout.tasks), "regular", first, split + 1, taken))
             before, first, taken = table.position.copy(), split + 1, 0
     regular = len(layout.tasks)
+    # A queue drops an entry whose physical offset is not above all earlier ones. With wrong offsets in the log, the
+    # number of entries is therefore not known in advance.
     if task.misplaced:
         table.irregular[:] = True
     kinds = _kinds(task, table, runs)

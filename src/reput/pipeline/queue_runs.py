@@ -44,7 +44,7 @@ def joined(runs: QueueRuns, later: QueueRuns) -> QueueRuns:
     result = np.where(has, earlier, later)
     both = np.flatnonzero(has & goes_on)
     one, other = earlier[both], later[both]
-    # The later part starts after the earlier entries, so its bounds shift by their number.
+    # `slack` and `ahead` are relative to the first entry of a part, so subtract the number of earlier entries.
     result["slack"][both] = np.minimum(one["slack"], other["slack"] - one["entries"])
     result["ahead"][both] = np.maximum(one["ahead"], other["ahead"] - one["entries"])
     result["highest"][both] = np.maximum(one["highest"], other["highest"])

@@ -67,7 +67,8 @@ def _irregular(staged: Sequence[Path], files: ConsumeQueueSetReader) -> Iterator
                 continue
             begin = ends.get(queue, max(first, 0))
             end = ends[queue] = begin + entries
-            # summarize_runs ignores queue offset 0, so a run with only that offset has no slack to compare.
+            # summarize_runs ignores queue offset 0. If 0 is the only offset, `slack` means nothing, so compare `begin`
+            # with itself.
             if (first, slack if end > 1 else begin, highest) != (begin, begin, end - 1):
                 odd.add(queue)
     for queue, end in ends.items():

@@ -96,8 +96,8 @@ class Staging(FencedRun):
     def create(self) -> None:
         """Create the folder. Raises StoreAccessError, also if the path is a symbolic link.
 
-        If this process is root, a folder that another user may write is deleted first, because kernels trust staged
-            files.
+        If this process is root and another user can write the folder, delete it first, because kernels trust staged
+        files.
         """
         if os.geteuid() != 0:
             make_folder(self.folder)
@@ -138,7 +138,7 @@ def _of_run(place: str, run: str, function: Callable[[Task], Result], task: Task
         current = ""
     if current != run:
         raise StoreChangedError(
-            f"{place}: {'another rebuild works' if current else 'no rebuild works'} there now; this task belongs "
+            f"{place}: {'another rebuild' if current else 'no rebuild'} is running there now; this task belongs "
             "to an earlier rebuild and stops"
         )
     return function(task)

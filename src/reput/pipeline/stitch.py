@@ -140,10 +140,14 @@ def _is_used(summary: SplitSummary) -> bool:
 
 
 def _joins(summary: SplitSummary, expected: int, end_offset: int) -> bool:
-    """Return whether a serial scan that reaches this split in this state would have the summary as its result."""
+    """Return whether a serial scan of the log would have the same result for this split.
+
+    A serial scan would begin the split at `expected`, with the last indexed message at `end_offset`.
+    """
     if summary.start != expected:
         return False
-    # The index skips messages before the end offset. This split has no message that either end offset would skip.
+    # The index skips messages before the end offset. If all keyed messages of the split come after both end offsets,
+    # neither of them skips a message.
     if summary.end_offset_in == end_offset or summary.first_keyed_offset is None:
         return True
     return summary.end_offset_in <= end_offset <= summary.first_keyed_offset
