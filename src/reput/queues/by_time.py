@@ -1,8 +1,9 @@
 """Find the messages of a queue that were stored since, or until, a time, even if the clock was set back.
 
-Not all entries have times, and times need not ascend, because a clock may have been set back. So the search uses the
-known store times of pieces of the log (`reput.log.known_ranges`). A piece whose messages were all stored before the
-time is skipped. A piece whose times ascend is bisected. Any other piece is scanned. Unreadable messages are ignored.
+Entries of a ConsumeQueue state no times, and times need not ascend, because a clock may have been set back. So the
+search uses the known store times of pieces of the log (`reput.log.known_ranges`). A piece whose messages were all
+stored before the time is skipped. A piece whose times ascend is bisected. Any other piece is scanned. Unreadable
+messages are ignored. Pre-blank entries are placeholders without a message.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Read the database of a store's queues through links to its files."""
+"""Read the RocksDB database of a store's queues.
+
+RocksDB opens links to the files, in another folder, so the store's own folder stays unchanged.
+"""
 
 from __future__ import annotations
 

@@ -328,7 +328,10 @@ def _entries_in(values: Sequence[bytes]) -> bytes:
 
 
 def _delays(database: RocksDatabase, otherwise: Sequence[int]) -> tuple[int, ...]:
-    """Return each level's delay (ms), from level 1 on. Levels without an entry have the delays in `otherwise`."""
+    """Return each level's delay (ms), from level 1 on, according to the newest delayed message of the level.
+
+    Levels without such a message have the delays in `otherwise`.
+    """
     shown = {
         level: delay
         for level in range(_MOST_LEVELS)
@@ -347,7 +350,8 @@ def _shown_delay(database: RocksDatabase, level: int) -> int | None:
     if found is None or queue_offset_of(found[0], prefix) is None:
         return None
     value = decode_value(found[1])
-    # The due time minus the store timestamp.
+    # The entry of a delayed message has its due time in place of a tags code. The due time minus the store timestamp is
+    # the delay.
     delay = -1 if value is None else value[0].tags_code - value[1]
     # Implausible values are hashes of tags.
     return delay if 0 < delay <= _LONGEST_DELAY_MS else None

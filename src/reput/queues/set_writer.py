@@ -189,7 +189,7 @@ class ConsumeQueueSetWriter(QueueSetWriter):
         # `_lock` protects `_dirty`, which the appending and the syncing thread change.
         self._dirty: set[Queue] = set()
         self._lock = Lock()
-        # Always taken before `_lock`.
+        # A thread that needs both locks takes this one first.
         self._syncing = Lock()
         self.lost: LostRanges = NONE_LOST
 
@@ -214,7 +214,7 @@ class ConsumeQueueSetWriter(QueueSetWriter):
             messages, rows = batch.messages, entries.rows[part]
             if self._extensions is not None and isinstance(queue, ConsumeQueueWriter):
                 messages = self._with_units(name, queue, messages[rows], number)
-                # These messages were copied, so their rows are consecutive.
+                # `messages` now contains only this queue's messages, so use all its rows.
                 rows = np.arange(len(messages))
             offsets = entries.queue_offset[part]
             self._try(partial(queue.append, messages, rows, offsets, self.lost), "a ConsumeQueue")
@@ -455,7 +455,7 @@ class RocksQueueSetWriter(QueueSetWriter):
 
 
 def _stop(batch: DispatchBatch) -> int | None:
-    """Return the physical offset after the newest message that a broker dispatches to queues, else None."""
+    """Return the physical offset after the newest message that a broker dispatches to queues, or None without one."""
     messages = batch.messages
     kind = messages["sys_flag"] & SYS_FLAG_TRANSACTION_MASK
     dispatched = messages[(kind == 0) | (kind == SYS_FLAG_COMMIT)]

@@ -71,7 +71,7 @@ class EntryFilesWriter:
         disk: Disk | None = None,
         flushed: int = 0,
     ) -> None:
-        """Write files in which entries before number `flushed` are durable."""
+        """Prepare to write files. Entries before number `flushed` are already durable."""
         self._folder, self._kind, self._file_bytes = folder, kind, file_bytes
         self._entry_bytes = kind.entry_bytes
         self._file_entries = file_bytes // kind.entry_bytes
@@ -156,7 +156,7 @@ class EntryFilesWriter:
         StoreFailedError.
         """
         files, has_new_names = self._files.copy(), self._has_new_files
-        # Cleared before the syncs: a file that is created meanwhile sets it again.
+        # Clear this before the syncs, because a file that is created meanwhile sets it again.
         if has_new_names:
             self._has_new_files = False
         for file in files.values():
@@ -209,7 +209,8 @@ class QueueWriter:
         Args:
             messages: Columns of a DispatchBatch.
             rows: Rows of the messages, in the order of the log.
-            queue_offset: Queue offset of each message in this queue, and of the message after the last if known.
+            queue_offset: Queue offset of each message in this queue. A further element is the queue offset of the next
+                message, if known.
             lost: Unreadable ranges of the log, which explain gaps.
 
         Raises:

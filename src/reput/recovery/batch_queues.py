@@ -437,7 +437,7 @@ class BatchQueueFiles(FoundFiles):
         return BatchEnd(stop, position, int(last["physical_offset"]))
 
     def _begins_later(self, start: int, first: int, entries: _Entries) -> bool:
-        """Return whether the file will begin with an entry of an earlier record than now."""
+        """Return whether the first entry of the file will lead to an earlier record than the present first entry."""
         if start not in self._sizes:
             return True
         old = self._read(start, min(1, self._sizes[start] // BATCH_ENTRY_BYTES))

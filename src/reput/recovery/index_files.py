@@ -161,9 +161,14 @@ class RecoveredIndexFiles:
             before = file.offset(file.count - 1)
 
     def number(self, name: str, count: int) -> int | None:
-        """Return the number of the item after the first `count` - 1 items of the file `name`.
+        """Convert the end of the index in a recovery point to a number over all files.
 
-        Returns None if the file has fewer items, and 0 if `name` is empty.
+        Args:
+            name: Name of the last IndexFile, or an empty string for an empty index.
+            count: Number of the item after the file's last item. Items of a file are numbered from 1.
+
+        Returns:
+            The number over all files, or None if the file is missing or has fewer items.
         """
         if not name:
             return 0

@@ -49,7 +49,7 @@ from reput.recovery.recovery_point import RecoveryPoint
 from reput.recovery.report import RecoveryReport
 
 _MOST_THREADS = 4
-_BEHIND_ALL = "~"  # Sorts after every IndexFile's name, which has only digits.
+_BEHIND_ALL = "~"  # This text sorts after the name of every IndexFile, which has only digits.
 
 
 @dataclass
@@ -60,8 +60,8 @@ class ComparedPiece:
     index_begin  number of the first item of its messages
     index_end    number after the last correct item
     queues       matched entries by queue
-    last         physical offset of its last message, or of an earlier message if the last is uncertain; None without
-                 messages
+    last         physical offset of its last message, or of an earlier message if records state wrong offsets; None
+                 without messages
     index_wrong  physical offset of the first message with missing items, or None if all items are right
     damage       its unreadable ranges
     elsewhere    ranges where records state a physical offset other than their own
@@ -90,8 +90,8 @@ class Comparison:
     index_from    physical offset of the first message with missing items, or `end`
     index_begin   number of the first compared item
     index_end     number after the last correct item
-    last_message  physical offset of the last message, or of an earlier message if the last is uncertain; None without
-                  messages
+    last_message  physical offset of the last message, or of an earlier message if records state wrong offsets; None
+                  without messages
     """
 
     def __init__(
@@ -152,7 +152,7 @@ class Comparison:
     def _add_survey(self, name: Queue, survey: QueueSurvey) -> None:
         matching = self._matchings[name] = QueueMatching(name, survey)
         if not survey.is_ordered:
-            # All entries are in memory. Messages before `begin` have expired, so their entries are kept.
+            # A disordered queue is compared as a whole. Messages before `begin` have expired, so keep their entries.
             part = self.queues[name] = QueuePart(0)
             matching.skip_to(part, self._begin, [OffsetRange(0, self._begin)])
 
@@ -187,10 +187,13 @@ class Comparison:
                 index_done = self._join_index(piece)
             nothing_left = not self._matchings and (self.queues or not self._has_queues)
             if index_done and nothing_left and not self._batches.topics:
-                return  # The rest of the log has nothing to be compared with.
+                return  # The comparison of the index is finished, and there are no queues. Skip the rest of the log.
 
     def _join_index(self, piece: ComparedPiece) -> bool:
-        """Add the result for the items of the next range. Return whether items are wrong or missing from there on."""
+        """Add the result for the items of the next range. Return whether one of these items is wrong or missing.
+
+        If so, the index ends before this item, and dispatch adds the later items again in sequence.
+        """
         if piece.index_begin != self.index_end:
             self.index_from = piece.start
             return True
@@ -210,7 +213,8 @@ class Comparison:
         scan = FileScan(file, start, stop, BROKER, self._rules, buffers=self._own.buffers)
         begin = start
         for batch in scan.batches():
-            # If records state wrong physical offsets, dispatch cannot start at a stated offset, only at `begin`.
+            # If records of this batch state wrong physical offsets, these offsets cannot show where dispatch must
+            # start. Then it starts at the begin of the batch.
             scanned = OffsetRange(begin, scan.end.position)
             trusted = None if scan.misplaced else scanned
             piece.last = _place(int(batch.messages["physical_offset"][-1]), trusted, begin)
@@ -281,7 +285,10 @@ class Comparison:
     def _compare_index(
         self, batch: DispatchBatch, piece: ComparedPiece, scanned: OffsetRange
     ) -> int | None:
-        """Return the physical offset of the first message whose items are not next in the index, or None if all are."""
+        """Compare the next items of the index with the keys of a batch.
+
+        Return the physical offset of the first message with a wrong or missing item, or None if all items are right.
+        """
         offsets = batch.messages["physical_offset"][batch.key_row]
         count = self._index.matching(piece.index_end, batch.key_hash, offsets)
         unread = piece.unread()
@@ -392,7 +399,7 @@ class FoundIndexes:
         Args:
             files: The files of the log.
             known: The recovery point, where the comparison begins.
-            begin: An earlier offset at which the comparison begins.
+            begin: Physical offset at which the comparison begins, if it must begin before the recovery point.
             redo_last: Dispatch the last compared message with keys again, and drop its present items.
         """
         report, index = self._report, self._index
@@ -522,7 +529,7 @@ class FoundIndexes:
             if not any(lost.start <= last < lost.stop for lost in compared.damage):
                 report.index_from = max(last, report.log_begin)
                 number = index.first_at(report.index_from, number)
-        # The last message may have created the next file without writing an item.
+        # A crash may have left an empty IndexFile that was created for the last message. Dispatch this message again.
         elif redo_last and compared.last_message is not None:
             report.index_from = min(report.index_from, compared.last_message)
         return index.cut(number, compared.index_begin, log, self._disk, is_dirty=redo_last)

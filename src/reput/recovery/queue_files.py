@@ -283,7 +283,7 @@ class QueueFiles(FoundFiles):
         """
         end = self.end_before(position)
         if end < 0:
-            # Otherwise the queue would end with pre-blank entries, which a broker never writes at the end.
+            # No remaining entry leads to a message. Delete the pre-blank ones: a broker's queue never ends with them.
             self._clear(0, disk)
             return ConsumeQueueWriter(self.folder, self._file_entries, disk=disk)
         self._clear(position, disk, is_begun)

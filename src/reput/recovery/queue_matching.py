@@ -213,9 +213,10 @@ class QueueMatching:
     def _leave_misplaced(
         self, part: QueuePart, rows: npt.NDArray[np.int64], stated: Offsets, placed: Placement
     ) -> None:
-        """Count misplaced messages without an entry.
+        """Count the messages without an entry among those whose records state a wrong physical offset.
 
-        A message counts as found if any entry leads into the range in which it must lie.
+        The exact place of such a message is unknown. So any entry that leads into its possible range counts as its
+        entry.
         """
         survey = self.survey
         for row, number in zip(rows.tolist(), stated.tolist(), strict=True):
@@ -315,13 +316,18 @@ class QueueMatching:
         edges: tuple[int, int],
         last: int,
     ) -> Missing:
-        """Return the missing messages that may fit between the entries at offsets `solid`; count the others."""
+        """Return the messages without an entry for which the queue has a free place. Count the others as unplaced.
+
+        The place must lie between the entries of the message's neighbours in the log. `solid` are the physical offsets
+        of the existing entries, and `numbers` are their numbers.
+        """
         low, high = neighbours(missing.offsets, solid, numbers, *edges)
         missing = missing._replace(low=low, high=high)
         fits = high - low > 1
         if not self._is_light:
             fits &= between(missing.stated, low, high)
-            # Between two neighbours, there cannot be more messages than the log has room for.
+            # The log between the two neighbours has room for a limited number of messages. Reject a queue offset that
+            # implies more of them.
             next_offset = np.append(solid, last)[np.searchsorted(solid, missing.offsets)]
             room = (next_offset - missing.offsets) // MIN_RECORD_BYTES
             fits &= high - missing.stated <= np.maximum(room, 1)

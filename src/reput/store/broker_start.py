@@ -39,7 +39,7 @@ def first_file_to_check(
 
     - after a clean shutdown, 4.9.3: the third-last file
     - after a clean shutdown, 5.3.3: the newest file that begins at or before `known`
-    - after a crash: the newest file whose first message was stored three seconds before the checkpoint's times
+    - after a crash: the newest file whose first message was stored at least three seconds before the checkpoint's times
     - after a crash, 5.3.3 with queues in RocksDB: the newest file whose first message states a physical offset at or
       before `known`
 

@@ -160,9 +160,8 @@ class StoreReader(Closing):
     def key_planner(self, judge: Judge | None = None) -> Planner:
         """Return the planner of searches by key, which divides the log into indexed parts and parts to scan.
 
-        Without a `judge`, remembered proofs are used, and other IndexFiles are spot-checked.
-
-        Raises StoreAccessError.
+        `judge` decides which parts of the log an IndexFile covers. By default, it uses remembered proofs, and spot
+        checks of IndexFiles without a proof. Raises StoreAccessError.
         """
         if self.storage.is_archive:
             # Imported here, because it loads NumPy, which most queries do without.
@@ -202,11 +201,11 @@ class StoreReader(Closing):
         return False
 
     def checkpoint(self) -> Checkpoint:
-        """Return the broker's last checkpoint; zeros if there is none. Raises StoreAccessError."""
+        """Return the broker's last checkpoint; zeros if the file is missing. Raises StoreAccessError."""
         return self._facts().checkpoint
 
     def _facts(self) -> StoreFacts:
-        """Return the present facts of the store. They are not kept, because a broker may be writing the store."""
+        """Return the facts of the store. They are read again each time, because a broker may be changing the store."""
         return facts_of(self.path, storage=self.storage)
 
 
