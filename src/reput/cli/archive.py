@@ -161,7 +161,7 @@ def _follow(
     with signals_set(stop):
         while not stop.is_set():
             try:
-                # Read the archive again only when the store has a new last log file.
+                # A file is ready to copy once a newer file has data. Do not read the archive before that happens.
                 last = StoreLog(store).list().last_with_data()
                 if last == seen and not with_last and not is_first:
                     stop.wait(every_s)

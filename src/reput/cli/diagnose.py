@@ -20,7 +20,7 @@ _EXTRAS = {
     "serve": ("starlette", "uvicorn", "prometheus-client", "uvloop"),
     "buckets": ("obstore",),
 }
-# Large stores and servers keep many files and connections open, for which fewer descriptors may not suffice.
+# Warn below this limit of open files: large stores have thousands of files, and servers thousands of connections.
 _FEW_FILES = 4096
 
 
@@ -100,8 +100,8 @@ def _files() -> _Row:
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     return _Row(
-        # A low soft limit is no problem if the hard limit is higher: `allow_files` raises it.
         "open files",
         f"{soft:,} of {hard:,} (ulimit -n)",
+        # A low soft limit is no problem if the hard limit is higher: `allow_files` raises it.
         soft >= _FEW_FILES or hard > soft,
     )

@@ -73,8 +73,8 @@ def command(
             if archived is not None and kept is not None:
                 from reput.archives.restoring import require_unchanged
 
-                # The archive was compared before the store was locked. Another process may have changed the archive
-                # since.
+                # The archive was compared with the store before the store was locked. Check that no other process has
+                # changed the archive meanwhile: otherwise, files without a copy would be deleted.
                 require_unchanged(archived, kept)
             report = opened.expire(before, until=until)
     if layout == "json":

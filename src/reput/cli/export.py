@@ -221,8 +221,8 @@ def command(
 
     A STORE is a directory with commitlog/, a commitlog folder, or a single file of one; of a
     running broker, of a stopped one, or a copy. It may be a pattern or a URL
-    (s3://bucket/broker-*/store). Stores of a fleet file are remembered by their names; of replicas,
-    only the master is exported.
+    (s3://bucket/broker-*/store). The table records stores of a fleet file by their names. Of
+    replicas, only the master is exported.
 
     The data and the offset reached in each store are committed together. With --incremental, a run
     continues from there: even if runs are killed and repeated, each message is exported exactly

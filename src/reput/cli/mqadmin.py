@@ -15,7 +15,7 @@ class _Counterpart(NamedTuple):
 
     template: str
     options: str = ""
-    """Further parts, separated by `|`. `k:--key {k}` is appended if mqadmin's option -k is present."""
+    """Optional parts, separated by `|`: `k:--key {k}` appends `--key {k}` if mqadmin's option -k is present."""
 
 
 _NAMES = {
@@ -44,7 +44,7 @@ _COMMANDS = {
     "topicList": _Counterpart("inspect STORE"),
     "statsAll": _Counterpart("stats STORE"),
 }
-# Commands that change or query a running process. The files of a store have no answer for them.
+# Commands that change or query a running broker, so they have no counterpart for the files of a store.
 _OF_A_BROKER = (
     "topicRoute", "topicClusterList", "clusterList", "brokerStatus", "resetOffsetByTime", "updateTopic", "deleteTopic",
     "consumerStatus", "producerConnection", "consumerConnection", "getBrokerConfig", "updateSubGroup",

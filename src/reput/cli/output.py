@@ -89,7 +89,8 @@ def say_waiting(store: str) -> None:
 def pause() -> bool:
     """Wait for a moment, and return True. Raises BrokenPipeError if the reader of the output has closed it."""
     watch = select.poll()
-    watch.register(sys.stdout.fileno(), 0)  # Still reports POLLERR: a closed pipe.
+    # Without any requested event, poll still reports POLLERR: the reader of the pipe has closed it.
+    watch.register(sys.stdout.fileno(), 0)
     if any(what & select.POLLERR for _, what in watch.poll(_POLL_S * 1000)):
         raise BrokenPipeError
     return True

@@ -79,7 +79,7 @@ def message_place(message: MessageExt) -> dict[str, Any]:
 
 
 def message_place_text(message: MessageExt) -> str:
-    """Return the ids and offsets of a message that was put as text, as `reput show` prints them."""
+    """Return the text for a message that was put: its ids and offsets, in the form of `reput show`."""
     place = message_place(message)
     rows = (
         ("topic", message.topic),

@@ -359,7 +359,7 @@ def _spare_the_loop() -> None:
     """Limit delays of the event loop by threads and garbage collection to less than a millisecond each."""
     sys.setswitchinterval(_SWITCH_S)
     gc.collect()
-    gc.freeze()  # Modules and tables of topics live until the end, so exempt them.
+    gc.freeze()  # Exempt modules and tables of topics from later collections, because they live until the end.
 
 
 def _return_memory() -> None:

@@ -137,7 +137,8 @@ def command(
         else:
             all_there = partial(tail.new_records, to_the_end=not follow)
             if lines is None and wanted.has_window and not follow:
-                lines = sys.maxsize  # The requested times are found through queues.
+                # Without a number of lines, the whole log is read. With one, the ConsumeQueues lead to the times.
+                lines = sys.maxsize
             first = all_there() if lines is None else tail.last_records(lines)
             count = show(first)
         is_damaged = _told_damage(tail)

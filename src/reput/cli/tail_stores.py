@@ -36,7 +36,8 @@ def tail_stores(
 ) -> int:
     """Print the last messages of all stores, and with `follow` new ones; return the exit code."""
     if lines is None and wanted.has_window and not follow:
-        lines = sys.maxsize  # The requested times are found through queues.
+        # Without a number of lines, whole logs are read. With one, the ConsumeQueues lead to the times.
+        lines = sys.maxsize
     show = FoundPrinter(layout, is_safe=is_safe).print
     with ExitStack() as stack:
         tails = _Tails(stack, stores, wanted, opening, follow)
