@@ -48,7 +48,8 @@ from reput.spark.session import is_connect, is_local
 from reput.store.named_stores import NamedStore
 from reput.tasks.processes import usable_cpus
 
-_MALFORMED = "Malformed CSV record: "  # Spark's error for keys in a CSV file.
+# Beginning of Spark's error message if a line of a CSV file has a wrong number of values.
+_MALFORMED = "Malformed CSV record: "
 _SUMMARY = (
     "store string, is_complete boolean, error string, answered_by string, log_bytes bigint, indexed_bytes bigint, "
     "scanned_bytes bigint, "
@@ -199,7 +200,10 @@ def _keys_of(keys: Any) -> Keys:
 
 
 def _as_spark_has_them(keys: Keys, spark: SparkSession, zone: str) -> Keys | DataFrame:
-    """Return the keys with the column types that Spark returns. Spark converts them if values would change."""
+    """Return the keys with the column types that Spark would return.
+
+    Only if Spark would change values, Spark itself converts the keys, which takes longer.
+    """
     if any(not _is_plain(field.type) for field in keys.schema):
         return spark.createDataFrame(pa.Table.from_batches(keys.batches, keys.schema))
     schema = arrow_columns(from_arrow_schema(keys.schema), zone)

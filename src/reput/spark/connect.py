@@ -25,7 +25,7 @@ from reput.spark.ship import DEPENDENCIES, check_nothing_lacks, digest_function,
 
 _LOOKED_AT = "digest string, missing array<string>"
 _ROWS = 1 << 12
-"""Rows of a DataFrame that Spark splits into as many partitions as the server has slots."""
+"""Number of rows of a DataFrame, enough that Spark splits it into one partition per slot of the server."""
 
 
 class _ServerState(NamedTuple):

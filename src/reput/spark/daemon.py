@@ -25,7 +25,8 @@ _NEEDED = (
 
 def run() -> None:
     """Fork a worker for each connection, until standard input ends."""
-    gc.disable()  # The objects that are created here live as long as the process.
+    # Do not collect garbage during the imports: objects of modules live as long as the process.
+    gc.disable()
     for name in _NEEDED:
         import_module(name)
     from pyspark import daemon

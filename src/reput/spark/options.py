@@ -234,6 +234,7 @@ def _offsets(given: Mapping[str, str], name: str, folder: str) -> Offsets | None
 
 
 def _is_offset(value: object) -> bool:
+    # JSON's true and false become bool, which is a kind of int in Python.
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 

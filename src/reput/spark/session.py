@@ -126,9 +126,8 @@ def command_session(master: str) -> Iterator[SparkSession]:
         raise KeyboardInterrupt
 
     try:
-        spark = create_session(
-            master, compiles=False
-        )  # A command compiles the kernels that it needs.
+        # Each command compiles the kernels that it needs, so the session compiles none.
+        spark = create_session(master, compiles=False)
         try:
             if threading.current_thread() is threading.main_thread():
                 signal.signal(signal.SIGINT, interrupt)

@@ -165,6 +165,7 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if self._target is not None:
                 # A run with Trigger.AvailableNow ends where the logs ended at its start.
                 end = max(min(end, self._target[source.name]), begin)
+            # Spark starts a batch only if the offset differs, so a store without new bytes keeps its mark.
             if end != mark.end or begin != mark.end or source.name not in latest:
                 latest[source.name] = mark_at(source, end).as_json()
         return latest
@@ -300,6 +301,7 @@ class _Share:
             return begin
         if self.messages is None and self.size is None:
             return max(find_log_end(source, buffers), begin)
+        # Shares are rounded up, so that a limit below the number of stores does not become 0.
         walked = walk_on(
             source, begin, buffers,
             max_messages=self.messages and -(-self.messages // stores),
