@@ -156,7 +156,7 @@ class QueueSpan(NamedTuple):
         )
         columns = (data[name].astype(np.int64) for name in ("physical_offset", "size", "tags_code"))
         entries = FoundEntries(np.concatenate(numbers), *columns)
-        return entries.at(entries.sizes > 0)  # An entry without a size is unwritten: a gap.
+        return entries.at(entries.sizes > 0)  # An entry with size 0 was never written.
 
     def read_into(self, words: RawEntries) -> int:
         """Read the span as stored. Stop at a missing file, and return the number of entries read."""

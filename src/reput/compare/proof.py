@@ -50,7 +50,8 @@ from reput.log.sources import StoreLog
 _COMPARED_BYTES = 64 << 20
 _CHECKED_GAPS = 1 << 11
 _CHECKED_ITEMS = 1 << 10
-_GAP_MESSAGES = 4  # A gap counts as wide if it is longer than this many average messages.
+# A gap between two items counts as wide if it is longer than this many average messages.
+_GAP_MESSAGES = 4
 _MOST_LOST = 1 << 10
 _TIMED_ITEMS = 1 << 6
 _MOST_LINES = 8
@@ -291,7 +292,10 @@ class _Prover:
     def _sampled(
         self, first: int, last: int, start: int, stop: int
     ) -> tuple[int, list[OffsetRange]] | None:
-        """Compare sampled ranges; return the end and the holes, or None if a sample lacks an item at its start."""
+        """Compare sampled ranges. Return the end of the compared range and its holes, as `Compared` does.
+
+        Return None if the first message of a sample lacks an item, because then all messages must be compared.
+        """
         entries, mean = self._entries, (stop - start) // max(self._messages, 1)
         gaps, widths = np.empty((2, _CHECKED_GAPS), np.int64)
         count, least = 0, max(_GAP_MESSAGES * mean, 1)
@@ -390,7 +394,7 @@ class Proved:
         before: Verdict | None = None,
         files: int = 1,
     ) -> Verdict:
-        """Return the verdict on a file, as `Judge` specifies."""
+        """Return the verdict: the ranges of the log for which the file can be trusted. See `Judge`."""
         proof = self._proofs.get(file)
         if proof is None:  # The file was created after __init__.
             return Verdict(last)

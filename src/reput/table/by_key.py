@@ -128,7 +128,10 @@ def _joined(stretches: list[KeyedStretch]) -> list[KeyedStretch]:
 
 
 def _look_up(log: CommitLogReader, segment: Segment, hashes: Collection[int]) -> KeyedStretch:
-    """Return the records to which a segment's index leads, or the whole segment if a scan is necessary or faster."""
+    """Return the messages of a segment (a range of the log that one index covers, or none).
+
+    Return the whole segment if a scan is necessary or faster.
+    """
     if segment.part is None:
         return KeyedStretch(segment.range)
     most = max((segment.stop - segment.start) // _CANDIDATE_BYTES, 1)

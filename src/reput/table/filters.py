@@ -33,7 +33,8 @@ _TEXT_MATCHES = {
 }
 _NULL_MATCHES = {"is null": pc.is_null, "is not null": pc.is_valid}
 _MEMBERSHIPS = ("in", "not in")
-# For each operator: distances from the compared value to the greatest and to the least matching value. None: no limit.
+# For each operator, what to add to the compared value for the greatest and for the least integer that matches. None
+# means no limit: `< 5` matches values up to 5 - 1, and has no least value.
 _BOUNDS: dict[str, tuple[int | None, int | None]] = {
     "=": (0, 0),
     "in": (0, 0),
@@ -44,7 +45,7 @@ _BOUNDS: dict[str, tuple[int | None, int | None]] = {
 }
 _HOLDS = "holds"
 _LISTS = ("keys", "unique_keys")
-# Large columns, or columns without an order. Only the lists can be filtered, by `holds`.
+# Conditions on these columns are refused, except `holds` on the two lists. Values are large or have no order.
 _UNANSWERED = (*_LISTS, "properties", "body", "corrupt_reason")
 
 Mask = npt.NDArray[np.bool_]

@@ -78,8 +78,8 @@ class RangeBatches:
     Args:
         columns: Names from `reput.messages.schema`, including `corrupt_reason`; None for all columns of a message.
         conditions: Conditions that every row must meet.
-        on_corrupt: "row" returns a row for a damaged range that meets the conditions without `keeps_damage`. This row
-            has store, physical_offset, size (bytes lost) and corrupt_reason.
+        on_corrupt: "row" returns a row for each damaged range, with store, physical_offset, size (bytes lost) and
+            corrupt_reason. The row must meet the conditions, except those with `keeps_damage`.
         batch_bytes: Bytes of the log, or of decompressed bodies, per batch. A single message may be larger.
         decompressed: Whether to decompress bodies.
         unwrap_batches: Whether to return the messages of inner batches (5.x) instead of the batches.
@@ -173,7 +173,7 @@ class RangeBatches:
             yield from self._messages(piece, offsets)
             return
         for part in unwrapped(piece, offsets, self._batch_bytes):
-            # The batch is returned as one row, like a message with a bad body.
+            # A batch that cannot be unwrapped is returned as one row, like a message with a bad body.
             for at, reason in part.bad:
                 bad = self._part.file.lost(at, at, reason, Kind.UNDECODABLE_MESSAGE)
                 self.report.damage.append(bad)
@@ -245,7 +245,7 @@ class RangeBatches:
 def damage_at_end(
     part: LogRange, verdict: WalkVerdict, open_file: OpenFile, reported: int = 0
 ) -> Sequence[Finding]:
-    """Return the damage in a range after the first `reported` findings, excluding the torn end of the log.
+    """Return the damage in a range, without the first `reported` findings and without the torn end of the log.
 
     Raises:
         StoreNotFoundError, StoreAccessError, StoreChangedError.
@@ -265,7 +265,10 @@ def damage_rows(
     conditions: Iterable[Condition] = (),
     names: BrokerNames = NO_NAMES,
 ) -> pa.RecordBatch:
-    """Return a row, with all columns, for each damaged range that meets the conditions without `keeps_damage`."""
+    """Return a row, with all columns, for each damaged range that meets the conditions.
+
+    Conditions with `keeps_damage` are not applied.
+    """
     values = {
         "store": [store] * len(damage),
         "broker": [names.broker] * len(damage),

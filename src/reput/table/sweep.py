@@ -161,6 +161,7 @@ class Sweep:
     def _may_match(self, batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
         if self._content is None:
             return np.ones(len(batch), np.bool_)
+        # The stored body of a compressed message or inner batch does not show whether it matches, so keep it here.
         found: npt.NDArray[np.bool_] = batch.column("sys_flag").to_numpy() & _ASIDE != 0
         if self._content.reads_bodies:
             bodies = batch.column("body")

@@ -23,7 +23,8 @@ _KERNELS = {
     ),
     "others": ("property_columns.split_any_properties",),
 }  # fmt: skip
-"""For each part, the kernels that are compiled last: they show that the part is complete. Few logs need `others`."""
+"""For each part, the kernels that are compiled last: they show that the part is complete. Only few logs need the part
+`others`."""
 
 _SCANNED = {"store", "physical_offset", "size"}
 """Columns for which the part `scan` suffices."""
