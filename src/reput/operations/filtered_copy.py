@@ -81,6 +81,7 @@ def copy_messages(
         decompressed=False, storage_options=options,
     ).to_reader()  # fmt: skip
     with new_store(target) as new:
+        # Start without the log of an earlier, killed run: its messages would be copied twice.
         new.keep_only([])
         copied, left_out, log_end = _copy(rows, new.folder, config, keys, archive, progress)
         progress("move", 0, 1)

@@ -113,7 +113,7 @@ class FileLookup(NamedTuple):
     def _keys(self, spark: Any, storage: Mapping[str, str] | None) -> Any:
         """Read the keys.
 
-        This process reads a file, which is faster. Spark reads a folder, because it knows the layouts of folders.
+        A single file is read in this process, which is faster. Folders are read with Spark, which knows their layouts.
         """
         if is_bucket(self.keys) or ("://" not in self.keys and Path(self.keys).is_file()):
             return read_keys(self.keys, storage)

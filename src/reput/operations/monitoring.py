@@ -50,7 +50,7 @@ def nagios_lines(report: StoresReport[Any], status: str) -> Iterator[str]:
 
 
 def _plain(text: str) -> str:
-    # Nagios takes text after | as performance data.
+    # In the output of a Nagios plugin, | ends the text, and performance data follow.
     return one_line(text, _WIDTH).replace("|", "/")
 
 
@@ -75,7 +75,7 @@ def prometheus_lines(answers: Sequence[StoreAnswer[Any]]) -> Iterator[str]:
 def store_figures(answer: StoreAnswer[Any]) -> dict[str, float | None]:
     """Return the values of `STORE_METRICS`. Unknown values are None or missing."""
     found: dict[str, float | None] = {"state": _NUMBERS[answer.state]}
-    if answer.report is None:  # Its size is unknown, not 0.
+    if answer.report is None:  # The store was not read, so do not report a size of 0.
         return found
     found["log_bytes"] = answer.log_bytes
     found.update(answer.report.as_dict().get("metrics", {}))

@@ -411,6 +411,7 @@ def over_stores(
         left = [place for place, answer in enumerate(answers) if answer is None]
         small = [place for place in left if sizes[place] < SMALL_BYTES]
         whole = options | ({"runner": "serial"} if has_runner else {})
+        # A task may run in another process, where it cannot call the callbacks of this process.
         whole = {name: value for name, value in whole.items() if not callable(value)}
         tasks = [_task(operation, named[place], sizes[place], whole) for place in small]
         with ExitStack() as running:

@@ -42,7 +42,7 @@ class FaultyFiles:
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """Use these system calls in all modules of reput during the `with` block."""
+        """Use these system calls in reput's file modules during the `with` block."""
         modules = (reader, writer, anchors)
         try:
             for module in modules:

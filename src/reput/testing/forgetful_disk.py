@@ -38,13 +38,13 @@ class ForgetfulDisk(Disk):
         on_point: Called with the name of each crash point that is passed, in the thread that takes the step.
     """
 
-    # Files are identified by inode, because names change.
     def __init__(self, root: Path) -> None:
         super().__init__()
         self._root = root
         self.points: Counter[str] = Counter()
         self.on_point: Callable[[str], None] = lambda point: None
         self._lock = RLock()
+        # The synced content of each file. Files are identified by inode, because they may be renamed.
         self._synced: dict[int, bytes] = {}
         self._names: dict[Path, _Names] = {}
         self._deleted: dict[int, bytes] = {}
@@ -117,9 +117,9 @@ class ForgetfulDisk(Disk):
         self._names[path] = {entry.name: entry.inode() for entry in os.scandir(path)}
 
     def _outlive(self, path: Path) -> None:
-        """Keep the remembered content of a file that is about to be deleted, under a number that no other file gets.
+        """Keep the remembered content of a file that is about to be deleted.
 
-        The file system may reuse the inode number for a new file.
+        It is kept under a negative number, because a new file may get the inode number of the deleted one.
         """
         if not path.exists():
             return
@@ -142,7 +142,9 @@ class ForgetfulDisk(Disk):
                 inode = durable.get(name)
             if inode is None:
                 continue
-            path = folder / names.get(inode, name)  # The file may have another name now.
+            path = folder / names.get(
+                inode, name
+            )  # The file may have been renamed since its last sync.
             if path.is_dir():
                 self._restore(path, target / name, random, keeps_times)
                 continue

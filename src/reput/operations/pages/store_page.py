@@ -140,7 +140,8 @@ def _span(figures: StoreFigures) -> tuple[str, str, str]:
     """Return the labels of the timeline's begin, middle and end."""
     line = figures.timeline
     ends = (0, line.parts * line.part_ms // 2, line.parts * line.part_ms)
-    shown = 16 if ends[-1] > DAY_MS else 19 if ends[-1] > _SHORT_MS else 23  # minutes, seconds, ms
+    # The shorter the timeline, the more of each time is shown: up to its minutes (16 characters), seconds or ms.
+    shown = 16 if ends[-1] > DAY_MS else 19 if ends[-1] > _SHORT_MS else 23
     first, middle, last = (
         format_time(line.begin_ms + end).replace("T", " ").removesuffix("Z")[:shown] for end in ends
     )
@@ -155,7 +156,8 @@ def _over_time(figures: StoreFigures) -> list[tuple[str, str, Columns]]:
     length_ms = line.parts * line.part_ms
     gaps = []
     for gap in figures.gaps:
-        if gap.end_ms - gap.begin_ms >= line.part_ms:  # a shorter gap leaves no column empty
+        # Shade only gaps of at least one column. A shorter gap leaves no column of the chart empty.
+        if gap.end_ms - gap.begin_ms >= line.part_ms:
             begin = min(max(100 * (gap.begin_ms - line.begin_ms) / length_ms, 0.0), 100.0)
             end = min(max(100 * (gap.end_ms - line.begin_ms) / length_ms, 0.0), 100.0)
             gaps.append((round(begin, 2), round(end - begin, 2)))
