@@ -115,6 +115,7 @@ def is_own_form(request: Request) -> bool:
 
 
 def _is_foreign(scope: Scope, headers: Headers) -> bool:
+    # Only browsers send this header, so requests of programs are not foreign.
     site = headers.get("sec-fetch-site", "none")
     if site in ("same-origin", "none"):
         return False

@@ -59,9 +59,10 @@ class _KeptCursors:
         return found[0]
 
     def put(self, cursors: dict[str, int], before: str) -> str:
-        """Keep cursors, and return their name. On their first use, the cursors named `before` are dropped.
+        """Keep cursors, and return their name.
 
-        Until then, the browser may repeat the preceding request.
+        The cursors named `before` are dropped when the new ones are first used. Until then, the browser may repeat the
+        preceding request.
         """
         name = secrets.token_urlsafe(12)
         self._kept[name] = cursors, before

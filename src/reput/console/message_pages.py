@@ -174,8 +174,8 @@ def traced(
 ) -> tuple[Life, dict[str, str], list[str]]:
     """Trace a message over several stores.
 
-    Returns the life, the names of the searched stores by path, and a line per unreadable store. Raises UsageError, and
-    StoreError if the only store is unreadable.
+    Returns the records of the message, the names of the searched stores by path, and a line per unreadable store.
+    Raises UsageError, and StoreError if the only store is unreadable.
     """
     problems, names = list[str](), dict[str, str]()
     with ExitStack() as stack:

@@ -127,7 +127,8 @@ class _StoreCollector(Collector):
         self._counts = Rounds(mounts, self._count, wait_s=_COUNTED_S)
 
     def describe(self) -> list[Metric]:
-        return []  # Keeps the registry from calling `collect`.
+        # Without this method, the registry would call `collect` to find the names of the metrics.
+        return []
 
     def collect(self) -> Iterator[Metric]:
         build = GaugeMetricFamily("reput_build", "The version", labels=["version"])

@@ -129,7 +129,7 @@ class Results:
         self.cursors: dict[str, int] = {}
         self._log_bytes = self._scanned_bytes = 0
         self._shown_to: dict[str, int | None] = {}
-        """Cursors, at the end of the shown rows, of stores that have more rows."""
+        """For each store with further rows: the cursor after its last shown row."""
 
     @property
     def has_older(self) -> bool:
@@ -164,8 +164,9 @@ class Results:
                 for part, (name, store) in zip(parts, self._stores, strict=True)
                 if self._given.get(name) != EXHAUSTED
             ]
+            # The context has the roles of the user, which threads of the pool would not see.
             pending = {
-                pool.submit(copy_context().run, self._collect, part, store)  # copies the roles
+                pool.submit(copy_context().run, self._collect, part, store)
                 for part, store in searched
             }
             due = time.monotonic()

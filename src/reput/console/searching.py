@@ -102,7 +102,8 @@ class Share:
         if not may(Permission.BODIES):
             return {**message_fields(message, 0), "body_error": "this needs the role bodies"}
         fields = message_fields(message, self.most_bytes)
-        is_short = len(json_text(fields)) <= self.most_bytes  # a control character takes six bytes
+        # JSON may be longer than the body: a control character takes six bytes.
+        is_short = len(json_text(fields)) <= self.most_bytes
         return fields if is_short else message_fields(message, 0)
 
     def _cost(self, message: MessageExt) -> int:
@@ -159,7 +160,8 @@ def pull_share(
     pulled = store.pull_records(*place, limit, tags, share.most_bytes)
     messages = tuple(map(decode, pulled.records))
     taken = share.take(messages)
-    if len(taken) < len(messages):  # to get the offset after these
+    # Pull again, to get the queue offset at which to continue after the taken messages.
+    if len(taken) < len(messages):
         pulled = store.pull_records(*place, len(taken), tags, share.most_bytes)
     return PullResult(
         pulled.status, taken, pulled.next_begin_offset, pulled.min_offset, pulled.max_offset
@@ -295,7 +297,7 @@ def _by_key(store: SharedStore, wanted: SearchForm) -> Steps:
             return
         ended: Outcome | None = None
         messages = dict.fromkeys(named)
-        oldest = [0]  # The offsets at which searches for keys ended early.
+        oldest = [0]  # The physical offsets at which searches for keys ended early.
         for key in wanted.keys:
             for step in _queried(reader, wanted, key):
                 if isinstance(step, QueryResult):
@@ -304,6 +306,7 @@ def _by_key(store: SharedStore, wanted: SearchForm) -> Steps:
                     oldest.append(step.cursor or 0)
                 else:
                     messages |= dict.fromkeys(step.messages)
+        # Before the greatest of these offsets, at least one key was not searched. The next page begins there.
         reached = max(oldest)
         shown = [
             one for one in messages if one.physical_offset >= reached and _contains(wanted, one)

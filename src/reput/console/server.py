@@ -115,6 +115,7 @@ def _bound(address: Host) -> socket.socket:
     family = socket.AF_INET6 if ":" in address.address else socket.AF_INET
     bound = socket.socket(family, socket.SOCK_STREAM)
     try:
+        # Connections of a previous server may still be in TIME_WAIT, and would block the address for a minute.
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind((address.address, address.port))
     except OSError as error:

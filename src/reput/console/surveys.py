@@ -63,7 +63,7 @@ class Rounds(Generic[Result]):
             if not self._is_running and self._due() is not None:
                 self._is_running = True
                 Thread(target=self._run, name="reput-survey", daemon=True).start()
-            self._changed.notify_all()  # Ends a pause of the thread.
+            self._changed.notify_all()  # A request is waiting, so the thread must end its pause.
             self._changed.wait_for(lambda: not self._is_running, self._wait_s)
             return dict(self._seen)
 

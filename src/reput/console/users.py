@@ -227,7 +227,7 @@ def parse_users(data: bytes, place: str) -> Users:
         headers = [table.get("user_header", "X-Forwarded-User"), table.get("groups_header")]
         for header in headers:
             if header is not None and not (isinstance(header, str) and _HEADER.fullmatch(header)):
-                raise wrong("proxy: a header must have letters, digits and hyphens alone")
+                raise wrong("proxy: a header must have only letters, digits and hyphens")
         groups = table.get("groups", {})
         if not isinstance(groups, dict):
             raise wrong("proxy: groups must be a table of roles")

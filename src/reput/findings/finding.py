@@ -21,7 +21,7 @@ class Finding:
         file_offset: Position in the file; None if the problem has no position.
         physical_offset: Offset in the CommitLog of the first lost byte; None if no byte is lost.
         length: Bytes lost, in the CommitLog or in the file; 0 if unknown or if no byte is lost.
-        count: Number of similar findings for which this one stands. It is the first of them.
+        count: Number of similar findings that this one represents, including itself. It is the first of them.
         cost: Consequence of the problem, in words; empty if unknown.
         at_next_start: What a broker does about the problem at its next start, in words; empty if unknown.
     """

@@ -200,9 +200,10 @@ def _differing_fields(left: MessageExt | None, right: MessageExt | None) -> str:
 
 
 def find_way(stores: Stores) -> Way:
-    """Choose how to pair messages: by offset if a log file of A begins with mostly the same bytes as that file of B.
+    """Choose how to pair messages.
 
-    Zeros are not compared, because every new log file is full of them.
+    Pair by offset if files of both logs begin at the same offset with mostly the same bytes. Zeros are not compared,
+    because every new log file is full of them.
     """
     files = [{file.start: file for file in store.commit_log.files} for store in stores]
     for start in sorted(files[0].keys() & files[1].keys())[:_PROBES]:
