@@ -18,7 +18,10 @@ _TRANSIENT = frozenset({
     errno.ECONNABORTED, errno.ECONNREFUSED, errno.ECONNRESET, errno.ENOTCONN, errno.EPIPE,
     errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.ENETDOWN, errno.ENETRESET, errno.ENETUNREACH,
 })  # fmt: skip
-"""Errors that a network file system returns while its server is down. A bad disk returns EIO again and again."""
+"""Errors that a network file system returns while its server is down.
+
+EIO is one of them. A bad disk also returns EIO, but it does so again when the work is repeated.
+"""
 
 
 def is_transient(error: BaseException) -> bool:

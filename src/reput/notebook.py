@@ -73,7 +73,7 @@ class Sealable:
         object.__setattr__(self, name, value)
 
     def __setstate__(self, state: tuple[object, dict[str, object]]) -> None:
-        # Bypass __setattr__, because the seal may be restored before other fields.
+        # Unpickling may restore the seal before other fields, so bypass __setattr__, which refuses sealed objects.
         for name, value in state[1].items():
             object.__setattr__(self, name, value)
 

@@ -1,8 +1,8 @@
 """Copy a store into an archive: log files as seekable zstd, indexes, and the broker's configuration.
 
-Each log file is committed separately, after its objects were uploaded. A killed process leaves objects that the
-manifest does not name, and so does a merge, whose old objects readers may still use. A later run deletes such objects
-when they are a day old.
+Each log file is committed separately, after its objects were uploaded. The archive may also have objects that its
+manifest does not name. A killed process leaves such objects. A merge leaves its old objects, because readers may still
+use them. A later run deletes them when they are a day old.
 """
 
 from __future__ import annotations
@@ -94,7 +94,8 @@ class _Archiver:
         # List the log after reading the manifest. In the other order, another archiver could add a file between the
         # two, and the store would seem older than the archive.
         log = self._facts.refresh().log
-        last = log.last_with_data()  # Brokers create an empty next file.
+        # A broker creates the next file in advance, so the last file may be empty.
+        last = log.last_with_data()
         wanted = [file for file in log.files if last and file.start <= last.start and file.size]
         self._check_is_same(manifest, wanted)
         self._check_settings(manifest)
@@ -182,6 +183,7 @@ class _Archiver:
             # The archive continues after the beginning of the store's last file. So the store is an older state, or
             # another store.
             raise self._older() if common else self._another()
+        # The usual case: the store still has an archived log file. Compare the newest such file.
         if common:
             # Skip log files with erased messages: they differ from the store's files on purpose.
             erased = {begin for one in manifest.erasures for begin in one.begins}
@@ -189,8 +191,10 @@ class _Archiver:
             if common and not self._is_equal(common[-1], here[common[-1].begin, common[-1].size]):
                 raise self._another()
             return
+        # The ranges of both logs overlap, but no file has the same name and size in both.
         if sealed[-1].end > files[0].start:
             raise self._another()
+        # No log file is in both. Only queue offsets can show that the store's log continues the archive.
         archived = ArchiveStorage(Archive(self._place, self._options))
         joined = JoinedStorage("", LOCAL, self._facts.path, archived)
         if any(file.messages for file in sealed) and not continues(joined, files):

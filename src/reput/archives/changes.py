@@ -24,9 +24,11 @@ def with_file(
     batch_topics: frozenset[str],
 ) -> Manifest | None:  # fmt: skip
     """Return the manifest with one more log file; None if another archiver has already added it."""
+    # The last file may have been archived before it was full. The new copy, with more messages, replaces this one.
     kept = [file for file in manifest.log if file.is_sealed or file.begin < entry.begin]
     if any(file.end > entry.begin for file in kept):
         same = [file for file in kept if file.begin == entry.begin and file.size == entry.size]
+        # After an erasure, the archive's bytes differ from the store's on purpose.
         is_erased = any(entry.begin in one.begins for one in manifest.erasures)
         if same and (is_erased or same[0].sha256 == entry.sha256):
             return None
@@ -52,6 +54,8 @@ def without_expired(manifest: Manifest, before_ms: int) -> Manifest | None:
     for number, file in enumerate(manifest.log[:-1], 1):
         if file.times is None:
             continue
+        # Stop at the first file with a newer message, so that the log has no hole. Files without messages expire
+        # together with a later file.
         if not file.is_sealed or file.times.greatest >= before_ms:
             break
         count = number

@@ -33,6 +33,7 @@ def commit(objects: ObjectStore, change: Change) -> Manifest:
         try:
             objects.put_if_match(ARCHIVE_MANIFEST, _encoded(objects, after), found.version)
         except ObjectConflictError:
+            # Another archiver has committed first. Apply the change to its manifest.
             continue
         return after
     raise StoreUnreachableError(

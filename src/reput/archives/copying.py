@@ -110,6 +110,7 @@ def _upload_log(task: CopyTask) -> LogFile:
                 f"{file.path}: became shorter while it was read; run the command again"
             )
     inside = os.path.relpath(file.path, task.store)
+    # A log file from outside of the store is restored into the store's own commitlog/.
     if inside.startswith(".."):
         inside = f"commitlog/{os.path.basename(file.path)}"
     return LogFile(
@@ -123,6 +124,7 @@ def _scanned(task: CopyTask, entry: LogFile, topics: frozenset[str]) -> ScannedF
         return ScannedFile()
     file, facts = task.file, facts_of(task.store, task.config)
     part = CommitLogFile(file.start, entry.data_bytes, file.path, file.inode)
+    # If the queues are unreadable, the queue offsets that messages state are used.
     queues = None
     with suppress(StoreError):
         queues = open_queues(task.store, config=task.config)

@@ -170,6 +170,7 @@ def _take_keys(
     # sorting rows.
     keys = np.sort(hashes.astype(np.int64) << _POSITION_BITS | offsets - start)
     if len(keys):
+        # A message can have the same key several times. One row is enough.
         keys = keys[np.append(True, np.diff(keys) != 0)]
         found.key_hashes = (keys >> _POSITION_BITS).astype(np.int32)
         found.key_offsets = (keys & (1 << _POSITION_BITS) - 1) + start
@@ -252,6 +253,7 @@ def _own_numbers(
         if len(places) < stop - first:
             found = [(number, entry[0]) for number, entry in reader.numbered(first, stop)]
             numbers, places = np.array(found, np.int64).reshape(-1, 2).T
+        # The usual case: the queue has exactly these messages, in the same order.
         if np.array_equal(places, offsets):
             return numbers
         order = np.argsort(places, kind="stable")

@@ -75,6 +75,7 @@ class NewStore:
         moving = self._staging / _MOVING
         names = read_text(moving).split("\n") if moving.exists() else []
         moved = [name for name in os.listdir(self._target) if name != RESTORING_FOLDER]
+        # A run that was killed after its last rename has finished the store, which may already be in use.
         is_complete = moved and not any(self.folder.iterdir())
         is_ours = all(
             name in names and is_folder_name(name) and not (self.folder / name).exists()

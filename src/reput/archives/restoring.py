@@ -40,6 +40,7 @@ _READ_BYTES = 8 << 20
 
 def verify(place: str, options: dict[str, str] | None, progress: Progress = silent) -> VerifyReport:
     """Read and verify every byte of an archive, as `reput.verify_archive` specifies."""
+    # Bypass the user's cache: only the objects themselves show whether the archive is unchanged.
     archive = Archive(place, options, is_cached=False)
     manifest, problems, objects, size = archive.manifest, [], 1, 0
     total = sum(manifest.objects().values())
@@ -173,6 +174,7 @@ def archived_files(
     Raises:
         StoreNotFoundError, StoreAccessError, StoreChangedError; FormatError for the manifest.
     """
+    # Bypass the user's cache: the caller will delete the store's files, and then has only the archive's objects.
     archive, log = Archive(place, options, is_cached=False), StoreLog(store).list()
     archived = {file.begin: file for file in archive.manifest.log if file.is_sealed}
     until, entries = log.begin, []
@@ -240,6 +242,8 @@ def restore_store(
         )
     end = chosen[-1].end
     snapshots = archive.manifest.snapshots
+    # Take the first snapshot of the configuration after the log reached the restored end. A later one may have
+    # committed offsets beyond the restored end.
     fitting = [one for one in snapshots if one.log_end >= end][:1] or list(snapshots[-1:])
     # Read these before anything is written, because reading either may fail.
     files = read_snapshot(archive, fitting[0]) if fitting else {}

@@ -41,7 +41,8 @@ _COLUMNS = (
     "prepared_transaction_offset", "keys", "unique_keys", "message_id", "store_timestamp", "properties",
     CORRUPT_REASON.name,
 )  # fmt: skip
-# Each pass also finds copies of the copies found before. Real chains of copies are short.
+# Maximum number of passes over the log. Each pass finds copies of the copies that the previous pass found. Real chains
+# of copies are short, so a few passes find all of them.
 _MOST_PASSES = 20
 Mask = npt.NDArray[np.bool_]
 Offsets = npt.NDArray[np.int64]
@@ -141,8 +142,7 @@ class ChosenMessages:
     Attributes:
         sizes: By physical offset, the size of each record that is erased wholly or in part.
         inner: By physical offset of an inner batch (5.x), the queue offsets of its messages to erase. Records without
-        an
-            entry here are erased completely.
+            an entry here are erased completely.
         counts: Number of messages by role and topic.
         ids: Unique keys of the messages to erase.
         message_ids: Offset message ids of records that are erased completely.
@@ -168,7 +168,7 @@ class ChosenMessages:
 
 @dataclass(slots=True)
 class _Links:
-    """The identifiers of all messages found so far. Their copies are found by them.
+    """The identifiers of all messages found so far, by which their copies are found.
 
     Attributes:
         ids: First unique keys. If a 5.x client sent a message in a list, it has two unique keys, and its copies keep
@@ -297,7 +297,10 @@ class Chooser:
         return self._found
 
     def _read(self, phase: str) -> Iterator[tuple[_Messages, bool]]:
-        """Yield all messages, and then the messages inside batches (5.x), with a flag that distinguishes them."""
+        """Yield the records of the log, and then the messages inside inner batches (5.x).
+
+        The flag is true for messages inside inner batches.
+        """
         for rows in self._scan(phase, unwrap=False):
             sizes = rows.column("size").to_numpy()[rows.is_batch].tolist()
             self._batch_sizes.update(zip(rows.offsets[rows.is_batch].tolist(), sizes, strict=True))

@@ -57,6 +57,7 @@ def erase_from_archive(
     progress: Progress = silent,
 ) -> EraseReport:
     """Erase messages from an archive, as `reput.erase` specifies."""
+    # Read the signing key now, so that an invalid key is reported before anything is changed.
     purpose.signer()
     return _ArchiveErasure(place, choice, purpose, dict(options or {}), progress).run(
         plan_only, tables
@@ -84,6 +85,7 @@ class _ArchiveErasure:
         chooser = Chooser(self._place, self._choice, self._options, self._progress)
         chosen = chooser.find()
         eraser = Eraser(chosen, self._id)
+        # Bytes that belong to no message may be remains of an erased one, so files with such bytes are also rewritten.
         concerned = [
             (file, entry)
             for file, entry in _files(log, archive.manifest)
@@ -162,6 +164,7 @@ class _ArchiveErasure:
             # List the objects before the commit, because objects that others upload later may be in use.
             self._seen = self._listed()
             manifest = self._replaced(archive.manifest, now.manifest, new, done, record)
+            # Without the record, nothing was committed: another archiver has changed an index. Rewrite the new one.
             if record in manifest.erasures:
                 return manifest
         raise StoreUnreachableError(
@@ -244,6 +247,7 @@ class _ArchiveErasure:
         """
         for name in self._old_objects(manifest, listed):
             self._progress("delete", 0, 1)
+            # Another erasure may have deleted the object already.
             with suppress(StoreNotFoundError):
                 self._objects.delete(name)
 
@@ -259,6 +263,7 @@ def _span_of(name: str) -> tuple[int, int] | None:
     begin = parse_offset_file_name(first)
     if begin is None or not others:
         return None
+    # The name of a log file does not state its end. Its first byte suffices to find the file.
     if kind == "log":
         return begin, begin + 1
     end = parse_offset_file_name(others[0])

@@ -77,6 +77,7 @@ class Eraser:
             if not len(piece.batch):
                 continue
             start, stop = piece.record(0).start, piece.record(len(piece.batch) - 1).stop
+            # Bytes between two records are damage, and may contain a message to erase.
             if scan.damage or start != position:
                 break
             data = piece.data[start - piece.base : stop - piece.base].copy()
@@ -88,6 +89,7 @@ class Eraser:
             raise StoreError(
                 f"{lost}; an unreadable range may contain messages to erase; repair the store first"
             )
+        # A chosen record has disappeared or moved since it was chosen.
         if done != len(self.within(file.start, file.end)):
             raise StoreChangedError(
                 f"{file.path}: changed while it was read; run the command again"

@@ -175,7 +175,7 @@ class StoreCopy:
             for run in self._eraser.runs(file):
                 writer.write(run.data, run.position)
             writer.sync()
-        look_like(target, path)  # brokers expire files by their time of modification
+        look_like(target, path)  # Brokers expire files by their time of modification.
         if len(self._eraser.within(file.start, file.end)):
             self.files.append(ChangedFile(file.start, digest_of(path), digest_of(target)))
 
@@ -194,14 +194,16 @@ class StoreCopy:
                 )
 
     def _finish(self, record: Callable[[], None]) -> None:
-        remove_tree(self._new / LOCK_FILE)
+        remove_tree(self._new / LOCK_FILE)  # The rebuild has created it.
         for entry in list(tree_entries(self._new)):
             if entry.is_folder:
                 model = self._source / entry.name
                 look_like(self._new / entry.name, model if model.is_dir() else self._source)
         look_like(self._new, self._source)
         sync_tree(self._new)
+        # Check again, because another program may have created the output during the copy.
         check_output(self._output, self._source)
+        # Write the record first, so that after a kill no copy exists without its record.
         record()
         rename(self._new, self._output)
         sync_folder(self._output.parent)

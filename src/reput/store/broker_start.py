@@ -81,6 +81,7 @@ def _first_record(file: CommitLogFile, open_file: OpenFile) -> bytes:
 def _was_stored_by(file: CommitLogFile, latest: int, open_file: OpenFile) -> bool:
     head = _first_record(file, open_file)
     timestamp = read_store_timestamp(head) if head else 0
+    # `isMappedFileMatchedRecover` rejects a file whose first message has the time 0.
     return timestamp != 0 and timestamp <= latest
 
 

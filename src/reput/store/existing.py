@@ -125,6 +125,7 @@ def keep_expired_queues(
     kept = 0
     for queue in _queue_folders(output, kind):
         target = new / kind / queue.topic / queue.name
+        # If the target exists, the log has messages of this queue, and the rebuild has written it.
         if target.exists() or not _has_expired(Path(queue.path), log_begin):
             continue
         make_folder(target)

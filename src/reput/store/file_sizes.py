@@ -188,6 +188,7 @@ def sizes_of(facts: StoreFacts) -> FileSizes:
     if config is None:
         config = replace(StoreConfig(), **found.values)  # type: ignore[arg-type]
         topics = {queue.topic for folders in queues.values() for queue in folders}
+        # A light queue shows that the broker has both settings.
         if any(t.startswith(LMQ_PREFIX) for t in topics | _topics_in_rocksdb(facts)):
             config = replace(config, enable_lmq=True, enable_multi_dispatch=True)
         if parts.version == "5.x":
@@ -274,9 +275,11 @@ def _size_of(
     if not files:
         return _Shown({})
     sizes = Counter(file.size for file in files)
+    # Of equally frequent sizes, take the longest: files become shorter by truncation, but never longer.
     usual = max(sizes, key=lambda size: (sizes[size], size))
     pairs = [pair for queue in queues for pair in pairwise(queue.files)]
     distances = Counter(after.start - before.start for before, after in pairs)
+    # Of equally frequent distances, take the shortest: a missing file makes a distance longer.
     size = max(distances, key=lambda one: (distances[one], -one)) if distances else usual
     if kind is _LOG and len(sizes) == 1 < len(files) and not any(one % usual for one in distances):
         # All files have the same size, and all distances are multiples of it: files are missing in between.
@@ -364,6 +367,7 @@ def _index_sizes(files: Sequence[tuple[str, int]], storage: Storage) -> _Shown:
         return _Shown(values, Doubt(INDEX_SETTINGS, names, whole, tuple(which)))
 
     if not known:
+        # Files of the usual size need no doubt: a broker's defaults are then used.
         if sizes.keys() == {DEFAULT_GEOMETRY.file_bytes}:
             return _Shown({})
         return doubtful("no file shows them", [path for path, _ in files], {})

@@ -146,6 +146,7 @@ def _compared(one: _Log, other: _Log) -> tuple[bool, int | None]:
                     n for n, pair in enumerate(zip(left, right, strict=True)) if pair[0] != pair[1]
                 )
                 return False, start + at
+            # Equal zeros prove nothing: new files of different logs are equal.
             has_equal |= _written(left) > 0
     except ReputError:  # The file expired during the comparison, or is unreadable.
         return False, None
