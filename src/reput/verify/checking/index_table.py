@@ -74,6 +74,7 @@ def read_index_table(job: IndexJob, path: str) -> IndexTable:
         with FileReader(path) as reader:
             _Reading(job, reader, table).run()
     except ReputError as error:
+        # A file that has expired since it was listed is no problem.
         if Path(path).exists():
             table.note(Kind.INDEX_HEADER, f"cannot be read: {error}", None)
     return table
@@ -172,6 +173,7 @@ class _Reading:
                 "its items are not in the order of the log, or look-ups do not reach them",
                 None,
             )
+        # In a live store, the header and the slots change while they are read, so they cannot be compared.
         if self._is_live:
             return
         used = int(np.count_nonzero(slots))

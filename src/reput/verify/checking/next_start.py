@@ -156,6 +156,7 @@ def _skipped(store: CheckedStore) -> Iterator[Finding]:
         return
     with closing(CommitLogReader(StoreLog(store.path))) as log, suppress(StoreError):
         message = log.get(at)
+        # A prepared or rolled-back message gets no entry, so nothing is lost if it is skipped.
         kind = message.sys_flag & SYS_FLAG_TRANSACTION_MASK
         if kind not in (0, SYS_FLAG_COMMIT) or _is_queued(store, message):
             return

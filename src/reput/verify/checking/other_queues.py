@@ -116,6 +116,7 @@ class OtherQueues:
                     if one.kind is Kind.MISSING_QUEUE_ENTRY:
                         expected[queue] -= one.count
                     _add(found, queue, one)
+                # Several messages of a light queue can share one entry, so expect fewer entries.
                 expected[queue] -= claims.count - claimed
         yield from found.values()
         yield from self._too_many(index, expected, scanned.readable)

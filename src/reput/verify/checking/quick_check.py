@@ -232,6 +232,7 @@ def _missing_queues(
     for record in sampled_records(log, OffsetRange(store.begin, store.end), _SAMPLES):
         place = own_place(record)
         at = record.physical_offset
+        # Messages after the queues' end may not be dispatched yet, which is not damage.
         if place is None or at > known_end or at >= store.end:
             continue
         queue, number = Queue(place[0], place[1]), place[2]

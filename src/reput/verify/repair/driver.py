@@ -101,6 +101,7 @@ def build(
     check_unchanged(plan, seen)
     make_folder(new)
     linked = _carry_over(plan, new)
+    # A hard link updates the change time of a file. Later comparisons need the new times.
     seen = check_unchanged(plan, seen, linked)
     at("linked")
     _change_log(plan, new)
@@ -409,6 +410,8 @@ def _carry_out(
             record = attempt.write_record(plan.store)
             sync_folder(places.root)
             at("recorded")
+            # A program that ignores the lock may have written to the old store during the build. Its changes would be
+            # missing from the repaired store.
             check_still(plan, seen)
             places.swap(record, attempt.new, attempt.backup, at)
             places.give(attempt)

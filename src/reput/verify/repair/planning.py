@@ -154,6 +154,7 @@ def _refuse_exchanged(found: CheckedStore, findings: Iterable[Finding]) -> None:
             f"in their messages show: {clear}; move them out of the store, restore these files "
             f"from a replica, and repair it again"
         )
+    # Suggest renames in two steps, because each new name may still be the name of another file.
     aside = [
         f"mv {shlex.quote(str(path))} {shlex.quote(f'{new}.away')}" for path, new in stated.items()
     ]
