@@ -107,11 +107,13 @@ class ServedBroker:
         is_writable = self.writable is not None
         self.is_five = store.config.is_five
         levels = len(store.config.delay_table_ms())
+        # Topics that a broker creates for itself (`TopicConfigManager`).
         single = (f"{cluster}{REPLY_TOPIC}", TRACE_TOPIC, HALF_TOPIC, OP_TOPIC, name)
         own = [TopicConfig(topic, 1, 1) for topic in single]
         own.append(TopicConfig(SCHEDULE_TOPIC, levels, levels))
         self.topics = TopicTable(store, path, is_writable, clock_ms, limits.topics, own)
         self.offsets = ConsumerOffsets(path, is_writable, limits.offsets_bytes, uses_backup=True)
+        # This server writes offsets to files. A broker that keeps them in RocksDB would not see the changes.
         if is_writable:
             check_kept_in_files(path)
         elif self.is_quick and is_kept_elsewhere(path):

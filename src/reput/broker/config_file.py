@@ -112,6 +112,7 @@ class ConfigFile:
             if not self._is_kept or data == self._saved:
                 return
             self._disk.make_folder(self.path.parent)
+            # Like a broker, keep the previous content as a backup (`MixAll.string2File`).
             if self._saved is not None:
                 self._disk.replace(self.path.with_name(f"{self.path.name}.bak"), self._saved)
             self._disk.replace(self.path, data)

@@ -132,6 +132,7 @@ class DelayedDelivery:
 def due_message(stored: MessageExt) -> Message | None:
     """Return the message to put when a delayed message is due, or None if its destination is unknown."""
     queue = held_queue(stored.properties)
+    # A broker discards such half messages as well (`ScheduleMessageService`): a half message cannot be delayed.
     if queue is None or queue[0] == HALF_TOPIC:
         return None
     return replace(Message.of(stored), topic=queue[0], queue_id=queue[1])

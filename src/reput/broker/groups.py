@@ -233,6 +233,7 @@ class ClientGroups:
         if client is None:
             return
         known = self._by_client_id.get(client.client_id)
+        # A newer connection of the same client may have replaced this one.
         if known is not None and known.connection == connection:
             del self._by_client_id[client.client_id]
         self._memberships[connection].producers.discard(group)

@@ -196,6 +196,7 @@ class SentMessages:
         waits = _waits(given)
         is_prepared = given.get(PREPARED, "").lower() == "true"
         flags = sent.sys_flag
+        # Change half messages as `TransactionalMessageBridge.parseHalfMessageInner` does.
         if is_prepared:
             if self._is_five and UNIQ_KEY in given:
                 given[TRANSACTION_ID] = given[UNIQ_KEY]

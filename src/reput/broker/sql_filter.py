@@ -190,6 +190,8 @@ class _FilterParser:
 
         def equal(properties: Properties) -> Value:
             a, b = first(properties), second(properties)
+            # Like a broker (`ComparisonExpression.createEqual`): if only the left value is missing, the result is
+            # unknown; if only the right one is, false. Two missing values are equal.
             if a is None or b is None:
                 return None if a is None and b is not None else a is None
             return _is_same(a, b) or _compare(a, b) == 0
@@ -233,6 +235,7 @@ class _FilterParser:
         low = self._unary()
         self._need("AND")
         high = self._unary()
+        # A broker checks the bounds of BETWEEN, but not those of NOT BETWEEN.
         if not is_negated and low.kind == high.kind == "constant":
             if low.value is None or high.value is None:
                 raise self._error("the bounds of BETWEEN cannot be NULL")
@@ -247,6 +250,7 @@ class _FilterParser:
             # Evaluate once, not once per bound. Otherwise, nested expressions would take 2^depth steps.
             value = evaluate(properties)
             found: Value = not is_negated
+            # BETWEEN needs both comparisons, so a false one decides. NOT BETWEEN needs one, so a true one decides.
             for bound, holds in bounds:
                 result = _in_order(value, bound(properties), holds)
                 if result is is_negated:
@@ -429,6 +433,7 @@ def _compare(a: Value, b: Value) -> int:
     elif isinstance(b, str) and isinstance(a, int | float):
         b = _as_number(b, a)
     elif isinstance(a, bool) is not isinstance(b, bool):
+        # As in a broker, a boolean and a number are unequal, and the left one counts as the smaller.
         return -1
     if isinstance(a, float) and isinstance(b, float) and (isnan(a) or isnan(b)):
         return isnan(a) - isnan(b)  # In Java, NaN is above all other numbers, and equal to itself.

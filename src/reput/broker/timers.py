@@ -129,7 +129,8 @@ class TimedDelivery:
         self._read_to = self._first = max(fields[2], 0)
         self._delivered_to = fields[0]
         self._heap: list[_Timed] = []
-        self._offsets: OrderedDict[int, int] = OrderedDict()  # Physical offset by queue offset.
+        # The physical offset of each waiting message, by its queue offset.
+        self._offsets: OrderedDict[int, int] = OrderedDict()
         self._rolled: set[int] = set()
         self._recalled: dict[tuple[str, str], int] = {}
         self._guard, self._saving = Lock(), Lock()

@@ -164,6 +164,7 @@ class TopicTable:
         self._found = self.find()
         self._found_at = clock_ms()
         if is_writable:
+            # TBW102, from which a broker copies the settings of topics that a send creates.
             example = PERM_INHERIT | PERM_READ | PERM_WRITE
             self._known[DEFAULT_TOPIC] = TopicConfig(
                 DEFAULT_TOPIC, _DEFAULT_QUEUES, _DEFAULT_QUEUES, example

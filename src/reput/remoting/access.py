@@ -32,6 +32,7 @@ from reput.remoting.commands import Command
 from reput.remoting.rights import FREE, PUB, SUB, AccessError, Account, Rights
 
 _PERMISSIONS = {"PUB": PUB, "SUB": SUB, "PUB|SUB": PUB | SUB, "SUB|PUB": PUB | SUB, "DENY": 0}
+# Fields that a client does not sign (`PlainAccessValidator.parse`).
 _UNSIGNED = {"Signature", "_UNIQUE_KEY_QUERY"}
 
 
@@ -122,6 +123,7 @@ def _sends(request: Command) -> _Needs:
     is_long = request.code in (RequestCode.SEND_MESSAGE, RequestCode.SEND_REPLY_MESSAGE)
     yield request.text("topic" if is_long else "b"), PUB
     properties = request.optional_text("properties" if is_long else "i") or ""
+    # The message also enters these further queues, so the sender needs permission for each of them.
     further = decode_properties(properties).get(INNER_MULTI_DISPATCH, "")
     for queue in filter(None, further.split(MULTI_DISPATCH_SEPARATOR)):
         yield queue, PUB
@@ -242,11 +244,11 @@ _NEEDS: Mapping[int, Callable[[Command], _Needs]] = {
     RequestCode.GET_MAX_OFFSET: _topic,
     RequestCode.GET_MIN_OFFSET: _topic,
     RequestCode.GET_EARLIEST_MSG_STORETIME: _topic,
-    RequestCode.VIEW_MESSAGE_BY_ID: _nothing,
+    RequestCode.VIEW_MESSAGE_BY_ID: _nothing,  # The handler checks the topic of the message.
     RequestCode.HEART_BEAT: _heartbeat,
     RequestCode.UNREGISTER_CLIENT: _any_group,
     RequestCode.CONSUMER_SEND_MSG_BACK: _send_back,
-    RequestCode.END_TRANSACTION: _nothing,
+    RequestCode.END_TRANSACTION: _nothing,  # The handler checks the topic of the prepared message.
     RequestCode.GET_CONSUMER_LIST_BY_GROUP: _group,
     RequestCode.LOCK_BATCH_MQ: _locks,
     RequestCode.UNLOCK_BATCH_MQ: _locks,

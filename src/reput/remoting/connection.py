@@ -226,6 +226,7 @@ class Connection(asyncio.Protocol):
         is_idle = not self._in_flight and now - self._last_seen > limit
         is_stuck = self._session.buffered_bytes > 0 and now - self._frame_begun > limit
         is_deaf = self._choked_since is not None and now - self._choked_since > limit
+        # A complete request in the buffer waits for this server, not for the client.
         if (is_idle or (is_stuck and not self._has_command()) or is_deaf) and self._transport:
             self._transport.abort()
         self._account()
@@ -310,6 +311,7 @@ class Connection(asyncio.Protocol):
             self._hand_back()
             return
         self._account()
+        # Read no further bytes while received requests wait. TCP then slows the client down.
         has_room = self.held_bytes < self._server.limits.client_bytes
         self._read(has_room and not self._is_draining and not self._has_command())
         self._close_if_ended()
@@ -370,6 +372,7 @@ class Connection(asyncio.Protocol):
         if is_encrypted:
             relayed, given = socket.socketpair()
         else:
+            # Pass a copy of the descriptor, because `transport.abort` closes the original below.
             given = socket.socket(fileno=os.dup(transport.get_extra_info("socket").fileno()))
         with given:
             place = transport.get_extra_info("sockname")[1]

@@ -65,6 +65,7 @@ class Consuming:
         clients = list(found.clients.values()) if found is not None else []
 
         def work() -> Command:
+            # Sort, so that the answers to all members agree. Otherwise, two members could pull from the same queue.
             members = sorted({client.client_id for client in clients})
             queues = list(range(config.read_queues)) if config is not None else []
             if body.get("messageModel") != "BROADCASTING":

@@ -158,6 +158,7 @@ def _queue_data(broker: ServedBroker, config: TopicConfig) -> dict[str, Any]:
         "brokerName": broker.name,
         "perm": config.perm,
         "readQueueNums": config.read_queues,
+        # Older clients read the misspelled name.
         "topicSynFlag": config.sys_flag,
         "topicSysFlag": config.sys_flag,
         "writeQueueNums": config.write_queues,

@@ -102,6 +102,7 @@ class Port:
             )
         if (refused := self._refused(request)) is not None:
             return refused
+        # Requests to the name server need no permission. Unknown requests are refused by `answer_with`.
         is_named = request.code in self._names or request.code not in self._handlers
         if not is_named and (forbidden := self._forbidden(request, peer)) is not None:
             return forbidden
@@ -125,6 +126,7 @@ class Port:
         together = [sends[number] for number in allowed]
         try:
             found = self._sending.send_all(together)
+        # Even after an unexpected error, every sender needs an answer.
         except Exception as error:
             found = [failed(request, error) for request, _ in together]
         for number, answer in zip(allowed, found, strict=True):
@@ -137,11 +139,13 @@ class Port:
             return False
         if request.code not in PULLS:
             return request.code in OF_STATE
+        # A pull needs the state only if it uses the subscription of its group, or commits an offset.
         flags = request.fields.get("sysFlag")
         return not (str(flags).isdigit() and keeps_nothing(int(str(flags))))
 
     def _refused(self, request: Command) -> Command | None:
         """Return the answer that refuses a request whose body is too long for its kind, or None."""
+        # The body of a send is a message, which has a limit of its own.
         if request.code in SENDS or request.code not in self._handlers:
             return None
         most = self._limits.body_bytes if request.code in WITH_BODY else 0

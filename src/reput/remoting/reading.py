@@ -47,6 +47,7 @@ class Reading:
 
     def _query(self, request: Command, peer: Peer) -> Answer:
         most = request.int32("maxNum")
+        # Like a broker, ignore the client's maxNum in a query by unique key (`QueryMessageProcessor`).
         if request.optional_text(_BY_UNIQUE_KEY) == "true":
             most = _DEFAULT_MOST
         asked = (

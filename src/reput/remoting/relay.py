@@ -31,6 +31,7 @@ class Relay(asyncio.Protocol):
         outer = cls(client)
         inner._other, outer._other = outer, inner
         await loop.create_unix_connection(lambda: inner, sock=own)
+        # The client may have left while the other connection was opened.
         if client.is_closing():
             inner.close()
             return outer
@@ -63,6 +64,7 @@ class Relay(asyncio.Protocol):
             self._other._transport.write(data)
 
     def pause_writing(self) -> None:
+        # Too many bytes wait to be written here, so stop reading them from the other connection.
         if self._other is not None and self._other._transport is not None:
             self._other._transport.pause_reading()
 

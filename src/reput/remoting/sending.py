@@ -362,6 +362,7 @@ class Sending:
 
         def work(is_given: bool) -> Command:
             self._broker.topics.save()
+            # Like a broker, store the reply even if the client has not received it (`ReplyMessageProcessor`).
             stored = self._put(put)
             if is_given:
                 return stored

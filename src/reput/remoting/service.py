@@ -141,6 +141,7 @@ class Service:
 
     async def close(self, timeout_s: float = 10.0) -> None:
         """Finish the requests in flight and close the stores. Raises ReputError if a store cannot be closed cleanly."""
+        # Answer waiting pulls first. Otherwise, `drain` would wait for them until its timeout.
         for each in self.served:
             each.port.stop_waiting()
         await self.server.drain(timeout_s)

@@ -207,6 +207,7 @@ class Statistics:
             names = [topic] if topic and topic.strip() else offsets.topics_of(group)
             for name in names:
                 config = view.get(name) if request.rights.may(name, SUB) else None
+                # Like a broker, exclude topics to which a connected group no longer subscribes.
                 if config is not None and (not wanted or name in wanted):
                     for queue in self._queues(name, config.read_queues):
                         asked.append((queue, offsets.committed(group, name, queue.queue_id)))
@@ -298,6 +299,7 @@ class Statistics:
                 "dispatchBehindBytes": str(behind),
                 "earliestMessageTimeStamp": str(earliest),
                 "remainHowManyDataToFlush": "0 B",
+                # The value of a broker without a TransientStorePool.
                 "remainTransientStoreBufferNumbs": str(_NEVER),
                 "runtime": _runtime(now_ms() - self._begun_ms),
                 "startAcceptSendRequestTimeStamp": "0",

@@ -127,6 +127,7 @@ class FairThreads:
 
     def _next(self) -> User | None:
         is_last = self._running == self._most - 1 > 0
+        # The highest rank that may take this thread. There is a limit only for the last thread.
         light = math.inf
         if is_last and len(self._busy) == self._running:
             light = math.log2(_LIGHT_S) + self._clock() / _HALF_LIFE_S
@@ -141,6 +142,7 @@ class FairThreads:
                 self._enqueue(user)
             elif user.waiting and not user.running and user.begin():
                 return user
+        # No other client waits, so a client may have a further thread, but not the last one.
         if not is_last:
             for user in sorted(self._busy, key=lambda one: (one.running, one.rank)):
                 if user.waiting and user.begin():

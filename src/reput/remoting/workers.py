@@ -116,7 +116,8 @@ class Workers:
         for channel in list(self._channels):
             if channel is None or self._send(channel, message):
                 continue
-            if channel in self._channels:  # The worker is busy.
+            # The worker is busy. Wait for it, because it must not miss a change of the stores.
+            if channel in self._channels:
                 watch = select.poll()
                 watch.register(channel, select.POLLOUT)
                 watch.poll(_PATIENCE_S * 1000)
@@ -137,7 +138,7 @@ class Workers:
     ) -> bool:
         try:
             socket.send_fds(channel, [msgspec.json.encode(message)], list(descriptors))
-        except BlockingIOError:  # The worker is busy.
+        except BlockingIOError:  # The worker is busy. The caller decides whether to wait.
             return False
         except OSError:
             self._drop(channel)
