@@ -44,7 +44,7 @@ def _log_file(storage: ArchiveStorage, file: LogFile) -> CommitLogFile:
     # Sealed files never change, so the digest serves as the stamp. The last file may still grow.
     stamp = (file.begin, identity, file.size) if file.is_sealed else ()
     piece = TimedPiece(file.begin, file.messages_end, least, most, -1)
-    # The manifest only states whether such ids exist. If they do, a scan must find them.
+    # The manifest only states whether there are ids that a later UNIQ_KEY replaces. If so, a scan must find them.
     ids = None if file.has_replaced_ids else ReplacedIds()
     known = KnownFile(piece.start, piece.stop, (piece,), ids, stamp=stamp)
     return CommitLogFile(
@@ -92,7 +92,7 @@ def _check_is_same(
     for file in log:
         own = here.get(file.begin)
         overlaps = file.begin < end and begin < file.end
-        # A file that the store has lost proves nothing.
+        # If the store has lost this log file, nothing can be compared, so it is no evidence against the store.
         is_in_a_hole = own is None and not any(
             file.begin < one.end and one.start < file.end for one in newer
         )

@@ -1,6 +1,7 @@
-"""DispatchBatch: the columnar form of RocketMQ's DispatchRequest, for a run of messages.
+"""Define the result of a scan of the CommitLog: a DispatchBatch of consecutive messages, as columns.
 
-All drivers scan the CommitLog into batches, and write these to ConsumeQueues and IndexFiles.
+For one message, a broker calls it a DispatchRequest. A rebuild and a live store write the entries of a batch to
+ConsumeQueues and IndexFiles.
 """
 
 from __future__ import annotations

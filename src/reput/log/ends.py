@@ -26,7 +26,8 @@ from reput.log.walk import LogWalk
 if TYPE_CHECKING:
     from reput.log.scan import ScanBuffers
 
-# The first length suffices with the default settings, by which a record has at most 4 MiB.
+# Lengths before the end in which a record is searched for. The second one is used only if no record begins in the
+# first. With the default settings, a record has at most 4 MiB, so the first length suffices.
 _LOOKED_BACK_BYTES = (8 << 20, 64 << 20)
 _PAGE_BYTES = 64 << 10
 
@@ -108,7 +109,7 @@ def first_record_of(source: LogListing, position: int, buffers: ScanBuffers) -> 
 
 
 def not_whole(end: int) -> str:
-    """Return the note about bytes after the end of a log. Only a log that is being written should have them."""
+    """Return a note for users that bytes follow the end of a log. Only a log that is being written should have them."""
     return f"the log ends at offset {end:,}; the bytes after it are not a valid record and are not read"
 
 
@@ -156,7 +157,7 @@ def _ends_in(log: CommitLogReader, file: CommitLogFile, data: int) -> LogEnds:
 def _record_near(log: CommitLogReader, file: CommitLogFile, data: int) -> int:
     """Return the offset of a verifiable record some MiB before the last nonzero byte, or the beginning of the file."""
     for length in _LOOKED_BACK_BYTES:
-        # A DLedger header precedes each record, so a record found by its magic would not begin the walk correctly.
+        # The last file of a DLedger log is walked from its beginning, because a header precedes each of its records.
         if data - length > file.start and not file.gap:
             found = _record_from(log, file, data - length)
             if found is not None:

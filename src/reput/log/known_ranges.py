@@ -87,8 +87,8 @@ class KnownRanges:
     def pieces(self, begin: int, end: int, *, newest_first: bool = False) -> Iterator[TimedPiece]:
         """Yield the pieces of the log that may have messages stored between two times (ms), both inclusive.
 
-        The order is oldest or newest first. Unknown files are scanned when they are reached. Raises StoreAccessError,
-        StoreChangedError.
+        The order is oldest or newest first. A file whose times are unknown is scanned when its turn comes. Raises
+        StoreAccessError, StoreChangedError.
         """
         files = self._log.files
         for file in reversed(files) if newest_first else files:
@@ -102,7 +102,7 @@ class KnownRanges:
                 yield from (piece for piece in pieces if not piece.is_outside(begin, end))
 
     def end(self) -> int:
-        """Return the end of the log's known part, after a scan of its last file. Raises as `pieces` does."""
+        """Scan the new messages of the log's last file, and return their end. Raises the errors of `pieces`."""
         return self.learn(self._log.files[-1]).stop
 
     def stored_within(self, piece: TimedPiece, begin: int, end: int) -> set[int]:
@@ -156,7 +156,7 @@ class KnownRanges:
         is_new = not known.pieces
         # A growing file gets a stamp only if its first scan was long enough to be stored.
         stamp = _settled(file) if ends or (is_new and file.size >= _LEAST_GROWTH_BYTES) else ()
-        # The file may have changed between the earlier scan and this stamp, so it is scanned again.
+        # The file may have changed between the earlier scan and this stamp, so it is scanned from its beginning.
         if stamp and not is_new:
             known = KnownFile(
                 file.start, file.start, ids=None if known.ids is None else ReplacedIds()

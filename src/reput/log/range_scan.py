@@ -77,7 +77,7 @@ def stored_within(
 
 
 class _Collected:
-    """A collector of pieces and ids, batch by batch."""
+    """Collects the times of pieces of a file, and ids without an index entry, from the batches of a scan."""
 
     def __init__(self, known: KnownFile, piece_bytes: int) -> None:
         self._known, self._piece_bytes = known, piece_bytes
@@ -96,7 +96,7 @@ class _Collected:
         number = offsets // self._piece_bytes
         first = np.append(0, np.flatnonzero(np.diff(number)) + 1)
         least, most = np.minimum.reduceat(times, first), np.maximum.reduceat(times, first)
-        # A step back in time from one piece to the next does not count.
+        # `TimedPiece.ascends` is about the times within one piece, so a step back between two pieces does not count.
         steps_back[first] = False
         stepped = np.add.reduceat(steps_back.astype(np.int64), first)
         stops = [*first[1:].tolist(), len(times)]
@@ -139,7 +139,7 @@ class _Collected:
             )
             pieces[-1] = pieces[-1]._replace(stop=stop, is_whole=is_whole)
         elif damage:
-            # A piece of damage is never skipped, so that every reader reports it.
+            # There is damage and no message. No query skips a piece with `is_whole=False`, so each reports the damage.
             pieces = [TimedPiece(self._known.start, stop, 0, 0, -1, is_whole=False)]
         every = (*self._known.damage, *damage)
         return KnownFile(self._known.start, stop, tuple(pieces), self._ids(), every)

@@ -291,7 +291,7 @@ class FileScan:
         multi = buffers.multi[: state[walk.MULTI_ROWS]]
         self._name_queues()
         _renumber_queues(self._queues, messages, multi)
-        # 5.x ignores the property in retry and system topics (`MixAll.topicAllowsLMQ`).
+        # 5.x ignores INNER_MULTI_DISPATCH in retry and system topics (`MixAll.topicAllowsLMQ`).
         if self._rules.checks_topic and len(multi):
             allowed = np.array([allows_light_queues(queue.topic) for queue in self._queues])
             multi = multi[allowed[messages["queue"][multi["row"]]]]

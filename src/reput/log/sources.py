@@ -41,7 +41,7 @@ NO_NAMES = BrokerNames()
 
 @dataclass(frozen=True)
 class LogListing:
-    """The files of one CommitLog, or some of them, in their state when they were listed.
+    """The files of one CommitLog, or some of them, as they were when they were listed.
 
     name       name of the store: its path as given; the `store` column of a table
     files      the files, in order of physical offset

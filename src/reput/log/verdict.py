@@ -89,7 +89,8 @@ def end_of_file(verdict: WalkVerdict, file: CommitLogFile) -> FileEnd:
     end = end_for_broker(verdict)
     if end < file.end:
         return FileEnd(end, False)
-    # In a DLedger log, the blank record has a header, and no other record can replace it.
+    # In a DLedger log, the blank is an entry with a header. A broker never writes a record in its place, so the file's
+    # end counts.
     return FileEnd(end if verdict.blank is None or file.gap else verdict.blank, True)
 
 

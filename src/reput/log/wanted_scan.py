@@ -29,7 +29,7 @@ class Wanted(Protocol):
 
 
 class WantedNothing:
-    """A query that matches no record, for a scan that only looks for the end of the log."""
+    """The conditions of a query that matches no record, for a scan that only looks for the end of the log."""
 
     hashes: Collection[int] = frozenset()
     keys: frozenset[str] = frozenset()
