@@ -1,1 +1,1 @@
-"""Take the measurements: `python -m benchmarks` prints the figures of docs/performance.md and docs/engineering/."""
+"""Measure reput: `python -m benchmarks` prints the figures of docs/performance.md and docs/engineering/."""

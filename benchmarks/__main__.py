@@ -77,7 +77,7 @@ def main() -> int:
 
 def _measure(folder: Path, log_bytes: int, options: argparse.Namespace) -> list[Figure]:
     store = folder / f"store-{log_bytes}"
-    # The part `runners` writes stores of its own.
+    # The part `runners` creates its own stores, so it does not need this one.
     if not store.exists() and set(options.parts) != {"runners"}:
         print(f"benchmarks: writing a CommitLog of {log_bytes / 1e9:.1f} GB", file=sys.stderr)
         write_store(store, log_bytes)
@@ -85,14 +85,14 @@ def _measure(folder: Path, log_bytes: int, options: argparse.Namespace) -> list[
     for name, measure in _PARTS.items():
         if name in (options.parts or _PARTS):
             print(f"benchmarks: {name}", file=sys.stderr)
-            # What the last part wrote must reach the disk now, not during the next measurement.
+            # Write the files of the previous part to the disk now, so that this does not slow the next measurement.
             os.sync()
             figures += measure(folder, store, options.runs)
     return figures
 
 
 def _measure_rebuild(folder: Path, store: Path, runs: int) -> Iterator[Figure]:
-    """Measure rebuilds, and everything that needs rebuilt indexes."""
+    """Measure rebuilds, and all operations that need rebuilt indexes."""
     output = folder / "rebuilt"
     figures = list(rebuild.measure(store, output, runs))
     yield from figures
@@ -101,7 +101,8 @@ def _measure_rebuild(folder: Path, store: Path, runs: int) -> Iterator[Figure]:
     yield from proof.measure(store, output, messages)
     yield from table.measure(store, output)
     yield from lookup.measure(store, output, messages, runs)
-    yield from opening.measure(store, output, folder)  # It moves the indexes away, so it is last.
+    # This part moves the indexes away, so it must be the last.
+    yield from opening.measure(store, output, folder)
 
 
 def _measure_serve(folder: Path, store: Path, runs: int) -> Iterator[Figure]:

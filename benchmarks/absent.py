@@ -1,9 +1,9 @@
 """Measure queries for keys that no message has, in a hundred IndexFiles of full size.
 
-Such a query asks every file. A full file has 420 MB, so a hundred of them would take 42 GB. Here a file has only the
-pages that the keys lead to, which are the pages of their slots and of the items in their chains. The rest are holes,
-so that no check of a whole file would pass. Therefore the benchmark itself says that the files are trusted. It
-measures the checks that a query makes in an open file, not the checks when a file is opened.
+Such a query searches every file. A full file has 420 MB, so a hundred files would take 42 GB. Therefore the files are
+sparse: they have only the pages that the queries read, which contain the slots of the keys and the items in the chains
+of these slots. A check of a whole sparse file would fail, so the benchmark declares the files as trusted. It measures
+the checks that a query makes in an open file, but not the checks at the opening of a file.
 """
 
 from __future__ import annotations
@@ -39,19 +39,19 @@ from reput.query.message_store import MessageStore
 
 _FILES, _KEYS, _MOST_MS = 100, 100, 1.5
 _RUNS = 7
-_MESSAGES = 16  # In each file: a message has more than a million items.
+_MESSAGES = 16  # Messages per IndexFile. Each message has more than a million items.
 _LOG_BYTES = 1 << 20
 _PAGE_BYTES, _PAGE_SLOTS = 4096, 1024
 _SLOT = struct.Struct(">i")
 _TOPIC = "topic-0000"
 _CONFIG = StoreConfig()
 _LAST = _CONFIG.index_items - 1
-_HASHES = (1 << 31) // _CONFIG.hash_slots  # The hashes that share a slot.
+_HASHES = (1 << 31) // _CONFIG.hash_slots  # Number of hashes that share a slot.
 _ALL_HASHES = _HASHES * _CONFIG.hash_slots
 
 
 def measure(folder: Path) -> Iterator[Figure]:
-    """Measure, and leave nothing in `folder`."""
+    """Measure on a store in `folder`, and delete it."""
     store = folder / "absent"
     keys = [f"absent-{number}" for number in range(_KEYS)]
     try:
@@ -79,7 +79,7 @@ def _query_ms(store: MessageStore, keys: list[str]) -> float:
 class _Believed(MessageStore):
     """A store whose IndexFiles are trusted without a check.
 
-    Each file counts as proven or spot-checked, by `basis`, for all its messages but the first and the
+    Depending on `basis`, each file counts as proven or as spot-checked, for all its messages except the first and the
     last.
     """
 
@@ -123,7 +123,7 @@ def _write(path: Path, keys: list[str]) -> None:
 
 
 class _IndexFile:
-    """A writer of one IndexFile full of items of 16 messages, with only the pages that some keys need."""
+    """Writes one sparse IndexFile, full of items of 16 messages, with only the pages that some keys need."""
 
     def __init__(self, number: int, random: Random) -> None:
         self._first, self._random = number * _MESSAGES, random
@@ -147,7 +147,7 @@ class _IndexFile:
                 os.pwrite(file.fileno(), encode_item(item), at)
 
     def _slots(self, keys: list[str]) -> dict[int, bytearray]:
-        """Return pages of slots by position. All slots are used; the slots of `keys` lead to a chain."""
+        """Return the needed pages of slots by position. All slots are used. The slots of `keys` lead to chains."""
         pages: dict[int, bytearray] = {}
         for hashed in map(_hash, keys):
             at = slot_position(hashed % _CONFIG.hash_slots)
@@ -164,8 +164,8 @@ class _IndexFile:
     def _chain(self, hashed: int) -> int:
         """Add a chain of items, and return the newest item.
 
-        The number of items is drawn as a slot would have it, four on average. The items on both sides of each are added
-        too, because they lie in the same pages. No item has the hash of the key.
+        The length is random, with the distribution of a full file: four items on average. For each item, its two
+        neighbours in the file are also added, because they are in the same page. No item has the hash of the key.
         """
         per_slot = _CONFIG.index_items / _CONFIG.hash_slots
         length = sum(self._random.random() < per_slot / 64 for _ in range(64))

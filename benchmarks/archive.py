@@ -1,7 +1,7 @@
 """Measure requests, bytes and time of queries of an archive on a slow S3 server.
 
-The archive has 1,000 log files, and a proxy delays each request by 50 ms. The log files are small (256 KiB), so the
-bytes are fewer than for files of 1 GiB.
+The archive has 1,000 log files, and a proxy delays each request by 50 ms. The log files are small (256 KiB), so fewer
+bytes are read than with files of 1 GiB.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def archive_in_bucket(folder: Path) -> Iterator[_Bucket]:
         size = (LOG_FILES + 1) * _PER_FILE * MESSAGE_BYTES
         write_store(store, size, _FILE_BYTES, _MS_PER_MESSAGE)
         (store / "config").mkdir()
-        # Without a file of the configuration, an archive has no snapshot.
+        # An archive has snapshots of the store's configuration files only if the store has such a file.
         (store / "config" / "topics.json").write_text("{}")
         archive(store, place)
         shutil.rmtree(store)
@@ -115,7 +115,7 @@ def _cost(name: str, bucket: _Bucket, number: int, window: dict[str, int]) -> Qu
 
 
 def measure(folder: Path) -> Iterator[Figure]:
-    """Measure, and leave nothing in `folder`."""
+    """Measure with temporary files in `folder`, and delete them."""
     cache, known = folder / "archive-cache", os.environ.get("XDG_CACHE_HOME")
     os.environ["XDG_CACHE_HOME"] = str(cache)
     try:

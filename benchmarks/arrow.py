@@ -1,4 +1,4 @@
-"""Measure `reput.to_arrow` on one core over one file in the page cache, beside the kernels that do its work."""
+"""Measure `reput.to_arrow` on one core, with one log file in the page cache, and compare it with its own kernels."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def measure(store: Path, runs: int) -> Iterator[Figure]:
     file = StoreLog(store).list().files[0]
     buffers = ScanBuffers()
     messages = walk(file, buffers)
-    # This also loads the kernels, and makes the system map memory that was never used.
+    # These first reads also load the kernels, and make the system map new memory, which is slow.
     for columns in (None, HEADER):
         if _read(file, columns) != messages:
-            raise RuntimeError("to_arrow gave another number of messages than the scan")
+            raise RuntimeError("to_arrow returned another number of messages than the scan")
     unit = "million messages/s"
     scan = messages / best_of(runs, lambda: walk(file, buffers)) / 1e6
     decode = messages / best_of(runs, lambda: _decode(file)) / 1e6
@@ -51,7 +51,7 @@ def _read(file: CommitLogFile, columns: tuple[str, ...] | None) -> int:
 
 
 def _decode(file: CommitLogFile) -> int:
-    """Return the number of rows when all columns are decoded range by range, and dropped."""
+    """Decode all columns, range by range, without keeping the result. Return the number of rows."""
     tasks = plan_reading(find_logs([file.path])).tasks
     return sum(
         len(batch) for task in tasks for batch in RangeBatches(task.part, open_file=FileReader)

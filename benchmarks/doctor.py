@@ -1,4 +1,4 @@
-"""Measure the doctor on a store with whole indexes: check, quick check, figures, report and trace."""
+"""Measure commands that examine a store: check, quick check, stats, report and trace."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _TRACES = 5
 
 
 def measure(folder: Path, store: Path, runs: int) -> Iterator[Figure]:
-    """Measure on a store with the log of `store`, and indexes that are rebuilt for it."""
+    """Measure on a copy of `store` whose indexes are rebuilt. The log files are hard links."""
     whole = (folder / "doctor").absolute()
     shutil.rmtree(whole, ignore_errors=True)
     (whole / COMMIT_LOG_FOLDER).mkdir(parents=True)

@@ -1,9 +1,9 @@
-"""An echo server to compare with: it receives frames of RocketMQ's protocol, and answers as large as a broker does.
+"""An echo server, with which `reput serve` is compared. It sends answers as large as those of a broker.
 
 python -m benchmarks.echo PORT
 
-It does nothing else, and uses the event loop of `reput serve`. The time that `reput serve` needs beyond this is its own
-work. Where both are slow, the machine is slow.
+It parses frames of RocketMQ's protocol and uses the same event loop as `reput serve`, but does no other work. So the
+additional time of `reput serve` is the time of its own work. If both servers are slow, the machine is slow.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Measure `reput export` of the benchmark store to Parquet on local[2], and where its time goes."""
+"""Measure `reput export` of the benchmark store to Parquet on local[2], and the time of its steps."""
 
 from __future__ import annotations
 
@@ -34,13 +34,16 @@ _BASE = "pyarrow"
 _PROFILED_BYTES = 64 << 20
 _SLOTS = 2
 _ALONE = "only pyarrow, of batches as they are decoded"
-# The first round is slower, because the system maps memory that was never used.
+# The first round is slower, because the system maps new memory.
 _ROUNDS = 4
 Result = TypeVar("Result")
 
 
 def measure(store: Path) -> Iterator[Figure]:
-    """Export `store` to a folder beside it: all columns, unpartitioned, read back and synced. Delete the table."""
+    """Export all columns of `store` to a table without partitions beside it. Files are read back and synced.
+
+    The table is deleted afterwards.
+    """
     output = store.parent / "exported"
     try:
         result = in_own_process("benchmarks.export", store, output)
@@ -62,7 +65,10 @@ def measure(store: Path) -> Iterator[Figure]:
 
 
 def _prices(store: Path, output: Path) -> Iterator[Figure]:
-    """Measure the log's first file: each profile, compared with pyarrow's writer with zstd, and each step."""
+    """Measure an export of the log's first file: with each profile, and step by step.
+
+    The profiles are compared with pyarrow's own writer, with zstd.
+    """
     file = find_logs([str(store)])[0].files[0].path
     used = {
         name: in_own_process("benchmarks.export", file, output, name)
@@ -134,9 +140,9 @@ def _used(store: str, output: str, name: str) -> dict[str, Any]:
 
 
 def _parts(store: str, folder: Path) -> dict[str, float]:
-    """Return the seconds per message that each part of a task's work takes.
+    """Return the elapsed seconds per message of each part of a task's work.
 
-    The parts run one after the other in this process. The fastest of some rounds counts for each.
+    The parts run one after the other in this process. For each part, the fastest of some rounds counts.
     """
     warm_up()
     file = find_logs([store])[0].files[0]

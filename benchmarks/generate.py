@@ -1,7 +1,8 @@
-"""Make the benchmark store: a CommitLog of 380-byte messages, written with arrays at the speed of the disk.
+"""Create the benchmark store: a CommitLog of 380-byte messages.
 
-Each message has a 32-character unique key, one business key and a tag. The queues of a topic take turns, so their
-offsets have no gaps. One message in a hundred has the topic `topic-rare`.
+Messages are created in arrays, as fast as the disk can write them. Each message has a unique key of 32 characters, one
+business key and a tag. Messages are distributed over the queues of a topic in turn, so queue offsets have no gaps. One
+message in a hundred has the topic `topic-rare`.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def unique_key(number: int) -> str:
 
 
 def order_key(number: int) -> str:
-    """Return the business key of message `number`. Three messages in a row have the same one."""
+    """Return the business key of message `number`. Three consecutive messages have the same business key."""
     return f"order-{number // 3:010d}"
 
 
@@ -83,7 +84,7 @@ def _template() -> bytes:
 
 
 def records(first: int, count: int, physical_offset: int, ms_per_message: int = 0) -> bytes:
-    """Return messages `first` to `first + count` as they lie in the log from `physical_offset` on."""
+    """Return the records of `count` messages from number `first` on, for the log at `physical_offset`."""
     template = _template()
     rows = np.tile(np.frombuffer(template, np.uint8), (count, 1))
     number = np.arange(first, first + count, dtype=np.int64)

@@ -1,4 +1,4 @@
-"""Measure which jobs grow with the log: the same jobs on growing parts of one log, on one core and on two."""
+"""Measure how the time of jobs grows with the log: run them on increasing parts of one log, on one and two cores."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from reput.log.ends import find_log_end
 from reput.log.paths import find_logs
 from reput.log.scan import ScanBuffers
 
-_FILES = (1, 10, 40)  # Each has 1 GiB. The whole log is measured too.
+_FILES = (1, 10, 40)  # Numbers of log files of 1 GiB each. The whole log is also measured.
 _CORES = (1, 2)
 _KEYS = 100_000
 _SHELL_RUNS = 5
 
 
 def measure(folder: Path, store: Path) -> Iterator[Figure]:
-    """Measure on stores below `folder` that have the first files of the log of `store`."""
+    """Measure on stores in `folder` that contain the first files of the log of `store`."""
     files = sorted((store / COMMIT_LOG_FOLDER).iterdir())
     work = (folder / "growth").absolute()
     for count in sorted({*(count for count in _FILES if count < len(files)), len(files)}):

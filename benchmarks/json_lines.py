@@ -1,6 +1,6 @@
-"""Measure JSON lines out of a store and into one: only the format, whole exports and whole puts.
+"""Measure the writing and reading of JSON lines: the conversion only, whole exports and whole puts.
 
-Only the processor time of the thread that makes or reads the lines counts. Dispatch has a thread of its own.
+Only the processor time of the thread that writes or reads the lines counts, without the dispatch in another thread.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _BY_HAND = 300_000
 
 
 def measure(folder: Path) -> Iterator[Figure]:
-    """Measure, and leave nothing in `folder`."""
+    """Measure with temporary files in `folder`, and delete them."""
     store, target, source = folder / "lines", folder / "lines-put", folder / "lines.jsonl"
     try:
         yield from _form()
@@ -58,7 +58,7 @@ def measure(folder: Path) -> Iterator[Figure]:
 
 
 def _form() -> Iterator[Figure]:
-    """Measure each way out on records in memory, as when the messages are already found."""
+    """Measure both ways to write lines, with records that are already in memory."""
     count = 10_000
     data = np.frombuffer(records(0, count, 0), np.uint8)
     positions = np.arange(count, dtype=np.int64) * MESSAGE_BYTES
@@ -70,7 +70,7 @@ def _form() -> Iterator[Figure]:
 
 
 def _core_s(runs: int, work: Callable[[], object]) -> float:
-    """Return the processor time of this thread (seconds) in the best of some runs."""
+    """Return the processor time of this thread (seconds) in the fastest of some runs."""
     times = []
     for _ in range(runs):
         begun = time.thread_time()
@@ -86,7 +86,7 @@ def _exported(store: Path) -> bytes:
 
 
 def _put(target: Path, source: Path) -> float:
-    """Return the seconds to put lines into a new store."""
+    """Return the processor time (seconds) of a put of lines into a new store."""
     shutil.rmtree(target, ignore_errors=True)
     with open_store(target, mode="rw") as store, open(source, "rb") as lines:
         put = LinesPut(store, None, lambda done, report: None)

@@ -1,7 +1,8 @@
 """Compare each shipped kernel with the same kernel compiled for exactly this processor.
 
-A rebuild, a check, a table, an export and puts run once. The longest call of each kernel is recorded with its
-arguments. Then it is repeated in processes that use one form or the other in turn, so that noise affects both.
+A rebuild, a check, the reading of a table and a put run once, and the longest call of each kernel is recorded with its
+arguments. This call is then repeated in several processes, which alternately use the shipped kernels and the kernels
+for this processor, so that noise affects both.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _CONFIG = StoreConfig(queue_entries=30_000, hash_slots=50_000, index_items=200_0
 
 
 def measure(folder: Path) -> Iterator[Figure]:
-    """Measure, and leave nothing in `folder`."""
+    """Measure with temporary files in `folder`, and delete them."""
     if compile_cache.shipped() is None:
         print(
             "benchmarks: no shipped kernels: run python packaging/ship_kernels.py", file=sys.stderr
@@ -55,7 +56,7 @@ def measure(folder: Path) -> Iterator[Figure]:
 
 
 def main(form: str, folder: str) -> None:
-    """Print, as JSON, the least time of each kernel's longest call in this process."""
+    """Repeat the longest call of each kernel in this process. Print the shortest times as JSON."""
     if form == "native":
         for module in (compile_cache, kernel_cache):
             vars(module)["shipped"] = lambda: None
@@ -66,7 +67,7 @@ def main(form: str, folder: str) -> None:
 
 
 def _work(folder: Path) -> None:
-    """Call each kernel of everyday use on a new store in `folder`, which is deleted again."""
+    """Call each kernel that common operations use, on a new store in `folder`. Delete the store."""
     store, put = folder / "read", folder / "put"
     try:
         write_store(store, _MESSAGES * MESSAGE_BYTES, 1 << 26)
@@ -89,7 +90,7 @@ def _work(folder: Path) -> None:
 
 
 def _record(folder: Path) -> dict[str, tuple[float, Any, tuple[Any, ...]]]:
-    """Return each kernel's longest call: its seconds, the function and a copy of the arguments."""
+    """Return the longest call of each kernel: the seconds, the function and a copy of the arguments."""
     longest: dict[str, tuple[float, Any, tuple[Any, ...]]] = {}
     replaced = []
 
@@ -105,7 +106,7 @@ def _record(folder: Path) -> dict[str, tuple[float, Any, tuple[Any, ...]]]:
 
         return call
 
-    _work(folder)  # This imports all modules that have kernels, and loads the kernels.
+    _work(folder)  # Import all modules that have kernels, and load the kernels.
     for module_name, module in list(sys.modules.items()):
         if module_name.startswith("reput."):
             for name, value in list(vars(module).items()):

@@ -1,7 +1,7 @@
 """Measure the look-up of a million keys on local[2], half of them present.
 
-The time ends when the answer is written to a sink that drops it. The keys are given as the path of a Parquet file,
-which the driver stages. To compare, they are also given as the DataFrame that Spark makes of the file.
+The measured time ends when the answer has been written to a sink that drops it. The keys are passed as the path of a
+Parquet file, which the driver stages. For comparison, they are also passed as a DataFrame that reads this file.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _KEYS = 1_000_000
 
 
 def measure(store: Path, index: Path, messages: int, runs: int) -> Iterator[Figure]:
-    """Look up keys of a log in `store` with rebuilt indexes in `index`. The best run counts."""
+    """Look up keys in the log of `store` with the rebuilt indexes in `index`. The fastest run counts."""
     keys = index.parent / "keys.parquet"
     pq.write_table(mixed_keys(messages, _KEYS), keys)
     results = [in_own_process("benchmarks.lookup", store, index, keys) for _ in range(runs)]
@@ -63,7 +63,7 @@ def _staged_s(keys: Path, folder: Path) -> float:
 
 
 def mixed_keys(messages: int, count: int) -> pa.Table:
-    """Return unique keys of messages from all over the log, mixed with as many that no message has."""
+    """Return unique keys in random order: half of them of messages anywhere in the log, half of no message."""
     random = np.random.default_rng(1)
     present = random.choice(messages, count // 2, replace=False)
     absent = messages + np.arange(count - count // 2)

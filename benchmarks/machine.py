@@ -1,4 +1,4 @@
-"""Measure the machine's own limits, in the same run as the rest."""
+"""Measure the limits of the machine, with which the other figures of the same run can be compared."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def measure(folder: Path) -> Iterator[Figure]:
 
 
 def _write(path: Path, chunk: bytes) -> tuple[float, float]:
-    """Return the seconds to write the file, and the seconds to write and sync it."""
+    """Write the file, and sync it. Return the seconds of the write, and the seconds of both."""
     path.unlink(missing_ok=True)
     fd = os.open(path, os.O_CREAT | os.O_WRONLY)
     try:

@@ -1,4 +1,4 @@
-"""Measure the driver's share of a look-up and an export of many stores; the time of their tasks does not count."""
+"""Measure the work of the driver in a look-up and in an export of many stores, without the work of the tasks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LOG_BYTES = 4000
 _FILE_BYTES = 1 << 12
 _CONFIG = reput.StoreConfig(queue_entries=100, hash_slots=100, index_items=400)
 STORES = 125
-"""The number of stores at step 1. It grows to eight times as many."""
+"""The number of stores at step 1. Step 8 has eight times as many."""
 
 
 class Untimed(CountingRunner):
@@ -33,7 +33,7 @@ class Untimed(CountingRunner):
 
     def __init__(self) -> None:
         super().__init__()
-        # The driver's most memory before the last tasks.
+        # Peak memory of the driver, measured until the start of the last tasks.
         self.memory = 0
 
     def run(
@@ -83,8 +83,8 @@ def stores_cost(folder: Path, count: int, job: str, *, counts: bool = False) -> 
         stores = [str(first)]
         for number in range(1, count):
             stores.append(str(shutil.copytree(first, folder / f"store-{number}")))
-        # Tasks keep buffers for the next tasks. They are not the driver's memory, so they are made before the
-        # measurement.
+        # Tasks allocate buffers that later tasks reuse. They are not memory of the driver, so allocate them before the
+        # measurement, with one store.
         JOBS[job](stores[:1], Untimed(), folder / "before")
         runner = Untimed()
         run = partial(JOBS[job], stores, runner, work)

@@ -11,9 +11,10 @@ _POLL_S = 0.1
 
 
 class MemoryWatch:
-    """A context manager that finds the most resident memory, in bytes.
+    """A context manager that finds peaks of resident memory, in bytes.
 
-    `driver` is that of this process, `workers` is the most of any one Python process below it.
+    driver   the peak of this process
+    workers  the greatest peak of a single Python process that this process started, directly or indirectly
     """
 
     def __init__(self) -> None:
@@ -59,7 +60,7 @@ def _processes() -> dict[int, tuple[str, int, int]]:
 
 
 def ancestors(pid: int, parents: Mapping[int, int]) -> set[int]:
-    """Return a process and all processes above it. `parents` has the parent of each process."""
+    """Return the ids of a process and of its ancestors. `parents` maps the id of each process to its parent's id."""
     found: set[int] = set()
     while pid in parents and pid not in found:
         found.add(pid)

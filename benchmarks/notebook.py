@@ -1,4 +1,4 @@
-"""Measure what a user of a notebook waits for: the first count on a new machine, and a look-up of a frequent key."""
+"""Measure the waiting times of a notebook's user: for the first count on a new machine, and for a frequent key."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _KEY = "hot"
 
 
 def measure(folder: Path) -> Iterator[Figure]:
-    """Measure on a store of 600,000 messages, every sixth with the same key. Delete the store."""
+    """Measure on a store of 600,000 messages, in which every sixth message has the same key. Delete the store."""
     store = folder / "notebook-store"
     _write(store)
     try:
@@ -59,7 +59,7 @@ def _write(store: Path) -> None:
 
 
 def _count(store: str, columns: str) -> dict[str, float]:
-    """Return the seconds from the start of the session until the answer of its first count."""
+    """Return the seconds from the start of the session until the result of its first count."""
     begun = time.perf_counter()
     from reput.spark import register
     from reput.spark.session import create_session
@@ -88,7 +88,7 @@ def _find_key(store: str) -> dict[str, float]:
         assert found == _HITS, found
         return time.perf_counter() - begun, frame.rdd.getNumPartitions()
 
-    seconds("true")  # After this the JVM has compiled the code that it runs.
+    seconds("true")  # In this first run, the JVM compiles its code.
     rounds = [(seconds("true"), seconds("false")) for _ in range(5)]
     with_index, without = map(min, zip(*rounds, strict=True))
     return {"key_s": with_index[0], "tasks": with_index[1], "scan_s": without[0]}

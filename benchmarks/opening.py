@@ -1,6 +1,6 @@
-"""Measure how long a large store takes to open for writing: after a clean end, after a crash, and from a broker.
+"""Measure the time to open a large store for writing: after a clean shutdown, a crash of reput, and a broker's crash.
 
-Each opening has a process of its own. The time runs from the call to the return; the kernels are already loaded.
+Each opening runs in a new process. The measured time begins with the call, after the kernels have been loaded.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _SETTLED = "settled"
 
 
 def measure(store: Path, indexes: Path, folder: Path) -> list[Figure]:
-    """Open the CommitLog of `store` with the queues and IndexFiles of `indexes`, which are moved away."""
+    """Measure on a store with the CommitLog of `store` and the indexes of `indexes`, which are moved away."""
     opened = folder / "opened"
     try:
         _join(store, indexes, opened)
@@ -45,7 +45,10 @@ def measure(store: Path, indexes: Path, folder: Path) -> list[Figure]:
 
 
 def _join(store: Path, indexes: Path, opened: Path) -> None:
-    """Combine log and indexes in one store. Copy only the log's last file, because it is written to."""
+    """Combine log and indexes in one store.
+
+    Log files are hard links. Only the last file is copied, because the measurement writes into it.
+    """
     (opened / "commitlog").mkdir(parents=True)
     *full, last = sorted((store / "commitlog").iterdir())
     for path in full:

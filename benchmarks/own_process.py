@@ -1,4 +1,4 @@
-"""Measure in a process of its own, with a Spark, a JVM and memory that nothing else has used."""
+"""Measure in a new process, so that no earlier measurement has used its Spark, its JVM and its memory."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from typing import Any
 
 
 def in_own_process(module: str, *arguments: object, **environment: str) -> dict[str, Any]:
-    """Run `python -m MODULE ARGUMENTS`. Return its last line, which is JSON. Raise CalledProcessError if it fails."""
+    """Run `python -m MODULE ARGUMENTS`. Return the JSON in its last line of output.
+
+    Raise CalledProcessError if it fails.
+    """
     command = [sys.executable, "-m", module, *map(str, arguments)]
     printed = subprocess.run(
         command, check=True, stdout=subprocess.PIPE, text=True, env=os.environ | environment

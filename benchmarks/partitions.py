@@ -1,7 +1,7 @@
-"""Measure the processor time of one more partition on local[2]: the same work in 16 and in 128 partitions.
+"""Measure the processor time of an additional partition on local[2]: compare the same work in 16 and 128 partitions.
 
-Tasks of a rebuild are plain; tasks of a look-up go through DataFrames. Here neither does any work. Tasks of the table
-read the queues of one small log.
+A rebuild runs plain Spark tasks, and a look-up runs tasks of DataFrames. The tasks of both are empty here. The tasks
+of the table read the queue ids of one small log.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from benchmarks.table import sink
 
 _GROUP = "one more partition on local[2], processor time"
 _FEW, _MANY = 16, 128
-_ROUNDS = 5  # In the first, Java loads and compiles classes.
+_ROUNDS = 5  # In the first round, Java loads and compiles classes.
 _LOG_BYTES = 64 << 20
 _NAMES = {"rebuild": "rebuild", "lookup": "look-up", "table": "table"}
 _MOST_MS = {"rebuild": 20, "lookup": 20, "table": 60}
@@ -67,7 +67,10 @@ def _run(store: str) -> dict[str, float]:
 
 
 def _cost_ms(run: Callable[[int], None]) -> float:
-    """Return the processor time of one more partition (ms). The least of some rounds counts for each number."""
+    """Return the processor time (ms) of an additional partition.
+
+    For each number of partitions, the fastest of some rounds counts.
+    """
     spent: dict[int, float] = {}
     for _ in range(_ROUNDS):
         for count in (_FEW, _MANY):
@@ -79,7 +82,7 @@ def _cost_ms(run: Callable[[int], None]) -> float:
 
 
 def _core_s() -> float:
-    """Return the processor seconds of this process and of its running children."""
+    """Return the processor time (seconds) of this process and of the running processes that it started."""
     own = os.getpid()
     parents, spent = {}, {}
     for path in Path("/proc").glob("[0-9]*/stat"):

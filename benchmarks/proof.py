@@ -1,4 +1,4 @@
-"""Measure the cost of proving IndexFiles, and the cost of a query from the shell while they are not proven."""
+"""Measure the time to prove IndexFiles, and the additional time of a query from the shell if they are not proven."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def measure(store: Path, index: Path, messages: int) -> Iterator[Figure]:
         log = opened.commit_log
         known = prove(file, log)
         yield Figure("proof", "entries of the file", known.items / 1e6, "million")
-        # With `known`, the log is not read again. Slots, entries and their links remain to be checked.
+        # With the earlier proof `known`, the log is not read again: only slots, entries and links are checked.
         seconds = best_of(3, lambda: prove(file, log, known))
         yield Figure("proof", "slots and entries of one IndexFile, warm", seconds, "s", most=0.7)
         yield Figure("proof", "… million entries/s", known.items / seconds / 1e6, "million/s")
@@ -35,7 +35,7 @@ def measure(store: Path, index: Path, messages: int) -> Iterator[Figure]:
 
 
 def _shell(store: Path, index: Path, messages: int) -> Iterator[Figure]:
-    """Measure a whole `reput query` for one key, with no proofs, remembered spot checks, and proofs."""
+    """Measure the command `reput query` for one key: without proofs, with stored spot checks, and with proofs."""
     cache = index.with_name("proofs")
     first, later, proven = [], [], []
     try:

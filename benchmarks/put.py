@@ -1,6 +1,6 @@
-"""Measure puts into a store: puts in every form, dispatched; group commit; memory over millions of puts.
+"""Measure puts into a store: each kind of put until the end of dispatch, group commit, memory after millions of puts.
 
-`python -m benchmarks.put FOLDER MESSAGES` puts that many small messages, and then prints its anonymous memory.
+`python -m benchmarks.put FOLDER MESSAGES` puts this number of small messages, then prints its anonymous memory.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ _THREADS, _PUTS_OF_A_THREAD, _LEAST_PER_SYNC = 16, 200, 8
 _FEW_PUTS, _MANY_PUTS, _MOST_GROWTH_MB = 1_000_000, 10_000_000, 64
 
 _Puts = Callable[[WritableStore], Iterator[tuple[int, int]]]
-"""A function that puts messages. From time to time it yields the queue id and queue offset of the last one."""
+"""A function that puts messages, and regularly yields the queue id and the queue offset of the last message."""
 
 
 def measure(folder: Path) -> Iterator[Figure]:
-    """Measure, and leave nothing in `folder`."""
+    """Measure on stores in `folder`, and delete them."""
     store = folder / "put"
     try:
         yield from _put(store)
@@ -91,9 +91,9 @@ def _put(folder: Path) -> Iterator[Figure]:
 
 
 def _close(folder: Path) -> Iterator[Figure]:
-    """Measure closing a store after everything was dispatched and flushed.
+    """Measure the time to close a store whose messages have all been dispatched and flushed.
 
-    It proves the growing IndexFile, and syncs.
+    Closing proves the IndexFile that is not full yet, and syncs.
     """
     store = open_store(folder, mode="rw")
     store.put_many(_messages(_MANY))
@@ -125,9 +125,10 @@ def _messages(count: int) -> list[Message]:
 
 
 def _best(folder: Path, puts: _Puts) -> tuple[float, float]:
-    """Return the seconds of the fastest run until all is dispatched, and the most that dispatch lagged in that run.
+    """Return the seconds of the fastest run until the end of dispatch, and the greatest lag of dispatch in this run.
 
-    Each run makes a new store in the place of the last one, so it uses memory that the system has just taken back.
+    Each run replaces the store of the previous run. So it uses memory that the system has just freed, and need not map
+    new memory. The first run does not count.
     """
     runs = []
     for _ in range(_RUNS + 1):
@@ -151,10 +152,10 @@ def _run(store: WritableStore, puts: _Puts) -> tuple[float, float]:
 
 
 def _most_lag(put: list[tuple[int, int, float]], arrivals: list[tuple[int, int, float]]) -> float:
-    """Return the longest time (seconds) from the return of a put until its message was in its queue.
+    """Return the longest time (seconds) from the return of a put until its message had a queue entry.
 
-    A row of `put` has queue id, queue offset and when the put returned; a row of `arrivals` has queue id, the queue's
-    end and when that was reported.
+    A row of `put` has a queue id, a queue offset, and the time at which the put returned. A row of `arrivals` has a
+    queue id, the end of the queue, and the time at which this end was reported.
     """
     most = 0.0
     for queue in range(_QUEUES):
@@ -209,7 +210,10 @@ def _memory_after(folder: Path, count: int) -> int:
 
 
 def _put_small(folder: Path, count: int) -> int:
-    """Return the anonymous memory (bytes) after `count` puts. The system can take back that of mapped files."""
+    """Return the anonymous memory (bytes) after `count` puts.
+
+    Memory of mapped files does not count, because the system can free it at any time.
+    """
     message = [Message("TopicTest", b"x", [f"k{number}"], queue_id=number) for number in range(64)]
     with open_store(folder, mode="rw") as store:
         left = cycle(message)

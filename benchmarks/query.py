@@ -1,4 +1,4 @@
-"""Measure how fast one message is found by key, from the shell and in process."""
+"""Measure the time to find one message by key, with the command line and in a Python process."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def _in_process(store: Path, index: Path, messages: int) -> Iterator[Figure]:
 
 
 def _median_us(look_up: Callable[[str, str], object], wanted: list[tuple[str, str]]) -> float:
-    """Return the median time of a call (µs). A first pass has touched every page."""
+    """Return the median time of a call (µs), after a first pass that has read every needed page."""
     for topic, key in wanted:
         look_up(topic, key)
     times = []

@@ -1,7 +1,8 @@
-"""Measure `reput rebuild` of the benchmark store on local[2], several times, each with a new session.
+"""Measure `reput rebuild` of the benchmark store on local[2], several times, each with a new Spark session.
 
-Also measure rebuilds without Spark: one process, and two at once, each with a whole rebuild of its own. Two
-cores can do what the two processes reach together. What local[2] lacks of that is hand-over and waiting.
+Rebuilds without Spark are also measured: in one process, and in two processes at the same time, each with its own whole
+rebuild. The rate of the two processes shows what two cores can reach. local[2] loses time by waiting and by passing
+data between processes, so its rate is lower.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _GROUP = "rebuild on local[2]"
 
 
 def measure(store: Path, output: Path, runs: int) -> Iterator[Figure]:
-    """Rebuild `store` into `output`, and leave the indexes there. The best run counts."""
+    """Rebuild `store` into `output`, and keep the indexes there. The fastest run counts."""
     results = []
     for _ in range(runs):
         shutil.rmtree(output, ignore_errors=True)
@@ -60,9 +61,9 @@ def _serial(store: Path, folder: Path, runs: int, on_spark: float) -> Iterator[F
 
 
 def _rates(store: Path, folder: Path, processes: int) -> tuple[float, float]:
-    """Run `processes` rebuilds at once. Return the rate of all, and the least cost of one.
+    """Run this number of rebuilds at the same time.
 
-    The rate is in million messages/s, the cost in processor seconds per message.
+    Return the total rate in million messages/s, and the lowest processor time (seconds per message) of a rebuild.
     """
     outputs = [folder / f"serial-{number}" for number in range(processes)]
     try:

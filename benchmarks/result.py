@@ -1,4 +1,4 @@
-"""The results of a measurement, and how they are shown."""
+"""Define the results of measurements, print them, and save them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RESULTS = Path(__file__).parent / "results"
 
 @dataclass(frozen=True, slots=True)
 class Figure(Measured):
-    """One measured number. Its goal is `least` or `most`; a number without one is for information only."""
+    """One measured number. Its goal is a lower limit `least` or an upper limit `most`; it may have no goal."""
 
     least: float | None = None
     most: float | None = None
@@ -58,7 +58,7 @@ def show(figures: list[Figure]) -> None:
 
 
 def save(figures: list[Figure]) -> Path:
-    """Write the figures as JSON to a file in benchmarks/results. Return the file."""
+    """Write the figures as JSON to a file in benchmarks/results. Return its path."""
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / "latest.json"
     machine = {"python": platform.python_version(), "system": platform.platform(), "cpu": _cpu()}

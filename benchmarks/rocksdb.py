@@ -1,4 +1,4 @@
-"""Measure queues in RocksDB (5.x): rebuilds that write them, beside rebuilds that write files; and reading them."""
+"""Measure queues in RocksDB (5.x): the time to read them, and to rebuild them in comparison with queues in files."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _RUNS = 3
 
 
 def measure(folder: Path) -> Iterator[Figure]:
-    """Measure, and leave nothing in `folder`."""
+    """Measure on stores in `folder`, and delete them."""
     store = folder / "rocksdb"
     kinds: tuple[QueueForm, QueueForm] = ("files", "rocksdb")
     try:
         messages = write_store(store, _LOG_BYTES)
         rebuilt = {kind: float("inf") for kind in kinds}
-        # Take turns, because the speed of the machine changes.
+        # Alternate between the kinds, because the speed of the machine changes.
         for _ in range(_RUNS):
             for kind in kinds:
                 rebuilt[kind] = min(
@@ -68,5 +68,5 @@ def _read(store: Path, output: Path, messages: int) -> float:
             queue = queues.queue(topic, queue_id)
             size += sum(map(len, queue.entry_bytes(0, queue.max_queue_offset())))
     if size != messages * ENTRY_BYTES:
-        raise RuntimeError(f"{size} bytes of entries for {messages} messages")
+        raise RuntimeError(f"read {size} bytes of entries for {messages} messages")
     return time.process_time() - begun

@@ -1,7 +1,7 @@
-"""Measure from which size of a log each runner is the fastest, for rebuild, look-up, check and export.
+"""Find the size of a log from which each runner is the fastest, for rebuild, look-up, check and export.
 
-The runners are serial, processes and Spark. Each run is a process of its own, and its time includes the start of the
-runner, as for a user.
+The runners are serial, processes and Spark. Each run is a new process, and its time includes the start of the runner,
+as it does for a user.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MIB = 1 << 20
 
 
 def measure(folder: Path, runs: int, sizes_mib: tuple[int, ...] = _SIZES_MIB) -> Iterator[Figure]:
-    """Measure all sizes. The best of `runs` counts."""
+    """Measure all sizes of logs. The fastest of `runs` runs counts."""
     taken: dict[tuple[str, str, int], float] = {}
     place = folder / "runners"
     try:
@@ -36,7 +36,8 @@ def measure(folder: Path, runs: int, sizes_mib: tuple[int, ...] = _SIZES_MIB) ->
             in_own_process("benchmarks.runners", "rebuild", store, store, "processes")
             for operation in _OPERATIONS:
                 for _ in range(runs):
-                    for runner in _RUNNERS:  # Take turns, so that a busy moment hits each of them.
+                    # Alternate between the runners, so that a busy machine affects all of them.
+                    for runner in _RUNNERS:
                         output = place / "output"
                         shutil.rmtree(output, ignore_errors=True)
                         output.mkdir(parents=True)

@@ -1,7 +1,7 @@
-"""Measure the jobs in 1, 2, 4 and 8 partitions, on a standalone cluster of two workers with a core each.
+"""Measure the jobs in 1, 2, 4 and 8 partitions, on a standalone cluster of two workers with one core each.
 
-The work is always the same. Two cores run two partitions at a time, so the results for 4 and 8 show what a partition
-costs. Spark itself counts the bytes that are shuffled, and the bytes that return to the driver.
+The work is always the same. Two cores run two partitions at a time, so the additional time with 4 and 8 partitions is
+the cost of the partitions. Spark counts the bytes of shuffles and the bytes of results for the driver.
 """
 
 from __future__ import annotations
@@ -34,10 +34,11 @@ from reput.log.scan import ScanBuffers
 
 _PARTITIONS = (1, 2, 4, 8)
 _CORES = 2
-# The number of splits, IndexFiles and files of keys. A partition has one or several of them.
+# The number of splits of the log, of IndexFiles, and of files of keys. A partition gets one or several of each.
 _MOST = max(_PARTITIONS)
 _KEYS = 200_000
-_ROUNDS = 3  # The JVMs become fast in the first two. The best of each job counts.
+# In the first two rounds, the JVMs still compile their code. For each job, the fastest round counts.
+_ROUNDS = 3
 _JOBS = {
     "all": "table, all columns",
     "header": "table, header columns",
@@ -48,8 +49,8 @@ _JOBS = {
 
 
 def measure(folder: Path, store: Path) -> Iterator[Figure]:
-    """Measure on a store below `folder` with the first file of the log of `store`."""
-    # This is in the checkout, not in the package, so it is imported late.
+    """Measure on a store in `folder` that contains the first file of the log of `store`."""
+    # The folder `tests` is only in a checkout, so import it late.
     from tests.spark.standalone import StandaloneCluster
 
     work = (folder / "scale").absolute()
@@ -69,7 +70,7 @@ def measure(folder: Path, store: Path) -> Iterator[Figure]:
 
 
 def _part_of(store: Path, part: Path) -> tuple[int, int]:
-    """Create a store with only the first file. Return the bytes of its log, and its messages."""
+    """Create a store with only the first log file. Return the bytes of its log, and the number of its messages."""
     first = min((store / COMMIT_LOG_FOLDER).iterdir())
     (part / COMMIT_LOG_FOLDER).mkdir(parents=True)
     (part / COMMIT_LOG_FOLDER / first.name).symlink_to(first.resolve())
@@ -104,9 +105,10 @@ def _run(master: str, work: str, log_bytes: int) -> dict[str, Any]:
     from reput.spark.session import create_session
 
     conf = {
-        "spark.ui.enabled": "true",  # The counters are read through it.
+        "spark.ui.enabled": "true",  # Spark's counters are read from its web server.
         "spark.ui.port": "0",
-        "spark.sql.files.openCostInBytes": str(1 << 30),  # Each file of keys is then a partition.
+        # With this cost, Spark does not combine files of keys: each file is a partition.
+        "spark.sql.files.openCostInBytes": str(1 << 30),
     }
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     spark = create_session(master, "reput benchmark", conf)
@@ -132,9 +134,9 @@ def _run(master: str, work: str, log_bytes: int) -> dict[str, Any]:
 
 
 def _jobs(spark: SparkSession, work: Path, log_bytes: int) -> dict[str, Callable[[int], None]]:
-    """Return a function for each job, which runs it in a given number of partitions.
+    """Return for each job a function that runs it in a given number of partitions.
 
-    A look-up needs the indexes of the rebuild before it.
+    The look-up uses the indexes of the rebuild, so the rebuild must run first.
     """
     from reput.spark import export, rebuild
     from reput.spark.bulk_lookup import lookup
@@ -181,8 +183,8 @@ def _timed(spark: SparkSession, tag: str, run: Callable[[], None]) -> float:
 
 
 def _counts(spark: SparkSession) -> dict[str, dict[str, int]]:
-    """Return counters of each tag: tasks, bytes written to shuffles, bytes of results sent to the driver."""
-    time.sleep(2)  # Spark updates its counters some time after a job.
+    """Return by job tag: number of tasks, bytes written to shuffles, and bytes of results sent to the driver."""
+    time.sleep(2)  # Spark updates its counters with a delay.
     stages = {stage["stageId"]: stage for stage in _rest(spark, "stages")}
     counted: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
     for job in _rest(spark, "jobs"):

@@ -1,7 +1,7 @@
 """Measure `reput serve` under load: queries, pulls and sends over sockets, and the memory of idle connections.
 
-This process makes the load. It writes frames that were made before, and only counts what comes back, so that its own
-processor time stays small; it is reported. It shares the machine with the server.
+This process creates the load, on the same machine as the server. To use little processor time, it sends prepared
+frames and only counts the answers. Its processor time is reported.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _LENGTH = struct.Struct(">i")
 
 
 def measure(folder: Path, store: Path, index: Path, messages: int) -> Iterator[Figure]:
-    """Measure a server of the log of `store` with the rebuilt indexes in `index`."""
+    """Measure a server for the log of `store` with the rebuilt indexes in `index`."""
     served = folder / "served"
     served.mkdir()
     try:
@@ -68,7 +68,7 @@ def measure(folder: Path, store: Path, index: Path, messages: int) -> Iterator[F
 
 @contextmanager
 def _server(store: Path, *options: str) -> Iterator[tuple[int, subprocess.Popen[str]]]:
-    """Start a server. Yield its first port, and its process."""
+    """Start a server. Yield the port for RocketMQ's clients, and the process."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     reput = Path(sys.executable).with_name("reput")
@@ -87,7 +87,7 @@ def _server(store: Path, *options: str) -> Iterator[tuple[int, subprocess.Popen[
 
 
 def _console(store: Path, chosen: Sequence[int]) -> Iterator[Figure]:
-    """Measure the start until the addresses are printed, and the page that finds a message, over HTTP."""
+    """Measure the time until a new server prints its addresses, and the time of search pages over HTTP."""
     begun = time.perf_counter()
     with _server(store, "--http", "127.0.0.1:0") as (_, process):
         yield Figure(
@@ -118,7 +118,7 @@ def _queries(
     port: int, process: subprocess.Popen[str], queries: list[bytes], workers: int
 ) -> Iterator[Figure]:
     load = _Load(port, queries, _CONNECTIONS, _IN_FLIGHT)
-    load.run(len(queries))  # This reads every page from disk.
+    load.run(len(queries))  # This first run reads the needed pages from disk.
     _settle(process)
     with _core_time(process) as used:
         load.run(_QUERIES)
@@ -136,12 +136,12 @@ def _queries(
 
 
 _echoed: dict[str, float] = {}
-"""The requests per second of an echo server's processor time, by kind of load. Each is measured once."""
+"""By kind of load: the requests that an echo server answers per second of its processor time. Each is measured once."""
 
 
 @contextmanager
 def _echo() -> Iterator[tuple[int, subprocess.Popen[str]]]:
-    """Start an echo server. Yield its port, and its process."""
+    """Start an echo server. Yield its port and its process."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     process = subprocess.Popen(
@@ -158,7 +158,7 @@ def _echo() -> Iterator[tuple[int, subprocess.Popen[str]]]:
 
 
 def _echo_rate(frames: list[bytes], in_flight: int) -> float:
-    """Return the requests per second of an echo server, with `in_flight` at a time on one connection."""
+    """Return the requests per second of an echo server on one connection, with `in_flight` unanswered requests."""
     with _echo() as (port, _):
         load = _Load(port, frames, 1, in_flight)
         load.run(1000)
@@ -167,7 +167,7 @@ def _echo_rate(frames: list[bytes], in_flight: int) -> float:
 
 
 def _ratio(kind: str, frames: list[bytes], in_flight: int, per_core_second: float) -> Figure:
-    """Compare the requests per second of processor time with an echo server in the same run."""
+    """Compare the requests per second of processor time with those of an echo server in the same run."""
     if kind not in _echoed:
         with _echo() as (port, process):
             count = _ECHOED[kind]
@@ -188,7 +188,7 @@ def _pulls(
     messages: int,
     least: int | None,
 ) -> Iterator[Figure]:
-    """Measure pulls from queue 0 that begin at some of its first `messages`."""
+    """Measure pulls from queue 0, which begin at several offsets in its first `messages` messages."""
     fields = {
         "consumerGroup": "g", "topic": topic, "queueId": "0", "maxMsgNums": "1024", "sysFlag": "4",
         "commitOffset": "0", "suspendTimeoutMillis": "0", "subscription": "*", "subVersion": "0",
@@ -245,7 +245,7 @@ def _sends(port: int, process: subprocess.Popen[str]) -> Iterator[Figure]:
 
 
 def _check(port: int, frames: Sequence[bytes]) -> None:
-    """Raise RuntimeError if a request is refused, because a refusal takes another time."""
+    """Raise RuntimeError if the server refuses a request, because the time of refusals would mean nothing."""
     session = Session()
     with socket.create_connection(("127.0.0.1", port)) as client:
         for frame in frames:
@@ -253,19 +253,22 @@ def _check(port: int, frames: Sequence[bytes]) -> None:
             while not (answers := session.receive(client.recv(1 << 20))):
                 pass
             if answers[0].code != ResponseCode.SUCCESS:
-                raise RuntimeError(f"refused: {answers[0].remark}")
+                raise RuntimeError(f"the server refused a request: {answers[0].remark}")
 
 
 @contextmanager
 def _core_time(process: subprocess.Popen[str]) -> Iterator[list[float]]:
-    """Measure the processor time (seconds) of a server meanwhile. The yielded list has it at the end."""
+    """Measure the processor time (seconds) of a server during the `with` block.
+
+    The yielded list has one element: the processor time, which is set at the end of the block.
+    """
     begun, used = _cpu_s(process), [0.0]
     yield used
     used[0] = max(_cpu_s(process) - begun, 0.01)
 
 
 def _settle(process: subprocess.Popen[str]) -> None:
-    """Wait until a server computes nothing. After its start it looks for the end of its log, and loads kernels."""
+    """Wait until a server is idle. After its start, it searches for the end of its log and loads kernels."""
     quiet = 0
     for _ in range(_MOST_LOOKS):
         begun = _cpu_s(process)
@@ -273,7 +276,7 @@ def _settle(process: subprocess.Popen[str]) -> None:
         quiet = quiet + 1 if _cpu_s(process) - begun <= _QUIET_S else 0
         if quiet == _QUIET_LOOKS:
             return
-    raise RuntimeError("the server does not come to rest")
+    raise RuntimeError("the server does not become idle")
 
 
 def _cpu_s(process: subprocess.Popen[str]) -> float:
@@ -307,7 +310,7 @@ def _frame(code: int, fields: dict[str, str], body: bytes = b"") -> bytes:
 
 
 class _Connection:
-    """A socket, and the times when the requests in flight were sent."""
+    """A socket, and the times at which its unanswered requests were sent."""
 
     def __init__(self, port: int) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port))
@@ -316,7 +319,7 @@ class _Connection:
         self._rest = bytearray()
 
     def answers(self) -> tuple[int, int]:
-        """Return how many answers have arrived whole, and the number of bytes that arrived."""
+        """Receive bytes. Return the number of answers that are complete now, and the number of received bytes."""
         data = self.socket.recv(1 << 20)
         if not data:
             raise ConnectionError("the server closed a connection")
@@ -332,7 +335,7 @@ class _Connection:
 
 
 class _Load:
-    """A load of frames that are sent again and again, `in_flight` at a time on each connection."""
+    """Sends frames repeatedly, with at most `in_flight` unanswered requests on each connection."""
 
     def __init__(
         self, port: int, frames: Sequence[bytes], connections: int, in_flight: int
@@ -349,7 +352,7 @@ class _Load:
         return len(self.times) / self.seconds
 
     def percentile(self, percent: int) -> float:
-        """Return a percentile of the times, in milliseconds."""
+        """Return a percentile of the response times, in milliseconds."""
         return sorted(self.times)[len(self.times) * percent // 100] * 1e3
 
     def run(self, count: int) -> None:

@@ -1,7 +1,7 @@
-"""Measure the driver's share of a rebuild of any size: the log is sparse, and tasks return at once.
+"""Measure the work of the driver in a rebuild of any size. The log is sparse, and the tasks do no work.
 
-The real driver plans, stitches, lays out and commits. The data that it would exchange with executors is counted in
-pickled bytes. Only the last file of the log is read, and only names are written.
+The driver is the real one: it plans, stitches and commits. The data that it would exchange with executors is counted in
+pickled bytes. Only the last file of the log is read, and no index entries are written.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from reput.pipeline.write_files import IndexFileWritten, QueuesWritten, WriteJob
 
 
 class Size(NamedTuple):
-    """The size of a store: the files of its log (1 GiB each), its queues, and the index entries in an IndexFile."""
+    """The size of a store: number of log files (1 GiB each), number of queues, and index entries per IndexFile."""
 
     files: int
     queues: int
@@ -57,9 +57,9 @@ class Cost(NamedTuple):
     """The cost of one rebuild for the driver.
 
     tasks    number of tasks that were run
-    seconds  processor time, without the code that stands for the tasks
+    seconds  processor time, without the code that replaces the tasks
     calls    number of function calls, in Python and in C
-    memory   most bytes at a time
+    memory   peak of allocated bytes
     sent     bytes of pickled tasks and functions
     received bytes of pickled results
     """
@@ -73,7 +73,7 @@ class Cost(NamedTuple):
 
 
 class CountingRunner:
-    """Count the tasks that are run, their time, and the bytes that would be sent for them."""
+    """Counts tasks, their processor time, and the bytes that would be sent to executors and back."""
 
     parallelism = 512
 
@@ -84,7 +84,7 @@ class CountingRunner:
     def counted(
         self, function: Callable[[Any], Any], tasks: Sequence[Any], result: Callable[[Any], Any]
     ) -> list[Any]:
-        """Return the result of each task. The time of this method is subtracted from the driver's time."""
+        """Return the result of each task. The time of this method does not count as time of the driver."""
         begun = time.process_time()
         results = [result(task) for task in tasks]
         self.tasks += len(tasks)
@@ -95,7 +95,7 @@ class CountingRunner:
 
 
 class _Simulated(CountingRunner):
-    """A Runner whose tasks take no time."""
+    """A Runner that does not run the tasks, but returns plausible results."""
 
     def __init__(self, size: Size) -> None:
         super().__init__()
@@ -140,7 +140,7 @@ def _scanned(task: ScanTask, size: Size) -> SplitSummary:
 
 
 def _planned(task: PlanTask, size: Size) -> QueueLayout:
-    """Return as many tasks as the entries need, each for neighbours. The names of the queues stay in a file."""
+    """Return the tasks that write the queue entries, each for consecutive splits, and write the plan file."""
     per_split = 1 << 20
     group = max(task.share // per_split, 1)
     starts = range(0, len(task.staged), group)
@@ -162,8 +162,8 @@ def _planned(task: PlanTask, size: Size) -> QueueLayout:
 def plan_cost(folder: Path, splits: int, queues: int, *, counts: bool = False) -> Cost:
     """Return the cost of the task that plans queues.
 
-    It plans `splits` staged files, each with entries of every queue. Assumes one task per split; `sent` has the bytes
-    of its plan, `received` the bytes of its result.
+    The task plans `splits` staged files, each with entries of every queue. In the result, the number of tasks is the
+    number of splits, `sent` is the size of the written plan, and `received` is the size of the task's result.
     """
     shutil.rmtree(folder, ignore_errors=True)
     scanned, plan = folder / "scanned", folder / "plan"
@@ -193,11 +193,10 @@ def plan_cost(folder: Path, splits: int, queues: int, *, counts: bool = False) -
 
 
 def _stage_runs(path: Path, names: list[Queue], split: int) -> None:
-    """Write a staged file without messages, whose queues continue the queues of the previous split."""
+    """Write a staged file that has only runs, which continue the queues after the previous split."""
     runs = new_runs(len(names))
-    entries = _PLANNED_ENTRIES // len(
-        names
-    )  # A split has as many entries for any number of queues.
+    # The number of entries per split does not depend on the number of queues.
+    entries = _PLANNED_ENTRIES // len(names)
     runs["entries"] = entries
     runs["first"] = runs["slack"] = runs["ahead"] = entries * split
     runs["highest"] = entries * (split + 1) - 1
@@ -209,7 +208,7 @@ def _stage_runs(path: Path, names: list[Queue], split: int) -> None:
 
 
 def _job_of(function: Any) -> WriteJob:
-    """Return the job that is bound to the function of a task."""
+    """Return the WriteJob that is an argument of a task's partial function."""
     while not (isinstance(function, partial) and isinstance(function.args[0], WriteJob)):
         function = function.args[-1] if isinstance(function, partial) else function.function
     return function.args[0]
@@ -218,7 +217,10 @@ def _job_of(function: Any) -> WriteJob:
 def driver_cost(
     folder: Path, size: Size, *, counts: bool = False, split_size: int | None = None
 ) -> Cost:
-    """Return the driver's cost of a rebuild of this size. With `counts`, measure calls and memory instead of time."""
+    """Return the cost for the driver of a rebuild of this size.
+
+    With `counts`, function calls and memory are measured. This slows the driver, so the time is then meaningless.
+    """
     store, output = folder / "store", folder / "output"
     log = store / COMMIT_LOG_FOLDER
     shutil.rmtree(folder, ignore_errors=True)
@@ -245,7 +247,7 @@ def driver_cost(
 
 
 def counted(function: Callable[[], object]) -> tuple[int, int]:
-    """Return how many calls a function makes, in all functions it calls, and its most memory at a time."""
+    """Run a function. Return the number of all function calls, direct and indirect, and the peak of allocated bytes."""
     calls = 0
 
     def count(frame: object, event: str, argument: object) -> None:
@@ -269,11 +271,11 @@ GROWING: dict[str, Callable[[int], Size]] = {
     "queues": lambda step: Size(1250, 2500 * step, 20_000_000),
     "IndexFiles": lambda step: Size(1250, 1000, 20_000_000 // step),
 }
-"""The sizes, up to eight times: 10 TB, 20,000 queues, and eight times as many IndexFiles."""
+"""For each dimension, the size of the store at a step. Step 8 has 10 TB, 20,000 queues, or 8 times the IndexFiles."""
 
 
 def slope(sizes: Sequence[float], costs: Sequence[float]) -> float:
-    """Return by which power of the size a cost grows, the slope of a line through the logarithms of both."""
+    """Return the exponent p with which costs grow as size**p: the slope of a line through the logarithms of both."""
     return float(np.polyfit(np.log(sizes), np.log(costs), 1)[0])
 
 
@@ -282,7 +284,7 @@ PLANNED: dict[str, Callable[[int], tuple[int, int]]] = {
     "splits": lambda step: (500 * step, 1000),
     "queues": lambda step: (100, 1250 * step),
 }
-"""The splits and queues to plan at each step, up to 4,000 splits, and up to 10,000 queues in 100 splits."""
+"""The numbers of splits and queues to plan at a step: up to 4,000 splits of 1,000 queues, or 100 of 10,000."""
 
 
 def _measure_plans(folder: Path) -> Iterator[Figure]:
@@ -304,7 +306,7 @@ def _measure_plans(folder: Path) -> Iterator[Figure]:
 
 
 def measure(folder: Path) -> Iterator[Figure]:
-    """Measure the driver for stores of growing sizes, and the task that plans queues."""
+    """Measure the driver and the task that plans queues, for stores of increasing size."""
     yield from _measure_plans(folder)
     for what, size_of in GROWING.items():
         costs = []

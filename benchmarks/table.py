@@ -1,6 +1,6 @@
-"""Measure the benchmark store as a table on local[2], beside a source of batches that are ready.
+"""Measure the reading of the benchmark store as a table on local[2], in comparison with a source of ready-made batches.
 
-What that source reaches is what Spark itself can take of rows from Python. The table also reads and decodes them.
+The rate of that source is the limit of Spark for rows from Python. The table must also read and decode its rows.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ HEADER = (
 
 
 def measure(store: Path, indexes: Path) -> Iterator[Figure]:
-    """Measure on the log of `store`. `indexes` has the ConsumeQueues of a rebuild of it."""
-    # Both in one folder, as a broker has them.
+    """Measure on the log of `store`, with the rebuilt ConsumeQueues in `indexes`."""
+    # Link log and queues into one folder, as in the store of a broker.
     indexed = indexes.parent / "indexed"
     indexed.mkdir(exist_ok=True)
     for folder in (store / COMMIT_LOG_FOLDER, indexes / CONSUME_QUEUE_FOLDER):
@@ -56,7 +56,7 @@ def measure(store: Path, indexes: Path) -> Iterator[Figure]:
 
 
 class ReadyMade(DataSource):
-    """Yield one batch of the store again and again, in as many partitions and batches as the store has."""
+    """A source that yields one batch of the store repeatedly, in as many partitions and batches as the store has."""
 
     @classmethod
     def name(cls) -> str:
@@ -95,13 +95,14 @@ def _run(store: str, indexed: str) -> dict[str, float]:
     from reput.spark import register
     from reput.spark.session import create_session
 
-    # The JVM has most to do when rows go one by one, so here it may compile itself as well as it can.
+    # Spark's JVM converts every row for this sink, which is heavy work. So allow its optimizing compiler, which
+    # `create_session` disables by default.
     conf = {"spark.driver.extraJavaOptions": ""}
     spark = create_session("local[2]", "reput benchmark", conf)
     register(spark)
     spark.dataSource.register(ReadyMade)
     messages = spark.read.format("rocketmq").schema("queue_id int").load(store).count()
-    # After this the JVM has compiled the code that it runs.
+    # In this first read, the JVM compiles its code.
     sink(spark, store, options={"endingOffsets": str(1 << 30)})
     all_s = sink(spark, store)
     ready_s = sink(spark, store, source="ready-made", options={"messages": str(messages)})
@@ -125,7 +126,7 @@ def sink(
     schema: str | None = None,
     options: dict[str, str] | None = None,
 ) -> float:
-    """Return the seconds to read everything and drop it."""
+    """Read all rows into a sink that drops them. Return the seconds."""
     begun = time.perf_counter()
     reader = spark.read.format(source).options(**(options or {}))
     frame = (reader.schema(schema) if schema else reader).load(path)
@@ -136,13 +137,13 @@ def sink(
 
 
 def _decode_rate(store: str) -> float:
-    """Return the million messages a second that one core reads and decodes, all columns, from the page cache."""
+    """Return the rate (million messages/s) at which one core decodes all columns, with the log in the page cache."""
     tasks = plan_reading(find_logs([store])).tasks
 
     def decode(task: ReadTask) -> int:
         return sum(len(batch) for batch in RangeBatches(task.part, open_file=FileReader))
 
-    # This loads the kernels, and makes the system map memory that was never used.
+    # The first task loads the kernels, and makes the system map new memory.
     decode(tasks[0])
     begun = time.perf_counter()
     messages = decode(tasks[1])

@@ -1,4 +1,4 @@
-"""Measure queries of a window of time for a key that many messages have."""
+"""Measure queries for a key that many messages have, limited to a short window of store times."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _TOPIC, _KEY = "topic-0000", "order-0000000000"
 
 
 def measure(folder: Path) -> Iterator[Figure]:
-    """Measure, and leave nothing in `folder` and no remembered proofs."""
+    """Measure on a store in `folder`. Delete the store and the stored proofs."""
     store, cache = folder / "windows", folder / "windows-proofs"
     known = os.environ.get("XDG_CACHE_HOME")
     try:
@@ -49,7 +49,10 @@ def measure(folder: Path) -> Iterator[Figure]:
 
 
 def _write(path: Path) -> tuple[int, int]:
-    """Write a store with indexes, with 200 messages of one topic and key in each second. Return its last second."""
+    """Write a store with indexes, which has 200 messages of one topic and key per second.
+
+    Return the first and the last millisecond of the last second.
+    """
     data = np.frombuffer(records(0, _MESSAGES, 0), np.uint8).reshape(_MESSAGES, MESSAGE_BYTES)
     rows = data.copy()
     for text, constant in ((b"topic-", 4), (b"order-", 10)):

@@ -1,7 +1,8 @@
-"""The main job on real input: rebuild a broker's indexes, prove them, and find everything about one order.
+"""Rebuild the indexes of a real store, compare them with the broker's indexes, and find all messages of one order.
 
-A RocketMQ 4.9.3 broker wrote the store; it has a week of a shop's messages (tests/golden/data/PROVENANCE.md). The demo
-works on a copy in a temporary folder. It keeps the rebuilt store in build/demo, for the console.
+A RocketMQ 4.9.3 broker wrote the store, which contains a week of a shop's messages
+(tests/golden/data/PROVENANCE.md). The demo works on a copy in a temporary folder. It keeps the rebuilt store in
+build/demo, so that the console can show it.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ HAPPENED = {
 
 
 class Steps:
-    """The printed steps of the demo: a heading for each, and the time each took at the end."""
+    """Prints a heading for each step of the demo, and at the end a table of the times that the steps took."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -100,7 +101,7 @@ def main(picture: str | None = None) -> int:
     console.rule(Text("time taken", "bold cyan"), align="left")
     console.print(steps.summary())
     if picture is not None:
-        # The font that rich names would be loaded from the network. Any font of the viewer will do.
+        # Remove the font that rich names, because viewers would load it from the network.
         drawn = re.sub(
             r"@font-face \{.*?\}", "", console.export_svg(title="make demo"), flags=re.DOTALL
         )
@@ -114,7 +115,7 @@ def main(picture: str | None = None) -> int:
 
 
 def keep(store: Path) -> Path:
-    """Copy the store to build/demo, and replace an earlier copy. Return its path, relative if possible."""
+    """Copy the store to build/demo, and replace an earlier copy. Return the copy's path, relative if possible."""
     shutil.rmtree(KEPT, ignore_errors=True)
     KEPT.parent.mkdir(parents=True, exist_ok=True)
     shutil.copytree(store, KEPT)
@@ -126,7 +127,7 @@ def unpack(folder: Path, console: Console, steps: Steps) -> tuple[Path, Path]:
     """Return the folder with the broker's store and settings, and a copy of the store to work on."""
     with steps.step("a store that a RocketMQ 4.9.3 broker wrote"):
         with tarfile.open(ARCHIVE) as archive:
-            # Python 3.11.0 to 3.11.3 have no extraction filters.
+            # Extraction filters exist since Python 3.11.4.
             if hasattr(tarfile, "data_filter"):
                 archive.extractall(folder, filter="data")
             else:
@@ -143,7 +144,7 @@ def unpack(folder: Path, console: Console, steps: Steps) -> tuple[Path, Path]:
 def rebuild_indexes(broker: Path, store: Path, console: Console, steps: Steps) -> None:
     config = reput.StoreConfig.from_broker_config(broker / BROKER_CONFIG)
     with steps.step("start Spark"):
-        # In a fresh checkout, the kernels of a rebuild are compiled now, because Spark's start is mostly waiting.
+        # If the kernels are not compiled yet, compile them now: the start of Spark leaves the processor mostly idle.
         threading.Thread(target=warm_up, daemon=True).start()
         spark = create_session(compiles=False)
         console.print(f"Spark {spark.version}, {spark.sparkContext.defaultParallelism} cores")
@@ -154,7 +155,7 @@ def rebuild_indexes(broker: Path, store: Path, console: Console, steps: Steps) -
 
 @contextmanager
 def bars() -> Iterator[Any]:
-    """Give a progress callback that draws a bar for each phase if the output is a terminal."""
+    """Yield a progress callback, which draws a bar for each phase if stderr is a terminal."""
     columns = (
         TextColumn("  {task.description:<6}"),
         BarColumn(40),
@@ -179,7 +180,7 @@ def rebuilt(report: RebuildReport) -> str:
 
 
 def compare(broker: Path, store: Path, console: Console) -> bool:
-    """Print how the rebuilt files compare with the broker's. Return whether they are the same.
+    """Compare the rebuilt files with the broker's files, and print the result. Return whether they are identical.
 
     ConsumeQueue files are compared by name. IndexFiles are compared in order, because their names are creation times.
     """
@@ -210,7 +211,7 @@ def files_of(folder: Path) -> dict[str, bytes]:
 
 
 def history(store: reput.MessageStore, order: str) -> list[reput.MessageExt]:
-    """Return all messages with the order's key from all topics, oldest first."""
+    """Return the messages of all topics that have the order as key, oldest first."""
     found = [
         message for topic in store.queues.topics() for message in store.query(topic, order).messages
     ]
@@ -231,7 +232,7 @@ def timeline(messages: list[reput.MessageExt]) -> Table:
 
 
 def details(message: reput.MessageExt) -> str:
-    """Return the facts of the body in a few words."""
+    """Summarize a message's body in a few words."""
     body = json.loads(message.body)
     words = [f"{item['qty']} x {item['sku']}" for item in body.get("items", ())]
     for field, form in (
@@ -243,7 +244,7 @@ def details(message: reput.MessageExt) -> str:
 
 
 def remark(messages: list[reput.MessageExt]) -> Text:
-    """Return the conclusion of the story."""
+    """Return a sentence about the outcome of the order."""
     topics = {message.topic for message in messages}
     count = f"{len(messages)} messages in {len(topics)} topics."
     if "%DLQ%billing" not in topics or "shipments" not in topics:

@@ -1,7 +1,8 @@
-"""Let an Iceberg table follow a store, run by run: python -m examples.iceberg_sink [STORE [FOLDER]]
+"""Export a growing store to an Iceberg table, run by run: python -m examples.iceberg_sink [STORE [FOLDER]]
 
-Each run commits the messages together with how far the store is exported. So cron may start it, it may be killed at any
-moment, and it may run again: each message is in the table once. Here the shop's store grows between the runs.
+Each run commits the new messages together with the offset up to which the store has been exported. So cron can start
+runs, and a run can be killed at any moment and repeated: each message is in the table exactly once. Without arguments,
+the example exports the shop's store, which grows between the runs.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from reput.cli.main import main as reput
 
 
 def export(store: Path, lake: Path) -> None:
-    """Make one run. In a shell it is `reput export STORE LAKE --format iceberg --incremental ...`."""
+    """Run `reput export STORE LAKE --format iceberg --incremental ...`, as in a shell."""
     code = reput(
         [
             "export", str(store), str(lake), "--format", "iceberg", "--incremental", "--name", "shop",
@@ -30,7 +31,7 @@ def export(store: Path, lake: Path) -> None:
 
 
 def told(lake: Path) -> str:
-    """Return the counts that an Iceberg reader finds without reput."""
+    """Return a line with counts, which pyiceberg reads from the table without reput."""
     catalog = load_catalog("reput", type="sql", uri=f"sqlite:///{lake}/catalog.db")
     table = catalog.load_table("shop.messages")
     messages = table.scan(selected_fields=("physical_offset",)).to_arrow()
@@ -43,7 +44,7 @@ def told(lake: Path) -> str:
 
 
 def follow_the_shop(whole: Path, lake: Path) -> None:
-    """Make three runs. Before each run, the log has more files."""
+    """Run the export three times. Before each run, add files to the log."""
     with tempfile.TemporaryDirectory(prefix="reput-example-") as folder:
         growing = Path(folder) / "commitlog"
         growing.mkdir()

@@ -1,4 +1,4 @@
-"""Find how long after an order its payment came, by a join of two topics: python -m examples.latency [STORE]"""
+"""Measure the time from an order to its payment, with a join of two topics: python -m examples.latency [STORE]"""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ PERCENTILES = {"half": 0.5, "of_ten_nine": 0.9, "of_hundred_99": 0.99}
 def latencies(
     spark: SparkSession, store: Path, first: str = "orders", second: str = "payments"
 ) -> DataFrame:
-    """Return rows with key, tags and seconds, one for each message of the second topic whose key the first topic has.
+    """Return a row (key, tags, seconds) for each message of the second topic whose key occurs in the first topic.
 
-    The tags belong to the second message. The seconds count from the first message with the key in the first topic.
+    The tags are those of this message. `seconds` is the time since the first topic's first message with the key.
     """
     reput.spark.register(spark)
     begun = (
@@ -32,7 +32,7 @@ def latencies(
 
 
 def _messages(spark: SparkSession, store: Path, topic: str) -> DataFrame:
-    """Read only a topic's messages. Its ConsumeQueues are used if they save reading the whole log."""
+    """Read the messages of one topic. ConsumeQueues are used if this is faster than reading the whole log."""
     return (
         spark.read.format("rocketmq")
         .schema("keys array<string>, tags string, store_timestamp timestamp")
@@ -43,7 +43,7 @@ def _messages(spark: SparkSession, store: Path, topic: str) -> DataFrame:
 
 
 def summary(found: DataFrame) -> DataFrame:
-    """Return a row for each tag: the number of messages, and within how many seconds most of them came."""
+    """Return a row for each tag: the number of messages, and the seconds within which 50, 90 and 99 % of them came."""
     parts = [F.percentile("seconds", F.lit(p)).alias(name) for name, p in PERCENTILES.items()]
     return found.groupBy("tags").agg(F.count("*").alias("messages"), *parts).orderBy("tags")
 

@@ -16,7 +16,7 @@ from reput.spark.session import create_session
 def messages_per_hour(spark: SparkSession, store: Path) -> DataFrame:
     """Return the columns topic, hour and count."""
     reput.spark.register(spark)
-    # Spark decodes only the columns of the schema, and nothing else of a message.
+    # Only the columns of the schema are decoded.
     messages = (
         spark.read.format("rocketmq")
         .schema("topic string, store_timestamp timestamp")

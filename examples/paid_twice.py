@@ -1,7 +1,7 @@
 """Find the orders that were paid twice: python -m examples.paid_twice [STORE]
 
-In the shop's week nobody paid twice. So that there is something to find, the example puts two payments once more into
-its copy. A sender does the same when it does not get the broker's answer, and tries again.
+In the shop's store, no order was paid twice. Therefore the example puts two payments a second time into its copy of the
+store. A producer does the same if it does not receive the broker's answer and sends the message again.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ TWICE = ("order-104918", "order-100214")
 
 
 def paid_twice(spark: SparkSession, store: Path) -> DataFrame:
-    """Return the columns order, payments, amount (the sum), first and last."""
+    """Return the columns order, payments (their number), amount (their sum), first and last (their store times)."""
     reput.spark.register(spark)
     payments = (
         spark.read.format("rocketmq")

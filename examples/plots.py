@@ -30,7 +30,7 @@ HOUR_MS = 3_600_000
 
 
 def read_messages(store: Path) -> pa.Table:
-    """Return topic, key and time (ms) of every message, exported as a table of only these columns."""
+    """Export the store to Parquet, and return topic, key and store time (ms) of every message."""
     with tempfile.TemporaryDirectory(prefix="reput-example-") as folder:
         table = Path(folder) / "messages"
         code = reput(["export", str(store), str(table), "--columns", "topic,key,store_timestamp"])
@@ -44,7 +44,7 @@ def read_messages(store: Path) -> pa.Table:
 def per_hour(
     messages: pa.Table,
 ) -> tuple[npt.NDArray[np.datetime64], dict[str, npt.NDArray[np.int64]]]:
-    """Return the hours (UTC), and for each topic its messages in each hour."""
+    """Return the hours (UTC), and for each topic the number of messages in each hour."""
     hours = messages["ms"].to_numpy() // HOUR_MS
     first, last = int(hours.min()), int(hours.max())
     topics = {
@@ -57,7 +57,7 @@ def per_hour(
 
 
 def waits_s(messages: pa.Table) -> npt.NDArray[np.float64]:
-    """Return the seconds from each order to its payment."""
+    """Return the seconds from each order to its first payment."""
     parts = [
         messages.filter(pc.field("topic") == topic).group_by("key").aggregate([("ms", "min")])
         for topic in ("orders", "payments")

@@ -1,4 +1,4 @@
-"""The store that the examples read if none is given: a week of a shop's messages, written by a broker."""
+"""Provide the store that examples read by default: a week of a shop's messages, written by a broker."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ARCHIVE = Path(__file__).parents[1] / "tests" / "golden" / "data" / "orders.tar.
 
 @contextmanager
 def store_of(arguments: list[str]) -> Iterator[Path]:
-    """Give the store of the command line, or else the shop's store, in a temporary folder."""
+    """Yield the path of the store in the arguments, or else of the shop's store, unpacked to a temporary folder."""
     if arguments:
         if not Path(arguments[0], "commitlog").is_dir():
             sys.exit(f"{arguments[0]}: not a store; pass a folder with commitlog/ in it")
@@ -26,7 +26,7 @@ def store_of(arguments: list[str]) -> Iterator[Path]:
 
 def unpack(folder: Path) -> Path:
     with tarfile.open(ARCHIVE) as archive:
-        # Python 3.11.0 to 3.11.3 have no extraction filters.
+        # Extraction filters exist since Python 3.11.4.
         if hasattr(tarfile, "data_filter"):
             archive.extractall(folder, filter="data")
         else:

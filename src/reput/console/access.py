@@ -107,6 +107,7 @@ def own_path(target: str) -> str:
 
 def is_own_form(request: Request) -> bool:
     """Return whether a form was sent from a page of this server."""
+    # Browsers that do not send Sec-Fetch-Site send Origin. Programs usually send neither.
     site = request.headers.get("sec-fetch-site")
     origin = request.headers.get("origin")
     if site is not None:
