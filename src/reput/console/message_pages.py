@@ -205,7 +205,8 @@ def _missing(life: Life) -> list[str]:
             found.append("There are more messages with this key; only the newest were followed.")
         if one.unread:
             found.append(
-                f"{number(one.unread)} messages of retry, dead letter, schedule and op queues were not read."
+                f"{number(one.unread)} messages of retry, dead letter, schedule and op queues were not read, "
+                "because there are too many."
             )
     return found
 

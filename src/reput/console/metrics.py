@@ -71,7 +71,7 @@ class Metrics:
             "reput_http_requests", "HTTP requests", labels, registry=self.registry
         )
         self._seconds = Histogram(
-            "reput_http_request_seconds", "Time to the end of the answer", ["route"],
+            "reput_http_request_seconds", "Time until the answer was complete", ["route"],
             registry=self.registry,
         )  # fmt: skip
 
@@ -134,7 +134,7 @@ class _StoreCollector(Collector):
         build = GaugeMetricFamily("reput_build", "The version", labels=["version"])
         build.add_metric([__version__], 1)
         yield build
-        searches = GaugeMetricFamily("reput_http_searches", "Searches that are running or wait")
+        searches = GaugeMetricFamily("reput_http_searches", "Searches that are running or waiting")
         searches.add_metric([], self._mounts.searches)
         yield searches
         gauges = {
@@ -142,7 +142,7 @@ class _StoreCollector(Collector):
         }
         lag = GaugeMetricFamily(
             "reput_group_lag_messages",
-            f"Messages that a consumer group has to read; of each store the {_MOST_GROUPS} groups furthest behind",
+            f"Unread messages of a consumer group; per store, only the {_MOST_GROUPS} groups furthest behind",
             labels=["store", "group"],
         )
         seen_last = self._counts.latest()
@@ -175,7 +175,7 @@ class _StoreCollector(Collector):
             "reput_store_unflushed_bytes", "Bytes of log that are not durable yet", labels=["store"]
         )
         undispatched = GaugeMetricFamily(
-            "reput_store_undispatched_bytes", "Bytes of log that no queue and index has yet",
+            "reput_store_undispatched_bytes", "Bytes of log that are not dispatched to queues and indexes yet",
             labels=["store"],
         )  # fmt: skip
         for name in self._mounts.names:
@@ -270,7 +270,7 @@ class _TrafficCollector(Collector):
         yield requests
         seconds = HistogramMetricFamily(
             "reput_remoting_request_seconds",
-            "Time until the answer was there, without requests that wait for messages",
+            "Time until the answer was ready, excluding requests that wait for messages",
             labels=["request"],
         )
         for request, latency in list(self._traffic.seconds.items()):

@@ -38,14 +38,14 @@ class Endpoint(NamedTuple):
 
 
 _STORE = Parameter(
-    "store", "Name of a store, as /api/stores lists it; may be left out if there is one."
+    "store", "Name of a store in /api/stores; may be omitted if the server has only one store."
 )
 _TOPIC = Parameter("topic", "Name of a topic.")
 _BEGIN = Parameter("begin", "Stored at this time or later: ISO 8601, ms since 1970, or '2h ago'.")
 _END = Parameter("end", "Stored at this time or earlier.")
-_AFTER = Parameter("after", "The cursor of the answer before.")
-_LIMIT = Parameter("limit", "How many messages at most, 1 to 1,000.", "integer")
-_FORMAT = Parameter("format", "json (default), or jsonl: lines as they are found.")
+_AFTER = Parameter("after", "The cursor in the previous answer.")
+_LIMIT = Parameter("limit", "Maximum number of messages, 1 to 1,000.", "integer")
+_FORMAT = Parameter("format", "json (default), or jsonl: one line per message, when it is found.")
 
 
 def endpoints(api: Api) -> list[Endpoint]:
@@ -57,16 +57,16 @@ def endpoints(api: Api) -> list[Endpoint]:
         Endpoint("/api/topics", api.topics, "Topics and their queues", (_STORE, _TOPIC, _AFTER)),
         Endpoint(
             "/api/topics/{topic}/volume", api.volume, "Messages of a topic over time",
-            (_TOPIC, _STORE, _BEGIN, _END, Parameter("parts", "In how many parts, 60 by default.", "integer")),
+            (_TOPIC, _STORE, _BEGIN, _END, Parameter("parts", "Number of equal periods, 60 by default.", "integer")),
         ),
         Endpoint(
             "/api/messages", api.messages, "Messages by key or id, or by topic and time, newest first",
             (
                 _STORE, _TOPIC, Parameter("key", "A key, a unique key, or an offset message id."),
                 _BEGIN, _END, _LIMIT,
-                Parameter("contains", "What bodies or properties must contain."),
-                Parameter("how", "What that is: text (default), regex, json or property."),
-                Parameter("after", "The cursor of the answer before.", "integer"), _FORMAT,
+                Parameter("contains", "A text or condition that the body or a property must contain."),
+                Parameter("how", "The kind of `contains`: text (default), regex, json or property."),
+                Parameter("after", "The cursor in the previous answer.", "integer"), _FORMAT,
             ),
             has_lines=True,
         ),
@@ -79,20 +79,21 @@ def endpoints(api: Api) -> list[Endpoint]:
             "/api/queues/{topic}/{queue}", api.queue, "Messages of a queue in order",
             (
                 _TOPIC, Parameter("queue", "Number of the queue.", "integer"), _STORE,
-                Parameter("offset", "Queue offset to begin at; the first there is, if left out.", "integer"),
-                _LIMIT, Parameter("tags", "Only these tags: 'a || b'."),
+                Parameter("offset", "First queue offset; by default the oldest in the queue.", "integer"),
+                _LIMIT, Parameter("tags", "Only messages with one of these tags: 'a || b'."),
             ),
         ),
         Endpoint(
             "/api/trace", api.trace, "The life of a message: retries, delays, transactions",
             (
-                _STORE, Parameter("key", "A key; or"), Parameter("message", "an id."), _TOPIC, _FORMAT,
+                _STORE, Parameter("key", "A key, if `message` is omitted."),
+                Parameter("message", "A message id, if `key` is omitted."), _TOPIC, _FORMAT,
             ),
             has_lines=True,
         ),
         Endpoint(
             "/api/check", api.check, "Findings of a check, as JSON lines",
-            (_STORE, Parameter("mode", "quick (default), or full: reads everything, one at a time.")),
+            (_STORE, Parameter("mode", "quick (default), or full, of which one runs at a time.")),
             has_lines=True,
         ),
     ]  # fmt: skip

@@ -1,4 +1,4 @@
-// What pages do besides links and forms: keys, theme, copying, filtering, charts. Without it everything still works.
+// Add keyboard shortcuts, themes, copying, filters and charts to the pages. All pages also work without this script.
 "use strict";
 
 const inField = (target) => target.matches("input, select, textarea, [contenteditable]");
@@ -63,19 +63,20 @@ document.addEventListener("click", (event) => {
   if (target.matches("[data-help]")) actions["?"]();
   if (target.matches("[data-theme-toggle]")) {
     document.documentElement.dataset.theme = isDark() ? "light" : "dark";
-    try { localStorage.setItem("reput-theme", document.documentElement.dataset.theme); } catch { /* not kept */ }
+    // If storage is switched off, the choice lasts only until the next page.
+    try { localStorage.setItem("reput-theme", document.documentElement.dataset.theme); } catch { /* not stored */ }
     charts.forEach((draw) => draw());
   }
   if (target.matches("[data-zone-toggle]")) {
     zone = zone === "local" ? "utc" : "local";
-    try { localStorage.setItem("reput-zone", zone); } catch { /* not kept */ }
+    try { localStorage.setItem("reput-zone", zone); } catch { /* not stored */ }
     showTimes();
   }
   if (target.matches("[data-copy]")) copy(target, JSON.parse(target.dataset.copy));
   if (target.matches("[data-copy-body]")) copyBody(target);
 });
 
-// Pasted lines are words.
+// Join pasted lines with spaces, because the field has one line and its keys are separated by spaces.
 document.addEventListener("paste", (event) => {
   const pasted = event.clipboardData?.getData("text/plain") ?? "";
   if (event.target.name !== "key" || !/[\r\n]/.test(pasted)) return;
@@ -83,7 +84,7 @@ document.addEventListener("paste", (event) => {
   event.target.setRangeText(pasted.replace(/\s+/g, " ").trim(), event.target.selectionStart, event.target.selectionEnd, "end");
 });
 
-// Times are sent in UTC. Each has the time of this computer's zone beside it, or in its place.
+// The server sends times in UTC. Show each time in the chosen zone, UTC or this computer's, and in the other zone beside it.
 let zone = "utc";
 try { zone = localStorage.getItem("reput-zone") === "local" ? "local" : "utc"; } catch { /* storage may be switched off */ }
 const twoDigits = (value) => String(value).padStart(2, "0");
@@ -121,7 +122,7 @@ function showTimes() {
 showTimes();
 document.addEventListener("htmx:afterSwap", showTimes);
 
-// A picker beside each field of a time: what it gives is written as UTC.
+// Add a date picker beside each time field. It writes the chosen time in UTC.
 document.querySelectorAll("input[data-time]").forEach((field) => {
   const picker = document.createElement("input");
   picker.type = "datetime-local";
@@ -144,7 +145,7 @@ document.querySelectorAll("input[data-time]").forEach((field) => {
   place.append(field.closest("label"), picker, open);
 });
 
-// The live page asks for what is new; a page that nobody looks at does not.
+// The live page requests new messages every two seconds, except while it is hidden.
 const live = document.querySelector("[data-live]");
 if (live) {
   const list = document.querySelector("[data-live-rows]");
@@ -178,7 +179,8 @@ if (live) {
   setTimeout(ask, 1000);
 }
 
-// Copying: the value as it is stored, not as a page shows it. Only pages of HTTPS and of this machine have a clipboard.
+// Copy the stored value, which may differ from the shown text. Browsers offer the clipboard only to pages of HTTPS and of
+// this machine. On other pages, the old command `copy` may work.
 function withoutClipboard(text) {
   let done = false;
   const give = (event) => {
@@ -193,7 +195,7 @@ function withoutClipboard(text) {
 }
 
 async function copy(button, text) {
-  const said = document.querySelector("[data-said]");  // for those who do not see the button change
+  const said = document.querySelector("[data-said]");  // Screen readers announce this text, but not a changed button.
   said.textContent = "";
   let done = false;
   try {
@@ -235,7 +237,7 @@ document.querySelectorAll("[data-filter]").forEach((field) => {
   });
 });
 
-// Volume over time: bars of equal parts; a drag asks the server for finer parts.
+// Draw the messages over time as bars of equal periods. A drag over the chart loads shorter periods from the server.
 const charts = [];
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const shownTime = (ms) => new Date(ms).toISOString().replace("T", " ").slice(0, 19);
@@ -322,7 +324,7 @@ async function chart(place) {
     else { address.searchParams.delete("begin"); address.searchParams.delete("end"); }
     return load();
   }
-  async function load() {  // the address of a shared page has the zoom already
+  async function load() {
     const answer = await fetch(address);
     const found = await answer.json();
     if (!answer.ok) {
@@ -334,7 +336,8 @@ async function chart(place) {
     }
     volume = found;
     draw();
-    const here = new URL(location.href);  // a zoomed chart is shared as it is seen
+    // Write the zoom into the page's address, so that a shared link shows the same chart.
+    const here = new URL(location.href);
     for (const side of ["begin", "end"]) {
       const value = address.searchParams.get(side);
       if (value == null) here.searchParams.delete(side); else here.searchParams.set(side, value);

@@ -1,4 +1,4 @@
-// Before anything is painted: the theme that was chosen here, else the system's.
+// Set the theme before the first paint: the theme that the user chose here, or else the system's theme.
 (() => {
   document.documentElement.classList.add("scripted");
   try {
@@ -7,7 +7,7 @@
   } catch { /* storage may be switched off */ }
 })();
 
-// A search is stopped while its page still arrives. To submit the form would cut the page off.
+// The user can stop a search while its page is still loading. Do not submit the form: that would end the loading.
 document.addEventListener("submit", (event) => {
   if (!event.target.matches("[data-stop]")) return;
   event.preventDefault();
