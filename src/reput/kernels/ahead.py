@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 from reput.kernels.compile_cache import compiling, shipped
 
 PLANNING_VARIABLE = "REPUT_PLANS_KERNELS"
-"""Set in the planning process. Kernels then record the types of their arguments in `planned`."""
+"""Environment variable of the planning process (see `plan`), in which kernels record their calls in `planned`."""
 
 Progress = Callable[[int, int], None]
 """A function that gets the number of kernels compiled so far, and the total."""

@@ -80,7 +80,10 @@ def _last_before(data, position, end, patterns, pattern_at):
 
 @njit(inline="always")
 def _continues_word(data, begin, position):
-    """Return whether the byte before a position belongs to the same word. The end of an escape does not, as in %3D."""
+    """Return whether the byte before a position belongs to the same word.
+
+    The last character of an escape is not part of a word, such as the D of %3D.
+    """
     if position == begin or not _is_of_word(byte_at(data, position - 1)):
         return False
     is_escaped = (position - begin >= 2 and byte_at(data, position - 2) == _BACKSLASH) or (

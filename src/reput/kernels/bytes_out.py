@@ -10,7 +10,7 @@ from reput.kernels.llvm import INTERPRETED, cgutils, intrinsic, ir, make_array, 
 
 def _check(data: Bytes, first: int, last: int) -> None:
     if first < 0 or last > len(data):
-        raise IndexError(f"bytes {first} to {last} of {len(data)}")
+        raise IndexError(f"bytes {first} to {last} are outside of {len(data)} bytes")
 
 
 def _interpreted_store(width: int, order: Literal["big", "little"] = "big") -> Any:

@@ -1,5 +1,6 @@
-"""Multiply without carries, with which a CRC folds 16 bytes into the next 16 bytes. Not every CPU can do this.
+"""Provide carry-less multiplication of 64-bit numbers, if the CPU has an instruction for it (PCLMULQDQ).
 
+With it, the computation of a CRC folds 16 bytes into the next 16 bytes: the CRC of the shorter data is the same.
 `fold(low, high, k_low, k_high)` returns low * k_low ^ high * k_high, computed without carries: 128 bits, as a pair of
 uint64. The constants are x**n modulo the CRC's polynomial, bit-reversed (Gopal and others, "Fast CRC Computation for
 Generic Polynomials Using PCLMULQDQ Instruction", Intel 2009). FOLDS states whether compiled kernels may use it.
@@ -14,7 +15,7 @@ from reput.kernels.llvm import INTERPRETED, binding, cgutils, intrinsic, ir, typ
 # Constants with which to fold across 64 bytes, and across 16 bytes.
 FOLD_64_LOW, FOLD_64_HIGH = 0x0154442BD4, 0x01C6E41596
 FOLD_16_LOW, FOLD_16_HIGH = 0x01751997D0, 0x00CCAA009E
-# Operand of PCLMULQDQ that selects the half of each of the two vectors.
+# PCLMULQDQ multiplies one half of a vector by one half of another. This operand selects the halves.
 _LOW_BY_LOW, _HIGH_BY_HIGH = 0x00, 0x11
 
 

@@ -84,7 +84,7 @@ def _by_tables(tables, data, start, stop, value):
 
 @njit(cache=True, nogil=True)
 def crc32_after(data, start, stop, crc):
-    """Continue zlib's crc32 `crc` of earlier bytes over data[start:stop], which lies inside; return an int64."""
+    """Return the crc32 of earlier bytes, whose crc32 is `crc`, and data[start:stop] together, as an int64."""
     tables = _TABLES
     return _by_tables(tables, data, start, stop, np.int64(crc) ^ 0xFFFFFFFF) ^ 0xFFFFFFFF
 
@@ -93,7 +93,7 @@ if FOLDS:
 
     @njit(cache=True, nogil=True)
     def crc32(data, start, stop):
-        """Return zlib's crc32 of data[start:stop], as an int64. The range lies inside."""
+        """Return zlib's crc32 of data[start:stop], as an int64. The range must be inside `data`."""
         tables = _TABLES
         if stop - start < 64:
             return _by_tables(tables, data, start, stop, np.int64(0xFFFFFFFF)) ^ 0xFFFFFFFF
@@ -140,7 +140,7 @@ else:
 
     @njit(cache=True, nogil=True)
     def crc32(data, start, stop):
-        """Return zlib's crc32 of data[start:stop], as an int64. The range lies inside."""
+        """Return zlib's crc32 of data[start:stop], as an int64. The range must be inside `data`."""
         tables = _TABLES
         return _by_tables(tables, data, start, stop, np.int64(0xFFFFFFFF)) ^ 0xFFFFFFFF
 

@@ -3,8 +3,7 @@
 A kernel is looked for in this order:
 
   1. In the folder into which this process compiles: NUMBA_CACHE_DIR if the user has set it, else `__pycache__` beside
-      the
-     kernels, else the user's cache folder.
+     the kernels, else the user's cache folder.
   2. In `__pycache__` beside the kernels, if that is another folder. Read-only images have their kernels there.
   3. Among the kernels that the package ships for a level of processors, such as x86-64-v3.
 

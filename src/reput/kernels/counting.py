@@ -39,6 +39,7 @@ def count_messages(
     longest = np.int64(0)
     for row in range(len(messages)):
         message = messages[row]
+        # A damaged record can state any time.
         time = min(max(message.store_timestamp, -_MOST_TIME), _MOST_TIME)
         longest = max(longest, time - before_ms)
         before_ms = time
@@ -86,6 +87,7 @@ def count_slots(items, lengths, sample):
             if key_hash % SAMPLE == 0:
                 sample[sampled] = key_hash
                 sampled += 1
+        # A negative hash is damaged. It counts for the slot of its plain remainder.
         else:
             lengths[np.int64(key_hash) % len(lengths)] += 1
     return sampled

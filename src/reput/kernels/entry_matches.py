@@ -28,6 +28,7 @@ def _is_entry_of(message, queue_offset, queue, first, start, count, entries):
     return (
         entry[np.uint64(0)] == swap32((offset >> 32) & 0xFFFFFFFF)
         and entry[np.uint64(1)] == swap32(offset & 0xFFFFFFFF)
+        # In plain Python, `message.size` would be an attribute of NumPy's scalar, not the field.
         and entry[np.uint64(2)] == swap32(message["size"])
         and entry[np.uint64(3)] == swap32((tags >> 32) & 0xFFFFFFFF)
         and entry[np.uint64(4)] == swap32(tags & 0xFFFFFFFF)
@@ -47,6 +48,7 @@ def match_queue_entries(messages, multi, offsets, first, start, count, entries, 
     """
     for row in range(len(messages)):
         message = messages[np.uint64(row)]
+        # If a record states a wrong physical offset, a broker writes this offset into its entries.
         if message.physical_offset != offsets[np.uint64(row)]:
             return False
         if has_no_entry(message):
@@ -70,9 +72,9 @@ def match_items(messages, key_hash, state, items, begin, first_begin):
     """Return whether items match the batch's keys in order, from a given key to the end of keys or items.
 
     messages, key_hash  columns of a DispatchBatch
-    state        int64[ITEM_STATE_FIELDS], updated here: row and key (its number in the row, and in all) with which to
-        continue,
-                 item, and message times of the first and the last item so far
+    state        int64[ITEM_STATE_FIELDS], updated here. The next call continues with the message ROW, its key
+                 KEY_OF_ROW (which is key KEY of the batch), and the item ITEM. The state also contains the message
+                 times of the first and the last item so far
     items        uint32[n, 5], the file's bytes
     begin        start of the items' times, ms
     first_begin  start of the time of items[0]; ANY_TIME if this time is not compared
@@ -87,6 +89,7 @@ def match_items(messages, key_hash, state, items, begin, first_begin):
             continue
         found = items[np.uint64(item)]
         offset, stored = message.physical_offset, message.store_timestamp
+        # The time of a file's first item counts from the end of the previous file, as `IndexFile.putKey` writes it.
         from_ms = first_begin if item == 0 else begin
         if (
             found[np.uint64(0)] != swap32(key_hash[np.uint64(key)])

@@ -51,6 +51,7 @@ def erase_records(data, position, keeps_body, kept, kept_at, tombstone, scratch)
     for row in range(len(position)):
         begin = position[row]
         sys_flag = read_i32(data, begin + _SYS_FLAG_POSITION)
+        # The new body is zeros. Nobody must try to decompress or unwrap it.
         if not keeps_body[row]:
             put_i32(data, begin + _SYS_FLAG_POSITION, sys_flag & ~_BODY_FLAGS)
         length_at = _length_at(begin, sys_flag)
@@ -125,6 +126,7 @@ def _erase(data, length_at, topic, end, keeps_body, kept, kept_at, tombstone, sc
     body_at = length_at + 4
     body = max(read_i32(data, length_at), 0)
     old = body_at + body + topic + _PROPERTIES_LENGTH
+    # Copy everything that stays to `scratch` first, because its old and new places may overlap.
     for index in range(topic):
         scratch[index] = data[body_at + body + index]
     own = topic
@@ -140,11 +142,13 @@ def _erase(data, length_at, topic, end, keeps_body, kept, kept_at, tombstone, sc
                 own += 1
                 break
         name, name_stop, stop = next_property(data, stop + 1, end)
+    # Only a whole record can end with a CRC property. `topic` is 0 for a message of an inner batch.
     crc = _CRC_BYTES if topic and end - old >= _CRC_BYTES and _has_crc(data, old, end) else 0
     room = end - old - (own - topic) - crc
     value = _value_bytes(tombstone)
     # The tombstone takes bytes of the body if the properties have too little room.
     wanted = 0 if keeps_body else min(max(len(tombstone) + 1 - room, 0), body)
+    # The value may be cut to one character. Its name and two separators must fit.
     has_tombstone = room + wanted >= len(tombstone) - value + 2
     if not has_tombstone:
         # The last property had no separator after it, so the copy is one byte longer.

@@ -128,7 +128,9 @@ def _is_in_order(items, row, item, offset, count):
 
 @njit(inline="always")
 def _step(items, first, item, count, wanted, newest, slot, slot_total):
-    """Return the next item of a chain, or CHAIN_END, or CHAIN_BROKEN; and this item's offset, -1 if its hash differs.
+    """Return (number of the chain's next item, physical offset of this item).
+
+    The number is CHAIN_END or CHAIN_BROKEN if no valid item follows. The offset is -1 if the item has another hash.
 
     items   items from number `first` on, including the item and its neighbours
     newest  physical offset of the previous item with this hash in the chain
@@ -205,8 +207,8 @@ def look_up_keys(
     hits_key, hits_offset  int32 and int64, room for hits: number of the key, and offset; without consecutive duplicates
     broken            uint8 per key, set to 1 if a chain leads nowhere, in circles, or into another slot
 
-    Returns (keys done, hits). Without room for a further hit, not all keys are done. Hits of keys from "keys done" on
-    are then incomplete.
+    Returns (keys done, hits). If the room for hits is too small, the function returns before all keys are done. The
+    hits of the keys that are not done are then incomplete.
     """
     slot_total = np.uint32(len(slots))
     lane_key = np.full(LANES, -1, np.int64)

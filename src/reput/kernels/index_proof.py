@@ -1,10 +1,11 @@
 """Find the items of an IndexFile that a look-up reaches, and the distances between the messages of its items.
 
-A look-up starts at a slot and follows the slot's items, with ever smaller numbers, to 0 (`reput.index.reader`). It
-reaches every item if and only if exactly one pointer leads to each item, and one to each slot's 0, from the slot itself
-or from a newer item of the slot. In other words, two multisets are equal: the pairs (slot, target of a pointer), and
-the pairs (slot, item or 0). Two equal sums of their hashes prove this. The items are read sequentially, whereas
-following the chains would miss the cache at each item.
+A look-up starts at a slot and follows a chain of the slot's items, with ever smaller numbers, until a pointer of 0 ends
+the chain (`reput.index.reader`). Look-ups reach every item if and only if, in each slot, exactly one pointer leads to
+each item, and exactly one pointer is 0. To test this, each pointer adds the hash of the pair (slot, target) to a sum.
+Each item subtracts the hash of the pair (slot, item), and each slot the hash of (slot, 0). If the sum is 0, look-ups
+reach every item. The test reads the items sequentially, whereas following the chains would miss the processor's cache
+at each item.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ def _mixed(slot, item, seed):
 def check_slots(slots, seed):
     """Return the sum of hashes over a file's slots, with which `check_items` continues.
 
-    An empty slot (0, the end of a chain) adds 0.
+    An empty slot changes nothing: its pointer is 0, and it needs one pointer of 0.
 
     slots  uint32[hash_slots], the file's bytes
     seed   uint64, unknown to the writer of the file
@@ -75,9 +76,9 @@ def check_items(items, first, last, slot_total, seed, total, before):
     total   the sum so far; for the first items, the sum of `check_slots`
     before  physical offset of the previous item; -1 at first
 
-    Returns (sum; links that do not lead to an older item; items with a negative hash or offset, or an offset below the
-    previous item's; different messages; physical offset of the last item). Damage that was not crafted for the seed
-    goes undetected once in 2**64 times.
+    Returns the sum, three counts, and the physical offset of the last item. The counts are: links that do not lead to
+    an older item; items with a negative hash, or with an offset that is negative or below the previous item's;
+    different messages. Damage that was not crafted for the seed goes undetected once in 2**64 times.
     """
     forwards, disordered, messages = 0, 0, 0
     for row in range(len(items)):
@@ -97,7 +98,7 @@ def check_items(items, first, last, slot_total, seed, total, before):
 
 @njit(cache=True, nogil=True)
 def count_falls(items, first, last, before):
-    """Count the items from the second to `last` whose seconds are negative, or fewer than the previous item's.
+    """Count the items from 2 to `last` whose time in seconds is negative, or smaller than the previous item's.
 
     items, first  as in `check_items`
     before        seconds of the previous item; 0 at first
@@ -131,6 +132,7 @@ def find_lost_items(items, first, last, leads_to, offset_after, lost, found):
         hashed = _signed(items[row, 0])
         slot = _slot_of(hashed, len(leads_to))
         is_reached = leads_to[slot] == item
+        # Items are visited from the newest to the oldest. `leads_to` has the next item that each slot's chain expects.
         if is_reached:
             previous = _signed(items[row, 4])
             # A chain that leads to a newer item is cut off.
@@ -165,6 +167,7 @@ def find_wide_gaps(items, first, least, gaps, widths, found):
     offset = _offset_of(items, 0)
     for row in range(len(items) - 1):
         following = _offset_of(items, row + 1)
+        # There is no more room: raise the bound, and keep only the gaps that exceed it.
         while following - offset > least and found == len(gaps):
             least *= 2
             found = 0

@@ -29,7 +29,10 @@ _8, _16, _32 = np.uint64(8), np.uint64(16), np.uint64(32)
 
 @njit(inline="always")
 def java_hash(data, start, end, value):
-    """Continue hash `value` over data[start:end]. The caller ensures 0 <= start <= end <= len(data)."""
+    """Return the hash of a text that begins with a part whose hash is `value`, and ends with data[start:end].
+
+    The caller ensures 0 <= start <= end <= len(data).
+    """
     position = start
     value = np.uint64(value)
     # A mask of the top bits that are set in the current word: its bytes that are not ASCII.
@@ -62,7 +65,7 @@ def _hash_of_eight(word):
 
 @njit(inline="always")
 def hash_unit(value, unit):
-    """Continue hash `value` over one more UTF-16 unit."""
+    """Return the hash of a text with one more UTF-16 unit, given the hash `value` of the text before it."""
     return np.int64(np.uint64(value) * _31 + np.uint64(unit))
 
 
@@ -83,6 +86,7 @@ def _hash_any(data, position, end, value):
             value = hash_unit(value, _of_two(data, position))
         elif length == 3:
             value = hash_unit(value, _of_three(data, position))
+        # A Java string has two units, a surrogate pair, for a character of four bytes.
         else:
             point = (
                 (first & 0x07) << 18
@@ -98,7 +102,10 @@ def _hash_any(data, position, end, value):
 
 @njit(cache=True, nogil=True)
 def character_at(data, position, end):
-    """Return (code point, bytes) of the character at `position` < `end`; the code point is -1 for four bytes."""
+    """Return (code point, number of bytes) of the character at `position` < `end`.
+
+    The code point of a character of four bytes is returned as -1.
+    """
     first = byte_at(data, position)
     if first < 0x80:
         return first, np.int64(1)
@@ -136,6 +143,8 @@ def sequence_length(data, position, end):
     if first < 0xC2 or first > 0xF4:
         return -1
     width = 2 if first <= 0xDF else (3 if first <= 0xEF else 4)
+    # The second byte is limited further after some first bytes: shorter forms of a character are invalid, and so are
+    # characters above U+10FFFF.
     low, high = 0x80, 0xBF
     if first == 0xE0:
         low = 0xA0

@@ -38,9 +38,9 @@ _inside = local()
 
 
 def _interpreted(function: Any) -> Any:
-    """Return a kernel in plain Python.
+    """Return a kernel in plain Python that behaves like a compiled one.
 
-    If it is called from outside kernels, integers wrap around, and the result has Python's integers.
+    When other code than a kernel calls it, integers wrap around, and the result consists of Python's own numbers.
     """
     is_planning = HAS_NUMBA and PLANNING_VARIABLE in os.environ
 

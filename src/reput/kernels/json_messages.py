@@ -1,4 +1,4 @@
-"""Parse plain lines of JSON into the columns of a put. Nearly all lines are plain.
+"""Parse plain lines of JSON into the columns from which messages are stored. Nearly all lines are plain.
 
 A line is plain if it is one object with known fields. Each field occurs at most once and has the right type, and no two
 fields contradict each other. Its strings are UTF-8, its body is not compressed, and its properties have no names that
@@ -104,6 +104,7 @@ def parse_lines(
             at += 1
             lines += 1
             continue
+        # Stop at a line that is not plain. The caller reads it in another way, and calls again for the next lines.
         if byte_at(data, at) != OPEN:
             return row, line, lines
         at = skip_space(data, at + 1)
@@ -122,6 +123,7 @@ def parse_lines(
             field = _field(data, at + 1, follows[before])
             if field < 0 or seen >> field & 1:
                 break
+            # A bit per field: a second occurrence of a field is left to the other reader.
             seen |= np.int64(1) << field
             follows[before] = field
             before = field
@@ -130,6 +132,7 @@ def parse_lines(
                 break
             at = skip_space(data, at + 1)
             byte = byte_at(data, at)
+            # null
             if byte == 0x6E:
                 is_optional = field not in (
                     _TOPIC, _QUEUE_ID, _FLAG, _SYS_FLAG, _RECONSUME_TIMES, _PREPARED_OFFSET, _CRC_OK,
@@ -182,6 +185,7 @@ def parse_lines(
                 if at < 0:
                     break
                 keys_stop = used
+            # true. A false `body_crc_ok` is an error, which `reput.messages.json_lines` reports.
             elif byte == 0x74:
                 is_true = (
                     byte_at(data, at + 1) == 0x72 and byte_at(data, at + 2) == 0x75
@@ -199,6 +203,7 @@ def parse_lines(
                     record.born_timestamp = value
                 elif field == _PREPARED_OFFSET:
                     record.prepared_transaction_offset = value
+                # Exported lines have these fields. They are ignored, because the store sets them itself.
                 elif field in (_QUEUE_OFFSET, _PHYSICAL_OFFSET, _SIZE, _STORE_TIMESTAMP):
                     pass
                 elif not is_int32:
@@ -210,6 +215,7 @@ def parse_lines(
                 elif field == _FLAG:
                     record.flag = value
                 elif field == _SYS_FLAG:
+                    # Flag 1 states that the body is compressed.
                     if value & 1:
                         break
                     record.sys_flag = value

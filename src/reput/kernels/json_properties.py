@@ -21,9 +21,9 @@ from reput.kernels.json_values import (
 from reput.kernels.properties_scan import bytes_below_3
 
 MOST_PAIRS = 12
-"""Most pairs of a HashMap with 16 buckets. With more pairs, the table and the order of the properties change."""
+"""Maximum number of pairs in a HashMap of 16 buckets. With more pairs, it grows, and the properties' order changes."""
 UNIQUE, TAG, KEY = (0, 8), (8, 12), (12, 16)
-"""Places in `_OWN` of the property names that have their own JSON fields."""
+"""Start and end, in `_OWN`, of the property names for which a line of JSON has separate fields."""
 
 _OWN = np.frombuffer(b"UNIQ_KEYTAGSKEYSDELAYINNER_MULTI_DISPATCH", np.uint8)
 _DELAY, _MULTI = (16, 21), (21, 41)
@@ -162,8 +162,10 @@ def put_properties(text, pairs, count, out, used, cut):
     has_unique = False
     for pair in range(count):
         start, stop = pairs[pair, 0], pairs[pair, 1]
+        # A broker's parser drops properties with an empty name or value.
         if start == stop or pairs[pair, 2] == pairs[pair, 3]:
             return np.int64(-1)
+        # A separator in a name or value would change how the string is parsed.
         if _has_separator(text, start, stop) or _has_separator(
             text, pairs[pair, 2], pairs[pair, 3]
         ):
@@ -184,6 +186,7 @@ def put_properties(text, pairs, count, out, used, cut):
             pairs[place, 5] = other
             place -= 1
         pairs[place, 5] = pair
+    # A missing UNIQ_KEY is added later, and counts as well.
     if count + (not has_unique) > MOST_PAIRS:
         return np.int64(-1)
     cut[0] = -1

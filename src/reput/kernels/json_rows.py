@@ -75,6 +75,7 @@ def _escaped_bytes(data, position, stop, invisible):
             position += 1
         else:
             length = sequence_length(data, position, stop)
+            # A negative length is the number of malformed bytes that become one U+FFFD, which has three bytes.
             if length < 0:
                 total += 3
                 position -= length
@@ -127,6 +128,7 @@ def _put_escaped(out, at, data, position, stop, invisible):
                     at += 1
                     position += 1
                 continue
+            # \u has four digits, so a character above U+FFFF is written as a surrogate pair.
             if point >= 0x10000:
                 at = _put_unit(out, at, 0xD800 + (point - 0x10000 >> 10))
                 at = _put_unit(out, at, 0xDC00 + (point - 0x10000 & 0x3FF))
@@ -198,7 +200,7 @@ def _digits(value):
 
 @njit(inline="always")
 def _magnitude(value):
-    """Return the absolute value of an int64 as uint64."""
+    """Return the absolute value of an int64 as uint64, because that of the smallest int64 exceeds int64."""
     word = np.uint64(value)
     return ~word + np.uint64(1) if value < 0 else word
 
@@ -319,6 +321,7 @@ def are_in_hash_map_order(names, starts, stops, maps, ordered):
     """
     for row in range(len(ordered)):
         start, stop = np.int64(maps[row]), np.int64(maps[row + 1])
+        # A HashMap starts with 16 buckets, and doubles when it is more than three quarters full.
         buckets = np.int64(16)
         while stop - start > buckets * 3 // 4:
             buckets *= 2
@@ -326,6 +329,7 @@ def are_in_hash_map_order(names, starts, stops, maps, ordered):
         for name in range(start, stop):
             value = java_hash(names, starts[name], stops[name], 0) & 0xFFFFFFFF
             bucket = (value ^ value >> 16) & (buckets - 1)
+            # Within a bucket, the order depends on the order of insertion, so any order is right.
             good = good and bucket >= before
             before = bucket
         ordered[row] = good

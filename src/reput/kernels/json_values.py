@@ -35,6 +35,8 @@ for _value, _letter in enumerate(
 @njit(inline="always")
 def special_in(word):
     """Return a mask whose lowest bit marks the first of 8 bytes that is a quote, backslash, control or not ASCII."""
+    # Each subtraction sets the top bits of bytes below 0x20, or equal to a quote or a backslash. Its borrows can set
+    # further bits, but only in bytes after the first match.
     quotes, backslashes = word ^ _QUOTES, word ^ _BACKSLASHES
     found = (word - _SPACES) & ~word
     found |= (quotes - ONES) & ~quotes
@@ -69,6 +71,7 @@ def decode_string(data, at, stop, out, used):
     """
     while at < stop:
         found = special_in(word_at(data, at))
+        # Copy eight bytes in one step, but advance only to the first byte that needs care.
         put_i64(out, used, read_i64(data, at))
         clean = np.int64(8) if not found else trailing_zeros(found) >> 3
         at += clean
@@ -77,12 +80,14 @@ def decode_string(data, at, stop, out, used):
             continue
         byte = byte_at(data, at)
         if byte == QUOTE:
+            # The last word may reach beyond `stop`, and a quote there does not belong to the lines.
             return (at + 1 if at < stop else np.int64(-1)), used
         if byte == _BACKSLASH:
             at, used = _escape(data, at + 1, out, used)
             if at < 0:
                 break
         elif byte < 0x80:
+            # JSON forbids control characters in strings.
             break
         else:
             length = sequence_length(data, at, stop)
@@ -120,6 +125,7 @@ def _unit_escape(data, at, out, used):
             return np.int64(-1), used
         point = 0x10000 + (point - 0xD800 << 10) + (low - 0xDC00)
         at += 6
+    # A lone surrogate has no form in UTF-8.
     if point < 0 or 0xD800 <= point < 0xE000:
         return np.int64(-1), used
     if point < 0x80:
@@ -188,13 +194,16 @@ def parse_integer(data, at):
     negative = byte_at(data, at) == 45
     at += negative
     begin, value = at, np.int64(0)
+    # 18 digits always fit in an int64. The 19th is read only to detect a longer number.
     while 48 <= byte_at(data, at) <= 57 and at - begin < 19:
         value = value * 10 + (byte_at(data, at) - 48)
         at += 1
     following = byte_at(data, at)
     count = at - begin
+    # JSON forbids zeros before other digits.
     if count == 0 or count > 18 or (count > 1 and byte_at(data, begin) == 48):
         return np.int64(-1), value
+    # Any other character may continue the number, as in 1.5 and 1e3.
     if following != COMMA and following != CLOSE and following != 32:
         return np.int64(-1), value
     return at, -value if negative else value

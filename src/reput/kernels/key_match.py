@@ -25,7 +25,7 @@ NO_RECORD = 2
 OTHER = 0  # Its record has a key with the same hash, but another text.
 MATCH = 1
 STALE = 2  # No record at this offset can have an index entry with this hash.
-STALE_MATCH = 3  # A record has the wanted key, but states another physical offset.
+STALE_MATCH = 3  # Its record has the wanted key, but states another physical offset.
 
 _UNIQ_KEY = np.frombuffer(UNIQ_KEY.encode(), np.uint8)
 
@@ -142,8 +142,10 @@ def match_keys(
 ):  # fmt: skip
     """Compare topics and keys of candidates with their records. Write a result per candidate to verdicts, uint8[n].
 
-    candidates  int64[n], rows of offsets (int64, physical offsets), key_hash (int32), and texts as in `hash_keys`
-    record_of   int64[n], each candidate's row in `records`
+    candidates  int64[n], the row of each candidate in the following arrays of wanted keys
+    record_of   int64[n], the row of each candidate's record in `records`
+    offsets, key_hash  int64 and int32 per wanted key: physical offset at which its record should be, and its hash
+    topics, topic_at, keys, key_at  texts of the wanted keys, as in `hash_keys`
     """
     for number in range(len(candidates)):
         record = records[record_of[number]]

@@ -1,7 +1,7 @@
 """Store columns of integers in few bytes per value, as differences from the smallest value, and restore them.
 
-A two-dimensional array has the columns: it is an array of rows whose fields have one type. NumPy would read all rows
-four times for each column.
+The columns are passed as a two-dimensional array: one row per record, one column per field. NumPy would read this whole
+array four times for each column.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ _BLOCK = 512
 
 @njit(cache=True, nogil=True)
 def find_spans(rows, first, least, most):
-    """Write the minimum and maximum of each column from `first` on. There must be at least one row.
+    """Find the minimum and maximum of each column from column `first` on. There must be at least one row.
 
-    least, most  int64, set here
+    least, most  int64 per column, set here
     """
     for column in range(len(least)):
         least[column] = most[column] = rows[0, first + column]

@@ -48,10 +48,12 @@ def scan_places(
         if row >= len(messages):
             status = BATCH_FULL
             break
+        # Any record may belong to a new queue, so there must be room for one before the record is taken.
         if used[QUEUES_USED] >= len(queues) or used[NAME_BYTES_USED] + topic_bytes > len(names):
             status = TABLE_FULL
             break
         queue_id = read_i32(data, position + 12)
+        # Consecutive messages often have the same topic. Comparing it is faster than hashing it.
         same = topic_bytes == topic_count and same_bytes(
             data, topic, names, topic_start, topic_bytes
         )
@@ -79,6 +81,7 @@ def scan_places(
         message.sys_flag = sys_flag
         message.queue = queue
         message.key_count = 0
+        # Like the broker, take a record that states a wrong offset. Count it for the report.
         if physical_offset != base + position:
             state[MISPLACED] += 1
         row += 1

@@ -20,7 +20,7 @@ from reput.kernels.llvm import (
 def _interpreted_pread(file: int, data: Bytes, at: int, length: int, position: int) -> int:
     first, last = int(at), int(at + length)
     if first < 0 or last > len(data):
-        raise IndexError(f"bytes {first} to {last} of {len(data)}")
+        raise IndexError(f"bytes {first} to {last} are outside of {len(data)} bytes")
     try:
         return os.preadv(int(file), [data[first:last].data], int(position))
     except OSError:

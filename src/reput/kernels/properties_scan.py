@@ -82,6 +82,7 @@ def find_index_properties(data, start, stop):
 def separators(data, position, stop):
     """Return two bit maps of up to 64 bytes of data[position:stop]: bytes 0x01; bytes 0x02 and the end."""
     ones, ends = _NONE, _NONE
+    # The comparison of 64 bytes must not read beyond the array.
     if position + 64 <= len(data):
         ones, ends = equal_bytes(data, position, 1), equal_bytes(data, position, 2)
     else:
@@ -133,6 +134,7 @@ def next_property(data, position, stop):
             position = name_stop + 1
             continue
         value_stop = next_separator(data, name_stop + 1, stop)
+        # A value may contain further bytes 0x01.
         while value_stop < stop and byte_at(data, value_stop) == 1:
             value_stop = next_separator(data, value_stop + 1, stop)
         if name_stop > position and value_stop > name_stop + 1:
@@ -157,6 +159,7 @@ def next_separator(data, position, stop):
             position += 8
             continue
         position += trailing_zeros(below_3) >> 3
+        # The test for bytes below 3 also finds a byte 0, which is not a separator.
         if byte_at(data, position) != 0:
             return position
         position += 1

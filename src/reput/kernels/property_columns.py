@@ -44,6 +44,7 @@ _MAX_STRING_BYTES = 1 << 15
 # Up to this number, names are compared one by one; above it, in a hash table.
 _FEW = 24
 _MIX = np.uint64(0x9E3779B97F4A7C15)
+# Four slots for each property of the longest properties string.
 _SLOTS = 1 << 15
 _MASK = np.int64(_SLOTS - 1)
 _ONE = np.uint64(1)
@@ -164,6 +165,8 @@ def split_properties(
                 if name_stop > name and value_stop > value:
                     mark, last_8 = _put_ascii(names, name_at, data, name, name_stop)
                     _put_ascii(values, value_at, data, value, value_stop)
+                    # Only hashes of names are compared. If two different names have the same hash, the record counts
+                    # as not plain, and the other kernel compares the names themselves.
                     is_plain = count < _FEW
                     for other in range(count):
                         is_plain &= marks[other] != mark
@@ -178,9 +181,11 @@ def split_properties(
                 ones ^= before
                 ends ^= lowest
                 name, name_stop = value_stop + 1, np.int64(-1)
+            # The name ends in this block, but its value ends in a later one.
             if name_stop < 0 and ones:
                 name_stop = block + trailing_zeros(ones)
             block += 64
+        # `progress` still leads to this record, so the other kernel overwrites what was written for it.
         if not is_plain:
             break
         total += count
@@ -207,6 +212,7 @@ def split_any_properties(
             name_offsets[total], value_offsets[total] = name_at, value_at
         maps[row + 1] = total
         progress[0], progress[1] = row + 1, total
+        # The following records are probably plain, and the kernel for plain records is faster.
         split_properties(
             data, parts, spans, maps, name_offsets, names, value_offsets, values, progress
         )
@@ -260,6 +266,7 @@ def _find_pairs(data, parts, row, pairs, slots):
         if count < _FEW:
             place = _find_name(data, pairs, count, position, name_stop)
         else:
+            # From here on there are too many names to compare them one by one.
             if count == _FEW:
                 _enter_all(data, pairs, count, slots, row)
             place = _find_or_enter(data, pairs, count, slots, row, position, name_stop)

@@ -13,7 +13,7 @@ _30, _27, _31 = np.uint64(30), np.uint64(27), np.uint64(31)
 
 @njit(inline="always")
 def _mark(position, seed):
-    """Return the pseudo-random number of a position."""
+    """Return the mark of a position: a number that depends on position and seed, and looks random."""
     value = np.uint64(position) ^ seed
     value = (value ^ (value >> _30)) * _MIX_1
     value = (value ^ (value >> _27)) * _MIX_2
@@ -22,9 +22,9 @@ def _mark(position, seed):
 
 @njit(cache=True, nogil=True)
 def sum_of_steps(entries, count, seed):
-    """Return (sum, furthest end) over `count` entries.
+    """Return a sum over `count` entries, and the highest physical offset at which one of their messages ends.
 
-    The sum adds the mark of each entry's end, and subtracts the mark of its start.
+    The sum adds the mark of the offset at which each message ends, and subtracts the mark of its beginning.
 
     entries  uint8, entries of 20 bytes as stored
     seed     uint64, secret

@@ -8,7 +8,7 @@ from reput.format.commit_log import MIN_RECORD_BYTES
 from reput.kernels.integers import swap32, wrapped_sum
 from reput.kernels.jit import njit
 
-# For larger numbers, the byte position of an entry exceeds int64.
+# The byte position of an entry with a larger number would exceed int64.
 MAX_QUEUE_OFFSET = (2**63 - 1) // 20
 # The bit that prepared and rolled-back messages have. These get no entries.
 _PREPARED = 4
@@ -118,6 +118,7 @@ def append_entries(
             if room >= 0:
                 room += size
             continue
+        # Each record takes at least MIN_RECORD_BYTES, which limits the number of messages that can be missing.
         gap = offset - position
         if gap > 0 and room >= 0 and max_physical_offset >= 0:
             between = begin - max_physical_offset

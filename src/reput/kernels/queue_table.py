@@ -16,6 +16,7 @@ QUEUE_DTYPE = np.dtype(
     [("name_hash", "i8"), ("name_start", "i8"), ("name_bytes", "i4"), ("queue_id", "i4")]
 )
 QUEUES_USED, NAME_BYTES_USED = range(2)
+# At most a quarter of the slots are used, so a search soon meets the queue or an empty slot.
 _SLOTS_PER_QUEUE = 4
 _MIX_NAME, _MIX_ID, _ONE = np.uint64(0x9E3779B1), np.uint64(0x85EBCA77), np.uint64(1)
 
@@ -53,6 +54,7 @@ def new_queue_table(queues: int, name_bytes: int) -> QueueTable:
 def grown(table: QueueTable) -> QueueTable:
     """Return a table of twice the size in which each queue keeps its number."""
     larger = new_queue_table(2 * len(table.queues), 2 * len(table.names))
+    # The queues are added in the order of their numbers, so each gets its old number again.
     for queue in table.queues[: int(table.used[QUEUES_USED])]:
         start, count = int(queue["name_start"]), int(queue["name_bytes"])
         queue_id, name_hash = np.int64(queue["queue_id"]), np.int64(queue["name_hash"])
@@ -63,6 +65,7 @@ def grown(table: QueueTable) -> QueueTable:
 @njit(inline="always")
 def find_queue(slots, queues, names, data, start, count, queue_id, name_hash):
     """Return the number of the queue named data[start:start+count], or -1 - slot if the table lacks it."""
+    # The shift by one bit makes the result a positive int64.
     mixed = np.int64((np.uint64(name_hash) * _MIX_NAME + np.uint64(queue_id) * _MIX_ID) >> _ONE)
     mask = len(slots) - 1
     slot = (mixed ^ (mixed >> 29)) & mask

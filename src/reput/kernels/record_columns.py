@@ -41,6 +41,7 @@ def locate_parts(data, positions, parts):
         store_timestamp = at + (68 if sys_flag & 16 else 56)
         part.store_timestamp = store_timestamp
         body = store_timestamp + 8 + (20 if sys_flag & 32 else 8) + 16
+        # As in the broker, a negative length of body or properties counts as 0.
         body_bytes = max(read_i32(data, body - 4), 0)
         part.body, part.body_bytes = body, body_bytes
         if read_i32(data, at + 4) == MESSAGE_MAGIC:
@@ -76,6 +77,7 @@ def gather_micros(data, start, step, out, valid):
     valid[i] is 0 if the microseconds exceed int64.
     """
     missing = 0
+    # More milliseconds than this would exceed int64 as microseconds.
     limit = np.int64(9223372036854775)
     for row in range(len(start)):
         stamp = read_i64(data, start[row] + step)
@@ -91,6 +93,7 @@ def bodies_match(data, parts, out):
     """Set out[i] (uint8) to whether a body has the CRC that its record states. An empty body always matches."""
     for row in range(len(parts)):
         start, count = parts[row].body, parts[row].body_bytes
+        # A record states the CRC without its top bit (`UtilAll.crc32`).
         stated = read_i32(data, parts[row].record + 8)
         out[row] = count == 0 or (crc32(data, start, start + count) & 0x7FFFFFFF) == stated
 
@@ -194,6 +197,7 @@ def put_message_ids(data, start, physical_offset, offsets, out):
     offsets          int32[n + 1], set by the caller, with two digits per byte
     """
     for row in range(len(start)):
+        # The last 16 digits are the physical offset. The others are the host, which has 8 or 20 bytes.
         at, stop = np.int64(offsets[row]), np.int64(offsets[row + 1]) - 16
         host = start[row] + 8
         while at < stop:

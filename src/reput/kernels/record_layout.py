@@ -87,6 +87,7 @@ def lay_out_records(
         # CommitLog.DefaultAppendMessageCallback).
         counts = record.sys_flag & SYS_FLAG_PREPARED == 0
         number = next_offset[record.queue] if counts else 0
+        # The host flags describe the hosts that are written, even if the row has other flags.
         sys_flag = record.sys_flag & ~(SYS_FLAG_BORN_HOST_V6 | SYS_FLAG_STORE_HOST_V6)
         sys_flag |= store_flag | (SYS_FLAG_BORN_HOST_V6 if born_bytes == HOST_V6_BYTES else 0)
         crc = 0
@@ -161,6 +162,7 @@ def _joined_bytes(property_at, name_at, is_five, row):
             total += value_bytes + (name_bytes + 1 if name_bytes > 0 else 0)
             if is_five:
                 total += 1 if name_bytes > 0 else 0
+            # 4.9 writes a separator before each property except the first one.
             else:
                 total += 1 if total > value_bytes + name_bytes + 1 else 0
     return total

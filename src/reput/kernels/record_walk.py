@@ -48,6 +48,7 @@ def check_record(data, position, end, at_file_end):
     Returns the reason to stop here, or STOPPED; the record's size (with MORE_BYTES, its least size); position and
     length of its topic; and the position of its properties.
     """
+    # A record never continues in the next file.
     beyond = UNREADABLE if at_file_end else MORE_BYTES
     if position + 8 > end:
         return beyond, 8, 0, 0, 0
@@ -64,6 +65,7 @@ def check_record(data, position, end, at_file_end):
     topic_length_bytes = 1 if magic == MESSAGE_MAGIC else 2
     if body_length_at + 4 + topic_length_bytes > end:
         return beyond, body_length_at + 4 + topic_length_bytes - position, 0, 0, 0
+    # As in the broker, a negative length of body or properties counts as 0.
     topic_length_at = body_length_at + 4 + max(read_i32(data, body_length_at), 0)
     topic = topic_length_at + topic_length_bytes
     if topic > end:
