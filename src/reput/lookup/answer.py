@@ -91,14 +91,15 @@ class LookupAnswer:
         batches = [map_arrow(path).get_batch(place) for path, place in self.matches.get(number, ())]
         found = _StagedRows(batches, np.arange(sum(batch.num_rows for batch in batches)))
         has_replicas = any(log != number for number, log in enumerate(self.logs))
+        # Duplicates arise only from scans of segments with wrong entries, and from replicas.
         if not self.coverage.lost and not has_replicas:
             return found
         number_of, segment, store, offset, inner = (
             found.column(name) for name in ("number", "segment", "store_number", "offset", "inner")
         )
         kept = np.ones(len(number_of), np.bool_)
-        # A stale index entry of a key also discredits the key's older entries. Their matches are dropped here, because
-        # the segment was scanned for this key, and the scan has found the same messages.
+        # If one index entry of a key is stale, the key's older entries in the segment are not trusted either. Their
+        # matches are dropped here: the segment was scanned for this key, so the scan has found the messages as well.
         for lost in self.coverage.lost:
             if not len(lost.numbers):
                 continue
@@ -130,6 +131,7 @@ class _StagedRows:
 
     def messages(self, rows: npt.NDArray[np.int64], columns: tuple[str, ...]) -> list[pa.Array]:
         """Return the message columns of these rows. A negative row yields nulls."""
+        # Take rows from each batch separately. Joining all batches first would copy all bodies.
         there = np.flatnonzero(rows >= 0)
         wanted = self._rows[rows[there]]
         batch_of = np.searchsorted(self._starts, wanted, "right") - 1

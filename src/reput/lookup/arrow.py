@@ -196,6 +196,7 @@ def run_lookup(
             tasks = PlacedRunner(runner(), places) if places else runner()
             shown = [None if one.name == one.path else one.name for one in searched]
             answer = look_up(tasks, opened, parts, folder, wanted, progress, shown)
+        # Staged keys and messages must not remain after an error or an interrupt.
         except BaseException:
             _discard(folder)
             raise
@@ -233,6 +234,7 @@ def _opened(
     for store, one in zip(named, found, strict=True):
         if isinstance(one, ReputError):
             errors[store.name] = one
+        # A store that was given twice, for example by two patterns, is searched once.
         else:
             places.setdefault(real_place(one.path), (store, one))
     if not places:

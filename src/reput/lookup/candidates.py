@@ -77,6 +77,7 @@ def write_run(
     if not table.num_rows:
         return None
     offsets = table["offset"].to_numpy()
+    # The log is read in the order of its offsets, so a task can take a slice of each run.
     order = np.argsort(offsets, kind="stable")
     offsets = offsets[order]
     write_arrow(path, RUN_SCHEMA, table.take(integers(order)).combine_chunks().to_batches())
@@ -89,6 +90,7 @@ def write_run(
 
 def _run_batch(part: int, keys: pa.RecordBatch, found: Candidates) -> pa.RecordBatch:
     rows = integers(found.rows)
+    # `row` is the key's row among the caller's rows. The file of keys is sorted by hash instead.
     numbers = keys.column("row").to_numpy()[found.rows].astype(np.int64) + (part << PART_SHIFT)
     arrays = [integers(found.offsets), integers(numbers)]
     arrays += [keys.column(name).take(rows) for name in _KEY_FIELDS]

@@ -193,6 +193,7 @@ class LookupCoverage:
     def complete(self, numbers: npt.NDArray[np.int64]) -> pa.Array:
         """Return for each of these keys whether everything was readable."""
         unreadable = np.full(len(numbers), sum(store.unreadable_bytes for store in self.stores))
+        # The ranges of a store are needed for all keys. Other ranges affect only some keys.
         for part in self._of_some_keys():
             if part.unreadable_bytes:
                 unreadable[np.isin(numbers, part.numbers)] += part.unreadable_bytes
@@ -205,10 +206,12 @@ class LookupCoverage:
         unreadable = np.full(len(numbers), sum(store.unreadable_bytes for store in self.stores))
         known = [str(problem) for store in self.stores for problem in store.problems]
         known += map(str, self.failed)
+        # Each pair of `owner` and `line` is a problem in the row of a key. Problems of stores are in all rows.
         owner = [np.repeat(np.arange(len(numbers)), len(known))]
         line = [np.tile(np.arange(len(known)), len(numbers))]
         for place, segment in enumerate(self.lost):
             rows = np.flatnonzero(np.isin(numbers, segment.numbers))
+            # For these keys, the segment was scanned instead of being covered by its index.
             indexed[rows] -= segment.indexed_bytes
             scanned[rows] += segment.scanned_bytes
             unreadable[rows] += segment.unreadable_bytes

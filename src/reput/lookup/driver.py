@@ -65,6 +65,7 @@ def look_up(
     job = _LookUp(runner, tuple(enumerate(parts)), folder, columns, progress)
     judges = judged(runner, stores, partial(progress, "judge"))
     plans = enumerate(zip(stores, judges, names or [None] * len(stores), strict=True))
+    # Planning a remote store mostly waits for requests, so several remote stores are planned at the same time.
     is_remote = not all(store.log_storage.is_local for store in stores)
     job.stores = waiting(is_remote, len(stores)).run(
         _plan_of, list(plans), [1] * len(stores), no_progress
@@ -119,11 +120,13 @@ class _LookUp:
         window = window_of(part for _, part in self.parts)
         # Read the property only once, because Spark's runner calls the JVM for it each time.
         parallelism = self.runner.parallelism
+        # Only a key that looks like a client id can be an id that a later UNIQ_KEY replaces.
         ids = tuple(each for each in self.parts if _may_be_ids(each[1]).any())
         indexed = [(plan.number, list(plan.indexed(window))) for plan in self.stores]
         # If there are fewer IndexFiles than parallel tasks, each is searched by several tasks, for different parts of
         # the keys.
         groups = self._groups(-(-parallelism // max(sum(len(own) for _, own in indexed), 1)))
+        # Each pair of an IndexFile and a group of keys is one task.
         tasks += [
             IndexTask(store, number, part.bulk(within), group)
             for store, own in indexed
@@ -178,6 +181,7 @@ class _LookUp:
     ) -> None:
         """Run the search tasks. Repeat scans until each split of a range begins where the previous one ended."""
         replaced: list[ReplacedFound] = []
+        # A result has only the number of its task. With this number, it is returned to the range of the task.
         owner = {task.number: part for _, part in ranges for task in part.splits}
         phase = "search"
         while tasks:
@@ -308,6 +312,7 @@ class _LookUp:
                 for topic, one in part.unopened
             ]  # fmt: skip
             self.damage += [(store, *each) for each in lost]
+            # Bytes that other ranges have already reported as unreadable are not counted again.
             known = self.stores[store].partly_read(lost)
             unreadable = sum(part.unreadable_bytes for part in known)
             messages = sum(part.messages for part in own)
@@ -365,6 +370,7 @@ def _may_be_ids(part: KeyPart) -> npt.NDArray[np.bool_]:
         zero_copy_only=False
     )
     rows = np.flatnonzero(may_be)
+    # The regular expression is slow, so it is applied only to texts that are long enough.
     if len(rows):
         digits = f"^[{''.join(sorted(ID_DIGITS))}]+$"
         found = pc.match_substring_regex(keys.take(pa.array(rows)), digits)
@@ -391,6 +397,7 @@ def _asking(part: KeyPart, topics: frozenset[str]) -> _Asking:
     if not topics or not part.keys:
         return _Asking(np.empty(0, np.int64), frozenset())
     keys = SortedKeys(part.path).batch
+    # A topic of a log may contain lone surrogates, which Arrow's strings cannot. So topics are compared as bytes.
     names = {topic.encode(errors="surrogatepass"): topic for topic in topics}
     asked = keys.column("topic").cast(pa.large_binary())
     is_asked = pc.is_in(asked, value_set=pa.array(names, pa.large_binary()))

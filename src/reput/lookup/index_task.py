@@ -55,12 +55,15 @@ def run_index_task(folder: str, edges: npt.NDArray[np.int64], task: IndexTask) -
         if run is not None:
             runs.append(run)
 
+    # `find_each` requests the hashes of the next part only after the results of the previous part. So `asked.keys`
+    # always belongs to the current results.
     asked = _Asked(task.parts)
     for place, hits in task.search.find_each(asked):
         number, keys = task.parts[place][0], asked.keys
         lost.append(_numbers(number, keys, hits.broken))
         waiting.append((number, keys, _candidates(keys, hits)))
         rows += len(waiting[-1][2].offsets)
+        # Parts with few candidates share a run, so that there are fewer files to read.
         if rows > _RUN_CANDIDATES:
             flush()
             waiting, rows = [], 0

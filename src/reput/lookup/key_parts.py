@@ -186,6 +186,7 @@ def _from_timestamp(column: pa.ChunkedArray, up: bool) -> pa.ChunkedArray:
         return pc.multiply_checked(values, _MS_PER_UNIT[unit])
     step = _UNITS_PER_MS[unit]
     # The begin is rounded up and the end down, so that a window never becomes wider.
+    # floor_divide also rounds times before 1970 down, unlike a division of integers in Arrow.
     floor = np.floor_divide(values.fill_null(0).to_numpy() + (step - 1 if up else 0), step)
     return pa.chunked_array([pa.array(floor, mask=column.is_null().to_numpy())])
 
@@ -194,6 +195,7 @@ def _from_text(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
     """Parse times: integers are milliseconds, all other values ISO 8601, in UTC if they have no zone."""
     # An empty value is a null.
     column = pc.if_else(pc.equal(pc.utf8_trim_whitespace(column), ""), None, column)
+    # All rows must have the same form, because Arrow casts whole columns.
     for kind in (pa.int64(), pa.timestamp("us", "UTC"), pa.timestamp("us")):
         try:
             return column.cast(kind)
@@ -222,6 +224,7 @@ def texts_of(array: pa.Array) -> KeyTexts:
     """Return the strings of a large_string array without nulls."""
     _, offsets, data = array.buffers()
     at = np.frombuffer(offsets, np.int64)[array.offset : array.offset + len(array) + 1]
+    # Arrow may omit the buffer of empty strings, but kernels need an array.
     if data is None or not data.size:
         return KeyTexts(np.empty(1, np.uint8), np.zeros(len(array) + 1, np.int64))
     return KeyTexts(np.frombuffer(data, np.uint8), at)

@@ -88,6 +88,8 @@ def _csv_keys(open_file: Callable[[], Any], malformed: list[str]) -> Keys:
         return "error"
 
     parse = pa.csv.ParseOptions(newlines_in_values=True, invalid_row_handler=refuse)
+    # The options must state the type of each column by name, so the names are read first. Without types, Arrow would
+    # convert keys like 007 to numbers.
     with pa.csv.open_csv(open_file(), parse_options=parse) as first:
         names = first.schema.names
     text = pa.csv.ConvertOptions(
@@ -120,6 +122,7 @@ def _explained(keys: str, malformed: list[str]) -> Iterator[None]:
     except (pa.ArrowException, UnicodeDecodeError, OSError) as error:
         if malformed:
             raise UsageError(MALFORMED_LINE + malformed[0]) from error
+        # The text of an error may have several lines, or none.
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise UsageError(f"keys {keys}: cannot be read: {reason}", arguments=["keys"]) from error
 
@@ -207,6 +210,7 @@ class BucketOutput:
                 partial(_upload_part, writing), numbers, [1] * len(numbers), no_progress
             )
             # name[:-33] drops the hyphen and the 32 digits that make the attempt's name unique.
+            # Only the results of successful attempts are copied to their final names.
             at_once(self._bring, [(f"{staging}/{name}", name[:-33]) for name in written])
             self._store.put_new(f"{self._name}/_SUCCESS", b"")
         finally:

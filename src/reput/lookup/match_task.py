@@ -257,6 +257,7 @@ class _CandidateComparison:
             for name in ("offset", "number", "hash", "begin", "end", "segment")
         )
         self._topics, self._keys = (texts_of(batch.column(name)) for name in ("topic", "key"))
+        # The piece joins slices of several runs, each of which is sorted.
         self._order = np.argsort(self._offsets, kind="stable")
         # Several candidates may have the same offset. Those of the distinct offset `_different[i]` are the candidates
         # `_order[_first[i] : _first[i + 1]]`.
@@ -285,6 +286,7 @@ class _CandidateComparison:
                 window.data[position : position + length], offset - self._file.start
             )
         records = new_rows(len(window.begins), kernel.RECORD_DTYPE)
+        # A record never continues in the next file, so the kernel must not request more bytes there.
         at_file_end = (window.ends_at >= self._file.end).astype(np.uint8)
         kernel.locate_records(window.data, window.begins, window.ends, at_file_end, records)
         return records
@@ -313,6 +315,7 @@ class _CandidateComparison:
         )  # fmt: skip
         self._note_stale(candidates[verdicts >= kernel.STALE])
         stored = records["store_timestamp"][record_of]
+        # A record that states a wrong offset still is a message with this key. Only its index entry is not trusted.
         is_match = (verdicts == kernel.MATCH) | (verdicts == kernel.STALE_MATCH)
         is_match &= (self._begin[candidates] <= stored) & (stored <= self._end[candidates])
         if is_match.any():

@@ -142,6 +142,7 @@ class LogCells:
 
     def __init__(self, files: Sequence[CommitLogFile]) -> None:
         total = sum(file.size for file in files)
+        # A large log has larger cells, because the driver keeps an array over the cells of each run.
         step = max(_CELL_BYTES, -(-total // _MOST_CELLS))
         begins = [begin for file in files for begin in range(file.start, file.end, step)]
         edges = sorted({*begins, *(file.end for file in files)})
@@ -303,6 +304,7 @@ class StorePlan:
         for finding, numbers in lost:
             keys.setdefault(finding, []).append(numbers)
         for finding in within_range(keys, known.log):
+            # What is unreadable for all keys is already reported by `coverage`.
             if finding not in known.unreadable:
                 numbers = np.unique(np.concatenate(keys[finding]))
                 yield PartlyRead(self.number, numbers, (finding,))
@@ -310,6 +312,7 @@ class StorePlan:
     def coverage(self) -> Coverage:
         """Return the coverage for keys whose entries can all be trusted. All ranges must be finished."""
         damage = [lost for part in self.ranges for lost in part.damage] + self.log.holes()
+        # A scan that met the end of the log decides where it ends. Otherwise, the end of the last file counts.
         ends = [part.position for part in self.ranges if part.at_end]
         start = self.log.min_offset
         answered = OffsetRange(start, max(min([self._files_end, *ends]), start))

@@ -65,6 +65,7 @@ class HashTable:
         self.hashes = hashes
         bits = max(len(hashes) // _BUCKET_HASHES, 1).bit_length()
         self.shift = _HASH_BITS - min(bits, _HASH_BITS)
+        # The upper bits of a hash are the number of its bucket. Since the hashes are sorted, each bucket is a slice.
         edges = np.arange((1 << (_HASH_BITS - self.shift)) + 1, dtype=np.int64) << self.shift
         self.bounds = np.searchsorted(hashes, edges)
 
@@ -150,6 +151,7 @@ class Hits(NamedTuple):
 def run_scan_task(folder: str, edges: npt.NDArray[np.int64], task: LookupScanTask) -> ScanFound:
     """Scan a range. The task may run twice, even at the same time. Raises StoreAccessError, StoreChangedError."""
     try:
+        # The driver compares a guess with the end of the previous split, and repeats the task if it is wrong.
         start = task.start
         if start is None:
             start = guess_record(task.place.storage.open, task.file, task.begin, task.stop)
@@ -182,6 +184,7 @@ def _scan(task: LookupScanTask, start: int, found: ScanFound) -> Iterator[Hits]:
     waiting: list[Hits] = []
     for batch in scan.batches():
         waiting.append(_hits(wanted, batch))
+        # Once a record states a wrong offset, hits are not written any more, because a walk replaces them below.
         if not scan.misplaced and sum(len(hits.hashes) for hits in waiting) > _RUN_HITS:
             yield _together(waiting)
             waiting = []
