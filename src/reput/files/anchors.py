@@ -41,7 +41,7 @@ class Anchor(NamedTuple):
     place  the same path without links; this path is opened
     inode  identifies the folder even if it is renamed
     boot   boot id of the machine that read the inode; other machines may see other inodes on a shared disk
-    owner  user and group that get the entries that root creates in the folder
+    owner  user and group to which root gives the entries that it creates in the folder
     """
 
     name: str
@@ -61,7 +61,7 @@ class _Held:
 
 
 _held: dict[str, list[_Held]] = {}
-"""Anchors by name. The last one of a list is in use: a repair that replaces a folder adds a newer anchor."""
+"""Anchors by path, the newest last. Only the newest is used: a repair that replaces a folder adds an anchor."""
 _guard = threading.RLock()
 # A thread of the parent may hold the lock at the fork. It does not exist in the child, so the child needs a new lock.
 os.register_at_fork(after_in_child=lambda: globals().update(_guard=threading.RLock()))
@@ -76,7 +76,7 @@ def explained(path: str | os.PathLike[str], action: str) -> Iterator[None]:
         # A ReputError that is also an OSError already names the file and the remedy.
         if isinstance(error, ReputError):
             raise
-        # The numbers are ENOSPC, EACCES and EROFS.
+        # Plain numbers, not `errno`'s names: 28 is ENOSPC, 13 is EACCES, 30 is EROFS.
         hint = {
             28: "; free some space and run it again",
             13: "; check its permissions",
@@ -135,7 +135,8 @@ def reading_for(output: AnyPath, stores: Iterable[AnyPath]) -> Iterator[None]:
     with ExitStack() as stack:
         place = os.path.abspath(output)
         above = _above(place)
-        # No user can replace a folder that is held open, so its own owner counts, not the owners of its parents.
+        # No user can replace a folder that is already an anchor. So the owner of that folder is checked, not the owners
+        # of the folders above it.
         held = 0 if above is None else os.fstat(above[0].descriptor).st_uid
         if os.geteuid() == 0 and any((held, *map(_owner_of, (place, os.path.dirname(place))))):
             for store in stores:
@@ -449,7 +450,7 @@ def _give(descriptor: int, owner: tuple[int, int]) -> None:
         return
     if stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.fchown(descriptor, *owner)
-    # Between mkdir and open, the folder's owner may have replaced the new folder by another folder of root.
+    # Between mkdir and open, an attacker may have replaced the new folder by another folder that belongs to root.
     elif _is_new(descriptor):
         os.chown(".", *owner, dir_fd=descriptor, follow_symlinks=False)
 

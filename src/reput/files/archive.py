@@ -118,6 +118,7 @@ class _Kept(OrderedDict[Any, Any]):
             return
         self[key] = item, size
         self._bytes += size
+        # The newest item stays, even if it exceeds the limit alone.
         while self._bytes > self._most and len(self) > 1:
             _, (_, gone) = self.popitem(last=False)
             self._bytes -= gone
@@ -260,8 +261,8 @@ class _FilePiece:
         stop = self._size if length < 0 else min(self._at + length, self._size)
         begin, self._at = self._at, stop
         if begin < self._start and stop == self._size:
-            # pyarrow reads the last 64 KiB to find the footer. The bytes of this range before the footer are not
-            # loaded, and not used, so zeros stand for them.
+            # pyarrow reads the last 64 KiB to find the footer. It does not use the bytes before the footer, so they are
+            # not loaded, and zeros are returned instead.
             return bytes(self._start - begin) + self._data
         if self._start <= begin and stop <= self._start + len(self._data):
             return self._data[begin - self._start : stop - self._start]
@@ -284,7 +285,7 @@ class _FilePiece:
 
 
 class Archive:
-    """An archive in its state when it was opened. It may be used from several threads.
+    """An open archive. It does not show later changes, and may be used from several threads.
 
     Attributes:
         place: path or URL of the archive
@@ -321,12 +322,14 @@ class Archive:
                 return before
         found = self.objects.get(ARCHIVE_MANIFEST)
         manifest = manifest_of(self.objects, found.data)
-        # An archiver never causes such a problem: an older manifest was put back, or objects were replaced.
+        # No archiver writes a manifest that contradicts the previous one. So somebody has put an older manifest back,
+        # or has replaced objects.
         if before and (problem := problem_since(before, manifest)):
             kept_in = self._cache.folder / name
             raise FormatError(
                 self.path(ARCHIVE_MANIFEST), 0, f"{problem}; if that is intended, delete {kept_in}"
             )
+        # Reading must succeed even if the cache cannot be written.
         with suppress(StoreError):
             self._cache.write(name, found.version.encode() + b"\n" + found.data, _CACHE_BYTES)
         return manifest
@@ -353,6 +356,7 @@ class Archive:
 
     def each(self, function: Callable[[_Key], _Item], items: Sequence[_Key]) -> list[_Item]:
         """Call a function, which makes requests, for each item. Several calls run at the same time."""
+        # Only requests over a network wait long enough for threads to pay off.
         if len(items) < 2 or not is_url(self.place):
             return list(map(function, items))
         return list(self._threads.map(function, items))
@@ -366,6 +370,7 @@ class Archive:
         """
         parts, end, left = [], min(position + length, file.data_bytes), length
         while position < end:
+            # Each piece ends where a frame ends, so that no frame is decompressed twice.
             stop = min(position // FRAME_BYTES * FRAME_BYTES + _READ_AT_ONCE_BYTES, end)
             parts.append(self._read(file, position, stop))
             position, left = stop, left - (stop - position)
@@ -384,7 +389,7 @@ class Archive:
         return data[position - first * FRAME_BYTES : stop - first * FRAME_BYTES]
 
     def frames(self, file: LogFile, first: int, last: int) -> list[bytes]:
-        """Return the content of frames from `first` to before `last`, with one request. Raises as `read` does."""
+        """Return the content of the frames [first, last), with one request. Raises the errors of `read`."""
         try:
             frames = self.directory(file)
             starts = frames.starts[first : last + 1].tolist()
@@ -411,6 +416,7 @@ class Archive:
             data: bytes = pa.Codec("zstd").decompress(
                 stored, frames.content_bytes(number), asbytes=True
             )
+        # Content that cannot be decompressed has a wrong digest, so one error reports both.
         except (OSError, pa.ArrowException):
             data = b""
         if hashlib.sha256(data).digest() != frames.digest(number):
@@ -489,6 +495,7 @@ class Archive:
         self, name: str, start: int, length: int, digest: str, *, is_kept: bool = True
     ) -> bytes:
         """Return a range of an object, from the cache or the archive. Raises FormatError if its digest differs."""
+        # The cached file is verified as well, because the name alone does not prove its content.
         kept = self._cache.read(digest, _MOST_CACHED_BYTES) if self._is_cached else None
         if kept is not None and hashlib.sha256(kept).hexdigest() == digest and len(kept) == length:
             return kept
@@ -498,6 +505,7 @@ class Archive:
                 self.path(name), start, f"{length:,} bytes do not match their checksum"
             )
         if is_kept and self._is_cached and length <= _MOST_CACHED_BYTES:
+            # Reading must succeed even if the cache cannot be written, for example on a full disk.
             with suppress(StoreError):
                 self._cache.write(digest, data, _CACHE_BYTES)
         return data
@@ -539,7 +547,7 @@ def manifest_of(objects: ObjectStore, data: bytes) -> Manifest:
 
 @lru_cache(16)
 def opened(place: str, options: tuple[tuple[str, str], ...], generation: int) -> Archive:
-    """Return an archive, opened once per process. It has this generation or a later one."""
+    """Return the archive at a place, opened once per process. Its generation is at least `generation`."""
     return Archive(place, dict(options))
 
 
@@ -564,7 +572,7 @@ def _queues_of(data: bytes | None, rows: int) -> tuple[QueueRows, ...]:
             raise ValueError(f"has an impossible queue: {queue.topic!r}")
         row += queue.rows
     if found and row != rows:
-        raise ValueError(f"its queues have {row:,} rows")
+        raise ValueError(f"its queues have {row:,} rows, but the index has {rows:,}")
     return found
 
 
@@ -574,6 +582,8 @@ def _unpacked(data: bytes | None) -> list[list[Any]]:
     stored = base64.b64decode(data)
     length = int.from_bytes(stored[:8], "little")
     if length > _MOST_CACHED_BYTES:
-        raise ValueError(f"its list of queues has {length:,} bytes")
+        raise ValueError(
+            f"its list of queues has {length:,} bytes, more than {_MOST_CACHED_BYTES:,}"
+        )
     found = json.loads(pa.Codec("zstd").decompress(stored[8:], length, asbytes=True))
     return list(found)

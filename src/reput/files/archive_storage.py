@@ -175,7 +175,7 @@ class ArchiveFiles:
 class ArchiveStorage:
     """The store in an archive; see `reput.files.storage.Storage`.
 
-    It shows the archive in its state when it was opened.
+    It does not show changes of the archive after it was opened.
     """
 
     is_local = False
@@ -275,6 +275,7 @@ class ArchiveStorage:
     @cached_property
     def _log_tree(self) -> dict[str, dict[str, ArchiveEntry]]:
         tree: dict[str, dict[str, ArchiveEntry]] = {}
+        # Archived files have no inode. Their digest takes its place, so readers notice a changed file.
         for file in self.archive.manifest.log:
             self._add(tree, file.path, file.size, int(file.sha256[:15], 16))
         # A store has this folder even if no queue was archived.
@@ -477,7 +478,7 @@ def storage_in(files: ArchiveFiles) -> ArchiveStorage:
 
 
 def read_snapshot(archive: Archive, snapshot: Snapshot) -> dict[str, bytes]:
-    """Return the files of a snapshot, by path. A snapshot has only plain files of the configuration.
+    """Return the content of a snapshot's files, by path. A snapshot contains only the broker's configuration files.
 
     Raises FormatError, StoreNotFoundError, StoreAccessError.
     """

@@ -42,7 +42,7 @@ _VARIABLES = {
     "s3": "AWS", "gs": "GOOGLE", "gcs": "GOOGLE", "az": "AZURE", "abfs": "AZURE", "abfss": "AZURE",
 }  # fmt: skip
 """Prefixes of the environment variables that obstore reads, by URL scheme."""
-# Names of settings that users pass: the name for pyarrow's S3FileSystem, and the name in obstore.
+# Users pass the names of pyarrow's S3FileSystem. The values are obstore's names of the same settings.
 _S3_NAMES = {
     "access_key": "access_key_id",
     "secret_key": "secret_access_key",
@@ -94,6 +94,7 @@ class Bucket:
                 name, POLICY.for_bytes(len(data)),
                 lambda: self._obstore.put(self._store, name, data, mode=mode, use_multipart=False),
             )  # fmt: skip
+        # The conflict may be with our own write, if its answer was lost and obstore sent it again.
         except ObjectConflictError as conflict:
             return settle_conflict(self, name, data, conflict)
         except StoreNotFoundError:
@@ -104,6 +105,7 @@ class Bucket:
         return str(written[self._version])
 
     def upload(self, name: str, chunks: Iterable[bytes]) -> int:
+        # An upload in parts cannot have a condition, so an existing object is searched for first.
         with suppress(StoreNotFoundError):
             self.head(name)
             raise ObjectConflictError(f"{self.place}/{name}: exists already")
@@ -224,6 +226,7 @@ class Bucket:
                 f"{place}: the bucket has Object Lock, so its uploads need a checksum; set "
                 "AWS_CHECKSUM_ALGORITHM=SHA256 in the environment"
             )
+        # obstore refuses a plain http address with this text.
         if isinstance(error, errors.GenericError) and "builder error" in str(error):
             name = f"{_VARIABLES[urlsplit(self.place).scheme]}_ALLOW_HTTP"
             return UsageError(
@@ -235,7 +238,7 @@ class Bucket:
 
 
 class _Upload:
-    """A stream of chunks for an upload, which raises after the upload was aborted."""
+    """The chunks of an upload. Once the upload is aborted, iteration raises an error."""
 
     def __init__(self, chunks: Iterable[bytes]) -> None:
         self._chunks, self.size, self.is_over = chunks, 0, False

@@ -68,7 +68,7 @@ def _entries(root: Path, below: str, folder: int, device: int) -> Iterator[TreeE
             raise StoreError(f"{path}: is neither a file nor a folder; move it out of the store")
         if status.st_dev != device:
             raise StoreError(
-                f"{path}: lies on another file system than {root}, so it cannot be swapped with it"
+                f"{path}: is on another file system than {root}; unmount it, or move it out of the store"
             )
         yield TreeEntry(
             inside, is_folder, status.st_ino, status.st_size, status.st_mtime_ns,
@@ -167,6 +167,6 @@ def inode_of(path: Path) -> int | None:
 
 
 def shares_parent_s_disk(folder: Path) -> bool:
-    """Return whether a folder lies on its parent's file system, so is not a mount point. Raises StoreAccessError."""
+    """Return whether a folder is on the file system of its parent. A mount point is not. Raises StoreAccessError."""
     with explained(folder, "be looked at"):
         return os.stat(folder).st_dev == os.stat(folder.parent).st_dev

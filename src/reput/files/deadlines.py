@@ -15,15 +15,15 @@ from reput.errors import StoreUnreachableError
 Result = TypeVar("Result")
 
 CONNECT_S = 3.0
-# Transfers over a slower network exceed their deadline.
+# A deadline grows by one second per MiB. So a large transfer over a slower network than this exceeds its deadline.
 _LEAST_BYTES_PER_S = 1 << 20
 
 
 class Deadlines(NamedTuple):
     """Deadlines in seconds, including all retries.
 
-    metadata  to open a file, request its size, or list a folder
-    data      to read or write, with one second more per MiB; to list everything below a folder
+    metadata  for opening a file, requesting its size, or listing one folder
+    data      for listing everything below a folder, and for reading or writing (plus one second per MiB)
     """
 
     metadata: float = 10.0
@@ -45,7 +45,7 @@ def within(
     """Return the result of a call, or raise its error.
 
     Args:
-        seconds: Longest time until the first progress, and between two changes of progress.
+        seconds: Longest time without a change of `progress`.
         place: The place, for messages.
         call: A function, which runs in a thread of its own.
         progress: Returns a value that changes while the call makes progress.

@@ -30,7 +30,7 @@ from reput.files.writer import (
 class PooledWriter(Pooled[FileWriter]):
     """A FileWriter whose descriptor is open only during use.
 
-    `sync` makes the writes of all earlier descriptors durable.
+    `sync` makes all writes durable, including writes through descriptors that were closed since.
     """
 
     __slots__ = ("_check", "_open_file", "identity")
@@ -96,7 +96,7 @@ class PooledWriter(Pooled[FileWriter]):
 class Disk:
     """The file system. Every method raises StoreAccessError if the operating system refuses.
 
-    deleted  files that this disk deleted and has not created again; other threads of the owner may still have them open
+    deleted  files that were deleted through this disk and not created again; other threads may still have them open
     """
 
     def __init__(self) -> None:
@@ -108,16 +108,16 @@ class Disk:
         return FileWriter(path, size=size)
 
     def open_pooled(self, path: Path, size: int) -> PooledWriter:
-        """Return a writer like that of `open` that has a descriptor only during use, for stores with very many files.
+        """Open a file as `open` does, but keep its descriptor only during use, for stores with very many files.
 
-        It also raises StoreFailedError if another file has the name when the file is reopened.
+        Writing also raises StoreFailedError if another file has the name when the file is reopened.
         """
         return PooledWriter(
             path, lambda: self.open(path, size), lambda own: self.check_in_place(path, own)
         )
 
     def map(self, path: Path, size: int) -> MappedWriter:
-        """Return a writer like that of `open` whose file is preallocated and mapped."""
+        """Open a file as `open` does, then allocate all its blocks and map it into memory."""
         self.deleted.discard(path)
         return MappedWriter(path, size)
 

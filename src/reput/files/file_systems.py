@@ -109,7 +109,7 @@ def _s3(options: dict[str, str]) -> pa.fs.FileSystem:
         arguments: dict[str, Any] = {
             name: value == "true"
             if value in ("true", "false")
-            # Time-outs are in seconds.
+            # All options arrive as text, but S3FileSystem accepts only numbers (seconds) as time-outs.
             else float(value)
             if name.endswith("_timeout")
             else value

@@ -75,6 +75,7 @@ class HttpService:
             raise UsageError(
                 f"{argument}: the URL must be http://HOST or https://HOST", arguments=[argument]
             )
+        # The name appears in messages, so it must not contain user and password.
         self.name = urlunsplit((parts.scheme, host, parts.path.rstrip("/"), "", ""))
         self._headers = {"Accept": "application/json"}
         if parts.username is not None:

@@ -39,7 +39,7 @@ class MappedFile:
             descriptor = open_anchored(path, os.O_RDONLY | os.O_NONBLOCK)
         except FileNotFoundError:
             raise StoreNotFoundError(f"{path}: no longer exists") from None
-        # The file is a link below an anchor.
+        # `open_anchored` refused a link. Its message is complete, and this error is an OSError as well.
         except StoreAccessError:
             raise
         except OSError as error:
@@ -83,7 +83,7 @@ class MappedFiles:
         self._files: OrderedDict[str, MappedFile] = OrderedDict()
 
     def array(self, path: str) -> npt.NDArray[np.uint8]:
-        """Return the bytes of a file. The map exists as long as the array. Raises the errors of MappedFile."""
+        """Return the bytes of a file. Its map remains open while the array exists. Raises the errors of MappedFile."""
         with self._lock:
             file = self._files.pop(path, None)
             if file is None:

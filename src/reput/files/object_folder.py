@@ -52,6 +52,7 @@ class ObjectFolder:
     def put_new(self, name: str, data: bytes) -> str:
         path = self._path(name)
         check_size(name, data)
+        # All conditional writes take this lock, so none can come between the test and the write.
         with self._locked():
             if path.exists():
                 raise ObjectConflictError(f"{path}: exists already")
@@ -74,7 +75,7 @@ class ObjectFolder:
         return self._write(path, chunks)
 
     def _write(self, path: Path, chunks: Iterable[bytes]) -> int:
-        # The next lines create these folders, and sync the name of each in its parent.
+        # The names of new folders must be durable as well, so the parent of each is synced at the end.
         missing = [folder for folder in path.parents if not folder.exists()]
         make_folder(path.parent)
         with replacing(path) as attempt:

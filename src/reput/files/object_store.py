@@ -1,4 +1,4 @@
-"""Define stores of objects, which several writers can replace without losing each other's changes.
+"""Define object stores: several writers can replace the same object without losing each other's changes.
 
 Writers need two conditions. `put_new` creates an object only if none has its name. `put_if_match` replaces only the
 version that was read. S3, GCS and Azure implement the conditions by If-None-Match and If-Match. The conditions are sent
@@ -104,6 +104,7 @@ def check_conditions(store: ObjectStore, folder: str = "") -> None:
     """
     name = f"{folder}reput-probe-{uuid.uuid4().hex}"
     try:
+        # A server that does not know a condition ignores it, so a write succeeds that must be refused.
         version = store.put_new(name, b"1")
         ignored = []
         with suppress(ObjectConflictError):
@@ -130,6 +131,7 @@ def check_name(name: str) -> None:
     if (
         not name
         or len(name.encode(errors="replace")) > _MOST_NAME_BYTES
+        # Names that begin with .reput are reserved, for example for the lock of a local folder.
         or any(part in ("", ".", "..") or part.startswith(".reput") for part in parts)
         or not name.isprintable()
         or "\\" in name
@@ -157,9 +159,9 @@ def check_readable(place: str, size: int) -> None:
 def settle_conflict(
     store: ObjectStore, name: str, data: bytes, conflict: ObjectConflictError
 ) -> str:
-    """Return the object's version if the object has this data, because an earlier attempt of this process wrote it.
+    """Return the version of an object that has exactly this data: an earlier attempt of this process wrote it.
 
-    Otherwise raise the conflict.
+    If it has other data, raise the conflict.
     """
     try:
         found = store.get(name)

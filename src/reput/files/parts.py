@@ -1,4 +1,4 @@
-"""Write folders of part-* files. Spark's parts get the suffix of their content."""
+"""Write folders of part-* files, and rename the part-* files that Spark has written."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from reput.files.writer import explained, make_folder, remove_tree
 
 
 def rename_parts(folder: Path, suffix: str, new_suffix: str) -> None:
-    """Replace the suffix of part-* files, and delete their checksum files, which have the old name. Raises OSError."""
+    """Give part-* files another suffix. Raises OSError.
+
+    Hadoop's checksum files are deleted, because their names contain the old suffix.
+    """
     for path in folder.glob(f"part-*{suffix}"):
         path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
         path.rename(path.with_suffix(new_suffix))
@@ -38,7 +41,7 @@ def new_folder(path: Path) -> Iterator[Path]:
             ):
                 os.rename(there, here, src_dir_fd=old, dst_dir_fd=new)
         finally:
-            # The error of the body is more specific.
+            # If the body failed, its error must not be replaced by an error of this clean-up.
             with suppress(OSError):
                 remove_tree(attempt)
 

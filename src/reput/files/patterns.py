@@ -1,4 +1,4 @@
-"""Expand patterns of paths: * ? [] in any part, with the same rules on every file system."""
+"""Expand patterns of paths: * ? [] in any folder or file name, with the same rules on every file system."""
 
 from __future__ import annotations
 

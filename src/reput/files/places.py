@@ -10,7 +10,7 @@ from reput.format.file_names import ARCHIVE_MANIFEST
 
 LOCAL_ARCHIVE = "archive://"
 """Prefix of paths in a local archive. They are not paths of the local file system."""
-# Separates the archive from the store in a path that stands for both.
+# Separates the archive from the store in a path that names both.
 _JOIN = " + "
 _CHARACTERS = frozenset("*?[")
 
@@ -22,7 +22,7 @@ def is_url(path: str | PathLike[str]) -> bool:
 
 
 def joined_place(archive: str, store: str) -> str:
-    """Return the path that stands for an archive and its store, read as one log. Raises UsageError.
+    """Return a path that names both an archive and its store, which are read as one log. Raises UsageError.
 
     Both places are absolute paths or URLs.
     """

@@ -108,6 +108,7 @@ class RemoteFile:
     def reader(self) -> RemoteReader:
         if self._reader is None:
             self._reader = RemoteReader(self._system, self._path_there)
+            # `size` comes from a listing, and the file may have been replaced since.
             if self._reader.size < self.size:
                 raise StoreChangedError(
                     f"{self.path}: now ends at {self._reader.size}; run the command again"
@@ -117,6 +118,7 @@ class RemoteFile:
     def forget(self, number: int) -> None:
         """Free the memory of a block."""
         start = number * BLOCK_BYTES
+        # The address space stays reserved. Only its memory is returned to the system.
         if hasattr(mmap, "MADV_DONTNEED"):
             self._map.madvise(mmap.MADV_DONTNEED, start, min(BLOCK_BYTES, self.size - start))
 
@@ -148,6 +150,7 @@ class LoadedBlocks:
         """Add loaded blocks, and drop old ones above the limit. The newest `least` blocks stay loaded."""
         for its in range(number, end):
             self._loaded[file, its] = None
+        # The blocks of the current call stay, even if they exceed the limit.
         while len(self._loaded) > max(_KEPT_BYTES // BLOCK_BYTES, least + end - number):
             (old, gone), _ = self._loaded.popitem(last=False)
             old.forget(gone)
@@ -341,6 +344,7 @@ class RemoteStorage:
             raise FormatError(path, 0, "the file is empty")
         known, file = self._files.get(path, (None, None))
         if file is None or known != entry:
+            # The file was replaced, so its loaded blocks are outdated.
             if file is not None:
                 self._blocks.forget(file)
             file = RemoteFile(self._system, self._in_system(path), path, entry.size, self._blocks)

@@ -65,6 +65,7 @@ class RocksFolder(Closing):
     def __init__(self, folder: str, families: Sequence[str]) -> None:
         self.folder = folder
         for attempt in range(_ATTEMPTS):
+            # A running broker has locked its LOCK file. In the temporary folder, the library creates another one.
             self._view = FolderView(folder, without=("LOCK",))
             try:
                 self._database, known = _open(self._view.path, families)
@@ -179,6 +180,7 @@ def _all_items(family: Any, first: bytes | None) -> Iterator[tuple[Any, Any]]:
     while some := list(islice(items, step)):
         yield from some
         last, is_empty, step = some[-1][0], False, min(4 * step, _MOST_AT_ONCE)
+    # The iterator ends silently at a damaged block. So search for an item after the last one that it has returned.
     after = family.iter()
     if last is None:
         after.seek_to_first()

@@ -84,8 +84,9 @@ def is_open_for_writing(path: str) -> bool | None:
         return None
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
-        # A read lease is refused while anyone has the file open for writing. A process that opens it in the few
-        # microseconds of the lease waits for its end; the lease's signal is ignored by default.
+        # The kernel refuses a read lease while any process has the file open for writing. The lease lasts a few
+        # microseconds. A process that opens the file for writing meanwhile waits for its end. The signal that the
+        # kernel then sends to this process is ignored by default.
         fcntl.fcntl(descriptor, _EXPLICIT_SIGNAL, signal.SIGURG)
         fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_RDLCK)
         fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_UNLCK)
@@ -104,7 +105,10 @@ def _stamp(status: os.stat_result) -> Stamp:
 
 
 def _is_written_back(kind: str, age_ns: int) -> bool:
-    """Return whether all pages changed that long ago are written back, so that the next change updates the ctime."""
+    """Return whether pages of this age are written back on this kind of file system.
+
+    The next change of a page then updates the file's ctime.
+    """
     # Systems other than Linux are assumed to write pages back.
     is_known = kind in _WRITE_BACK or not hasattr(fcntl, "F_SETLEASE")
     return is_known and age_ns >= _SETTLED_NS and age_ns >= _longest_dirty_ns()

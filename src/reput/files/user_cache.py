@@ -161,7 +161,7 @@ def _replace(path: Path, data: bytes) -> None:
             file.write(data)
         os.replace(attempt, path)
     except BaseException:
-        # The first error is more specific.
+        # The first error must not be replaced by an error of this clean-up.
         with suppress(OSError):
             os.unlink(attempt)
         raise

@@ -208,7 +208,7 @@ def replacing(path: Path) -> Iterator[Path]:
         yield attempt
         put_in_place(attempt, path)
     finally:
-        # The error of the body is more specific.
+        # If the body failed, its error must not be replaced by an error of this clean-up.
         with suppress(OSError):
             delete(attempt)
 
