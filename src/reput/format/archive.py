@@ -282,6 +282,7 @@ def problem_since(before: Manifest, now: Manifest) -> str:
     # If files have expired, the field `before` has changed, and the log begins later.
     begin = now.log[0].begin if now.log and now.before != before.before else 0
     for file in before.log:
+        # This file has expired since.
         if file.begin < begin:
             continue
         if file.is_sealed and file.begin not in erased and log.get(file.begin) != file:
@@ -300,11 +301,9 @@ def _is_path_of(file: LogFile) -> bool:
 
 
 def chained(files: Sequence[LogFile], before: str = "") -> str:
-    """Return the last link of the chain over log files.
+    """Return the last link of the hash chain over the entries of log files in the manifest.
 
-    A link is the SHA-256 of the previous link and one file's entry.
-
-    `before` is the link before the first file.
+    A link is the SHA-256 of the previous link and one file's entry. `before` is the link before the first file.
     """
     link = bytes.fromhex(before)
     for file in files:
@@ -325,6 +324,7 @@ def tree_root(digests: bytes) -> str:
 
 def _tree(digests: bytes) -> Iterator[list[bytes]]:
     """Yield the nodes of each level, leaves first. A last node without a neighbour moves up to the next level."""
+    # A leaf is the hash of a digest, not of the frame itself. So the root can be computed without the frames.
     nodes = [hashlib.sha256(_LEAF + one).digest() for one in _cut(digests)]
     yield nodes
     while len(nodes) > 1:
@@ -355,6 +355,7 @@ def root_above(digest: bytes, number: int, leaves: int, path: Sequence[str]) -> 
             if not beside:
                 return ""
             other = bytes.fromhex(beside.pop(0))
+            # An odd number is a right child, so its sibling comes first.
             node = hashlib.sha256(_NODE + (other + node if number & 1 else node + other)).digest()
         number, leaves = number // 2, -(-leaves // 2)
     return "" if beside else node.hex()

@@ -268,6 +268,7 @@ def locate(buffer: bytes | memoryview, position: int, end: int) -> RecordLayout:
     properties_position = topic_position + topic_bytes + PROPERTIES.size
     (properties_bytes,) = _unpack(PROPERTIES, buffer, position, topic_position + topic_bytes, end)
     properties_bytes = max(properties_bytes, 0)
+    # The parts decide where the record ends: a broker continues there, and ignores TOTALSIZE.
     stop = properties_position + properties_bytes
     if stop > end:
         reason = f"properties of {properties_bytes} bytes reach past the end"

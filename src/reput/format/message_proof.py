@@ -76,6 +76,7 @@ class MessageProof(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             or [one.number for one in self.frames] != numbers
         ):
             raise ValueError("its frames do not contain the record")
+        # These checks show that the record belongs to `chain`. Only a signature can show that `chain` is genuine.
         for frame in self.frames:
             digest = hashlib.sha256(frame.content).digest()
             # Only the last frame of a file may be shorter.

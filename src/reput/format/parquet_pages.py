@@ -31,6 +31,7 @@ def uncompressed_sizes(column: bytes | memoryview) -> Iterator[int]:
         sizes = header.fields()
         if not {_UNCOMPRESSED, _COMPRESSED} <= sizes.keys() or min(sizes.values()) < 0:
             raise ValueError("a page has no size")
+        # The content of a page follows its header. The next header follows the content.
         at = header.at + sizes[_COMPRESSED]
         if at > len(column):
             raise ValueError("a page ends after its column")
@@ -50,6 +51,7 @@ class _Header:
         found: dict[int, int] = {}
         number = 0
         while head := self._byte():
+            # A field's number is stated as the difference from the previous one, or by itself if that is too large.
             kind, delta = head & 15, head >> 4
             number = number + delta if delta else self._integer()
             if kind in _VARINTS:
@@ -86,4 +88,5 @@ class _Header:
 
     def _integer(self) -> int:
         value = self._varint()
+        # Zigzag encoding: the lowest bit is the sign.
         return value >> 1 ^ -(value & 1)

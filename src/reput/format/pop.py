@@ -123,6 +123,7 @@ def decode_ordered(key: str, queue_id: str, found: Any) -> OrderedPop:
 
     Raises ValueError for an invalid entry.
     """
+    # Neither topics nor groups may contain "@", so the separator is unambiguous.
     topic, separator, group = key.rpartition("@")
     if not (topic and separator and group and queue_id.isdigit() and len(queue_id) <= _MOST_DIGITS):
         raise ValueError("not an entry of a topic, a group and a queue")

@@ -95,6 +95,7 @@ def decode_properties(text: str) -> dict[str, str]:
     properties = {}
     for chunk in text.split(PROPERTY_SEPARATOR):
         separator = chunk.find(NAME_SEPARATOR)
+        # `string2messageProperties` skips chunks without a name or without a value.
         if 0 < separator < len(chunk) - 1:
             properties[chunk[:separator]] = chunk[separator + 1 :]
     return properties
@@ -163,7 +164,7 @@ def tags_code(
     """
     delay = properties.get(DELAY)
     if topic == SCHEDULE_TOPIC and delay is not None:
-        # The broker treats a higher level as the highest one.
+        # The broker treats a higher level as the highest one. A level of 0 or less means no delay.
         level = min(parse_int32(delay), len(delay_table_ms))
         if level > 0:
             return wrap_int64(store_timestamp + delay_table_ms[level - 1])

@@ -90,6 +90,7 @@ def decode_end(key: bytes, value: bytes) -> QueueEnd | None:
     if len(value) != _OFFSETS.size or stop < _INT.size + 1 or key[stop - len(tail) : stop] != tail:
         return None
     name = key[_INT.size + 1 : stop - len(tail)]
+    # The stated length excludes other keys that happen to end in the same way.
     if len(name) != _INT.unpack_from(key)[0]:
         return None
     return QueueEnd(decode_utf8(name), _INT.unpack_from(key, stop)[0], *_OFFSETS.unpack(value))

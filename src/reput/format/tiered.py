@@ -103,6 +103,7 @@ def decode_tiered_slot(data: bytes) -> tuple[int, int]:
 
 def decode_tiered_items(data: bytes) -> list[TieredItem]:
     """Return consecutive items. An incomplete item at the end is dropped."""
+    # The last item may be incomplete if the data was cut off.
     whole = len(data) - len(data) % _ITEM.size
     return [TieredItem(*fields) for fields in _ITEM.iter_unpack(data[:whole])]
 
