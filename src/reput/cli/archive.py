@@ -171,6 +171,8 @@ def _follow(
                 )  # fmt: skip
             except _StoppedError:
                 break
+            # At the first run, the user sees the error and can correct a wrong path. Later, the network may have
+            # failed.
             except StoreError as error:
                 if is_first or not is_transient(error):
                     raise

@@ -28,6 +28,7 @@ _SIGNALS: dict[signal.Signals, Any] = {
     signal.SIGINT: signal.default_int_handler,
     signal.SIGTERM: signal.SIG_DFL,
 }
+"""Signals that end the run, with Python's default handlers."""
 
 
 def run_follow(

@@ -123,6 +123,7 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
+        # An unknown command may be one of mqadmin, which many users type by habit.
         if args and args[0][:1] != "-" and args[0] not in {*_MODULES, *_OLD}:
             from reput.cli.mqadmin import advice
             from reput.nearest import did_you_mean
@@ -240,6 +241,7 @@ def _announce_compiling(command: str | None) -> None:
     def compiling(kernel: str) -> None:
         done.append(kernel)
         if len(done) == 1 and is_terminal:
+            # `show` writes one line again and again. End this line when the process exits.
             atexit.register(click.echo, err=True)
         elif len(done) == 1:
             click.echo(f"{_COMPILING}.", err=True)

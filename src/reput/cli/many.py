@@ -113,6 +113,7 @@ def _print_stores(
     else:
         for line in lines(report):
             click.echo(line)
+    # A store that could not be read may be damaged, so warnings are not enough here.
     if report.counts[StoreState.NOT_READ]:
         return DAMAGED
     return code_of(report.severity, fail_on)

@@ -52,6 +52,7 @@ def split_logs_option(ctx: click.Context, param: click.Parameter, value: str) ->
     return with_logs(*split_logs(value))
 
 
+# With readable=True, click would refuse an unreadable path itself, without advice.
 store_argument = click.argument("store", metavar="STORE", type=click.Path(readable=False))
 read_store_argument = click.argument(
     "store", metavar="STORE", type=click.Path(readable=False), callback=split_logs_option

@@ -158,7 +158,7 @@ def _put_one(store: WritableStore, message: Message, layout: str) -> int:
     from reput.cli.put_view import message_place, message_place_text
 
     put = store.get(store.put(message).physical_offset)
-    store.flush()
+    store.flush()  # Report only messages that are durable.
     click.echo(json.dumps(message_place(put)) if layout == "json" else message_place_text(put))
     return FOUND
 
@@ -178,6 +178,7 @@ def _put_lines(store: WritableStore, file: BinaryIO, skip_bad: bool, layout: str
         except LineError as error:
             complain(f"{error}; stopped after putting {count_in_words(put.report)}")
             return DAMAGED
+        # Even after Ctrl-C, users must know how many messages are in the store.
         except BaseException:
             complain(f"stopped after putting {count_in_words(put.report)}")
             raise

@@ -114,6 +114,7 @@ def print_answer(answer: Answer, layout: str, csv_safe: bool = False) -> None:
     elif answer.records:
         table_printer()([record.message() for record in answer.records])
         click.echo()
+    # With jsonl and csv, stdout has only messages, so that programs can parse it.
     for remark in answer.remarks:
         click.echo(printable(remark), err=layout != "text")
     warn(*answer.damage)

@@ -133,6 +133,7 @@ def _show_of_stores(
     if not found:
         warn(f"no message {which} in {len(stores):,} stores")
         return NOT_FOUND if report.is_complete else DAMAGED
+    # An id names one message, which several stores may have. An offset leads to a different message in each store.
     shown = found if is_place else found[:1]
     if layout == "body" and len(shown) > 1:
         names = ", ".join(one.store for one in shown)

@@ -97,6 +97,7 @@ def survey(store: str | PathLike[str], **reading: Unpack[ReaderOptions]) -> Surv
     Raises:
         StoreNotFoundError, StoreAccessError, UsageError.
     """
+    # A quick check needs no tasks, and many stores are surveyed in parallel already.
     found = check(fspath(store), quick=True, config=reading.get("config"), runner="serial")
     with open_store(store, **reading) as opened:
         begin, end = opened.begin_offset(), opened.end_offset()

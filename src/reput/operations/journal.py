@@ -79,6 +79,7 @@ class Journal(Closing):
         self._known: dict[tuple[str, str, str], KeptReport] = {}
         self._end = 0
         with ExitStack() as stack:
+            # Lock the file first: two commands would overwrite each other's answers.
             is_used = "another command is using this file"
             stack.enter_context(locked(Path(self._path), is_used, ["resume"]))
             self._load(header)

@@ -297,7 +297,7 @@ def stores_of(stores: Stores, storage_options: Mapping[str, str] | None = None) 
     """
     given = [stores] if isinstance(stores, str | PathLike | NamedStore) else list(stores)
     if not given:
-        raise UsageError("name a store")
+        raise UsageError("name a store: pass at least one path or NamedStore")
     # Compare real paths, because two paths may lead to the same store.
     found: dict[str, NamedStore] = {}
     for one in given:

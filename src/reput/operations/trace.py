@@ -120,6 +120,7 @@ def trace(
         failed: list[StoreAnswer[Any]] = []
         searched: dict[str, str] = {}
         """Names of the opened stores, by name of the first store with their log."""
+        # Open masters before their replicas, because only the first readable store of each log is searched.
         for store in sorted(named, key=lambda one: one.name in replicas.first):
             log = replicas.first.get(store.name, store.name)
             try:
