@@ -145,7 +145,7 @@ def test_a_place_in_a_store_is_refused(golden: Golden, tmp_path: Path, layout: s
     ("folder", "layout", "said"),
     [
         ("", "parquet", "name the folder"),
-        ("-", "delta", "- is for layout jsonl"),
+        ("-", "delta", "is only for layout jsonl"),
         ("100%20", "iceberg", "'%' in its name"),
         ("what?", "iceberg", r"'\?' in its name"),
         ("a#1", "iceberg", "'#' in its name"),

@@ -1,6 +1,6 @@
 """Compare the log with queues that are read by queue offset: batch queues, and queues in RocksDB.
 
-Their entries do not lie in the order of the log. Therefore `reput.compare.log_file`, which assigns a range of entries
+Their entries are not in the order of the log. Therefore `reput.compare.log_file`, which assigns a range of entries
 to each file of the log, does not apply. Instead, the queue offsets in the messages are used to read their entries.
 """
 

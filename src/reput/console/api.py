@@ -36,7 +36,7 @@ from reput.query.shared_store import SharedStore
 
 LINES = "application/x-ndjson"
 _MOST_PARTS = _MOST_FINDINGS = 1_000
-_JSON_TO_A_BYTE = 6  # A byte takes at most six in JSON (\u0000).
+_JSON_TO_A_BYTE = 6  # A byte of a text takes at most six bytes in JSON (\u0000).
 Lines = Generator[bytes, None, None]
 
 

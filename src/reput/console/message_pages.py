@@ -1,4 +1,4 @@
-"""Show one message in full, offer its bytes for download, and show its life."""
+"""Show one message in full, offer its bytes for download, and show its trace."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ def segment(text: object) -> str:
 
 
 def exact(text: str) -> str:
-    """Return a text as JSON in ASCII. As a plain HTML attribute, some characters of it would change."""
+    """Return a text as JSON in ASCII, for HTML attributes. In the plain text, browsers would change some characters."""
     return json.dumps(text)
 
 

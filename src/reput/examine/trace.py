@@ -67,7 +67,7 @@ def trace(
         key: One of a message's KEYS, or its unique key.
         message_id: Instead of `key`: an offset message id or a unique key.
         topic: The topic in which `key` is searched; None for all topics. Related records are followed through all
-        topics in any case.
+            topics in any case.
         most_messages: Maximum number of messages per look-up, newest first.
         most_entries: Maximum number of queue entries per store that are read to find records without index entries.
 
@@ -206,7 +206,8 @@ class _Tracer:
             return
         role, properties = role_of(message), message.properties
         self._found[place] = Event(self._searched[number].store.path, message, role, found_by)
-        if role is Role.OP:  # Only its body names the half message.
+        # An op message has no key or origin to follow. Only its body names the half message.
+        if role is Role.OP:
             return
         if real_topic := properties.get(REAL_TOPIC):
             self._topics.add(real_topic)

@@ -15,10 +15,12 @@ from reput.text import printable
 class FollowReport(Report):
     """The results of a follower since its start. Offsets are physical.
 
-    output: folder of the indexes log_begin: present beginning of the followed log compared_from: offset from which the
-    start compared the indexes with the log position: offset before which the indexes have every message messages, keys:
-    numbers that this run indexed, including a few that its start indexed again expired_files: number of files of the
-    indexes deleted because their messages have expired
+    output          folder of the indexes
+    log_begin       present beginning of the followed log
+    compared_from   offset from which the start of the run compared the indexes with the log
+    position        offset before which the indexes have every message
+    messages, keys  numbers that this run indexed, including a few that its start indexed again
+    expired_files   number of deleted files of the indexes, whose messages have expired
     """
 
     output: str = ""

@@ -63,10 +63,11 @@ class LogCheckpoint(NamedTuple):
 class FollowState:
     """The state of a folder of followed indexes.
 
-    config: the settings with which the files were created checkpoints: oldest first; if the log was truncated and
-    continued differently, all checkpoints after the truncation no longer match is_fresh: whether the indexes come from
-    a rebuild of this log, and nothing was followed yet rebuilt_to: physical offset up to which a rebuild has just
-    indexed the log; None if there was no rebuild
+    config       the settings with which the files were created
+    checkpoints  oldest first; if the log was truncated and continued differently, the checkpoints after the truncation
+                 no longer match
+    is_fresh     whether the indexes come from a rebuild of this log, and nothing was followed yet
+    rebuilt_to   physical offset up to which a rebuild has just indexed the log; None if there was no rebuild
     """
 
     folder: Path

@@ -231,7 +231,7 @@ def _others(count: int, chosen: Rows) -> Rows:
 def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return a column with a type that does not depend on the table's format.
 
-    Times become numbers, because some are outside Python's calendar. Columns with 64-bit offsets get 32-bit offsets.
+    Times become numbers, because some are outside Python's calendar. Large strings and binaries become plain ones.
     """
     kind = column.type
     if pa.types.is_timestamp(kind):

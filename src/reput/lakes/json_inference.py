@@ -257,7 +257,7 @@ def _agrees(kind: str, known: pa.DataType | None) -> bool:
 def _most_frequent(seen: Counter[str]) -> str | None:
     """Return the most frequent kind.
 
-    If a fraction occurs, integers count as numbers. If a text occurs that is not a time, times count as texts.
+    If a fraction occurs, integers count as doubles. If a text occurs that is not a time, times count as texts.
     """
     kinds = Counter(seen)
     if kinds["number"]:

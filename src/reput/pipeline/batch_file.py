@@ -145,7 +145,7 @@ def name_of(queue: Queue) -> str:
 
 
 def queue_of(name: str) -> Queue:
-    """Return the queue of a name from a footer."""
+    """Return the queue for a name in a footer; the reverse of `name_of`."""
     # The queue id comes first, because a topic of a damaged log may contain spaces.
     queue_id, _, topic = name.partition(" ")
     return Queue(topic, int(queue_id))

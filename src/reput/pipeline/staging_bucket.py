@@ -99,9 +99,9 @@ class BucketStaging(FencedRun):
             self.store.put_if_match(name, text.encode(), version)
 
     def remove(self, published: Collection[str] = ()) -> None:
-        """Delete all staged objects, and the id of the run after the others. The `published` folders are complete.
+        """Delete all staged objects; last of all, delete the object with the id of the run.
 
-        Raises StoreAccessError.
+        `published` are output folders whose files are complete. Raises StoreAccessError.
         """
         names = {one.name for one in self.store.list()} - {RUN_FILE, _PUBLISHING}
         # Other folders may still have files of an unfinished run, which the next rebuild must be

@@ -121,7 +121,7 @@ class Stitcher:
         return log
 
     def _take_off_tail(self, log: LogSummary, walk: list[SplitSummary]) -> None:
-        """Remove torn bytes at the end of the last file from the damage."""
+        """Do not count torn bytes at the end of the last file as damage."""
         file = self._splits[walk[-1].number].file
         followed = {offset for summary in walk for offset in summary.hiding}
         followed |= {summary.end for summary in walk if summary.data_follows}

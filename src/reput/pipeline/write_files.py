@@ -128,7 +128,7 @@ def write_index_file(job: WriteJob, task: IndexFileTask) -> IndexFileWritten:
 
 
 def _prove(job: WriteJob, path: Path) -> Proof | str:
-    """Prove the file in the task that wrote it, because there are often more processors than files."""
+    """Prove the file in the task that wrote it, so that files are proved in parallel."""
     if not job.storage.is_local:
         return "the log is not on a local file system"
     try:

@@ -202,7 +202,7 @@ def _keys_of(keys: Any) -> Keys:
 def _as_spark_has_them(keys: Keys, spark: SparkSession, zone: str) -> Keys | DataFrame:
     """Return the keys with the column types that Spark would return.
 
-    Only if Spark would change values, Spark itself converts the keys, which takes longer.
+    Spark itself converts the keys if it would change values, for example times without a zone. This takes longer.
     """
     if any(not _is_plain(field.type) for field in keys.schema):
         return spark.createDataFrame(pa.Table.from_batches(keys.batches, keys.schema))

@@ -154,7 +154,7 @@ class Sizing:
     Attributes:
         keys_per_day, log_bytes_per_day: Averages over the whole log.
         store_bytes_per_log_byte: Bytes of the store, including ConsumeQueues and IndexFiles, per byte of the log.
-        Unallocated parts of sparse files do not count.
+            Unallocated parts of sparse files do not count.
         index_items, hash_slots: Sizes with which one IndexFile has room for the keys of one day.
         hours_per_index_file: Hours until an IndexFile of the store's current sizes is full.
         used_bytes, free_bytes: Bytes of the store's disk; None if it is not local.

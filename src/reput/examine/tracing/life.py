@@ -122,7 +122,7 @@ class Event:
         life: The number of the message, from 1 on, because several messages may have the same key.
         gap_ms: Milliseconds since the previous event; None for the first event. Negative only if a clock was set back.
         due_ms: Delivery time, ms since 1970, of a scheduled record (from its ConsumeQueue) or of a record in the timer
-        (from the record itself); None for other records.
+            (from the record itself); None for other records.
         is_queued: Whether the ConsumeQueue has an entry for the record; None if consumers do not read such records.
         group: The consumer group of a retry or dead letter; None for other records.
     """
@@ -195,7 +195,7 @@ class StoreCoverage:
         coverage: Joined coverage of all look-ups by key.
         problems: Queue entries, or their records, that could not be read.
         unread: Number of queue entries (of op, retry, dead letter and schedule topics) that were not read because
-        of the limit.
+            of the limit.
         is_shortened: Whether a limit shortened an answer, so that only the newest messages were followed.
     """
 

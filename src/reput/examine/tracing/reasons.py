@@ -37,7 +37,7 @@ Rule = Callable[[Sequence[Numbered], int], Iterator[Reason]]
 
 
 def of_delays(own: Sequence[Numbered], end_ms: int) -> Iterator[Reason]:
-    """Yield reasons that a delayed message was delivered late, twice, or not yet."""
+    """Explain why a delayed message was delivered late, twice, or not yet."""
     for number, event in own:
         if event.role is Role.SCHEDULED:
             yield from _of_scheduled(own, number, event, end_ms)

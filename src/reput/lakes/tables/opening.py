@@ -154,7 +154,8 @@ def _in_bucket(
 def _checked(folder: str, layout: str, table_format: TableFormat) -> Path:
     if folder in ("", "-"):
         raise UsageError(
-            "name the folder of the table; - is for layout jsonl", arguments=["layout"]
+            "name the folder of the table; - (stdout) is only for layout jsonl",
+            arguments=["layout"],
         )
     if table_format.follows_links and not is_out_of_reach(folder):
         raise StoreAccessError(
@@ -168,7 +169,7 @@ def _checked(folder: str, layout: str, table_format: TableFormat) -> Path:
         is_control = character < " " and not table_format.takes_control_characters
         if is_control or character in table_format.misread:
             raise UsageError(
-                f"{path}: a folder with {character!r} in its name cannot hold layout {layout}",
+                f"{path}: a folder with {character!r} in its name cannot contain a table of layout {layout}",
                 arguments=["layout"],
             )
     return path
