@@ -5,8 +5,8 @@ The comparison needs no other log file, so files can be compared in parallel. It
 fast   Kernels confirm that every record is intact and each of its entries is in place. Most files pass.
 slow   A file that fails is compared again, stretch by stretch, to locate and explain each difference.
 
-Records are read in the salvage mode of a rebuild. Entries are matched with messages by physical offset, so one missing
-entry does not affect the next.
+The log is read in pieces of consecutive records, in the salvage mode of a rebuild. Entries are matched with messages by
+physical offset, so one missing entry does not affect the next.
 """
 
 from __future__ import annotations

@@ -137,7 +137,9 @@ class Share:
 def search(
     store: SharedStore, wanted: SearchForm, share: Share, until: Until | None = None
 ) -> Steps:
-    """Yield messages as they are found, newest first, as many as fit, mixed with progress, and at last the outcome.
+    """Yield messages as they are found, newest first, until the budget is spent. Also yield progress.
+
+    The last value is the outcome.
 
     Raises UsageError, StoreError.
     """

@@ -104,10 +104,8 @@ class AvroFileDecoder:
         return self._opened
 
     def __getstate__(self) -> dict[str, Any]:
-        return {
-            **vars(self),
-            "_opened": None,
-        }  # fastavro's schemas are not pickled, because they are large and quickly parsed again.
+        # fastavro's schemas are not pickled, because they are large and quickly parsed again.
+        return {**vars(self), "_opened": None}
 
 
 class AvroRegistryDecoder:
@@ -149,6 +147,7 @@ class AvroRegistryDecoder:
         return reader.read(body, HEADER_BYTES)
 
     def _reader(self, number: int) -> _RecordReader | UndecodableBodyError:
+        # Errors are kept as well, so that a bad schema costs one request instead of one per message.
         if number not in self._readers:
             self._readers[number] = self._opened(number)
         return self._readers[number]
@@ -321,6 +320,7 @@ class _RecordTypes:
         kind, convert = self.of(values, f"{path}[].value")
         if kind is None:
             return None, None
+        # A shape has no maps, so a map becomes a list of pairs.
         entry = pa.struct([("key", pa.string()), ("value", kind)])
         self._columns += 2
         return pa.list_(pa.field("element", entry)), _of_map(convert)
@@ -349,6 +349,7 @@ class _RecordTypes:
         if len(found) == len(kinds) == 1:
             kind, convert = found[0]
             return kind, None if convert is None else _unless_null(convert)
+        # Combine numeric types only if no value is rounded: a double represents each int32, but not each int64.
         for numbers, kind in (
             ({pa.int32(), pa.int64()}, pa.int64()),
             ({pa.int32(), pa.float32(), pa.float64()}, pa.float64()),
@@ -361,7 +362,7 @@ class _RecordTypes:
         return pa.string(), _unless_null(json_text_of)
 
     def _is_empty(self, schema: Any) -> bool:
-        """Return whether values of a schema take no bytes, so that a short array can claim any number of items."""
+        """Return whether values of a schema take no bytes. A short body can state millions of such values."""
         if isinstance(schema, str) and schema in self._names:
             schema = self._names[schema]
         if schema == "null":

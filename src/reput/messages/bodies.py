@@ -131,6 +131,7 @@ def _inflated(body: memoryview) -> Iterator[bytes]:
         for start in range(0, len(body), _PIECE_BYTES):
             rest: bytes | memoryview = body[start : start + _PIECE_BYTES]
             while rest and not inflater.eof:
+                # Limit the output: a kilobyte of input can decompress to a megabyte.
                 yield inflater.decompress(rest, _PIECE_BYTES)
                 rest = inflater.unconsumed_tail
         # zlib may still hold output after all input was consumed.

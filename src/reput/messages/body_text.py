@@ -91,6 +91,7 @@ def _is_json(text: str) -> bool:
     if len(text) > _JSON_LIMIT_BYTES or text.lstrip()[:1] not in ("{", "["):
         return False
     try:
+        # Do not convert numbers: Python refuses to convert very long ones.
         json.loads(text, parse_int=str, parse_float=str)
     except (ValueError, RecursionError):
         return False

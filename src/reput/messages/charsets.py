@@ -16,7 +16,7 @@ UTF_8 = "utf-8"
 def charset_name(given: str) -> str:
     """Return Python's name of a charset. Raises UsageError if it is unknown."""
     try:
-        "".encode(given)  # Rejects codecs that are no charsets, such as zlib.
+        "".encode(given)  # This raises LookupError for codecs that are not charsets, such as zlib.
         return codecs.lookup(given).name
     except (LookupError, ValueError):
         raise UsageError(

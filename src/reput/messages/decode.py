@@ -264,6 +264,7 @@ class Records:
 
     def _times(self, part: str, step: int) -> pa.Array:
         micros, valid = room(len(self), np.int64), room(len(self), np.uint8)
+        # A damaged time may not fit into 64 bits as microseconds. It becomes null.
         missing = kernel.gather_micros(self.data, self.part(part), step, micros, valid)
         kind = ALL_COLUMNS.field("store_timestamp").type
         return pa.Array.from_buffers(
@@ -285,6 +286,7 @@ class Records:
     def _make_topic(self) -> pa.Array:
         starts, counts = self.part("topic"), self.part("topic_bytes")
         most = int(kernel.worst_text_bytes(self.data, starts, counts))
+        # `_copied` returns null for empty texts, which is right for a missing tag. But a topic is never null.
         topics = self._copied(starts, counts, room(most, np.uint8))
         return topics.fill_null("") if topics.null_count else topics
 
@@ -335,6 +337,7 @@ class Records:
     def _hosts(self, start: str, start_step: int, stop: str, stop_step: int) -> pa.Array:
         starts, stops = self.part(start), self.part(stop) + stop_step
         # A batch has few different hosts. A hash table numbers them, and each is formatted only once.
+        # The table is at most half full, so that searches in it are short.
         slots = np.zeros(1 << (2 * len(self)).bit_length(), np.int32)
         first, number = room(len(self), np.int64), room(len(self), np.int32)
         used = kernel.number_runs(self.data, starts, start_step, stops, slots, first, number)
@@ -395,6 +398,7 @@ class Records:
 
     def _make_message_id(self) -> pa.Array:
         starts = self.part("store_timestamp")
+        # A message id is the hexadecimal form of the store host and of the physical offset (8 bytes).
         host_bytes = self.part("body") - 16 - 8 - starts
         widths = {HOST_V4_BYTES: 2 * (HOST_V4_BYTES + 8), HOST_V6_BYTES: 2 * (HOST_V6_BYTES + 8)}
         counts = np.where(host_bytes == HOST_V4_BYTES, widths[HOST_V4_BYTES], widths[HOST_V6_BYTES])
@@ -449,4 +453,5 @@ class Records:
         return mask, found
 
     def _make_transaction(self) -> pa.Array:
+        # Bits 2 and 3 of the system flag are the type of the transaction (MessageSysFlag).
         return texts(_TRANSACTIONS).take(integers((self._sys_flags >> 2 & 3).astype(np.int8)))

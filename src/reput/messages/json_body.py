@@ -58,6 +58,7 @@ class _Bodies:
         join_lines(self.data, self.offsets, rows, lines)
         table = pa.json.read_json(
             pa.BufferReader(pa.py_buffer(lines)),
+            # Read all lines as one block, because Arrow refuses values that do not end in the next block.
             pa.json.ReadOptions(use_threads=False, block_size=room + 1),
             pa.json.ParseOptions(
                 explicit_schema=schema,
@@ -65,6 +66,7 @@ class _Bodies:
                 unexpected_field_behavior="ignore",
             ),
         )
+        # Otherwise, values could be attributed to the wrong body.
         if len(table) != len(rows):
             raise pa.ArrowInvalid(f"{len(rows)} bodies were read as {len(table)}")
         return table
@@ -230,6 +232,7 @@ def parse_permissively(bodies: pa.BinaryArray, shape: BodyShape) -> ParsedBodies
         pruned = _Pruned(bodies[row].as_py(), shape.type)
         texts.append(pruned.text)
         misfits[row] = pruned.misfits or found.misfits[row]
+    # Parse without required fields: a missing one already has a reason, and must not reject the body.
     again = parse_bodies(pa.array(texts, pa.binary()), BodyShape(shape.schema))
     place = np.arange(len(bodies))
     place[rows] = len(bodies) + np.arange(len(rows))

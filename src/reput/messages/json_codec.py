@@ -88,7 +88,7 @@ def _body(message: MessageExt, most_bytes: int | None) -> dict[str, str]:
 
 
 def _properties_string(data: bytes, properties: dict[str, str]) -> dict[str, str]:
-    """Return the bytes of the properties string if a put of the map `properties` would store other bytes, else None."""
+    """Return a field with the properties string, if a put of the map `properties` would store another string."""
     if UNIQ_KEY in properties:  # Without a UNIQ_KEY, a put would add a new one to the properties.
         order = hash_map_order(tuple(properties))
         if data == encode_utf8(encode_properties({name: properties[name] for name in order})):

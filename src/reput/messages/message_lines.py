@@ -163,7 +163,7 @@ def _bodies_match(records: Records, have_crc: npt.NDArray[np.bool_]) -> npt.NDAr
 
 
 def _properties_string(records: Records, properties: pa.MapArray) -> list[JsonColumn]:
-    """Return the bytes of each properties string if a put of `properties` would store other bytes, else null."""
+    """Return columns with the properties strings, if a put of the maps `properties` would store other strings."""
     runs = _runs(records, "properties")
     valid, ordered = room(len(records), np.uint8), room(len(records), np.uint8)
     kernel.are_utf8(runs.data, runs.starts, runs.stops, valid)

@@ -178,6 +178,7 @@ class _MessageReader:
                 indexes.append(index)
         except IndexError:
             raise UndecodableBodyError("the body is not a Protobuf message") from None
+        # No indexes are a short form of [0], the first type of the file.
         if (indexes or [0]) not in self._indexes:
             raise UndecodableBodyError(
                 "the body's header names another message of its file", indexes
@@ -195,6 +196,7 @@ def _zigzag(data: bytes, at: int) -> tuple[int, int]:
         if byte < 0x80:
             return (value >> 1) ^ -(value & 1), at
         shift += 7
+        # A varint has at most ten bytes.
         if shift > 63:
             raise IndexError
 
@@ -403,6 +405,7 @@ class _MessageTypes:
         if field.enum_type is not None:
             names = {number: one.name for number, one in field.enum_type.values_by_number.items()}
             return pa.string(), lambda number: names.get(number) or str(number)
+        # Tables have no unsigned types, and uint64 does not fit into int64.
         kinds = {
             field.CPPTYPE_BOOL: pa.bool_(), field.CPPTYPE_INT32: pa.int32(),
             field.CPPTYPE_INT64: pa.int64(), field.CPPTYPE_UINT32: pa.int64(),

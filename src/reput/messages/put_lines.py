@@ -79,6 +79,7 @@ class LineColumns:
         self._stop = len(lines)
         self._make_room(len(lines) + PADDING, newlines + 2)
         self._data[: self._stop] = np.frombuffer(lines, np.uint8)
+        # Kernels load whole words, also after the last line. Newlines there look like empty lines.
         self._data[self._stop : self._stop + PADDING] = 10
 
     def read(self, start: int) -> PlainLines:
@@ -131,6 +132,7 @@ class LineColumns:
         count = self._count
         starts = np.ascontiguousarray(self._spans[name][:count])
         stops = np.ascontiguousarray(self._spans[f"{name}_stop"][:count])
+        # The hash table is at most half full, so that searches in it are short.
         slots = np.zeros(1 << (2 * count).bit_length(), np.int32)
         first, number = np.empty(count, np.int64), np.empty(count, np.int32)
         used = number_runs(self._data, starts, 0, stops, slots, first, number)

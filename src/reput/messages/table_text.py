@@ -91,6 +91,7 @@ def _bytes_apart(column: pa.Array) -> tuple[Text, Text]:
 
     Each row is null in at least one of the two.
     """
+    # Usually all values are UTF-8. Then one cast checks the whole column.
     try:
         return column.cast(pa.string()), pa.nulls(len(column), pa.string())
     except pa.ArrowInvalid:

@@ -116,7 +116,7 @@ class FolderTarget:
 
 
 def swap_in(output: Path, staging: Staging, without: Collection[str] = ()) -> None:
-    """Swap each folder of staging.new into `output`, then delete the old folders and those named in `without`.
+    """Swap each folder of staging.new into `output`, then delete the old folders and the folders named in `without`.
 
     The old folders are kept in staging.old until all new ones are in place. Raises StoreAccessError.
     """

@@ -59,16 +59,16 @@ def option_of(argument: str) -> str:
 
 @contextmanager
 def one_line() -> Iterator[None]:
-    """Raise a ReputError of the body without its traceback.
+    """Raise errors of reput in the `with` block without tracebacks.
 
-    Spark prints the traceback to the user. Frames of reput do not help a user who passed a wrong option. The setting
-    affects the whole process, which is safe: the process belongs to Spark and ends with the error.
+    Spark prints tracebacks to the user, and frames of reput do not help a user who passed a wrong option. Tracebacks
+    are suppressed in the whole process. This is safe, because the process belongs to Spark and ends with the error.
     """
     try:
         yield
     except ReputError as error:
         error.args = (error.worded(option_of), *error.args[1:])
-        # Suppresses the traceback that Python would print for the process.
+        # With this limit, Python prints no frames of the traceback.
         sys.tracebacklimit = 0
         raise error from None
 

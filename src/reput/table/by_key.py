@@ -128,9 +128,9 @@ def _joined(stretches: list[KeyedStretch]) -> list[KeyedStretch]:
 
 
 def _look_up(log: CommitLogReader, segment: Segment, hashes: Collection[int]) -> KeyedStretch:
-    """Return the messages of a segment (a range of the log that one index covers, or none).
+    """Find the requested messages in a segment, which is a range of the log.
 
-    Return the whole segment if a scan is necessary or faster.
+    Return the whole segment if no index covers it, or if a scan is faster.
     """
     if segment.part is None:
         return KeyedStretch(segment.range)

@@ -1,6 +1,7 @@
 """Read messages of a CommitLog file as Arrow batches, in bounded memory.
 
-`reput.log.scan` walks over the file. After damage, it continues at the next verifiable record.
+`reput.log.scan` walks over the file, and yields pieces: blocks of consecutive records. After damage, it continues at
+the next verifiable record.
 """
 
 from __future__ import annotations
@@ -41,8 +42,7 @@ class LogRange:
     topics: the requested topics, if the ConsumeQueues in `folder` can be used to find their messages
     found: the requested messages, if IndexFiles were used to find them
     at_record: whether a record begins at `start`; if not, reading begins at the next record
-    ends_log: whether this is the last file with data; unreadable bytes at its end are then the end of the log, not
-    damage
+    ends_log: whether this is the last file with data; unreadable bytes at its end are not damage, but the log's end
     names: the names of broker and cluster
     """
 
