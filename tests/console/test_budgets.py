@@ -88,7 +88,7 @@ def test_a_body_that_is_longer_than_an_answer_is_left_out_and_can_be_downloaded(
     (message,) = client.get("/api/messages", params={"topic": "escaped"}).json()["messages"]
     assert (message["body"], "omitted" in message["body_error"]) == ("", True)
     (message,) = client.get("/api/messages", params={"topic": "huge"}).json()["messages"]
-    assert f"larger than {HTTP.answer_bytes} bytes" in message["body_error"]
+    assert f"exceeds {HTTP.answer_bytes} bytes" in message["body_error"]
     path = f"/messages/{message['physical_offset']}"
     assert client.get(path).status_code == 200
     assert len(client.get(f"{path}/body").content) == 60 << 20
@@ -244,7 +244,7 @@ def test_a_queue_is_read_in_parts_of_an_answer(client: TestClient) -> None:
 def test_a_trace_leaves_bodies_out_that_do_not_fit(client: TestClient) -> None:
     answer = client.get("/api/trace", params={"key": "k", "topic": "big"})
     assert len(answer.content) < HTTP.answer_bytes
-    assert "larger than" in answer.text
+    assert "exceeds" in answer.text
 
 
 def serving(store: Path, limits: HttpLimits, talk: Callable[[HttpServer], None]) -> None:
