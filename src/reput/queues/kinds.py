@@ -173,7 +173,8 @@ def list_queue_files(
     for _ in range(_MORE_LOOKS):
         if not any(before.stop != after.start for before, after in pairwise(files)):
             break
-        # While the folder was read, a file may have expired and another been created, which looks like a gap.
+        # While the folder was read, a file may have expired and another been created, which looks like a gap. Read it
+        # again.
         files = _list(folder, storage, kind)
     return files
 

@@ -428,7 +428,7 @@ class RocksQueueSetWriter(QueueSetWriter):
             changes.put(end_key(*queue), encode_end(at, last), OFFSETS_FAMILY)
             is_inner = int(messages["sys_flag"][-1]) & SYS_FLAG_INNER_BATCH
             ends[queue] = last + (self._batch_size_of(at) if is_inner else 1)
-        # Written together with the entries, so that both have the same state after a crash.
+        # Write the checkpoint together with the entries, so that both have the same state after a crash.
         if (stop := _stop(batch)) is not None:
             changes.put(CHECKPOINT_KEY, encode_checkpoint(stop), OFFSETS_FAMILY)
         self._try(partial(self._database.write, changes), "RocksDB")

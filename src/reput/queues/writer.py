@@ -275,7 +275,8 @@ class ConsumeQueueWriter(QueueWriter):
     ) -> int:
         """See `QueueWriter.append`."""
         if self._is_expired and len(rows):
-            # Entries were lost, and the log has no message from which to derive them.
+            # Entries were lost, and the log has no message from which to derive them. Begin the queue again with this
+            # message.
             if self.position is not None and queue_offset[0] > self.position:
                 self._begin_anew()
             self._is_expired = False

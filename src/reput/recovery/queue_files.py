@@ -49,8 +49,10 @@ class FoundFiles:
         """Find the files. Raises StoreError for a file larger than `file_bytes`."""
         self.folder, self._kind, self._file_bytes = folder, kind, file_bytes
         self._file_entries = file_bytes // kind.entry_bytes
-        self._sizes: dict[int, int] = {}  # Sizes in bytes, by number of the first entry.
-        self._others: list[Path] = []  # Files whose names do not fit the file size.
+        # Size of each file in bytes, by number of its first entry.
+        self._sizes: dict[int, int] = {}
+        # Files whose names do not fit the file size. They are deleted.
+        self._others: list[Path] = []
         for start, entry in offset_entries(str(folder)):
             path = Path(entry.path)
             # Files of another size begin at other offsets, so they contain no entry of this queue.

@@ -299,7 +299,7 @@ class QueueMatching:
         numbers: Offsets,
         stop: int,
     ) -> None:
-        """Keep the missing messages that fit between the entries of their neighbours."""
+        """Note the messages without an entry that have a place between the entries of their neighbours."""
         if not len(missing.offsets):
             return
         edges = part.solid, survey.number_from(stop)
@@ -406,7 +406,10 @@ class QueueMatching:
         return KeptQueue(None, number, tail if part.tail is None else tail.followed_by(part.tail))
 
     def _kept_scattered(self, part: QueuePart, survey: QueueSurvey) -> KeptQueue:
-        """Keep the entries of messages in a disordered queue, and the fitting entries between them."""
+        """Return what is kept of a queue whose entries are not in order.
+
+        These are the entries that lead to messages, and the plausible ones that lead to unreadable bytes.
+        """
         everything = survey.read(0, survey.stop)
         all_numbers, all_offsets = survey.numbers(0, survey.stop), physical_offsets(everything)
         matched = np.concatenate([_NO_NUMBERS, *part.matched])
@@ -447,7 +450,7 @@ class QueueMatching:
         # delete all earlier files of the queue.
         has_more_before = floor >= 0
         first = survey.position if has_more_before else survey.found.file_start(first)
-        # A broker ends the queue at an entry of zeros, so all other positions become pre-blank.
+        # A broker ends a queue at an entry of zeros, so fill all positions without an entry with pre-blank entries.
         holes = np.setdiff1d(np.arange(first, int(numbers[-1]) + 1), numbers)
         placed, words = _with_blanks(placed, words, holes)
         begin = None if has_more_before else first

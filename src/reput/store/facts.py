@@ -145,7 +145,7 @@ class StoreFacts:
 
     @cached_property
     def ends(self) -> LogEnds:
-        """Return the ends of the log. Raises StoreError."""
+        """Return the ends of the log for readers, for a rebuild, and of its data. Raises StoreError."""
         from reput.log.ends import find_log_ends
 
         return find_log_ends(self._source)

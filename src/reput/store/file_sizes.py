@@ -352,7 +352,10 @@ def _index_files(folder: str, storage: Storage) -> list[tuple[str, int]]:
 
 
 def _index_sizes(files: Sequence[tuple[str, int]], storage: Storage) -> _Shown:
-    """Derive the numbers of slots and items from most IndexFiles. `_size_of` explains which files count."""
+    """Derive the numbers of slots and items from the IndexFiles with the most frequent size.
+
+    `_size_of` explains which files count.
+    """
     if not files:
         return _Shown({})
     try:
@@ -367,7 +370,7 @@ def _index_sizes(files: Sequence[tuple[str, int]], storage: Storage) -> _Shown:
         return _Shown(values, Doubt(INDEX_SETTINGS, names, whole, tuple(which)))
 
     if not known:
-        # Files of the usual size need no doubt: a broker's defaults are then used.
+        # All files have the size of a broker's default settings, so these settings are used without a doubt.
         if sizes.keys() == {DEFAULT_GEOMETRY.file_bytes}:
             return _Shown({})
         return doubtful("no file shows them", [path for path, _ in files], {})

@@ -88,11 +88,12 @@ class BatchTopics:
         self._store, self._storage = store, storage
         self._archived = log if log is not None and (log.is_archive or log.is_joined) else None
         self._root = storage.watch(store)
-        self._watches: list[Watch] = []  # State of the existing folders.
+        # They notice changes of the folders that show batch topics.
+        self._watches: list[Watch] = []
         self._names: frozenset[str] = frozenset()
 
     def names(self) -> frozenset[str]:
-        """Return the current names. Raises StoreAccessError."""
+        """Return the names of the batch topics at present. Raises StoreAccessError."""
         archived: frozenset[str] = frozenset()
         if self._archived is not None:
             # Imported here, because it loads pyarrow.

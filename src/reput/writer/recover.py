@@ -120,7 +120,7 @@ class Recovery:
             known = None
         self._is_closed = known is not None and closed and is_clean and bool(self._files)
         self._known = known
-        # After a clean shutdown, a valid recovery point has the ends of all indexes. Nothing need be read.
+        # After a clean shutdown, a valid recovery point states the ends of all indexes, so no index is read.
         if self._files and not self._is_closed:
             self._look_at_log()
 

@@ -202,5 +202,5 @@ class Retention:
         while not self._is_closing.wait(self._interval_s):
             try:
                 self.clean()
-            except StoreError as error:  # The next interval tries again.
+            except StoreError as error:  # Try again after the next interval.
                 _log.warning("%s: files could not be expired: %s", self._store, error)

@@ -302,7 +302,8 @@ def _check(plan: Plan, new: Path, runner: Runner, progress: Progress) -> None:
 def _finish(plan: Plan, new: Path) -> None:
     """Give the new store the owners, permissions and lock of the old store. Make it durable."""
     remove_tree(new / LOCK_FILE)  # The rebuild has created it.
-    # The store's present lock, which may be newer than the plan. Both states share it.
+    # Link the store's present lock, which may be newer than the plan. Both states share it, so a lock on one of them
+    # also protects the other.
     link(plan.store / LOCK_FILE, new / LOCK_FILE)
     kept = {(entry.name, entry.inode) for entry in plan.seen}
     for entry in list(tree_entries(new)):
@@ -464,8 +465,8 @@ def _undo(places: RepairPlaces, at: AtStep) -> Undone:
             )
         if look_of_log(places.store) != record.log:
             raise StoreError(
-                f"{places.store}: its CommitLog was written after the repair, and those messages would be missing; "
-                f"the state before it is in {attempt.backup}"
+                f"{places.store}: its CommitLog was written after the repair, and an undo would lose the new messages; "
+                f"the state before the repair is in {attempt.backup}"
             )
         places.swap(record, attempt.backup, attempt.undone, at)
     return Undone(attempt.number, attempt.undone)

@@ -90,9 +90,13 @@ class Attempt:
         except StoreNotFoundError:
             return None
         except (ValueError, TypeError):
-            raise StoreError(f"{path}: not written by this version of reput") from None
+            raise StoreError(
+                f"{path}: was not written by this version of reput; use the version of the repair"
+            ) from None
         if record.form != _FORM:
-            raise StoreError(f"{path}: not written by this version of reput")
+            raise StoreError(
+                f"{path}: was not written by this version of reput; use the version of the repair"
+            )
         return record
 
     def write_record(self, store: Path) -> Record:

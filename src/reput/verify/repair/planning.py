@@ -272,7 +272,8 @@ class _Planning:
     def _damaged_files(self) -> set[str]:
         """Return the log files with damage, or all files if findings were grouped."""
         found = [one for one in self._wrong if one.kind in OF_LOG or one.kind is Kind.LOG_FILE_SIZE]
-        # The last finding of a kind stands for damage in unknown files.
+        # A check yields a limited number of findings of a kind. The last one stands for all others, whose files are
+        # unknown.
         if max(Counter(one.kind for one in found).values(), default=0) > MOST_OF_A_KIND:
             return {file.path for file in self._found.files}
         return {one.file for one in found}

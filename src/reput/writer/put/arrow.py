@@ -133,7 +133,7 @@ def _array(value: Any, count: int) -> Any:
         raise UsageError(f"columns: {error}") from None
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks()
-    # `combine_chunks` returns chunks again if the values are too large for one array.
+    # If the values are too large for one array, `combine_chunks` returns a ChunkedArray again.
     return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
 
 

@@ -531,7 +531,7 @@ class CommitLogWriter:
         topic, queue_id = queue
         check_queue_id(queue_id)
         data = self.form.encode_topic(topic)
-        # Bounds the memory of the cache.
+        # Limit the memory of the cache.
         if len(self._topics) >= _MOST_TOPICS:
             self._topics.clear()
         encoded = with_length(data)

@@ -150,9 +150,9 @@ def _fill_numbers(rows: npt.NDArray[np.void], messages: Sequence[Message]) -> No
 
 
 def _integers(values: list[int]) -> list[int]:
-    """Return the values.
+    """Check that all values are integers, and return them.
 
-    Raises TypeError if a value is not an integer, because numpy would silently convert strings and fractions.
+    Raises TypeError for other values, because NumPy would silently convert strings and fractions.
     """
     others = set(map(type, values)) - {int}
     if any(not issubclass(kind, Integral) for kind in others):
