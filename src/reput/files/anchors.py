@@ -69,7 +69,7 @@ os.register_at_fork(after_in_child=lambda: globals().update(_guard=threading.RLo
 
 @contextmanager
 def explained(path: str | os.PathLike[str], action: str) -> Iterator[None]:
-    """Raise an OSError of the body as a StoreAccessError that names the file and the remedy."""
+    """Raise an OSError of the with block as a StoreAccessError that names the file and the remedy."""
     try:
         yield
     except OSError as error:
@@ -101,7 +101,7 @@ def boot_id() -> str:
 def anchored(
     folder: AnyPath, place: AnyPath | None = None, owner: AnyPath | None = None
 ) -> Iterator[None]:
-    """Hold a folder as an anchor during the body.
+    """Hold a folder as an anchor during the with block.
 
     Args:
         folder: an existing folder.
@@ -124,7 +124,7 @@ def anchored(
 
 @contextmanager
 def reading_for(output: AnyPath, stores: Iterable[AnyPath]) -> Iterator[None]:
-    """Hold the stores that root reads during the body, while it writes into another user's folder.
+    """Hold the stores that root reads during the with block, while it writes into another user's folder.
 
     A link in a store's folder is still followed if root created the link, or if the link and its target have the same
     owner.
@@ -151,7 +151,7 @@ def reading_for(output: AnyPath, stores: Iterable[AnyPath]) -> Iterator[None]:
 
 @contextmanager
 def writing_to(output: AnyPath, stores: Iterable[AnyPath] = ()) -> Iterator[None]:
-    """Hold, during the body, the folder into which root writes and the stores from which it reads.
+    """Hold, during the with block, the folder into which root writes and the stores from which it reads.
 
     Nothing is held if no other user can change names there. Missing folders above the output are created.
 
@@ -187,7 +187,7 @@ def anchors() -> tuple[Anchor, ...]:
 
 @contextmanager
 def holding(wanted: Sequence[Anchor]) -> Iterator[None]:
-    """Hold these anchors during the body.
+    """Hold these anchors during the with block.
 
     Raises StoreChangedError if a path now leads to another folder, StoreAccessError.
     """
@@ -239,7 +239,7 @@ def _let_go(anchor: Anchor) -> None:
 def real_path(path: AnyPath) -> str:
     """Return the absolute path of the same place without links. A path below an anchor is not resolved further.
 
-    Raises StoreAccessError if root would follow another user's link to a place that this user does not own.
+    Raises StoreAccessError if root would follow another user's link to a place that the link's owner does not own.
     """
     above = _above(path)
     if above is not None:

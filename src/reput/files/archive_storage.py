@@ -96,7 +96,7 @@ class ArchivedFile(Closing):
         """Do nothing, because nothing is read ahead."""
 
     def announce(self, positions: Sequence[int], length: int) -> None:
-        """Do nothing: an archive's blocks are requested together by its own index."""
+        """Do nothing: `reput.index.archive_index` requests the blocks of an archive together."""
 
     def read(self, position: int, length: int) -> bytes:
         """Return bytes of the file. Raises StoreChangedError, CorruptMessageError, StoreAccessError."""

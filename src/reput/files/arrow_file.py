@@ -71,7 +71,7 @@ def save_array(path: str, array: npt.NDArray[Any]) -> None:
 
 
 def map_array(path: str) -> npt.NDArray[Any]:
-    """Return the array of a .npy file as a mapping. Raises OSError, ValueError."""
+    """Map the array of a .npy file into memory, and return it. Raises OSError, ValueError."""
     # The mapping remains valid after its file is deleted.
     with reading(path) as local:
         mapped: npt.NDArray[Any] = np.load(local, mmap_mode="r")

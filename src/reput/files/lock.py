@@ -38,10 +38,10 @@ _held_guard = Lock()
 
 @contextmanager
 def locked(path: Path, owner: str, arguments: Iterable[str] = ()) -> Iterator[Callable[[], None]]:
-    """Hold the lock during the body. The file is created if it is missing, and is not deleted afterwards.
+    """Hold the lock during the with block. The file is created if it is missing, and is not deleted afterwards.
 
-    The body gets a function that raises StoreFailedError if the file was deleted or replaced, because another process
-    can then lock the new file. A forked child does not hold the lock.
+    The with block gets a function that raises StoreFailedError if the file was deleted or replaced, because another
+    process can then lock the new file. A forked child does not hold the lock.
 
     Raises:
         StoreLockedError: another process has the lock; the message contains `owner`, and the error names the

@@ -145,7 +145,7 @@ class ObjectFolder:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Hold the folder's lock during the body; wait for it as long as for a bucket's answer.
+        """Hold the folder's lock during the with block; wait for it as long as for a bucket's answer.
 
         Raises StoreUnreachableError, StoreAccessError.
         """

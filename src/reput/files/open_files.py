@@ -83,7 +83,7 @@ class Pooled(Generic[_File]):
 class _Pool:
     """The open files of all stores, in the order of opening.
 
-    A file that was used again is not closed, but moves to the end.
+    When files must be closed, a file that was used since its last turn moves to the end instead.
     """
 
     def __init__(self) -> None:

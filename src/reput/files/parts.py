@@ -25,7 +25,7 @@ def rename_parts(folder: Path, suffix: str, new_suffix: str) -> None:
 
 @contextmanager
 def new_folder(path: Path) -> Iterator[Path]:
-    """Yield a temporary folder, which is renamed to `path` when the body succeeds.
+    """Yield a temporary folder, which is renamed to `path` when the with block succeeds.
 
     Raises StoreAccessError, also if `path` exists and is not an empty folder.
     """
@@ -41,7 +41,7 @@ def new_folder(path: Path) -> Iterator[Path]:
             ):
                 os.rename(there, here, src_dir_fd=old, dst_dir_fd=new)
         finally:
-            # If the body failed, its error must not be replaced by an error of this clean-up.
+            # If the with block failed, its error must not be replaced by an error of this clean-up.
             with suppress(OSError):
                 remove_tree(attempt)
 

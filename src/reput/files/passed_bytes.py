@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def passed_bytes(data: bytes) -> Iterator[int]:
-    """Yield the descriptor of a nameless file with these bytes, open during the body. Raises OSError."""
+    """Yield the descriptor of a nameless file with these bytes, open during the with block. Raises OSError."""
     with tempfile.TemporaryFile() as file:
         file.write(data)
         file.flush()

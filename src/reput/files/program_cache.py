@@ -1,4 +1,4 @@
-"""Choose cache folders for files that programs execute or load, which no other user may be able to change."""
+"""Choose cache folders for programs and libraries. No other user may be able to change files in these folders."""
 
 from __future__ import annotations
 

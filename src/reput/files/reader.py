@@ -236,8 +236,8 @@ class FileReader(Closing):
     def next_run(self, position: int) -> tuple[int, int] | None:
         """Return begin and end of the next data at or after `position`; None if only a hole follows.
 
-        Callers must not read beyond this data. Reading a hole, also by read-ahead, turns it into data, so the whole
-        file would be read.
+        Callers must not read beyond this data. In a preallocated file, reading a hole turns it into data, even if only
+        read-ahead does it. The next search for data would then find the whole rest of the file.
         """
         self.stop_read_ahead()
         size = self.size

@@ -21,14 +21,14 @@ def unnamed_file() -> IO[bytes]:
 
 @contextmanager
 def scratch_folder() -> Iterator[Path]:
-    """Yield a new folder, and delete it after the body."""
+    """Yield a new folder, and delete it after the with block."""
     with tempfile.TemporaryDirectory(prefix="reput-") as root:
         yield Path(root)
 
 
 @contextmanager
 def scratch_file(folder: str, name: str, content: bytes) -> Iterator[Path]:
-    """Yield a new folder with one file, `folder`/`name`, and delete it after the body."""
+    """Yield a new folder with one file, `folder`/`name`, and delete it after the with block."""
     with scratch_folder() as root:
         path = root / folder / name
         path.parent.mkdir(exist_ok=True)

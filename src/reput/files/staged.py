@@ -75,7 +75,7 @@ def reading(path: str) -> Iterator[str]:
 
 @contextmanager
 def writing(path: str) -> Iterator[Path]:
-    """Yield the path of a temporary file. It becomes the staged file when the body succeeds.
+    """Yield the path of a temporary file. It becomes the staged file when the with block succeeds.
 
     Raises:
         ObjectConflictError: another attempt has written an object with other bytes.

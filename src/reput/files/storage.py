@@ -189,10 +189,10 @@ class JoinedStorage:
     (`reput.queues.joined`, `reput.index.archive_index`).
 
     Attributes:
-        root: the path that stands for both (`reput.files.places.joined_place`)
+        root: the path that names both (`reput.files.places.joined_place`)
         newer: the storage of the store
         store: path of the store in `newer`
-        older: the archive, in its state when it was opened
+        older: the archive, as it was when it was opened
         joined_at: physical offset at which the store's own log began when it was last compared with the archive; None
             before the first comparison
     """

@@ -95,9 +95,9 @@ class OwnCache:
 
     @contextmanager
     def keeping(self, name: str) -> Iterator[Path]:
-        """Yield a path to which the body writes a large file. Afterwards, `kept(name)` returns this file.
+        """Yield a path to which the with block writes a large file. Afterwards, `kept(name)` returns this file.
 
-        Raises the errors of `write` and of the body. After an error, no file is kept.
+        Raises the errors of `write` and of the with block. After an error, no file is kept.
         """
         with self._writing():
             attempt = self.folder / f"{name}.{os.urandom(8).hex()}.tmp"
@@ -138,7 +138,7 @@ class OwnCache:
         try:
             if not self._is_ours():
                 raise StoreAccessError(
-                    f"{self.folder}: lies where another user can replace folders; set "
+                    f"{self.folder}: another user can replace this folder; set "
                     f"XDG_CACHE_HOME to a folder that belongs to root"
                 )
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)

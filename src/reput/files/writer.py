@@ -77,7 +77,7 @@ class FileWriter(Closing):
 
     def sync(self) -> None:
         with explained(self.path, "be synced"):
-            # fdatasync skips the times, but syncs the size.
+            # fdatasync does not write the file's times, but it writes the size, without which data would be lost.
             os.fdatasync(self._fd)
 
     def close(self) -> None:
@@ -105,7 +105,7 @@ def create_durable(path: Path, data: bytes | memoryview) -> None:
         # Unlike rename, link fails if the name exists.
         link(attempt, path)
     finally:
-        # The first error is more specific.
+        # If a step above failed, its error must not be replaced by an error of this clean-up.
         with suppress(OSError):
             delete(attempt)
 
@@ -202,13 +202,13 @@ def sync_file(path: Path) -> None:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield a temporary name to write to. When the body succeeds, the file is renamed to `path`."""
+    """Yield a temporary name to write to. When the with block succeeds, the file is renamed to `path`."""
     attempt = path.with_name(f"{path.name}.{uuid.uuid4().hex}.tmp")
     try:
         yield attempt
         put_in_place(attempt, path)
     finally:
-        # If the body failed, its error must not be replaced by an error of this clean-up.
+        # If the with block failed, its error must not be replaced by an error of this clean-up.
         with suppress(OSError):
             delete(attempt)
 
