@@ -27,9 +27,9 @@ from reput.format.java_string import decode_utf8, encode_utf8
 from reput.format.message_id import encode_offset_id
 from reput.format.properties import KEYS, TAGS, UNIQ_KEY, decode_properties, split_keys, unique_keys
 
-HEAD = struct.Struct(">iiiiiqqiq")  # TOTALSIZE .. BORNTIMESTAMP
+HEAD = struct.Struct(">iiiiiqqiq")  # The fields from TOTALSIZE to BORNTIMESTAMP.
 STORE_TIMESTAMP = struct.Struct(">q")
-TAIL = struct.Struct(">iqi")  # RECONSUMETIMES, PREPAREDTRANSACTIONOFFSET, body length
+TAIL = struct.Struct(">iqi")  # RECONSUMETIMES, PREPAREDTRANSACTIONOFFSET, and the length of the body.
 SIZE_AND_MAGIC = struct.Struct(">ii")
 TOPIC_V1 = struct.Struct(">b")
 TOPIC_V2 = struct.Struct(">h")
