@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 _Offsets = npt.NDArray[np.int64]
 # Reading one row of the index takes as long as scanning this many bytes of the log.
 _SCANNED_BYTES_PER_ROW = 64
-# Up to this number of keys, a search reads few row groups. They are fetched in parallel, and cached.
+# For at most this many keys, a search reads few row groups. So they are fetched in parallel before, and cached.
 _PREFETCHED_KEYS = 64
 # Bounds the memory of a search that needs many row groups.
 _GROUPS_AT_ONCE = 64
@@ -204,7 +204,7 @@ def _archived(storage: Storage) -> ArchiveStorage:
 
 
 class ArchiveIndex:
-    """The KeyIndex of an archive, in the state in which the archive was opened."""
+    """The KeyIndex of an archive. It does not show changes of the archive after it was opened."""
 
     def __init__(self, storage: ArchiveStorage, log: CommitLogReader) -> None:
         manifest = storage.archive.manifest

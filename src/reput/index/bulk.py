@@ -72,7 +72,7 @@ class IndexFileSearch:
             done = 0
             if chains is None:
                 with closing(self._open()) as file:
-                    # A look-up reads from scattered places, so it pays off only for few hashes.
+                    # Looking up a hash reads from scattered places. For many hashes, reading the whole file is faster.
                     if len(hashes) * _SCATTERED_BYTES < file.used_bytes():
                         done, hits = self._read_chains(file, hashes)
                         yield number, hits
@@ -166,7 +166,8 @@ class IndexFileSearch:
 
 def _read_all(file: IndexFileReader) -> _Chains:
     """Read the slots, and all items that the header counts or a slot leads to."""
-    # The count is read first and the items last, so that counted and linked items have been written.
+    # Another process may be adding items. The count is read first, and the items last. So every item that the count
+    # includes, or that a slot leads to, is complete.
     entries, newest = IndexEntries(file), file.next_item - 1
     slots = entries.slots()
     # Slots may lead to items that were added after the count was read.

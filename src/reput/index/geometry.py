@@ -83,7 +83,7 @@ def work_out(path: str, size: int, storage: Storage = LOCAL) -> IndexGeometry | 
 
 def _work_out(path: str, size: int, count: int, storage: Storage) -> IndexGeometry | None:
     is_default_size = size == DEFAULT_GEOMETRY.file_bytes
-    # No other split passes all these tests. The search for another split would read the file from its end.
+    # No other split can pass all these tests, so do not search for one: that would read the file from its end.
     if is_default_size and _agrees(path, DEFAULT_GEOMETRY, storage, beyond_doubt=True):
         return DEFAULT_GEOMETRY
     with storage.open(path) as reader:
@@ -119,7 +119,8 @@ def _agrees(
     try:
         if beyond_doubt and file.next_item <= _MANY_ITEMS and not _is_unmistakable(file):
             return False
-        return _chains_agree(file) and _counts_agree(file)  # `_counts_agree` may read all slots.
+        # `_counts_agree` comes last, because it may read all slots.
+        return _chains_agree(file) and _counts_agree(file)
     finally:
         file.close()
 
@@ -168,7 +169,7 @@ class GeometryFinder:
         self._by_size: dict[int, IndexGeometry] = {}
 
     def find(self, files: list[tuple[str, int]]) -> dict[int, IndexGeometry]:
-        """Return the geometry for each file size among these files (path, size). Files of other sizes are damaged.
+        """Return the geometry for each size of these files (path, size). A file whose size has no geometry is damaged.
 
         Raises UsageError if there are entries and no geometry fits any file.
         """

@@ -1,4 +1,7 @@
-"""The IndexFiles of a store as a KeyIndex. Each file covers the ranges of the log for which it can be trusted."""
+"""Search the IndexFiles of a store, through the interface `reput.index.key_index.KeyIndex`.
+
+Each file covers the ranges of the log for which it can be trusted (`reput.index.verdict`).
+"""
 
 from __future__ import annotations
 

@@ -148,7 +148,7 @@ class BulkSearch(Protocol):
     """A search for many hashes in one part of an index; small and picklable, for a task in another process."""
 
     def weight(self, keys: int) -> int:
-        """Return the bytes of log that can be scanned in about the time of a search for `keys` keys."""
+        """Return the cost of a search for `keys` keys: the bytes of log that a scan reads in about the same time."""
         ...
 
     def find_each(self, groups: Iterable[npt.NDArray[np.int32]]) -> Iterator[tuple[int, BulkHits]]:

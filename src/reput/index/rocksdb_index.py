@@ -110,7 +110,7 @@ class RocksIndexSearch:
     within: OffsetRange
 
     def weight(self, keys: int) -> int:
-        """See `BulkSearch.weight`. A search reads all items, of which there is about one per message of the range."""
+        """See `BulkSearch.weight`. A search reads all items: about one per message of the range."""
         return self.within.size_bytes
 
     def find_each(self, groups: Iterable[npt.NDArray[np.int32]]) -> Iterator[tuple[int, BulkHits]]:
@@ -134,7 +134,7 @@ class RocksIndexSearch:
 
 
 class RocksIndex:
-    """The KeyIndex of the database in its state at the first request. Newer messages are scanned."""
+    """The KeyIndex of the database, as it was at the first request. Newer messages are found by scans of the log."""
 
     def __init__(self, folder: str, log: CommitLogReader) -> None:
         self._folder, self._log = folder, log
@@ -164,7 +164,7 @@ class RocksIndex:
         if last is None or not hours:
             return None
         self.newest_entry = last
-        # Within an hour, items are sorted by key and not by offset.
+        # Within an hour, items are sorted by key. So all items of the first hour are read to find the least offset.
         begin = min(item.physical_offset for item in _of_hour(database, hours[0]))
         begin = max(begin, self._log.min_offset)
         try:

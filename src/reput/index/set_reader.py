@@ -1,4 +1,4 @@
-"""All IndexFiles of a store (`IndexService`, tag rocketmq-all-4.9.3, the reading side).
+"""Read all IndexFiles of a store, as the broker's `IndexService` does (tag rocketmq-all-4.9.3).
 
 `index/` contains files named by their time of creation, which are read in order of their names. Files whose name is not
 a number are ignored. A file that cannot be read as an IndexFile is excluded and listed in `problems`.

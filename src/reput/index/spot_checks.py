@@ -222,7 +222,9 @@ class SlotPages:
 
 
 def _too_few(used: int, slots: int, share: float) -> float:
-    """Return Chernoff's bound, as -log of a probability, for at most `used` used slots among `slots`.
+    """Return how unlikely it is that at most `used` of `slots` slots are used: -log of the probability's bound.
+
+    The bound is Chernoff's.
 
     share  share of used slots in the whole file
     """

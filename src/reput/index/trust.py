@@ -193,7 +193,7 @@ def _end_of_message(log: CommitLogReader, file: IndexFileReader, number: int) ->
 
 
 def _checked(first: int, last: int, doubtful: Collection[int]) -> list[int]:
-    """Return some items from first to last, with the `doubtful` ones, ascending."""
+    """Return some items from `first` to `last`, at equal distances, and all `doubtful` items; ascending."""
     step = max((last - first) // _CHECKED_ENTRIES, 1)
     return sorted({*range(first, last, step), last, *doubtful} if first <= last else ())
 
@@ -217,7 +217,7 @@ def _runs(
 
 
 def _edge(bad: int, good: int, holds: Callable[[int], bool]) -> int:
-    """Return, by bisection, a correct item next to a wrong one between the correct item `good` and the wrong `bad`."""
+    """Return the last correct item between the correct item `good` and the wrong item `bad`, found by bisection."""
     while abs(good - bad) > 1:
         middle = (good + bad) // 2
         if holds(middle):

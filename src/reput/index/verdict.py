@@ -28,7 +28,7 @@ class Proof:
     problems   the reasons why the ranges do not cover more, one line each
     gap_bytes  0 if every message of the ranges was compared with its items. Otherwise, only gaps in the log wider than
                this, between the messages of two items, were searched for messages without items
-    is_kept    whether the proof is remembered; not if the file has changed, or may change without altering its stamp
+    is_kept    whether the proof is remembered; False if the file has changed, or may change without altering its stamp
     is_timed   whether the seconds of items 2 and later never fall, and the compared items agree with their messages
                (`reput.index.times`)
     seen       stamps of the log files that contain the ranges; the proof is valid until one of them changes
@@ -79,7 +79,7 @@ class Verdict:
 
     ranges     ranges of the log whose keys are all among these items, according to spot checks
     proof      a proof of the file, which adds its own ranges; None if unknown
-    problem    why the file is not trusted at all, for the user
+    problem    a message for users: why the file is not trusted at all
     is_whole   whether the file is complete up to its last item, so that only later items need a check
     is_linked  whether every link was followed, and each item is reached from its slot
     """

@@ -87,7 +87,7 @@ class _FilePart:
         self._log, self._file = log, file
         self._offsets, self._hashes = offsets, hashes
         self._nothing, self._at = np.empty(0, np.uint8), np.zeros(len(offsets) + 1, np.int64)
-        # Kernels are compiled for read-only arrays, which look-ups use.
+        # Look-ups pass read-only arrays to these kernels. For other arrays, the kernels would be compiled again.
         for array in (offsets, hashes, self._nothing, self._at):
             array.flags.writeable = False
 

@@ -54,7 +54,7 @@ class IndexFileEnd(NamedTuple):
 
 
 class IndexFileBuilder:
-    """Builds one file front to back: slots in memory, items written a window at a time.
+    """Builds one file from front to back. Slots stay in memory until the end. Items are written in blocks.
 
     The builder takes 4 bytes of memory per slot, and 1.3 MB. The file is not valid before `close`. Leaving the context
     without `close` abandons the file.
