@@ -71,7 +71,7 @@ def find_log_ends(source: LogSource) -> LogEnds:
 
 
 def find_log_end(source: LogListing, buffers: ScanBuffers) -> int:
-    """Return the log's end for a reader, by kernels. The callers (tables and streams) have already loaded these.
+    """Find the log's end for a reader with the kernels, which the callers (tables and streams) have already loaded.
 
     Raises StoreError.
     """

@@ -32,7 +32,7 @@ def end_within(
     *,
     whole_records: bool = False,
 ) -> FileEnd:
-    """Return the end of the records from `start` on: the first record that is unreadable or has a wrong CRC.
+    """Walk from `start` on, and return the offset of the first record that is unreadable or has a wrong CRC.
 
     For `whole_records` see `recovered_end`. Raises StoreNotFoundError, StoreAccessError, StoreChangedError.
     """
@@ -64,7 +64,7 @@ def _first_bad_crc(
     messages: npt.NDArray[np.void],
     find_wrong: _FindWrong,
 ) -> int | None:
-    """Return the position of the first record with a wrong CRC. `edges` has their beginnings, and the end."""
+    """Return the position of the first record with a wrong CRC. `edges` has their positions, and the end."""
     first, last = 0, len(edges) - 1
     buffer = np.empty(0, np.uint8)
     while first < last:

@@ -1,4 +1,4 @@
-"""Facts about the records of a log file, found by a scan: store times, and ids without an index entry."""
+"""Define facts that a scan finds about the records of a log file: store times, and ids without an index entry."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def after_header(reader: RangeReader, file: CommitLogFile, position: int) -> int
 
 
 def is_ledger_end(reader: RangeReader, file: CommitLogFile, position: int) -> bool:
-    """Return whether the file ends where the header of a record at this offset would lie.
+    """Return whether the file ends where the header of a record at this offset would begin.
 
     Raises as `after_header` does.
     """

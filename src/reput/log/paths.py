@@ -171,7 +171,7 @@ def with_logs(store: str, logs: Sequence[str]) -> str:
     for path in (store, *logs):
         if not os.path.isdir(path):
             raise StoreNotFoundError(
-                f"{path}: no such directory, in {_SEPARATOR.join((store, *logs))}"
+                f"{path}: no such directory; it is a part of {_SEPARATOR.join((store, *logs))}"
             )
     entries = {entry.name: entry.path for entry in LOCAL.list(store)}
     # The lock is not linked, because a lock is never tested through a link.

@@ -161,7 +161,9 @@ class FileScan:
         return int(self._state[walk.BAD_MULTI])
 
     def batches(self, *, by_window: bool = False) -> Iterator[DispatchBatch]:
-        """Yield the batches: as large as possible, or one per window, which fits the processor's cache.
+        """Yield the batches, as large as possible. With `by_window`, each window yields one or more smaller batches.
+
+        A window is a part of the file that is read at once, and fits the processor's cache.
 
         Raises StoreNotFoundError, StoreAccessError, StoreChangedError.
         """
@@ -171,8 +173,8 @@ class FileScan:
                 self.end.position = after_header(reader, self._file, self.end.position)
             is_growing = self._mode.is_growing and not self._file.gap
             if is_growing and self.end.position < self._stop and self._is_unwritten(reader):
-                # Followers often ask for messages that are not written yet. Reading 8 bytes shows this, without a read
-                # of 4 MiB.
+                # A reader that follows a growing log often asks for messages that are not written yet. Reading 8 bytes
+                # shows this, without a read of 4 MiB.
                 self.end.unreadable, self.end.finished = _NO_RECORD, True
             while not self.end.finished and self.end.position < self._stop:
                 yield from self._walk_window(reader)

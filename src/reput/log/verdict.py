@@ -84,7 +84,7 @@ class FileEnd(NamedTuple):
 def end_of_file(verdict: WalkVerdict, file: CommitLogFile) -> FileEnd:
     """Return the end of a file's records after a walk to the file's end or to damage.
 
-    If a blank record ends the file, the end lies where the blank record begins.
+    If a blank record ends the file, the end is the beginning of the blank record.
     """
     end = end_for_broker(verdict)
     if end < file.end:
@@ -126,7 +126,7 @@ def end_for_reader(
 
 
 def end_of_whole(end: int, newest: OffsetRange | None, record: Callable[[], bytes]) -> int:
-    """Return `end`. If the newest record ends there and is incomplete or has a wrong CRC, return its beginning."""
+    """Return `end`, or the newest record's beginning if it ends there and is incomplete or has a wrong CRC."""
     if newest is not None and newest.stop == end and not is_copied_whole(record()):
         return newest.start
     return end

@@ -38,7 +38,7 @@ _NO_DELAYS: list[int] = []
 _FIRST_WINDOW_BYTES, _MOST_WINDOW_BYTES = 4 << 10, 256 << 10
 # Bytes at the end of the log in which the last messages are searched for. Each length is tried after the previous one.
 _LAST_BYTES = (4 << 10, 64 << 10, 1 << 20)
-# Bytes that a window must have at the position. Most records are shorter, so they need no further read.
+# Bytes that a window must have from the position on. Most records are shorter, so they need no further read.
 _ENOUGH_BYTES = 4 << 10
 WALKED_BYTES = 8 << 20
 """Bytes of a log that are walked in plain Python. Loading the kernels takes about as long as this walk."""
