@@ -206,7 +206,8 @@ class LookupCoverage:
         unreadable = np.full(len(numbers), sum(store.unreadable_bytes for store in self.stores))
         known = [str(problem) for store in self.stores for problem in store.problems]
         known += map(str, self.failed)
-        # Each pair of `owner` and `line` is a problem in the row of a key. Problems of stores are in all rows.
+        # Each key's row lists its problems. `line` has numbers of problems, and `owner` the key to whose row each
+        # belongs. A problem of a whole store belongs to all rows.
         owner = [np.repeat(np.arange(len(numbers)), len(known))]
         line = [np.tile(np.arange(len(known)), len(numbers))]
         for place, segment in enumerate(self.lost):

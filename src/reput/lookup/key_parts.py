@@ -252,7 +252,7 @@ class SortedKeys:
     def rows_of(
         self, numbers: npt.NDArray[Any]
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Return (index into `numbers`, row of the batch), one pair per key with these hashes.
+        """Return for each key with one of these hashes: the place of its hash in `numbers`, and its row in the batch.
 
         `numbers` are positions in `hashes`.
         """
@@ -268,7 +268,7 @@ class SortedKeys:
     def rows_with(
         self, hashes: npt.NDArray[np.int32]
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Return (index into `hashes`, row of the batch), one pair per key with one of these hashes."""
+        """Return for each key with one of these hashes: the place of its hash in `hashes`, and its row in the batch."""
         place = np.searchsorted(self.hashes, hashes)
         there = np.flatnonzero(place < len(self.hashes))
         there = there[self.hashes[place[there]] == hashes[there]]
