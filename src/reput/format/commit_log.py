@@ -29,7 +29,8 @@ from reput.format.properties import KEYS, TAGS, UNIQ_KEY, decode_properties, spl
 
 HEAD = struct.Struct(">iiiiiqqiq")  # The fields from TOTALSIZE to BORNTIMESTAMP.
 STORE_TIMESTAMP = struct.Struct(">q")
-TAIL = struct.Struct(">iqi")  # RECONSUMETIMES, PREPAREDTRANSACTIONOFFSET, and the length of the body.
+# RECONSUMETIMES, PREPAREDTRANSACTIONOFFSET, and the length of the body.
+TAIL = struct.Struct(">iqi")
 SIZE_AND_MAGIC = struct.Struct(">ii")
 TOPIC_V1 = struct.Struct(">b")
 TOPIC_V2 = struct.Struct(">h")

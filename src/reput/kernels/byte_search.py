@@ -38,7 +38,7 @@ def mark_holders(data, at, patterns, pattern_at, is_word, shorter, table, marked
         position = begin
         while position + LEAST_BYTES <= end and not marked[row]:
             first = read_i32(data, position) & _MASK
-            # Most positions end here, at the cost of one look-up in the table.
+            # At most positions, one look-up in the table shows that no pattern begins there.
             if table[((first * _FACTOR) & _MASK) >> _SHIFT]:
                 # Try the found pattern, then each shorter pattern that is a prefix of it.
                 number = _last_before(data, position, end, patterns, pattern_at)

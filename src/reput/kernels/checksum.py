@@ -1,4 +1,4 @@
-"""CRC-32 of many bodies, as `reput.format.commit_log.body_crc` computes it.
+"""Compute the CRC-32 of many bodies, as `reput.format.commit_log.body_crc` does.
 
 Tables process eight bytes per step. If the CPU has carry-less multiplication, a step folds 64 bytes into the next 64,
 and the tables process only the last 16.
@@ -84,7 +84,10 @@ def _by_tables(tables, data, start, stop, value):
 
 @njit(cache=True, nogil=True)
 def crc32_after(data, start, stop, crc):
-    """Return the crc32 of earlier bytes, whose crc32 is `crc`, and data[start:stop] together, as an int64."""
+    """Return the crc32 of a text that begins with bytes whose crc32 is `crc`, and ends with data[start:stop].
+
+    The result is an int64.
+    """
     tables = _TABLES
     return _by_tables(tables, data, start, stop, np.int64(crc) ^ 0xFFFFFFFF) ^ 0xFFFFFFFF
 

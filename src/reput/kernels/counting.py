@@ -9,7 +9,7 @@ from reput.kernels.jit import njit
 
 # One in this many hashes is sampled.
 SAMPLE = 16
-# Each counter is prefetched while this many keys before it are counted.
+# A counter is prefetched this many keys before it is needed.
 _AHEAD = 32
 # Differences of two times within this bound do not overflow.
 _MOST_TIME = 1 << 61

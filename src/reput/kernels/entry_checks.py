@@ -14,7 +14,7 @@ _INT64_MAX = 9223372036854775807
 
 @njit(cache=True, nogil=True)
 def check_items(items, stop, newest):
-    """Check items in the order of their puts, from item 1 to before `stop`.
+    """Check that a broker can have put the items from 1 to before `stop` in this order.
 
     Return the number of the first impossible item, or `stop`.
 
@@ -54,7 +54,7 @@ def check_items(items, stop, newest):
 
 @njit(cache=True, nogil=True)
 def written_entries(entries, before):
-    """Count the written ConsumeQueue entries at the start, while each is for a message after the previous one.
+    """Count the leading ConsumeQueue entries that are written, and whose messages each come after the previous message.
 
     entries  uint32[n, 5], the file's bytes
     before   physical offset of the previous message; pre-blank entries count as written
@@ -76,7 +76,7 @@ def written_entries(entries, before):
 
 @njit(cache=True, nogil=True)
 def entries_follow(entries, before):
-    """Count the written entries at the start, while each is for a message after the previous one.
+    """Count the leading entries that are written, and whose messages each come after the previous message.
 
     Also return the physical offset at which the last message ends.
 

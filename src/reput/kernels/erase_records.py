@@ -148,10 +148,10 @@ def _erase(data, length_at, topic, end, keeps_body, kept, kept_at, tombstone, sc
     value = _value_bytes(tombstone)
     # The tombstone takes bytes of the body if the properties have too little room.
     wanted = 0 if keeps_body else min(max(len(tombstone) + 1 - room, 0), body)
-    # The value may be cut to one character. Its name and two separators must fit.
+    # The value of the tombstone's property may be cut to one character. Its name and two separators must fit.
     has_tombstone = room + wanted >= len(tombstone) - value + 2
     if not has_tombstone:
-        # The last property had no separator after it, so the copy is one byte longer.
+        # The copy ends with a separator. If the last property had none, the copy is one byte too long.
         if room < 0:
             own -= 1
             room = 0

@@ -1,4 +1,4 @@
-"""`String.hashCode` over the UTF-16 units of UTF-8 bytes, decoded as Java decodes them.
+"""Compute Java's `String.hashCode` from UTF-8 bytes, which are decoded as Java decodes them.
 
 `reput.format.java_string` specifies the rules. Hashes are kept as int64, but only their low 32 bits count. They are
 computed as uint64, which wraps around: compiled code assumes that signed integers never overflow.

@@ -1,4 +1,4 @@
-"""`njit` for kernels: numba's, with the cache of `reput.kernels.compile_cache`; plain Python without numba."""
+"""Define `njit` for kernels: numba's with the cache of `reput.kernels.compile_cache`, or plain Python without numba."""
 
 from __future__ import annotations
 

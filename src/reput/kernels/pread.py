@@ -1,4 +1,4 @@
-"""`pread` inside a kernel: a system call without the interpreter."""
+"""Call `pread` from a kernel, without the Python interpreter."""
 
 from __future__ import annotations
 

@@ -125,7 +125,10 @@ def find_value(data, start, stop, name):
 
 @njit(inline="always")
 def next_property(data, position, stop):
-    """Return start and stop of the next property's name, and the stop of its value; three times `stop` at the end."""
+    """Return start and stop of the next property's name, and the stop of its value.
+
+    If no property follows, all three are `stop`.
+    """
     while position < stop:
         name_stop = next_separator(data, position, stop)
         if name_stop >= stop:

@@ -65,7 +65,7 @@ def _lay_out(words, message):
 
 @njit(cache=True, nogil=True)
 def lay_out_entries(messages, rows, entries):
-    """Set entries, uint32[n, 5], to the file's bytes of the entries of messages[rows]."""
+    """Write the entries of messages[rows] to entries, uint32[n, 5], in the form of a ConsumeQueue file."""
     for entry in range(len(rows)):
         _lay_out(entries[np.uint64(entry)], messages[np.uint64(rows[np.uint64(entry)])])
 

@@ -25,7 +25,7 @@ from reput.kernels.jit import njit
 from reput.kernels.pread import pread
 from reput.kernels.properties_scan import find_index_properties
 
-# Positions in an entry.
+# Positions of fields in a ConsumeQueue entry.
 _SIZE_AT, _TAGS_CODE_AT = 8, 12
 _BODY_LENGTH_AT = body_length_position(0)
 _HOSTS_V6 = SYS_FLAG_BORN_HOST_V6 | SYS_FLAG_STORE_HOST_V6
