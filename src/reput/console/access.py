@@ -53,6 +53,7 @@ class Access:
         CURRENT.set(NOBODY if user is None else user)
         scope[USER] = "" if user is None else user.name
         proxy = None if self._users is None else self._users.proxy
+        # The proxy ends TLS, so only its header shows whether the browser used HTTPS. Clients could forge the header.
         if proxy is not None and proxy.is_peer(connection):
             secure = connection.headers.get("x-forwarded-proto", "") == "https"
             scope["scheme"] = "https" if secure else scope["scheme"]
@@ -63,6 +64,7 @@ class Access:
                 headers = MutableHeaders(scope=message)
                 for name, value in _HEADERS.items():
                     headers.setdefault(name, value)
+                # Answers contain messages, which must not stay on the disk of a browser or proxy.
                 if not scope["path"].startswith("/static/"):
                     headers.setdefault("cache-control", "no-store")
             await send(message)

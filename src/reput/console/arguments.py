@@ -109,6 +109,7 @@ def optional_integer(query: QueryParams, name: str) -> int | None:
     if value is None:
         return None
     try:
+        # 64 bits have at most 19 digits and a sign. Python refuses to convert thousands of digits.
         number = int(value) if len(value) <= 20 else _INT64
     except ValueError:
         raise UsageError(

@@ -72,6 +72,7 @@ class Downloads:
         headers = {
             "content-disposition": f'attachment; filename="{name}.{kind}"',
             "content-length": str(file.seek(0, 2)),
+            # If a browser shows the file in spite of its disposition, nothing in a message's body may run as a page.
             "content-security-policy": "sandbox; default-src 'none'",
         }
         return StreamingResponse(

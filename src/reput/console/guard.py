@@ -44,6 +44,7 @@ class Guard:
         """
         self.connections.add(new)
         if len(self.connections) > self.limits.connections:
+            # Browsers keep connections open for later requests. Such a connection is the cheapest to lose.
             silent = [each for each in self.connections if each.is_silent]
             min(silent, key=lambda each: each.silent_since, default=new).drop()
 
@@ -86,6 +87,7 @@ class Guarded(H11Protocol):
         is_silent, unread = self.is_silent, self.unsent_bytes
         if is_silent and not self._was_silent:
             self.silent_since = now
+        # A client that reads slowly, but reads, gets the whole time again.
         if unread == 0 or unread < self._unread:
             self._unread_since = now
         self._was_silent, self._unread = is_silent, unread

@@ -85,6 +85,7 @@ class Mounts:
         if self._aside is None:
             self._aside = CapacityLimiter(1)
         with anyio.move_on_after(seconds):
+            # A thread that hangs in a file system cannot be stopped. Leave it, so that the request gets its answer.
             return await run_sync(call, limiter=self._aside, abandon_on_cancel=True)
         return None
 
@@ -110,6 +111,7 @@ class Mounts:
                         return
                     yield piece  # type: ignore[misc]
         finally:
+            # When the client has left, this task is already cancelled, and would not wait without the shield.
             with anyio.CancelScope(shield=True):
                 await run_sync(pieces.close)
 

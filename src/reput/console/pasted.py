@@ -48,6 +48,7 @@ def understood(given: str) -> Pasted:
             if found and not found.endswith(_CUT_OFF):
                 keys[found] = None
     for key in list(keys):
+        # Stores have ids in upper case, but some tools print them in lower case. A key in lower case is possible too.
         if _ID.fullmatch(key):
             keys[key.upper()] = None
     if len(keys) > MOST_KEYS:

@@ -178,6 +178,7 @@ class Results:
                     done = self.total - self.missing - len(pending)
                     yield Beat(done, sum(part.left_bytes for part in parts), self.count)
         finally:
+            # `until` ends each search at its next step, so the page need not wait for the threads.
             self.until.stop()
             pool.shutdown(wait=False, cancel_futures=True)
         self._merge(parts)
@@ -218,6 +219,7 @@ class Results:
             self.rows += part.rows[begin : taken[name]]
             if taken[name] == len(part.rows):
                 del waiting[name]
+        # Where no row was taken, the next page begins at the same place as this one.
         self._shown_to = {
             name: part.rows[taken[name] - 1].physical_offset
             if taken[name]

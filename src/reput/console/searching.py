@@ -241,6 +241,7 @@ def _swept(store: SharedStore, wanted: SearchForm, share: Share, until: Until) -
         begin = reader.begin_offset() if cursor is None else cursor
         searched = OffsetRange(begin, max(stop, begin))
         problems = tuple(within_range(sweep.damage, searched))
+        # These messages may match, so the answer is not complete.
         if sweep.unsearched:
             detail = f"{sweep.unsearched:,} bodies were not searched: they are too long, or damaged"
             problems = (*problems, Finding(Kind.BODY_TOO_LARGE, store.path, detail))

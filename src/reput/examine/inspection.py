@@ -235,6 +235,7 @@ def _index_geometry(
     known = GeometryFinder(hash_slots, index_items, storage).find([*beside, (path, size)])
     if size in known:
         return known[size]
+    # The entries do not show the numbers, but this size is almost certainly that of a broker with its defaults.
     if size == DEFAULT_GEOMETRY.file_bytes and hash_slots is None and index_items is None:
         return DEFAULT_GEOMETRY
     if known:

@@ -173,6 +173,7 @@ def _measure(store: MessageStore, log: LogFigures, end: int) -> list[IndexFileFi
     if not store.storage.is_local:
         log.read(store.commit_log, end)
         return [measure_index_file(file) for file in index]
+    # The kernels release the interpreter's lock, so both threads run at the same time.
     with ThreadPoolExecutor(1) as beside:
         measured = beside.submit(lambda: [measure_index_file(file) for file in index])
         log.read(store.commit_log, end)
@@ -195,6 +196,7 @@ def _groups(store: MessageStore, queues: list[QueueFigures]) -> list[GroupFigure
     for queue in queues:
         for place, prefix in enumerate((RETRY_TOPIC_PREFIX, DEAD_LETTER_TOPIC_PREFIX)):
             if queue.topic.startswith(prefix):
+                # Names of pop retry topics (5.x) do not show where the group ends. A message's properties may name it.
                 group = consumer_group(queue.topic, _example(store, queue), topics)
                 counts.setdefault(group, [0, 0])[place] += queue.messages
     found = [GroupFigures(group, *count) for group, count in counts.items()]

@@ -119,6 +119,7 @@ class Control:
         """Raise UsageError if the folder has other contents, or a table of another layout."""
         place, wanted = self._destination.folder, self._destination.layout
         with explained(place, "be read"):
+            # A first run that was interrupted may leave only the control folder. Then the export can simply run again.
             is_empty = not place.is_dir() or all(
                 entry.name == CONTROL_FOLDER for entry in place.iterdir()
             )

@@ -113,6 +113,7 @@ class ShapeInference:
                 return
             try:
                 value = json.loads(body)
+            # The body is not JSON, or is nested too deeply for Python's parser.
             except (ValueError, RecursionError):
                 continue
             if isinstance(value, dict):

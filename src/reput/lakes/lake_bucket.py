@@ -186,6 +186,7 @@ class LakeBucket:
             StoreLockedError: another run writes the table.
             UsageError: the place has other contents, or does not support conditional writes.
         """
+        # A store that ignores the conditions of writes would let two runs own the table at the same time.
         check_conditions(self.store, f"{self.control}/")
         owner = {"run": self._run, **_this_process()}
         try:

@@ -139,6 +139,7 @@ def _write(job: ExportJob, batches: RangeBatches, result: TaskResult) -> None:
             if "body_crc_ok" in batch.schema.names:
                 result.bad_bodies += batch["body_crc_ok"].false_count
             batch = with_key(batch)
+            # Each check sees only the rows that passed the earlier ones, so a row is rejected once, for one reason.
             if job.why_no_partition is not None:
                 for name in job.request.text_partitions:
                     batch, refused = split_by_text(

@@ -241,6 +241,7 @@ class QueueDatabase:
             for end in table.ends:
                 queue = Queue(end.topic, end.queue_id)
                 place = end.physical_offset, end.queue_offset
+                # Entries of one queue may be in several tables, in any order.
                 newest[queue] = max(newest.get(queue, place), place)
         report.queues = len(newest)
         refused, kept = sum(one.refused for one in tables), sum(one.kept for one in tables)

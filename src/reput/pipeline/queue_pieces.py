@@ -90,7 +90,7 @@ def _stage_pieces(job: WriteJob, task: QueueTask, folder: Path) -> int:
         position = _COUNT_BYTES + len(found) * _ROW.itemsize
         for number, place, path in found:
             first, stop = _written(path)
-            if stop - first == of_file:
+            if stop - first == of_file:  # No other task has entries of this file.
                 put_staged(path, _object_of_file(job, number, place))
                 rows.append((number, place, first, _WHOLE))
                 continue

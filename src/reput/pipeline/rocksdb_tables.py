@@ -61,6 +61,7 @@ def write_rocksdb_table(job: WriteJob, task: QueueTask) -> RocksTableWritten:
     kept = 0
     for part in ranges:
         if (said := old.get(part.queue)) is not None:
+            # Ranges are unsigned, but `kept_at` is signed.
             inside = (said.kept_at >= part.first) & (said.kept_at <= min(part.last, 2**63 - 1))
             if inside.any():
                 kept += int(inside.sum())

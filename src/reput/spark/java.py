@@ -108,6 +108,7 @@ def _candidates() -> Iterator[Path]:
 def _launcher_home(runtime: JavaRuntime) -> Path:
     script = _launcher_script(runtime)
     version = re.sub(r"[^\w.+-]", "_", runtime.version)
+    # The digest gives each script its own folder, so that two versions of reput do not overwrite each other's launcher.
     name = f"java-{version}-{hashlib.sha256(script).hexdigest()[:8]}"
     for folder in program_folders():
         java = folder / name / "bin" / "java"

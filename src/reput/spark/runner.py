@@ -259,6 +259,7 @@ class _Job:
         self._results: list[Any] = []
         self._error: BaseException | None = None
         self.done = threading.Event()
+        # A plain thread would not have the properties that the user set for jobs, such as the scheduler pool.
         InheritableThread(target=self._collect, daemon=True).start()
 
     def _collect(self) -> None:

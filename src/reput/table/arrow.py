@@ -221,6 +221,7 @@ class Dataset(ds.Dataset):  # type: ignore[misc]
             wanted += self._schema.names if columns is None else columns
         # A batch needs at least one column, which shows the number of rows.
         names = [name for name in self._schema.names if name in wanted] or self._schema.names[:1]
+        # These conditions only save reading. The scanner applies the whole filter to what they leave.
         pushed = [] if filter is None else conditions_of(filter, self._schema)
         return DatasetScanner(lambda: self._reader(names, pushed), select(names), columns, filter)
 
@@ -369,6 +370,7 @@ def dataset(
     )  # fmt: skip
     logs = request.logs()
     for line in () if is_pattern else unknown_topics(logs, topics or ()):
+        # Name the line of the caller: `checked` adds a frame above this function.
         warnings.warn(line, stacklevel=3)
     return Dataset(request)
 

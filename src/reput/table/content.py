@@ -150,6 +150,7 @@ def _regex_matcher(pattern: str) -> Callable[[pa.Array], Mask]:
     def match(values: pa.Array) -> Mask:
         return _mask(pc.match_substring_regex(values, pattern))
 
+    # Arrow compiles a pattern only when it matches values, so match one to see whether the pattern is valid.
     try:
         match(pa.array([b""], pa.binary()))
     except pa.ArrowException as error:
@@ -280,6 +281,7 @@ def _comparison(sign: str, text: str) -> Callable[[Any], bool]:
 
     def compare(value: Any) -> bool:
         try:
+            # In Python, True is 1; in JSON, true is not a number.
             return not isinstance(value, bool) and bool(order(value, wanted))
         except TypeError:  # Texts and numbers have no common order.
             return False

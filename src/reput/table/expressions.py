@@ -113,7 +113,7 @@ class _Conditions:
         if operator is None or len(arguments) != 2:
             raise _UnknownError
         one, other = arguments
-        if _SELECTION not in _message(one):
+        if _SELECTION not in _message(one):  # The literal comes first, as in `3 < queue_id`.
             one, other, operator = other, one, _SWAPPED.get(operator, operator)
         return Condition(self._column(one), operator, _value(other))
 
@@ -133,6 +133,7 @@ def _value(expression: bytes) -> Any:
     for kind in _INTEGERS:
         if kind in literal:
             number = _number(literal, kind)
+            # Protocol buffers write a negative number as its two's complement in 64 bits.
             return number - (1 << 64) if number >> 63 else number
     if _TEXT in literal:
         return _one(literal, _TEXT).decode()

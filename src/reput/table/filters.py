@@ -123,6 +123,7 @@ class Condition:
             met = _COMPARISONS[self.operator](column, self.scalars()[0])
         else:
             found = pc.is_in(column, pa.array(self.scalars(), self._kind))
+            # `is_in` is false for null, but in SQL null is neither in a list nor not in it.
             met = found if self.operator == "in" else pc.and_(pc.invert(found), column.is_valid())
         return np.asarray(met.fill_null(False).to_numpy(zero_copy_only=False), np.bool_)
 
@@ -176,7 +177,7 @@ def limits(conditions: Iterable[Condition], column: str) -> tuple[int | None, in
         values = [
             scalar.cast(pa.int64()).as_py() for scalar in condition.scalars() if scalar.is_valid
         ]
-        if not values:
+        if not values:  # No value compares with null, so none meets this condition.
             return 1, 0
         to_greatest, to_least = _BOUNDS[condition.operator]
         if to_least is not None:
@@ -258,6 +259,7 @@ def selected(
 
 
 def _micros(milliseconds: int) -> int:
+    # A limit beyond the last time of the column allows the same rows as that time.
     return max(-_INT64, min(milliseconds * 1000, _INT64 - 1))
 
 

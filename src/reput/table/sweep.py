@@ -110,6 +110,7 @@ class Sweep:
                 return
             for number, offset in enumerate(reversed(offsets)):
                 yield from self._messages(offset)
+                # Bodies may take long to decompress and search, so report progress within the piece.
                 if self._content is not None and number % _CHECKED_AT_ONCE == _CHECKED_AT_ONCE - 1:
                     yield SweptTo(offset, max(offset - self._log.min_offset, 0), swept)
             swept += piece.stop - piece.start
@@ -146,6 +147,7 @@ class Sweep:
 
     def _conditions(self, piece: TimedPiece) -> list[Condition]:
         wanted, found = self._wanted, list[Condition]()
+        # A light queue (LMQ) has messages of other topics. Their properties name it, which are read later.
         if wanted.topic is not None and not wanted.topic.startswith(LMQ_PREFIX):
             found.append(Condition("topic", "=", wanted.topic))
         for sign, bound, is_met in (

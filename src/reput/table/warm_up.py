@@ -48,6 +48,7 @@ def is_compiled(parts: Iterable[str] = ALL_PARTS) -> bool:
 def compile_now(parts: Sequence[str]) -> None:
     """Compile the missing kernels, or wait for the process that is compiling them."""
     missing = [part for part in parts if part not in _done and not is_compiled([part])]
+    # This process compiles the first part, and other processes the rest at the same time.
     if not _has_few_processors():
         compile_meanwhile(missing[1:])
     for part in missing:

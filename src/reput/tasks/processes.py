@@ -80,6 +80,7 @@ class ProcessRunner(Closing):
                 " with fewer processes or smaller splits"
             ) from error
         except BaseException:
+            # Drop the waiting tasks. Running ones cannot be cancelled, and their results are ignored.
             for future in futures:
                 future.cancel()
             raise

@@ -291,6 +291,7 @@ class LogComparison:
         for number in range(passes):
             tables = []
             for reader, store in zip(self._readers, self._stores, strict=True):
+                # Each pass reads the whole log again, and finds the same damage again.
                 reader.damage = list(store.commit_log.holes())
                 parts, held = [], 0
                 for rows in _all_rows(reader, store):
@@ -316,6 +317,7 @@ class LogComparison:
         if by_offset:
             pairs = in_common((left.offset,), (right.offset,))
         else:
+            # Messages without a queue offset have no place to pair them by: they are equal, or only in one store.
             queued = [np.flatnonzero(rows.queue_offset != NOT_QUEUED) for rows in (left, right)]
             pairs = in_common(
                 *(
@@ -375,9 +377,9 @@ def _all_rows(reader: RowReader, store: MessageStore) -> Iterator[LogRows]:
 
 
 def _share(rows: LogRows, passes: int) -> npt.NDArray[np.int64]:
-    """Return for each row the number of the pass that compares it.
+    """Return for each row the number of the pass that compares it: the same number for the same message in A and B.
 
-    The number depends only on queue and queue offset.
+    The number depends on queue and queue offset. For a message without a queue offset, it depends on the digest.
     """
     part = rows.queue * 31 + (rows.queue_offset >> _OFFSETS_A_PART)
     return np.where(rows.queue_offset == NOT_QUEUED, rows.digest, part) % passes

@@ -102,6 +102,7 @@ class LogFigures:
         self.messages += len(messages)
         self.index_entries += len(batch.key_hash)
         self.inner_batches += int(np.count_nonzero(messages["sys_flag"] & SYS_FLAG_INNER_BATCH))
+        # The first message of the log has no earlier one. Take its own time, so that it has no gap before it.
         first_ms, before = int(messages["store_timestamp"][0]), self._last_ms
         begin_ms = min(max(line.begin_ms, -_MOST_TIME), _MOST_TIME)
         last_ms, longest = count_messages(
@@ -166,11 +167,12 @@ class LogFigures:
         found = []
         for counter, count, offset in hashes.top(_FREQUENT):
             message = _read(log, offset)
-            if count < 2 or message is None:
+            if count < 2 or message is None:  # A key that occurs once is not frequent.
                 continue
             # The counter has only a hash. Take the text from its newest message.
             for hashed, text in texts_of(message):
                 if hashes.counter_of(hashed) == counter:
+                    # The message that was read has this text for certain, so at most `count - 1` have another.
                     found.append(Frequent(message.topic, text, count, min(hashes.error, count - 1)))
                     break
         return found
@@ -190,6 +192,7 @@ class _Cells:
 
     def make_room(self, queues: list[Queue]) -> None:
         """Make room for these queues. The list must begin with the queues of the previous call."""
+        # Doubling keeps the number of copies small when queues appear one by one.
         more = 2 * len(queues) - len(self.cells)
         if len(queues) > len(self.cells):
             room = np.zeros((more, *self.cells.shape[1:]), np.int64)

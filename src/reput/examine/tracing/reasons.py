@@ -43,6 +43,7 @@ def of_delays(own: Sequence[Numbered], end_ms: int) -> Iterator[Reason]:
             yield from _of_scheduled(own, number, event, end_ms)
         elif event.role is Role.TIMER and not _is_rolled(own, event):
             recall = _recall_of(own, event)
+            # A recall that came too late changed nothing.
             if recall is None or _delivered(own, event):
                 yield from _of_due(own, number, event, end_ms)
             else:
@@ -177,6 +178,7 @@ def _delivered(own: Sequence[Numbered], scheduled: Event) -> list[Numbered]:
         for number, event in own
         if event.message.topic == target
         and event.store == scheduled.store
+        # Each retry of a message waits in the schedule topic too. Its copy has the same number of retries.
         and event.message.reconsume_times == scheduled.message.reconsume_times
         and event.message.physical_offset > scheduled.message.physical_offset
     ]
@@ -202,6 +204,7 @@ def of_transaction(own: Sequence[Numbered], end_ms: int) -> Iterator[Reason]:
     if checks or len(halves) > 1:
         yield Reason(
             ReasonKind.CHECKED,
+            # For each check, the broker stores the half message again. The earliest of them may have expired.
             f"The broker asked the producer {counted(max(checks, len(halves) - 1), 'time')} what became of the "
             "transaction.",
             tuple(number for number, _ in halves),
@@ -255,6 +258,7 @@ def _stored_late(own: Sequence[Numbered], end_ms: int) -> Iterator[Reason]:
     """
     number, first = own[0]
     late_ms = first.stored_ms - first.message.born_timestamp
+    # Senders cause records with these roles. The broker itself stores the other ones later.
     roles = (Role.MESSAGE, *WAITING, Role.HALF)
     is_sent = first.role in roles and not first.message.reconsume_times
     is_sent = is_sent and not was_scheduled(first.message)
@@ -300,6 +304,7 @@ def _retried(own: Sequence[Numbered], end_ms: int) -> Iterator[Reason]:
     )
     for group, of_group in groupby(retries, key=lambda one: one[1].group):
         found = list(of_group)
+        # The broker counts retries in the message, so a number that is absent shows a record that was not found.
         times = sorted({event.message.reconsume_times for _, event in found})
         last = max(event.stored_ms for _, event in found)
         is_popped = all(

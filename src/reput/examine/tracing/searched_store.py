@@ -103,6 +103,7 @@ class UnindexedQueues:
         for queue_id in sorted({half.queue_id for half in halves}):
             of_queue = [half for half in halves if half.queue_id == queue_id]
             wanted = {half.queue_offset for half in of_queue}
+            # An op message is stored after its half message.
             start = min(half.physical_offset for half in of_queue)
             for record in self._records(OP_TOPIC, queue_id, start):
                 message = decode_located(record.data, record.layout)
@@ -162,6 +163,7 @@ class UnindexedQueues:
                 return
             except LostEntriesError as error:
                 self._note(error)
+                # Continue behind the lost entries, and at least one further, so that the loop ends.
                 position = max(error.resume_offset, position + 1)
             except (MessageNotFoundError, StoreNotFoundError):
                 # The messages expired during the search.
