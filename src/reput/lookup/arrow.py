@@ -283,7 +283,7 @@ def _discard_all() -> None:
 
 
 class Keys(NamedTuple):
-    """Batches of keys, which can be read once. Unlike Arrow's readers, they raise original errors."""
+    """Batches of keys, which can be read once. Errors in reading are raised unchanged, not as errors of Arrow."""
 
     schema: pa.Schema
     batches: Iterable[pa.RecordBatch]

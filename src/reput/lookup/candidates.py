@@ -1,7 +1,8 @@
 """Stage candidates in runs, by ascending physical offset.
 
-A candidate is a pair of a key and a physical offset at which the key's message may be. Runs include the text of the
-keys, so comparing them with records needs no other file.
+A candidate is a pair of a key and a physical offset at which the key's message may be. A run is a file of candidates.
+It includes the text of the keys, so comparing them with records needs no other file. A segment is a range of the log
+that one IndexFile covers (`reput.index.plan`). Cells divide the log into ranges of equal size (`LogCells`).
 """
 
 from __future__ import annotations

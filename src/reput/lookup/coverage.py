@@ -1,4 +1,8 @@
-"""Describe the coverage of a look-up's answer: which part of the log was searched for each key, and how."""
+"""Describe the coverage of a look-up's answer: which part of the log was searched for each key, and how.
+
+A segment is a range of the log that one IndexFile covers. An index entry is stale if its record is missing, or does not
+have the entry's key. Then the segment is scanned for this key.
+"""
 
 from __future__ import annotations
 

@@ -205,7 +205,7 @@ class _LookUp:
             self._lose_for_ids(done)
 
     def _lose_for_ids(self, found: ReplacedFound) -> None:
-        """Record damage that may hide replaced ids. It affects all keys that look like ids."""
+        """Record damage that may hide ids which a later UNIQ_KEY replaces. It affects all keys that look like ids."""
         if found.damage:
             numbers = [
                 _rows(part)[_may_be_ids(part)] + (number << PART_SHIFT)

@@ -59,9 +59,9 @@ class _Verdicts:
 def judged(
     runner: Runner, stores: Sequence[StoreReader], progress: Callable[[int, int], None]
 ) -> list[Judge | None]:
-    """Judge the IndexFiles of all stores in tasks. Return a judge per store that knows the verdicts.
+    """Judge the IndexFiles of all stores in tasks. Return a judge for each store, which returns these verdicts.
 
-    Without a benefit of tasks, nothing is judged, and each judge is None: for few IndexFiles, or with one process.
+    If tasks would save no time (few IndexFiles, or only one process), nothing is judged, and each judge is None.
 
     Raises StoreAccessError, StoreChangedError.
     """

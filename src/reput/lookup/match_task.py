@@ -122,7 +122,7 @@ def decoded_matches(
     columns: tuple[str, ...],
     inner: npt.NDArray[np.int32] | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield matches in batches whose bodies have limited bytes.
+    """Yield matches in batches. The bodies of a batch have a limited size.
 
     `inner` is each record's number in its inner batch, or 0.
     """
@@ -330,7 +330,7 @@ class _CandidateComparison:
     def _decode(
         self, window: Window, record_of: Offsets, candidates: Offsets
     ) -> Iterator[pa.RecordBatch]:
-        """Yield matches in batches whose bodies have limited bytes."""
+        """Yield matches in batches. The bodies of a batch have a limited size."""
         rows, which = np.unique(record_of, return_inverse=True)
         offsets = self._offsets[candidates[np.unique(which, return_index=True)[1]]]
         records = Records(window.data, window.begins[rows], offsets, self._task.place.name, True)

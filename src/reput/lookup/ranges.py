@@ -150,7 +150,8 @@ class LogCells:
         self._files = files
         starts = np.array([file.start for file in files])
         place = np.searchsorted(starts, self.edges[:-1], side="right") - 1
-        # If a log file is missing, its range is a cell as well, which counts to the file before it. `tasks` skips it.
+        # If a log file is missing, its range is a cell as well. It gets the number of the file before it, and `tasks`
+        # skips it.
         self._file_of = place.tolist()
 
     def tasks(
