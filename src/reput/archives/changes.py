@@ -24,7 +24,7 @@ def with_file(
     batch_topics: frozenset[str],
 ) -> Manifest | None:  # fmt: skip
     """Return the manifest with one more log file; None if another archiver has already added it."""
-    # The last file may have been archived before it was full. The new copy, with more messages, replaces this one.
+    # The last file may have been archived before it was full. The new copy, with more messages, replaces the old one.
     kept = [file for file in manifest.log if file.is_sealed or file.begin < entry.begin]
     if any(file.end > entry.begin for file in kept):
         same = [file for file in kept if file.begin == entry.begin and file.size == entry.size]

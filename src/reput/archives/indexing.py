@@ -1,8 +1,8 @@
 """Write and merge the indexes of an archive: Parquet files with the keys and the queue entries of log files.
 
 Keys are rows (hash of topic and key, physical offset), sorted by hash. The hash is the same as in IndexFiles, so
-queries and look-ups need not distinguish candidates from the two. Queue entries are sorted by queue, then in the order
-of the log.
+queries and look-ups handle rows and IndexFile items in the same way. Queue entries are sorted by queue, then in the
+order of the log.
 """
 
 from __future__ import annotations

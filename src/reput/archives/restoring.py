@@ -194,7 +194,7 @@ def require_unchanged(
 ) -> None:
     """Raise StoreChangedError if the archive no longer has the files that were compared.
 
-    Raises StoreChangedError, StoreNotFoundError, StoreAccessError, FormatError.
+    Also raises StoreNotFoundError, StoreAccessError, FormatError.
     """
     archive = Archive(place, options, is_cached=False)
     for entry in found.entries:
@@ -231,7 +231,7 @@ def restore_store(
 ) -> RestoreReport:
     """Write the archived store into an empty folder, as `reput.restore` specifies.
 
-    `end_offsets` is called to lower committed offsets of the new store that are too high, and returns their number.
+    `end_offsets` lowers committed offsets of the new store that are too high, and returns their number.
     """
     archive, target = Archive(place, options), Path(destination)
     check_empty(target)
@@ -287,7 +287,8 @@ def _chosen(log: tuple[LogFile, ...], begin_ms: int | None, end_ms: int | None) 
 
 
 def _write_log(archive: Archive, file: LogFile, path: Path) -> None:
-    if _is_written(file, path):  # A killed run has written it, perhaps unsynced.
+    # A killed run has written the file, but perhaps not synced it.
+    if _is_written(file, path):
         sync_file(path)
         return
     make_folder(path.parent)

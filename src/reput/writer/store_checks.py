@@ -33,7 +33,7 @@ _NAMES = (
 def check_places(store: Path, commit_log: str | None) -> Path | None:
     """Return the folder that commitlog/ links to, or None if commitlog/ is not a link.
 
-    Raises StoreError for any other link in the store, and if commitlog/ is not the folder of the settings.
+    Raises StoreError for any other link in the store, and if commitlog/ does not lead to the folder in the settings.
     """
     place = store / COMMIT_LOG_FOLDER
     if commit_log is not None and not os.path.lexists(place):

@@ -403,7 +403,7 @@ class StoreWriter:
         self._index.check_in_place()
 
     def _check_all_in_place(self) -> None:
-        """Check these files and the many files of queues. Raises StoreFailedError, StoreAccessError."""
+        """Check the files of `_check_in_place` and all queue files. Raises StoreFailedError, StoreAccessError."""
         self._check_in_place()
         self._queues.check_in_place()
 

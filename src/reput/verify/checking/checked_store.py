@@ -163,7 +163,7 @@ def _list_log(store: CheckedStore) -> None:
     if store.is_live and len(found) > 1 and found[-1].size < found[-2].size:
         found.pop()  # The owner is creating this file, which has no message yet.
     if not found:
-        # Raises "not a store" if the folder is missing.
+        # If the folder is missing, this call raises an error that says so.
         StoreLog(store.path, folders=folders).list()
         raise StoreNotFoundError(
             f"{folders[0]}: has no CommitLog file; their names are offsets of 20 digits"

@@ -91,11 +91,11 @@ class Attempt:
             return None
         except (ValueError, TypeError):
             raise StoreError(
-                f"{path}: was not written by this version of reput; use the version of the repair"
+                f"{path}: was not written by this version of reput; use the version that repaired the store"
             ) from None
         if record.form != _FORM:
             raise StoreError(
-                f"{path}: was not written by this version of reput; use the version of the repair"
+                f"{path}: was not written by this version of reput; use the version that repaired the store"
             )
         return record
 

@@ -231,8 +231,8 @@ def _shared_columns(names: _Names, messages: Sequence[Message]) -> list[Property
 def _keys(given: Sequence[Sequence[str] | None]) -> Texts | None:
     """Return the KEYS column, or None if no message has keys."""
     try:
-        # The most frequent case: each message has one key. None raises TypeError, and any other number of keys
-        # ValueError.
+        # The most frequent case: each message has one key. A message without keys (None) raises TypeError here, and a
+        # message with several keys raises ValueError.
         single = [key for (key,) in given]  # type: ignore[misc]
     except (TypeError, ValueError):
         if not any(given):

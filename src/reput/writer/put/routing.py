@@ -111,7 +111,7 @@ def light_queues(message: Message) -> list[tuple[str, int]] | None:
     light = [name for name in names if name.startswith(LMQ_PREFIX)]
     if light and len({*light}) < len(names):
         raise MessageRefusedError(
-            f"INNER_MULTI_DISPATCH {value!r}: all names must be light queues ({LMQ_PREFIX}...), each once, or none"
+            f"INNER_MULTI_DISPATCH {value!r}: name only light queues ({LMQ_PREFIX}...), each once, or no light queue"
         )
     for name in light:
         FORM_OF_FIVE.encode_topic(name)
