@@ -196,7 +196,10 @@ class _Prover:
         return Proof(self._last, merged(ranges), problems, self._gap_bytes, is_timed)
 
     def _say_when(self) -> bool:
-        """Return whether the seconds of sampled items, including both ends, match their messages."""
+        """Return whether the times of some items match the store times of their messages.
+
+        The items are spread evenly over those whose messages have not expired, and include the last one.
+        """
         begin_ms = self._file.header().begin_timestamp
         first = max(self._entries.first_at(self._log.min_offset, 1, self._last), 2)
         chosen = np.linspace(first, self._last, _TIMED_ITEMS, dtype=np.int64)

@@ -53,7 +53,7 @@ class Access:
         CURRENT.set(NOBODY if user is None else user)
         scope[USER] = "" if user is None else user.name
         proxy = None if self._users is None else self._users.proxy
-        # The proxy ends TLS, so only its header shows whether the browser used HTTPS. Clients could forge the header.
+        # The proxy ends TLS, so only this header shows whether the browser used HTTPS. Other clients could forge it.
         if proxy is not None and proxy.is_peer(connection):
             secure = connection.headers.get("x-forwarded-proto", "") == "https"
             scope["scheme"] = "https" if secure else scope["scheme"]

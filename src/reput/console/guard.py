@@ -87,7 +87,7 @@ class Guarded(H11Protocol):
         is_silent, unread = self.is_silent, self.unsent_bytes
         if is_silent and not self._was_silent:
             self.silent_since = now
-        # A client that reads slowly, but reads, gets the whole time again.
+        # Slow clients are accepted: with each byte that a client reads, the time limit begins again.
         if unread == 0 or unread < self._unread:
             self._unread_since = now
         self._was_silent, self._unread = is_silent, unread

@@ -39,7 +39,7 @@ class Rounds(Generic[Result]):
         most_age_s: float = 0.0,
         wait_s: float = 0.0,
     ) -> None:
-        """Prepare.
+        """Set the stores and times. The first survey begins when `latest` is called.
 
         Args:
             mounts: The stores.

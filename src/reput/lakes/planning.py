@@ -74,7 +74,7 @@ def extents_of(
     report: ExportReport,
     runner: Runner | None = None,
 ) -> tuple[dict[str, Bounds], dict[str, ReadMark]]:
-    """Return for each store the bounds to export, and the mark that it has afterwards.
+    """Return for each store the range of the log to export, and the mark to record after the export.
 
     Raises StoreError, and UsageError for a store that the table has under another name.
     """
@@ -174,7 +174,7 @@ def open_stores(
     paths = [one for one in given if not isinstance(one, NamedStore)]
     if named and names:
         raise UsageError(
-            "names: not for stores of a fleet file, which has names", arguments=["names"]
+            "names: omit it, because the fleet file names these stores", arguments=["names"]
         )
     if names and name_from is not None:
         raise UsageError("pass names or name_from, not both", arguments=["names", "name_from"])

@@ -62,7 +62,7 @@ class ExportStep:
         self.results: list[TaskResult] = []
 
     def next_tasks(self, waiting: Sequence[ReadTask]) -> Sequence[ReadTask]:
-        """Return the tasks to run next: all of them, or about as many as complete the step."""
+        """Return the tasks to run next: all that wait, or about as many as this step still needs."""
         if self._every.log_bytes is not None:
             left = self._every.log_bytes - self._bytes
             for count, task in enumerate(waiting, 1):
@@ -91,7 +91,7 @@ class ExportStep:
         """
         last, after = self.tasks[-1].part, waiting[0].part
         if last.store != after.store or last.file != after.file:
-            # No record lies in two files, so a step can end between them.
+            # A record never continues in the next file, so a step can end at the end of a file.
             return after.file.start if last.store == after.store else last.stop
         ended = self.results[-1]
         walks = all(part.topics is None and part.found is None for part in (last, after))

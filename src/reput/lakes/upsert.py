@@ -221,7 +221,7 @@ def _newest(
     last[:-1] = codes[order][1:] != codes[order][:-1]
     kept = np.zeros(len(order), np.bool_)
     kept[order[last]] = True
-    # A newest message without a body deletes its key.
+    # If the newest message of a key has no body, it deletes the key, and is not a row of the table.
     kept &= np.concatenate([has_body for _, _, has_body in files])
     bounds = np.cumsum([len(names) for names, _, _ in files])[:-1]
     return encoded.dictionary, np.split(kept, bounds)

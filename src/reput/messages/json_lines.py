@@ -161,7 +161,7 @@ def _message(line: _Line) -> Message:
 
 
 def _body(line: _Line) -> bytes:
-    """Return the body to store. For a compressed message these are the compressed bytes."""
+    """Return the body to store. The body of a compressed message is stored in compressed form."""
     if line.body is not None and line.body_base64 is None:
         body = line.body.encode()
     elif line.body is None and line.body_base64 is not None:

@@ -103,7 +103,7 @@ class SchemaRegistry:
                 )
             found[name] = ""  # Marks the name, so that a cycle of references ends.
             self._follow(inner, place, found)
-            # Insert it again, so that it comes after its own references.
+            # Insert the name again, now with the schema. It must come after the schemas that it refers to.
             del found[name]
             found[name] = self._text_of(inner, place)
 

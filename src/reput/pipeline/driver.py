@@ -342,7 +342,7 @@ class _Rebuild:
     known: _Known
     staging: Staging | BucketStaging
     only: Only | None
-    replaced: str | None  # The store, if it is rebuilt in place.
+    replaced: str | None  # The path of the store if it is rebuilt in place, else None.
     progress: Progress
     report: RebuildReport
     queues: QueueBuild

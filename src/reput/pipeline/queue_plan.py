@@ -340,7 +340,7 @@ def _task(number: int, kind: Kind, first: int, stop: int, entries: int) -> Queue
 
 
 def _kinds(task: PlanTask, table: RunTable, runs: SplitRuns) -> dict[str, set[int]]:
-    """Return, by kind, the numbers of the queues that no regular task writes. No task writes `unnamed` queues."""
+    """Return, by kind of task, the numbers of the queues that need a special task. No task writes `unnamed` queues."""
     queues = runs.queues
     irregular = set(np.flatnonzero(table.irregular).tolist())
     batch = {n for n, queue in enumerate(queues) if queue.topic in task.batch_topics}

@@ -391,9 +391,9 @@ class _LastMessage:
         queue_offset: npt.NDArray[np.int64],
         lost: LostRanges,
     ) -> int:
-        """Append the held message and all of `messages` except the last, which is held next.
+        """Append the message that the last call held back, and all of `messages` except the last one.
 
-        Return how many were taken.
+        The last one is held back for the next call. Return the number of messages that the queue took.
         """
         self._queue = queue
         before = self._messages if len(self._messages) else messages[:0]
@@ -406,7 +406,7 @@ class _LastMessage:
         return taken
 
     def release(self, lost: LostRanges) -> int:
-        """Append the held message at the end of the log."""
+        """Append the message that was held back: the log ends, so no message follows it."""
         if self._queue is None:
             return 0
         return self._queue.append(self._messages, np.arange(1), self._queue_offset, lost)

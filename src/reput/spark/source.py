@@ -85,7 +85,7 @@ class RocketMQDataSource(DataSource):
         super().__init__(options)
         end_quietly()
         if _is_to_be_written():
-            # The first error should be that the source cannot be written.
+            # Report first that the source cannot be written, and not a mistake in the options.
             self.writer(StructType(), overwrite=False)
         # Without a path, the next call of Spark raises the error.
         if "path" in options or "paths" in options:
