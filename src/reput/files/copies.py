@@ -66,6 +66,7 @@ def _entries(root: Path, below: str, folder: int, device: int) -> Iterator[TreeE
         is_folder = stat.S_ISDIR(status.st_mode)
         if not (is_folder or stat.S_ISREG(status.st_mode)):
             raise StoreError(f"{path}: is neither a file nor a folder; move it out of the store")
+        # Neither hard links nor renames can cross file systems.
         if status.st_dev != device:
             raise StoreError(
                 f"{path}: is on another file system than {root}; unmount it, or move it out of the store"
@@ -99,6 +100,7 @@ def copy_file(source: Path, target: Path, inode: int | None = None) -> None:
     with FileReader(str(source)) as reader, FileWriter(target, size=reader.size) as writer:
         if inode is not None and os.fstat(reader.fileno).st_ino != inode:
             raise StoreChangedError(f"{source}: was replaced meanwhile; run the command again")
+        # Only data is written, so the holes of the source stay holes.
         for begin, end in data_runs(reader, 0, reader.size):
             for position in range(begin, end, _COPIED_BYTES):
                 data = reader.read(position, min(_COPIED_BYTES, end - position))

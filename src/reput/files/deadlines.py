@@ -62,6 +62,7 @@ def within(
         except BaseException as error:
             errors.append(error)
 
+    # A daemon thread, because the process must be able to end while the library is still waiting.
     thread = threading.Thread(target=run, name=f"reput: {place}", daemon=True)
     thread.start()
     before = None

@@ -141,6 +141,7 @@ class Disk:
 
     def delete(self, path: Path) -> None:
         """Delete a file if it exists; durable after `sync_folder`."""
+        # Add it first: another thread may check meanwhile whether the file is still in place.
         self.deleted.add(path)
         delete(path)
 

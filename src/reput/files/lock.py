@@ -79,6 +79,7 @@ def is_locked(path: Path) -> bool:
             except FileNotFoundError:
                 return False
             try:
+                # Only ask about the lock. Taking it, even for a moment, could make a starting broker fail.
                 command = getattr(fcntl, "F_OFD_GETLK", fcntl.F_GETLK)
                 found = fcntl.fcntl(fd, command, _FIRST_BYTE)
             finally:
@@ -132,6 +133,7 @@ class _LockFile:
         try:
             fcntl.fcntl(self._fd, command, _FIRST_BYTE)
         except OSError as error:
+            # An older kernel does not know the command.
             if error.errno != errno.EINVAL:
                 raise
             return False

@@ -47,6 +47,7 @@ class MappedWriter(FileWriter):
     def close(self) -> None:
         """Close the file and release its memory. Further calls do nothing."""
         super().close()
+        # Drop our own array first, because a map with views cannot be closed.
         self.array = _NOTHING
         # If a view still exists, it releases the map when it is deleted.
         with suppress(BufferError):
@@ -58,6 +59,7 @@ class MappedWriter(FileWriter):
 
         This is ten times as fast as the page faults that the first write to each page would cause otherwise.
         """
+        # madvise accepts only the beginning of a page.
         begin -= begin % mmap.PAGESIZE
         # Linux before 5.14 lacks the call, and loads the pages one by one at their first write.
         with suppress(OSError):

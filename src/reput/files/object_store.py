@@ -104,7 +104,7 @@ def check_conditions(store: ObjectStore, folder: str = "") -> None:
     """
     name = f"{folder}reput-probe-{uuid.uuid4().hex}"
     try:
-        # A server that does not know a condition ignores it, so a write succeeds that must be refused.
+        # A server that does not know a condition ignores it. Then a write that must be refused succeeds.
         version = store.put_new(name, b"1")
         ignored = []
         with suppress(ObjectConflictError):

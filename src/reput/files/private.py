@@ -45,9 +45,11 @@ def new_private_folder(
             raise _of_another(parent)
         with explained(parent, "be created"):
             Path(parent).mkdir(mode=0o755, parents=True, exist_ok=True)
+        # Check again, because the parent may have been missing before.
         _check_parent(Path(parent), access)
     with explained(parent or tempfile.gettempdir(), "hold a private folder"):
         folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent)).absolute()
+        # mkdtemp creates a folder that only its owner can enter.
         folder.chmod(_FOLDER_MODES[access])
     return folder
 

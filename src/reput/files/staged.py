@@ -205,5 +205,6 @@ class PlacedRunner(WrappedRunner):
 def _placed(
     places: Sequence[ObjectStore], function: Callable[[Task], Result], task: Task
 ) -> Result:
+    # The task may run in another process, which does not know the object stores yet.
     know(places)
     return function(task)

@@ -45,6 +45,7 @@ class OwnCache:
                 os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK,
             )
             try:
+                # Check the open file. Another file could take its name after a check of the path.
                 status = os.fstat(fd)
                 most = most_bytes + _CHECKSUM_DIGITS
                 regular = stat.S_ISREG(status.st_mode)

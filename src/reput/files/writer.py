@@ -264,6 +264,7 @@ def exchange_at_once(left: Path, right: Path) -> bool:
     """
     try:
         renameat2 = _libc().renameat2
+    # Some C libraries lack the function.
     except AttributeError:
         return False
     with at(left) as (one, here), at(right) as (other, there):
