@@ -141,6 +141,7 @@ def scan_records(
         first_key = key_row
         # Rolled-back messages, and messages before the index's end, get no index entries (IndexService.buildIndex).
         if sys_flag & 12 != 12 and physical_offset >= end_offset:
+            # 35 is the # between topic and key.
             prefix = hash_unit(topic_hash, 35)
             if unique < unique_stop:
                 key_hash[key_row] = positive_hash(java_hash(data, unique, unique_stop, prefix))
@@ -151,6 +152,7 @@ def scan_records(
                     key_hash[key_row] = positive_hash(java_hash(data, keys, space, prefix))
                     key_row += 1
                 keys = space + 1
+            # As in the broker, a message without keys does not move the index's end.
             if key_row > first_key:
                 end_offset = physical_offset
 
@@ -164,6 +166,8 @@ def scan_records(
         message.sys_flag = sys_flag
         message.queue = queue
         message.key_count = key_row - first_key
+        # Prepared and rolled-back messages (flag 4) are in no queue. The length of the longest name excludes most other
+        # messages at once.
         if multi_dispatch and sys_flag & 4 == 0 and longest >= len(_QUEUE_OFFSETS):
             multi_row = _add_multi(
                 data, properties_at, record_end, row, multi_row, queue_id, lmq, state, multi,
@@ -198,6 +202,7 @@ def _add_multi(
         name_end = _part_end(data, name, names_stop)
         offset_end = _part_end(data, offset, offsets_stop)
         valid, queue_offset = parse_i64(data, offset, offset_end)
+        # The broker stops here as well. The queues before this one have got their entries.
         if not valid:
             state[BAD_MULTI] += 1
             return multi_row

@@ -143,6 +143,7 @@ def _step(items, first, item, count, wanted, newest, slot, slot_total):
         following = np.int64(CHAIN_END)
     elif not 0 < following < item:
         following = np.int64(CHAIN_BROKEN)
+    # Items after `count` are followed, but not returned, because another process may still be writing them.
     if item <= count and found == wanted:
         if 0 <= offset <= newest and _is_in_order(items, row, item, offset, count):
             return following, offset
@@ -247,6 +248,8 @@ def look_up_keys(
                     if offset < begin:
                         following = CHAIN_END
                     elif offset < end and offset != newest:
+                        # The lanes finish their keys in any order. Only the keys before the oldest unfinished one are
+                        # all done.
                         if hits >= len(hits_key):
                             return _oldest(lane_key), hits
                         hits_key[hits], hits_offset[hits] = key, offset

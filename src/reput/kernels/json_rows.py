@@ -200,7 +200,7 @@ def _digits(value):
 
 @njit(inline="always")
 def _magnitude(value):
-    """Return the absolute value of an int64 as uint64, because that of the smallest int64 exceeds int64."""
+    """Return the absolute value of an int64 as a uint64, because it may exceed the largest int64 by one."""
     word = np.uint64(value)
     return ~word + np.uint64(1) if value < 0 else word
 

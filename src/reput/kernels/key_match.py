@@ -183,6 +183,7 @@ def _is_same_decoded(data, start, end, text, text_start, text_end):
         other, other_length = character_at(text, text_start, text_end)
         if point != other:
             return False
+        # `character_at` returns -1 for every character of four bytes, so their bytes are compared.
         if point < 0 and not same_bytes(data, start, text, text_start, length):
             return False
         start += length
@@ -293,6 +294,7 @@ def hash_own_ids(data, records, hashes, record_of):
                 if count == len(hashes):
                     return first, row
                 value = positive_hash(java_hash(data, name_stop + 1, value_stop, prefix))
+                # Another key of the record may have the same hash.
                 is_new = not _has_hash(data, record, value)
                 for other in range(first, count):
                     is_new &= hashes[other] != value

@@ -148,7 +148,7 @@ def next_property(data, position, stop):
 
 @njit(inline="always")
 def bytes_below_3(word):
-    """Mark bytes 0, 1 and 2 of a word by their top bits. Only the lowest mark is reliable."""
+    """Set the top bits of those bytes of a word whose value is 0, 1 or 2. Only the lowest set bit is reliable."""
     return (word - _THREES) & ~word & _TOP_BITS
 
 

@@ -85,6 +85,7 @@ def read_records(
             following += 1
         if at + total > len(out):
             break
+        # Adjacent records are read directly into `out`. Records with gaps are read into `work`, and then copied.
         source, base = (out, at) if joined else (work, 0)
         # Fewer bytes mean that the file was truncated or deleted. The caller finds out which.
         if pread(file, source, base, stop - offset, offset - begin) != stop - offset:
@@ -150,7 +151,8 @@ def _is_right(
         return False
     sys_flag = read_i32(data, position + 36)
     transaction = sys_flag & SYS_FLAG_TRANSACTION_MASK
-    # The caller handles rare records: IPv6 hosts, and transactions that are not committed.
+    # The caller handles rare records: topics of more than 127 bytes (magic V2, excluded above), IPv6 hosts, and
+    # transactions that are not committed.
     if sys_flag & _HOSTS_V6 != 0 or (transaction != 0 and transaction != SYS_FLAG_COMMIT):
         return False
     at = _BODY_LENGTH_AT + 4 + max(read_i32(data, position + _BODY_LENGTH_AT), 0)
