@@ -1,7 +1,8 @@
 """The manifest of an archive, and the hash tree of its log files (docs/engineering/archive.md).
 
 The manifest is one JSON object that names every other object of the archive. A writer replaces it as a whole, and fails
-if another writer has replaced it since it was read.
+if another writer has replaced it since it was read. A log file is archived as frames of 64 KiB, which are compressed
+separately (`reput.format.seekable_zstd`).
 """
 
 from __future__ import annotations

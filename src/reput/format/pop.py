@@ -100,7 +100,7 @@ def decode_checkpoint(body: bytes) -> PopCheckpoint:
     acked = frozenset(offset for number, offset in enumerate(offsets) if bits >> number & 1)
     puts = found.get("rp") or "0"
     if not isinstance(puts, str) or not puts.isdigit() or len(puts) > _MOST_DIGITS:
-        raise ValueError("rp is not a number")
+        raise ValueError("field rp is not a number")
     return PopCheckpoint(key, _number(found, "it"), offsets, acked, int(puts))
 
 

@@ -21,7 +21,10 @@ _TWO_DIGITS = [f"{byte:02X}" for byte in range(256)]
 
 
 def unique_key_prefix(host: Host, process_id: int, loader_hash: int) -> str:
-    """Return the first 20 digits of all keys of a process. Only the low 16 and 32 bits of the numbers are used."""
+    """Return the first 20 digits of all keys of a process.
+
+    Only the low 16 bits of the process id and the low 32 bits of the class loader's hash are used.
+    """
     address = encode_host(host)[:4]
     return _PREFIX.pack(address, process_id & 0xFFFF, loader_hash & 0xFFFFFFFF).hex().upper()
 
