@@ -215,8 +215,8 @@ class LogWalk:
     def _is_seen_end(self, file: CommitLogFile, end: int) -> bool:
         """Return whether the end that an earlier walk found is still the end.
 
-        A log grows from its end, so nothing follows a known end until its first bytes are overwritten. If these bytes
-        are unchanged, the log still ends there, and the rest of the file need not be searched for a record.
+        A log grows from its end, so the first new bytes are written at the known end. If the bytes there are unchanged,
+        the log still ends there, and the rest of the file need not be searched for a record.
         """
         seen, head = self._log.seen_ends.get(file.path, (end + 1, b""))
         now = self._head(file, end)
