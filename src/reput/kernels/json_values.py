@@ -34,7 +34,7 @@ for _value, _letter in enumerate(
 
 @njit(inline="always")
 def special_in(word):
-    """Return a mask whose lowest bit marks the first of 8 bytes that is a quote, backslash, control or not ASCII."""
+    """Return a mask whose lowest bit marks the first quote, backslash, control or non-ASCII byte among 8 bytes."""
     # Each subtraction sets the top bits of bytes below 0x20, or equal to a quote or a backslash. Its borrows can set
     # further bits, but only in bytes after the first match.
     quotes, backslashes = word ^ _QUOTES, word ^ _BACKSLASHES
