@@ -106,7 +106,7 @@ def rows(messages: Iterable[MessageExt], store: str) -> Iterator[Row]:
 
 def segment(text: object) -> str:
     """Encode a text as one segment of a URL path."""
-    # Topics of damaged records may have lone surrogates, which the default error handler rejects.
+    # Topics of damaged records may have lone surrogates, for which `encode` raises an error by default.
     return quote(str(text).encode("utf-8", "surrogatepass"), safe="")
 
 

@@ -250,7 +250,7 @@ def _swept(store: SharedStore, wanted: SearchForm, share: Share, until: Until) -
 
 
 def _joined(before: Outcome | None, page: Outcome) -> Outcome:
-    """Return the outcome of a search that ended because a page is full."""
+    """Join the outcome of the pages before (None if there are none) with that of the next, older page."""
     if before is None:
         return page
     problems = tuple(dict.fromkeys((*before.problems, *page.problems)))

@@ -197,7 +197,7 @@ class Control:
         action: Callable[[Commit], None],
         progress: Progress,
     ) -> None:
-        """Move the files of a commit to the table, call the action, which commits, and finish the commit."""
+        """Move the files of a commit to the table, call `action`, which makes the commit, and finish the commit."""
         self.begin(commit)
         progress("pending", 1, 1)
         with self._held():

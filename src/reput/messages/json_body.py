@@ -66,7 +66,7 @@ class _Bodies:
                 unexpected_field_behavior="ignore",
             ),
         )
-        # Otherwise, values could be attributed to the wrong body.
+        # With a row too many or too few, values would belong to the wrong bodies.
         if len(table) != len(rows):
             raise pa.ArrowInvalid(f"{len(rows)} bodies were read as {len(table)}")
         return table

@@ -30,7 +30,7 @@ _SELECTIVE_SHARE = 0.1  # Above this share of the file's bytes, reading the whol
 
 @dataclass(frozen=True)
 class FoundRecords:
-    """Requested records of a file: physical offsets, ascending, and sizes. No such record before `end` is missing."""
+    """All requested records of a file before the offset `end`: physical offsets, ascending, and sizes."""
 
     physical_offset: npt.NDArray[np.int64]
     size: npt.NDArray[np.int64]

@@ -147,7 +147,7 @@ class Sweep:
 
     def _conditions(self, piece: TimedPiece) -> list[Condition]:
         wanted, found = self._wanted, list[Condition]()
-        # A light queue (LMQ) has messages of other topics. Their properties name it, which are read later.
+        # Messages of a light queue (LMQ) have another topic, and name the queue in a property. `takes` checks it later.
         if wanted.topic is not None and not wanted.topic.startswith(LMQ_PREFIX):
             found.append(Condition("topic", "=", wanted.topic))
         for sign, bound, is_met in (

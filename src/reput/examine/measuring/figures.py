@@ -174,7 +174,7 @@ class Sizing:
 
 @dataclass(frozen=True, slots=True)
 class StoreFigures:
-    """All figures of a store. The unreadable ranges in `damage` are not included.
+    """All figures of a store. Messages in unreadable ranges, which `damage` lists, are not counted.
 
     Attributes:
         messages: Number of records; an inner batch (5.x) is one record, however many messages it holds.

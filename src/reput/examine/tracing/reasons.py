@@ -304,7 +304,7 @@ def _retried(own: Sequence[Numbered], end_ms: int) -> Iterator[Reason]:
     )
     for group, of_group in groupby(retries, key=lambda one: one[1].group):
         found = list(of_group)
-        # The broker counts retries in the message, so a number that is absent shows a record that was not found.
+        # Each retry has its number in the message, so a gap in the numbers shows that retries were not found.
         times = sorted({event.message.reconsume_times for _, event in found})
         last = max(event.stored_ms for _, event in found)
         is_popped = all(
