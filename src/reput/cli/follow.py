@@ -24,11 +24,11 @@ from reput.pipeline.report import RebuildReport, damage_lines
 from reput.tasks import Progress
 from reput.text import printable
 
+# Signals that end the run, with Python's default handlers.
 _SIGNALS: dict[signal.Signals, Any] = {
     signal.SIGINT: signal.default_int_handler,
     signal.SIGTERM: signal.SIG_DFL,
 }
-"""Signals that end the run, with Python's default handlers."""
 
 
 def run_follow(
