@@ -84,7 +84,7 @@ def test_topics_are_created_changed_and_kept_with_what_a_broker_wrote(tmp_path: 
         ({"topic": "reput_REPLY_TOPIC"}, "conflict with system topic"),
         ({"readQueueNums": -1}, "0 to 1024 queues"),
         ({"writeQueueNums": 65536}, "0 to 1024 queues"),
-        ({"perm": 9}, "perm is 0 to 7"),
+        ({"perm": 9}, "perm must be 0 to 7"),
         ({"topicFilterType": "?"}, "topicFilterType"),
         ({"readQueueNums": "many"}, "whole number"),
     ],

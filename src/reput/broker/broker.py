@@ -30,7 +30,9 @@ from reput.format.commit_log import MessageExt
 from reput.format.properties import HALF_TOPIC, OP_TOPIC, REPLY_TOPIC, SCHEDULE_TOPIC, TRACE_TOPIC
 from reput.query.shared_store import SharedStore
 
-if TYPE_CHECKING:  # Do not import it at run time: it imports the compiled code of reput.kernels, which loads slowly.
+if (
+    TYPE_CHECKING
+):  # WritableStore imports the compiled code of reput.kernels, which loads slowly. Import it later.
     from reput.query.writable_store import WritableStore
 
 MASTER_ID = 0

@@ -137,7 +137,7 @@ class Sent(NamedTuple):
 
 
 class _StoredShape(NamedTuple):
-    """How to store messages that have the same property names.
+    """How to store messages that have the same property names. A part is one property in a properties string.
 
     Attributes:
         order: Numbers of the parts of the sent properties string, in the stored order.

@@ -309,7 +309,7 @@ class Serving:
         first = service.served[0]
         topics = first.broker.topics.view().all() if first.broker else []
         own = () if first.broker is None else (first.broker.name, DEFAULT_TOPIC)
-        # Suggest a topic of users, not one of the broker's own topics.
+        # Suggest a topic that users have created, not one of the broker's own topics.
         names = [
             each.name
             for each in topics

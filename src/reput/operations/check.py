@@ -148,7 +148,7 @@ def check(
 
 
 def header(store: str, is_quick: bool) -> dict[str, Any]:
-    """Return the header object of the findings in JSON lines."""
+    """Return the first object of the JSON lines, which describes the check."""
     return {"schema": CHECK_SCHEMA, "store": store, "mode": "quick" if is_quick else "full"}
 
 

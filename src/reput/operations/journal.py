@@ -97,7 +97,7 @@ class Journal(Closing):
         # A line without a line feed was not written completely.
         whole = data[: data.rfind(b"\n") + 1]
         first, _, lines = whole.partition(b"\n")
-        # A process that was killed while it wrote the first line has left only a part of the header.
+        # Accept a file with only a part of the header: a process was killed while it wrote the first line.
         if first != header.encode() and not header.encode().startswith(data):
             raise UsageError(
                 f"resume {self._path}: belongs to another operation or other options; choose "

@@ -65,7 +65,7 @@ class TraceReport(Report):
         yield from problems_of(self.life)
 
     def header(self) -> dict[str, Any]:
-        """Return the header object of the trace in JSON lines."""
+        """Return the first object of the JSON lines, which describes the request and the stores."""
         return {"schema": TRACE_SCHEMA, "stores": list(self.stores), **self.asked}
 
     def as_dict(self) -> dict[str, Any]:

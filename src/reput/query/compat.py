@@ -377,7 +377,11 @@ def query_records(
 
 
 def _read(view: BrokerView, offsets: list[int], end: int) -> tuple[list[int], int, int]:
-    """Return the offsets of messages to return, their total size, and the end of the window for the next pass."""
+    """Read the messages of one pass of the broker's loop.
+
+    Return the offsets of messages that belong to the answer, their total size, and the end of the time window for the
+    next pass.
+    """
     handed_out, size_bytes = [], 0
     for number, offset in enumerate(offsets):
         try:

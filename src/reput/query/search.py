@@ -374,7 +374,7 @@ def search_steps(
     unindexed: Unindexed,
     **bounds: int | None,
 ) -> Iterator[RecordProgress | QueryRecords]:
-    """Yield a search in steps, then its result. Start again if files of the log expire meanwhile.
+    """Yield the steps of a search, then its result. If files of the log expire meanwhile, search again.
 
     Raises UsageError, StoreAccessError, StoreChangedError.
     """

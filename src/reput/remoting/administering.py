@@ -46,10 +46,10 @@ _NOT_SET = "not set any response code"  # A broker sends this remark in some ans
 
 
 class Administering:
-    """Handles changes of one broker with a writable store."""
+    """Handles requests that change the topics, groups and offsets of one broker. Its store is writable."""
 
     def __init__(self, broker: ServedBroker, on_reset: Callable[[str, str], None]) -> None:
-        """Prepare. `on_reset` is called with group and topic after this broker has reset their offsets."""
+        """Prepare. `on_reset` is called with group and topic after this broker has reset the group's offsets."""
         self._broker, self._on_reset = broker, on_reset
 
     def handlers(self) -> dict[int, Handler]:
@@ -71,9 +71,9 @@ class Administering:
         read, write = request.int32("readQueueNums"), request.int32("writeQueueNums")
         most, perm = self._broker.limits.topic_queues, request.int32("perm")
         if not 0 <= min(read, write) <= max(read, write) <= most:
-            raise LimitError(f"topic[{topic}] has 0 to {most} queues, not {read} and {write}")
+            raise LimitError(f"topic[{topic}] must have 0 to {most} queues, not {read} and {write}")
         if not 0 <= perm <= _MOST_PERM:
-            raise FieldError(f"perm is 0 to {_MOST_PERM}, not {perm}")
+            raise FieldError(f"perm must be 0 to {_MOST_PERM}, not {perm}")
         filter_type = request.optional_text("topicFilterType") or _FILTER_TYPES[0]
         if filter_type not in _FILTER_TYPES:
             raise FieldError(f"topicFilterType must be {' or '.join(_FILTER_TYPES)}")
@@ -285,7 +285,7 @@ class Administering:
 
 
 class Asking:
-    """Handles requests that a broker passes on to connected clients, for their state and progress."""
+    """Handles requests for the state and progress of clients. A broker passes these requests on to the clients."""
 
     def __init__(self, broker: ServedBroker) -> None:
         self._broker = broker

@@ -36,7 +36,7 @@ def decode_body(request: Command) -> dict[str, Any]:
 
 
 def objects_of(body: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
-    """Return the objects in a list of a body. Raises FieldError."""
+    """Return a list of objects from a body, or an empty list if it is missing. Raises FieldError."""
     found = body.get(name) or []
     if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
         raise FieldError(f"{name} is not a list of objects")

@@ -32,7 +32,7 @@ _MOST_NOTICES = 500
 
 
 class Consuming:
-    """The consumers and producers of one broker."""
+    """Handles requests of the consumers and producers of one broker."""
 
     def __init__(self, broker: ServedBroker) -> None:
         self._broker = broker
@@ -272,7 +272,7 @@ def check_expression(broker: ServedBroker, expression: str) -> Matcher:
 
 
 def _short(value: object) -> str:
-    """Return a value as a text of limited length. It is kept as long as the client is connected."""
+    """Return a value as a text of limited length, because it stays in memory while the client is connected."""
     return str(value)[:_MOST_CHARACTERS]
 
 

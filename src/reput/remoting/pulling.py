@@ -232,7 +232,7 @@ class Pulling:
                 if each.pull.group != group:
                     continue
                 if (answer := self._moved(each.pull)) is None:
-                    break  # One pull per queue receives the new offset, although 100,000 may wait.
+                    break  # An earlier pull of this queue has received the new offset. 100,000 others may wait.
                 self._forget(each)
                 each.later.resolve(answer)
 

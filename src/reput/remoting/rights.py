@@ -86,7 +86,11 @@ class Rights:
         return self.may(f"{RETRY_TOPIC_PREFIX}{group}", SUB)
 
     def may_read(self, message: MessageExt) -> bool:
-        """Return whether the sender may read a message's topic, and the topics of its destination and origin."""
+        """Return whether the sender may read a message.
+
+        This needs rights for its topic, for the topic to which it will be delivered, and for the topic of a retry's
+        original message.
+        """
         topics = [message.topic]
         if holds_others(message.topic):
             topics += [message.properties.get(name, "") for name in (REAL_TOPIC, RETRY_TOPIC)]

@@ -282,8 +282,8 @@ class Sending:
 
     def _recall_handle(self, topic: str, message: Message) -> str:
         found = decode_properties(decode_utf8(properties_of(message)))
-        # The time was rounded down when the message was put, and will be rounded down again. Add a millisecond, so that
-        # the result is the same.
+        # The due time was rounded down when the message was put. A recall rounds the time in the handle down again. Add
+        # a millisecond, so that both results are the same.
         due = int(found[TIMER_OUT_MS]) + 1
         return RecallHandle(topic, self._broker.name, due, found[UNIQ_KEY]).encode()
 

@@ -164,7 +164,7 @@ class Server:
                 connection.settle_sends(answered)
 
     def relay(self, client: asyncio.Transport, own: socket.socket) -> None:
-        """Join an encrypted connection with a socket to the process that will answer its requests."""
+        """Connect an encrypted connection, through the socket `own`, to the process that will answer its requests."""
 
         async def join() -> None:
             try:

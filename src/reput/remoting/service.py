@@ -226,7 +226,7 @@ class Service:
             self._tell(each)
 
     def follow(self, path: str, address: Host, is_there: bool) -> None:
-        """Begin or stop to serve a store at an address at which the first process listens. Raises ReputError."""
+        """Begin or stop serving a store. The first process listens at its address. Raises ReputError."""
         served = next((each for each in self.served if each.address == address), None)
         if served is None:
             port = Port(
@@ -321,7 +321,7 @@ class Service:
             each.port.look()
 
     async def _follow_growth(self) -> None:
-        """Answer pulls that wait for queues that have grown. Pause longer if pulls wait for many queues."""
+        """Find awaited queues that have grown, and answer their waiting pulls. The more queues, the longer the pause."""
         begun = time.monotonic()
         for each in self.served:
             if (growth := each.port.growth()) is not None:

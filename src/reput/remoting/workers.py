@@ -25,7 +25,7 @@ from reput.remoting.connection import RelayedPeer
 from reput.remoting.service import Service
 
 _log = logging.getLogger("reput.serve")
-_MESSAGE_BYTES = 1 << 16  # A path has at most 4 KiB.
+_MESSAGE_BYTES = 1 << 16  # Maximum size of a message. Its longest part is a path, of at most 4 KiB.
 _PATIENCE_S = 10.0
 
 
