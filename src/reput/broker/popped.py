@@ -259,7 +259,9 @@ class _Copies:
         for offset in offsets:
             try:
                 message = self._store.get_by_queue(key.topic, key.queue_id, offset)
-            except StoreError:  # The message has expired or is damaged.
+            except (
+                StoreError
+            ):  # The message has expired or is damaged, so its copy cannot be identified.
                 continue
             if message.unique_key is not None:
                 name = message.unique_key, message.reconsume_times + 1

@@ -113,7 +113,9 @@ class Transactions:
                 continue
             try:
                 stored = self._store.get(each.physical_offset)
-            except StoreError:  # The message has expired.
+            except (
+                StoreError
+            ):  # The message has expired, so it can be neither committed nor discarded.
                 self._open.pop(queue_offset, None)
                 continue
             if each.checks >= _MOST_CHECKS:

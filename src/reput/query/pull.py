@@ -94,7 +94,7 @@ def pull(
             if entry is None:
                 break
             is_newest = number == newest
-            # Only the log shows whether messages are missing here.
+            # A pre-blank entry has no message. Only the log shows whether it lacks one, or whether the log has lost it.
             if entry == PRE_BLANK:
                 if number >= gap_stop:
                     gap_stop = check_gap(topic, queue_id, number)

@@ -113,7 +113,7 @@ def pull_records(
         return alone
     try:
         rest = pull(next_offset, max_messages - count, left)
-    # The next pull reports the problem.
+    # Return the records read so far. The next pull reports the problem.
     except StoreError:
         return alone
     # The plain pull returns at least one record, even if it does not fit.
@@ -235,7 +235,7 @@ class _KernelRead:
         while entry < stop and count < max_messages:
             offset, size = _PLACE.unpack_from(self._entries, entry * ENTRY_DTYPE.itemsize)
             if at + size > len(self._out):
-                # The next record does not fit into the answer.
+                # The next record does not fit into the answer, so the answer is complete.
                 break
             file = self._log.file_at(offset)
             done = file and self._log.use_descriptor(
@@ -249,7 +249,7 @@ class _KernelRead:
             return None
         body = self._out[:at]
         if at < _LARGE_BYTES or at < len(self._out) // 2:
-            # The copy lets the rest of the array be freed.
+            # Return a copy, so that the rest of the large array is freed.
             body = body.copy()
         next_offset = self._place.queue_offset + entry
         return PulledBody(body.data, count, next_offset, least, most)
@@ -342,7 +342,7 @@ def _read(store: StoreReader, offsets: _Int64s, sizes: _Int64s) -> tuple[bytes, 
         pieces += log.read_each(file, starts[part].tolist(), (stops - starts)[part].tolist())
         done = count
     lengths = np.fromiter(map(len, pieces), np.int64, len(pieces))
-    # A truncated file ends here.
+    # If a file was truncated, its last piece is shorter than requested. Use only the pieces before it.
     if not np.array_equal(lengths, (stops - starts)[:done]):
         done = _leading(lengths == (stops - starts)[:done])
         pieces, lengths = pieces[:done], lengths[:done]
@@ -388,7 +388,7 @@ def _count_proven(
     count = _leading(is_right)
     if not count:
         return 0
-    # The body is followed by the topic with its length, the length of the properties, and the properties.
+    # After the body, a record has the topic with its length, the length of the properties, and the properties.
     ends, width = properties_at[:count], len(stated) + _LENGTH.itemsize
     table = read[(begins[:count] + ends - width)[:, None] + np.arange(width)]
     lengths = np.ascontiguousarray(table[:, len(stated) :]).view(_LENGTH)[:, 0]

@@ -82,7 +82,7 @@ class QueueEnds:
         try:
             offset, size = queue.entry(end - 1)[:2]
         except (MessageNotFoundError, FormatError):
-            # Reading the entry reports the damage.
+            # A pull of this entry reports the damage.
             return
         try:
             log.locate(offset, size)

@@ -68,7 +68,7 @@ class ReplacedIdSearch:
             for offset in known.ids.places(self._hashes, within) if known.ids else ():
                 try:
                     located = self._log.locate(offset)
-                # The file has expired.
+                # The file has expired since it was scanned.
                 except MessageNotFoundError:
                     continue
                 # The record was damaged after its file was scanned.

@@ -171,7 +171,7 @@ class SharedStore:
 
 
 def _drop_expired(reader: MessageStore) -> None:
-    # The next call reports the error.
+    # Ignore errors here: the next call of the reader reports them.
     with suppress(StoreError):
         reader.commit_log.refresh()
         reader.queues.close()

@@ -402,7 +402,7 @@ class LogTail:
                     yield held.alone()
                 self.position = record.physical_offset
                 held = record
-        # The damage is also reported if the caller stops early.
+        # Report the damage even if the caller stops before the end.
         finally:
             self._tell(walk)
         if to_the_end:

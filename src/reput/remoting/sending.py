@@ -99,7 +99,9 @@ class _Commits:
         if not self._is_syncing:
             self._is_syncing = True
             loop = asyncio.get_running_loop()
-            loop.call_soon(self._begin)  # Wait for requests that arrived together.
+            loop.call_soon(
+                self._begin
+            )  # Sync a little later, for all requests that arrived together.
         return later
 
     def _begin(self) -> None:

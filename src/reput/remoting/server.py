@@ -199,7 +199,7 @@ class Server:
         # Prefer clients that have sent no request yet, because they lose the least.
         silent = (each for each in self.connections if not each.has_asked)
         oldest = min(silent, key=lambda each: each.begun, default=None)
-        # A new client may still be sending its first request.
+        # Do not close a new client, which may still be sending its first request.
         if oldest is None or time.monotonic() - oldest.begun < _PATIENCE_S:
             return False
         oldest.drop("it was silent, and there are too many connections")

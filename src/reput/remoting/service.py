@@ -121,7 +121,9 @@ class Service:
         found = list(self._paths) if self._options.accepts_sends else find_stores(self._paths)
         for path in found:
             await self._serve(path, waits=len(found) > 1 and not self._options.accepts_sends)
-        if not self.served:  # Clients can then connect before the store exists.
+        if (
+            not self.served
+        ):  # Listen all the same, so that clients can connect before the store exists.
             await self._serve(self._paths[0], is_there=False)
 
     async def run(self, stop: asyncio.Event, *, finds_stores: bool = True) -> None:
@@ -189,7 +191,8 @@ class Service:
         port = Port(self._cluster, self._options.port, self._options.access, self._options.limits)
         first, bound = self._options.listen, None
         if first is None:
-            address = Host("127.0.0.1", len(self.served) + 1)  # A placeholder, unique per store.
+            # Nobody listens at this address. It only identifies the store.
+            address = Host("127.0.0.1", len(self.served) + 1)
         else:
             wanted = first.port + len(self.served) if first.port else 0
             with _listening_at(Host(first.address, wanted)) as place:
@@ -321,7 +324,7 @@ class Service:
             each.port.look()
 
     async def _follow_growth(self) -> None:
-        """Find awaited queues that have grown, and answer their waiting pulls. The more queues, the longer the pause."""
+        """Find awaited queues that have grown, and answer their waiting pulls. Then pause as long as this took."""
         begun = time.monotonic()
         for each in self.served:
             if (growth := each.port.growth()) is not None:

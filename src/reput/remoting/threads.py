@@ -163,7 +163,7 @@ class FairThreads:
         outcome = job.work()
         used_s = time.thread_time() - begun_at_work
         used_s += _WAITED * max(self._clock() - begun - used_s, 0.0)
-        with suppress(RuntimeError):  # The loop has ended.
+        with suppress(RuntimeError):  # The event loop has ended, so nobody waits for the result.
             loop.call_soon_threadsafe(self._finish, user, job.done, outcome, used_s)
 
     def _finish(
