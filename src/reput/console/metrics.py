@@ -64,7 +64,7 @@ class Metrics:
         self.registry.register(_SurveyCollector(mounts))
         if traffic is not None:
             self.registry.register(_TrafficCollector(traffic))
-        # Adds processor time, memory and open files of this process.
+        # This adds metrics of processor time, memory and open files of this process.
         ProcessCollector(registry=self.registry)
         labels = ["route", "method", "status"]
         self._requests = Counter(

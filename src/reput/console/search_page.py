@@ -125,7 +125,7 @@ class KnownTopics(NamedTuple):
 class _TopicCounts:
     """Counts the topics of stores.
 
-    A cluster may have very many topics, so counting takes at most a tenth of the time.
+    A cluster may have very many topics. So counts are kept for several times as long as the counting took.
     """
 
     def __init__(self, mounts: Mounts) -> None:

@@ -146,7 +146,7 @@ def _times(store: AnyStore, topics: list[TopicFacts]) -> tuple[int | None, int |
     times = []
     for topic in topics:
         for queue in topic.queues:
-            # With a set, a queue that has a single message is read only once.
+            # A set: in a queue with a single message, the first and the last offset are the same, and are read once.
             for offset in {queue.min_offset, queue.max_offset - 1}:
                 if queue.messages:
                     with suppress(StoreError):  # The check on the store's page reports the problem.

@@ -221,7 +221,7 @@ class LakeBucket:
             ended.set()
             beats.join()
             with suppress(ReputError):
-                # If this fails, other runs can take the table after `_PATIENCE_S` seconds.
+                # If the table cannot be released, other runs can take it after `_PATIENCE_S` seconds.
                 self.change(owner=None)
                 self.store.delete(self._alive(self._run))
             # Forget the version, so that `_current` reads the head again.

@@ -39,7 +39,7 @@ _I32_COLUMNS = {
 _I64_COLUMNS = {"queue_offset": ("record", 20), "prepared_transaction_offset": ("body", -12)}
 _TIME_COLUMNS = {"born_timestamp": ("record", 40), "store_timestamp": ("store_timestamp", 0)}
 _TEXT_COLUMNS = ("unique_key", "tags")
-_WORD_BYTES = 8  # Kernels copy texts in whole words, so buffers need this much more room.
+_WORD_BYTES = 8  # Kernels copy texts 8 bytes at a time, so buffers need this much extra room.
 _OF_BODIES = {"body", BODY_ERROR.name}
 # Hosts are 8 or 20 bytes long (IPv4, IPv6), so each needs two places: its begin (part, distance) and its end (part,
 # distance).

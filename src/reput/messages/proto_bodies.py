@@ -178,7 +178,7 @@ class _MessageReader:
                 indexes.append(index)
         except IndexError:
             raise UndecodableBodyError("the body is not a Protobuf message") from None
-        # No indexes are a short form of [0], the first type of the file.
+        # An empty list of indexes is the short form of [0], the first type of the file.
         if (indexes or [0]) not in self._indexes:
             raise UndecodableBodyError(
                 "the body's header names another message of its file", indexes
@@ -315,7 +315,7 @@ class _MessageTypes:
         self.budget = _Budget()
 
     def of_message(self, descriptor: Descriptor, path: str) -> tuple[pa.DataType | None, _Getter]:
-        """Return the column type of a message type, None if it has no fields, and the function that gets its value."""
+        """Return the column type of a message type (None if it has no fields), and a function that gets its value."""
         name = descriptor.full_name
         if name == f"{_WELL_KNOWN}Timestamp":
             return pa.timestamp("us", tz="UTC"), _time_of

@@ -173,7 +173,7 @@ class _JoinedFiles:
         """Write entries to a file of a queue. The caller passes the files of a queue in order."""
         if self._open.get(queue, place) != place:
             self._stage(queue)
-        # An empty row of an earlier task may have created this file, which is now staged as a whole.
+        # A task has staged the whole file. A piece without entries, of an earlier task, may have created it here.
         if entries == _WHOLE:
             remove_tree(self._path(queue))
             self._open.pop(queue, None)

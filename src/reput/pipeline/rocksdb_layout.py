@@ -155,7 +155,7 @@ def _key_order(queue: Queue) -> tuple[int, bytes, int]:
 def _parts(run: _Run, share: int) -> Iterator[tuple[KeyedRange, int]]:
     """Yield the key ranges of one queue, each with its approximate number of entries."""
     count = -(-run.entries // share)
-    # A negative queue offset sorts last as unsigned number. Such entries fall into the last range.
+    # As an unsigned number, a negative queue offset comes last. Such entries belong to the last range.
     first, stop = max(run.first, 0), max(run.highest + 1, 1)
     begin = _FIRST
     for number in range(1, count):

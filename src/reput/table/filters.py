@@ -259,7 +259,7 @@ def selected(
 
 
 def _micros(milliseconds: int) -> int:
-    # A limit beyond the last time of the column allows the same rows as that time.
+    # A limit later than every possible time of the column has the same effect as the last possible time.
     return max(-_INT64, min(milliseconds * 1000, _INT64 - 1))
 
 

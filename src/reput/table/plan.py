@@ -149,7 +149,7 @@ def plan_reading(
     plan = ReadPlan()
     total = sum(file.size for source in sources for file in source.files)
     wanted_bytes = max(min(split_bytes, -(-total // max(least_tasks, 1))), MIN_RECORD_BYTES)
-    # Tasks of the default size are never refused, or large logs could not be read at all.
+    # Tasks of the default size are never refused. Otherwise, a very large log could not be read at all.
     if wanted_bytes < SPLIT_BYTES and total // wanted_bytes > _MAX_TASKS:
         raise UsageError(
             f"splitBytes {split_bytes}, minPartitions {least_tasks}: "

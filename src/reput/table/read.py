@@ -368,7 +368,7 @@ class _Made:
         messages[:] = batch.messages[rows]
         positions = np.array(self.positions, np.int64)
         messages["size"] = np.diff(np.append(positions, len(self.data)))
-        # `key_hash` has the keys of the outer messages, in which those of inner messages cannot be found.
+        # `key_hash` has the keys of the stored records, but not those of inner messages. So no row has hashes here.
         messages["key_count"] = 0
         fresh = replace(
             batch, messages=messages, key_hash=batch.key_hash[:0], multi=batch.multi[:0]

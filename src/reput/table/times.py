@@ -33,7 +33,7 @@ CLOCK_STEP_MS = 3_600_000
 _SEARCHED_BYTES = 1 << 20
 # Limit per plan. Tasks read the remaining files with unknown times completely.
 _MOST_SCANNED_BYTES = 4 << 30
-# Each sample takes a request to the store's place, so only a few files are sampled.
+# Each sample takes a request to the remote store, so only a few files are sampled.
 _SAMPLED_FILES = 16
 _EVER = (1 << 63) - 1
 _MAX_RECORD_BYTES = 64 << 20  # A longer record is not read just to find its time.

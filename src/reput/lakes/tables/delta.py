@@ -273,7 +273,7 @@ class _DeltaPlace:
             )  # fmt: skip
 
     def fence(self) -> None:
-        """Make a commit with which all commits based on an earlier version conflict."""
+        """Make a commit, so that every unfinished commit on an earlier version fails with a conflict."""
         from deltalake import CommitProperties
 
         table = self.open()
