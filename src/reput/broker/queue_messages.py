@@ -17,7 +17,7 @@ def queue_messages(
 ) -> Iterator[MessageExt]:
     """Yield the messages of a queue from a queue offset to its end; nothing for an unknown queue.
 
-    If the start lies after the queue's end, it belongs to another log. In this case, all messages are read. Raises as
+    If the start is after the queue's end, it belongs to another log. In this case, all messages are read. Raises as
     `MessageStore.pull` does.
     """
     try:

@@ -167,8 +167,8 @@ class Transactions:
                 pulled = self._store.pull(topic, 0, queue_offset, _MOST_AT_ONCE)
             except MessageNotFoundError:
                 return
-            # Without progress, the end of the queue is reached. A pull may return no messages and still move on, for
-            # example after expired ones.
+            # Without progress, the end of the queue is reached. A pull may also return no messages and move on, for
+            # example if messages have expired.
             if not pulled.messages and pulled.next_begin_offset <= queue_offset:
                 return
             yield from pulled.messages

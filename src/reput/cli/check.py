@@ -71,7 +71,7 @@ def command(
     line per store, the worst first, and the counts. Stores with the same cluster and broker name
     are compared.
 
-    If the CommitLog of STORE lies in other folders (storePathCommitLog=a,b), write STORE,a,b.
+    If the CommitLog of STORE is in other folders (storePathCommitLog=a,b), write STORE,a,b.
 
     Exits with 0 when the store is valid, with 3 when messages or entries are lost or wrong, or a
     store could not be read, with 5 when there are only warnings, such as an unclean shutdown. With

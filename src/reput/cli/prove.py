@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 def command(
     given: GivenStores, layout: str, resume: str | None, chosen: Chosen, **opening: Any
 ) -> int:
-    """Prove which part of the log each IndexFile of STORE covers, and remember it.
+    """Prove which part of the log each IndexFile of STORE covers, and remember the proofs.
 
     An IndexFile covers a range of the log if every key of every message in it has an entry that a
     look-up reaches. IndexFiles of up to 64 MiB of log are compared with all of it. For larger ones,

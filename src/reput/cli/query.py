@@ -88,8 +88,8 @@ def ask_as_broker(
     for offset in found.physical_offsets:
         try:
             located = store.locate(offset)
-            # A broker returns the offset that a record states, even if its file was renamed and it lies at another
-            # offset.
+            # A broker returns the offset that a record states, even if its file was renamed and the record
+            # is at another offset.
             _, stated = read_size_and_physical_offset(located.data, 0)
             records.append(located._replace(physical_offset=stated))
         except (MessageNotFoundError, CorruptMessageError) as error:
@@ -204,7 +204,7 @@ def command(
     For several STOREs, or a fleet file, there is one answer with a column for the store. If a store cannot be read,
     the answer is incomplete.
 
-    If the CommitLog of STORE lies in other folders (storePathCommitLog=a,b), write STORE,a,b.
+    If the CommitLog of STORE is in other folders (storePathCommitLog=a,b), write STORE,a,b.
 
     {times}
 

@@ -34,7 +34,7 @@ def table_printer() -> Callable[..., None]:
 
 
 def print_jsonl(records: Sequence[LocatedRecord], lines: RecordLines) -> None:
-    """Print one JSON object per line, in UTF-8 whatever encoding the terminal has."""
+    """Print one JSON object per line, in UTF-8, even if the terminal has another encoding."""
     _print(lines.of(records))
 
 

@@ -114,7 +114,7 @@ def command(
     Several STOREs, or the stores of a fleet file, are rebuilt in parallel. With --output, each gets a folder in it.
     Settings come from each store's files, or from its configuration in the fleet file.
 
-    If the CommitLog lies in other folders (storePathCommitLog=a,b), write STORE,a,b and pass
+    If the CommitLog is in other folders (storePathCommitLog=a,b), write STORE,a,b and pass
     --output.
 
     Exits with 3 if the CommitLog is damaged: its readable part is rebuilt, the rest is reported.

@@ -97,6 +97,7 @@ def _report_all(
 
         def on_answer(answer: StoreAnswer[StoreReport]) -> None:
             bar(answer)
+            # The page is written before the answer is recorded, so a resumed run needs to write only missing pages.
             pages.write(answer)
 
         found = over_stores(

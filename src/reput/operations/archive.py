@@ -186,7 +186,7 @@ def restore(
 
 
 def _end_offsets_with_queues(store: Path) -> int:
-    """Set committed offsets that lie after the end of their queue to this end. Return their number.
+    """Set committed offsets after the end of their queue to this end. Return their number.
 
     Otherwise, consumers would skip new messages, which get queue offsets from this end on.
     """

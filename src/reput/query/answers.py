@@ -41,7 +41,7 @@ class Coverage:
         indexed: ranges looked up in an IndexFile that is proved to cover them, or was spot-checked
         scanned: ranges read message by message, because no IndexFile covers them
         unreadable: ranges that could not be read; their messages are missing from the answer. If the end of the log was
-            lost (`lost_log_end`), the first range lies after `log`, and its length is unknown
+            lost (`lost_log_end`), the first range begins after `log`, and its length is unknown
         problems: IndexFiles, and chains of index entries, that could not be used; their ranges were scanned
         inner_messages: number of messages in inner batches (5.x) that were compared, because a broker's index lacks
             them; None if the requested topics have no batch queues

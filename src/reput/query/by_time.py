@@ -293,7 +293,7 @@ def volume_of_topic(
     if first is None or last is None:
         earliest, latest = _times(store, topic, queues)
         first, last = earliest if first is None else first, latest if last is None else last
-    # Both divisions round up, so that the intervals reach the end and are not more than `parts`.
+    # Round both divisions up: the intervals must reach the end, and there may be at most `parts`.
     part_ms = max(-(-(last + 1 - first) // parts), 1)
     count = max(-(-(last + 1 - first) // part_ms), 1)
     bounds = [first + part_ms * number for number in range(count + 1)]

@@ -1,6 +1,6 @@
 """Compaction logs (5.x): the newest message of each key, and messages that are not compacted yet.
 
-Mirrors `kv.CompactionLog` (tag rocketmq-all-5.3.3). The log of a queue lies in a folder below
+Mirrors `kv.CompactionLog` (tag rocketmq-all-5.3.3). The log of a queue is in a folder below
 `compaction/compactionLog/`. It contains records as in a CommitLog. The physical offset of a record is its position in
 this log. Compaction leaves gaps between the files. A file that compaction wrote ends with zeros, not with a blank
 record.

@@ -273,7 +273,7 @@ def query_offset(
         last = last or header
         if _is_time_matched(header, begin, end):
             _select(file, header, wanted, max_num, begin, end, offsets, effort)
-        # Older files cannot contain newer messages, unless a clock was set back: the broker stops here all the same.
+        # Older files cannot contain newer messages unless a clock was set back. The broker stops here in both cases.
         if header.begin_timestamp < begin or len(offsets) >= max_num:
             break
     if last is None:

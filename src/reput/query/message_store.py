@@ -180,7 +180,7 @@ class MessageStore(StoreReader):
         after: int | None = None,
         max_bytes: int | None = None,
     ) -> QueryRecords:
-        """Return the result of `query` with records in place of messages: up to `max_bytes`, but at least one."""
+        """Return the result of `query` with records in place of messages: up to `max_bytes`, but at least one record."""
         bounds = _bounds(begin, end, limit, after)
         topics = None if topic is None else (topic,)
         wanted = self._wanted_key(topic, key)
@@ -310,7 +310,7 @@ class MessageStore(StoreReader):
     def query_records(
         self, topic: str, key: str, max_num: int, begin: int, end: int, max_bytes: int
     ) -> tuple[QueryMessageResult, list[bytes], bool]:
-        """Return the newest stored records of `query_message`, up to `max_bytes` but at least one.
+        """Return the newest stored records of `query_message`, up to `max_bytes` but at least one record.
 
         The last value of the result states whether other records did not fit. Raises CorruptMessageError as well.
         """
@@ -332,7 +332,7 @@ class MessageStore(StoreReader):
             return None
 
     def broker_end(self) -> int:
-        """Return the end of the log for a broker that starts now. This is slow, and part of each `query_message`."""
+        """Return the end of the log for a broker that starts now. Each `query_message` needs it. Finding it is slow."""
         self._view.begin()
         return self._following(self._view.end)
 
@@ -379,7 +379,7 @@ class MessageStore(StoreReader):
         def plain(begin: int, most: int, most_bytes: int | None) -> Pulled:
             return self._pull(topic, queue_id, begin, most, tags, most_bytes)
 
-        # This refreshes the log and checks that the store is open.
+        # Refresh the log, and check that the store is open.
         self._following(lambda: None)
         place = QueuePlace(topic, queue_id, queue_offset)
         return pull_records(self, place, max_messages, tags, max_bytes, plain)
@@ -399,7 +399,7 @@ class MessageStore(StoreReader):
         """
         from reput.query.pull_records import quick_records
 
-        # This refreshes the log and checks that the store is open.
+        # Refresh the log, and check that the store is open.
         self._following(lambda: None)
         place = QueuePlace(topic, queue_id, queue_offset)
         return quick_records(self, place, max_messages, tags, max_bytes)

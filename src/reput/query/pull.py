@@ -83,7 +83,7 @@ def pull(
         return Pulled(PullStatus.OFFSET_TOO_LARGE, [], end, least, most)
     # Entries of the schedule topic have the delivery time in place of the tags code.
     hashes = {hash_code(tag) for tag in wanted} if topic != SCHEDULE_TOPIC else set()
-    # In a batch queue (5.x), one entry stands for several queue offsets.
+    # In a batch queue (5.x), one entry covers several queue offsets.
     newest, position, size_bytes = queue.span(most - 1)[0], queue_offset, 0
     records: list[LocatedRecord] = []
     gap_stop = 0
@@ -98,7 +98,7 @@ def pull(
             if entry == PRE_BLANK:
                 if number >= gap_stop:
                     gap_stop = check_gap(topic, queue_id, number)
-            # The newest entry may be half written, so its message is read whatever its tags code is.
+            # The newest entry may be half written, so read its message even if its tags code does not match.
             elif is_newest or _may_match(entry.tags_code, hashes):
                 place = QueuePlace(topic, queue_id, number)
                 record = _read(store, queue, place, entry, is_newest)

@@ -77,7 +77,7 @@ class QueueEnds:
         raise FormatError(queue.folder, end * ENTRY_BYTES, reason)
 
     def _check_last(self, queue: QueueReader, topic: str, queue_id: int, end: int) -> None:
-        """Raise FormatError if the message of the last entry lies after the end of the log."""
+        """Raise FormatError if the message of the last entry is after the end of the log."""
         log = self._store.commit_log
         try:
             offset, size = queue.entry(end - 1)[:2]

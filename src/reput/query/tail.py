@@ -234,7 +234,7 @@ class QueueTail:
         newer: int | None = None
         while least < stop:
             start = max(stop - step, least)
-            # An item with None in place of an entry stands for lost entries.
+            # An item with None in place of an entry marks lost entries.
             found: list[tuple[int, ConsumeQueueEntry | None]] = []
             position = start
             while position < stop:

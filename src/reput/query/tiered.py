@@ -371,7 +371,7 @@ class TieredStore:
         with self._storage.open(segment.path) as reader:
             head = reader.read(0, min(HEADER_BYTES, segment.size))
             header = decode_tiered_header(head, segment.size)
-            # The slot of a negative hash would lie before the first slot, so a broker cannot store such an item.
+            # The slot of a negative hash would be before the first slot, so a broker cannot store such an item.
             if key_hash < 0:
                 return
             slot_at = HEADER_BYTES + SLOT_BYTES * (key_hash % header.slots)

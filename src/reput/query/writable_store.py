@@ -77,7 +77,7 @@ class WritableStore(SharedStore, Closing):
             store.ignored_settings = ignored
             return store
         except BaseException:
-            # Otherwise this process would keep the lock of the store.
+            # Release the lock of the store. Otherwise, this process would keep it.
             writer.close()
             raise
 

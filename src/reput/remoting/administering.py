@@ -34,7 +34,7 @@ _ATTRIBUTES = {
     "queue.type": ("SimpleCQ",),
     "reserve.time": None,
 }
-"""Supported attributes of topics and their values (`TopicAttributes`, 5.3.3). None stands for any 64-bit number."""
+"""Supported attributes of topics and their values (`TopicAttributes`, 5.3.3). None means any 64-bit number."""
 # Matches a JSON map whose keys are queues. Each queue is a JSON object itself, so JSON parsers refuse such a map.
 # Possessive quantifiers (++, *+) prevent a hostile body from causing exponential backtracking.
 _STATUS = re.compile(rb'"messageQueueTable":(\{(?:\{[^{}]*+\}:-?[0-9]++,?)*+\})')

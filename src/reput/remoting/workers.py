@@ -61,7 +61,7 @@ class Workers:
 
     def __init__(self, channels: Sequence[socket.socket]) -> None:
         """Prepare. `channels` has one channel per worker."""
-        # The processes that take turns in serving connections. None stands for this process.
+        # The processes that take turns in serving connections. None is this process.
         self._channels: list[socket.socket | None] = [None, *channels]
         self._turn = 0
         self._service: Service | None = None

@@ -126,6 +126,7 @@ def _skew(values: Sequence[int]) -> str:
 
 def _broker_bars(counted: Mapping[str, StoreFigures], field: str) -> list[Bar]:
     values = {name: getattr(figures, field) for name, figures in counted.items()}
+    # Bars are sorted by value, but each store keeps its colour in all charts.
     largest, places = max(values.values(), default=0), {name: n for n, name in enumerate(values)}
     return [
         bar(
