@@ -180,7 +180,7 @@ class MessageStore(StoreReader):
         after: int | None = None,
         max_bytes: int | None = None,
     ) -> QueryRecords:
-        """Return the result of `query` with records in place of messages: up to `max_bytes`, but at least one record."""
+        """Return the result of `query` with records in place of messages: up to `max_bytes`, but at least one."""
         bounds = _bounds(begin, end, limit, after)
         topics = None if topic is None else (topic,)
         wanted = self._wanted_key(topic, key)
