@@ -140,7 +140,7 @@ def _message(
         raise UsageError("--property: write NAME=VALUE")
     return Message(
         topic=topic,
-        # If an argument is not UTF-8, it arrives with surrogates. This restores its bytes.
+        # Python replaces bytes of an argument that are not UTF-8 by surrogates. Restore these bytes.
         body=file.read() if body is None else body.encode(errors="surrogateescape"),
         keys=keys,
         tags=tag or "",

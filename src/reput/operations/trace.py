@@ -146,7 +146,7 @@ def trace(
 
 
 def _traced(opened: dict[str, MessageStore], failed: list[StoreAnswer[Any]], **asked: Any) -> Life:
-    """Trace over open stores. Stores that turn out to be unreadable are moved from `opened` to `failed`.
+    """Trace a message through open stores. If a store turns out to be unreadable, move it from `opened` to `failed`.
 
     Raises StoreError if no store is left.
     """

@@ -431,7 +431,10 @@ class LogTail:
     def _check_position(self) -> None:
         folder, end = self._log.source.name, self._log.files_end
         if self.position > end:
-            raise StoreChangedError(f"{folder}: ends at {end}, but was read up to {self.position}")
+            raise StoreChangedError(
+                f"{folder}: the log ends at {end}, but was read up to {self.position} before; "
+                "it was truncated or replaced, so read it again from its beginning"
+            )
         if self.position < self._log.min_offset:
             self.damage.append(expired_before(self._log.files[0], self.position))
 

@@ -88,8 +88,8 @@ class Rights:
     def may_read(self, message: MessageExt) -> bool:
         """Return whether the sender may read a message.
 
-        This needs rights for its topic, for the topic to which it will be delivered, and for the topic of a retry's
-        original message.
+        The sender needs rights for the message's topic, for the topic to which it will be delivered and, for a retry,
+        for the topic of the original message.
         """
         topics = [message.topic]
         if holds_others(message.topic):
