@@ -25,6 +25,7 @@ class Checks:
         from reput.files.places import is_url, split_joined
         from reput.verify.check import check_store
 
+        # If the store is read together with an archive of older files, check only the store itself.
         both = split_joined(store.path)
         path = store.path if both is None else both[1]
         if is_url(path):

@@ -163,7 +163,9 @@ class _Watched:
                         self._first(name, tail)
                     else:
                         end = reader.end_offset()
+                        # After a truncation, the log may end before the cursor.
                         tail.position = min(begin, end)
+                        # Nobody can read so many messages. Continue with the newest ones.
                         if end - begin > _MOST_BEHIND_BYTES:
                             tail.position = end
                             self.notes.append(
@@ -171,7 +173,7 @@ class _Watched:
                             )
                         self._new(name, tail, until)
                     self.cursors[name] = tail.position
-            except UsageError:
+            except UsageError:  # The user's conditions are wrong, whatever the store.
                 raise
             except ReputError as error:
                 self.notes.append(f"{name}: {error}")
@@ -190,6 +192,7 @@ class _Watched:
                 if self._takes(message):
                     self.rows.append(Row.of(name, message))
                 if len(self.rows) >= _MOST_ROWS or time.monotonic() > until:
+                    # The next request continues after this message.
                     tail.position = message.physical_offset + message.size_bytes
                     break
         finally:

@@ -98,6 +98,7 @@ class Metrics:
             try:
                 await app(scope, receive, noting)
             finally:
+                # All unknown paths share one label, because clients may request any path.
                 route = getattr(scope.get("route"), "path", "other")
                 method = scope["method"] if scope["method"] in _METHODS else "other"
                 self._requests.labels(route, method, status).inc()
@@ -265,6 +266,7 @@ class _TrafficCollector(Collector):
             "reput_remoting_requests", "Requests of RocketMQ clients by their outcome",
             labels=["request", "outcome"],
         )  # fmt: skip
+        # The event loop may add entries while this thread iterates, so iterate over copies.
         for (request, outcome), count in list(self._traffic.requests.items()):
             requests.add_metric([request, outcome], count)
         yield requests

@@ -84,10 +84,12 @@ class Pages:
         if request.method == "GET":
             return await self._views.page(request, "login.html", next=wanted, is_wrong=False)
         assert self._users is not None
+        # Anybody may send this form, so it is read only if it states a small size.
         size = request.headers.get("content-length", "")
         is_small = size.isdigit() and int(size) <= _MOST_FORM_BYTES
         form = parse_qs((await request.body()).decode("utf-8", "replace")) if is_small else {}
         given = form.get("token", [""])[0]
+        # A page of another site could sign the browser in with the token of another user, or guess tokens.
         if not is_own_form(request) or self._users.with_token(given.strip()) is None:
             return await self._views.page(request, "login.html", 403, next=wanted, is_wrong=True)
         answer = RedirectResponse(wanted, status_code=303)

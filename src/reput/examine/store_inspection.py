@@ -132,6 +132,7 @@ def _read_index_files(found: StoreInspection, storage: Storage) -> None:
         with storage.open(path) as reader:
             header = decode_header(reader.read(0, HEADER_BYTES))
         found.index_files.append(IndexSummary(name, size, header))
+        # The header of a new file has offset 0, which is right even for an empty log.
         if header.end_physical_offset >= max(found.log_end, 1):
             end = header.end_physical_offset
             reason = f"leads to offset {end}, the log ends at {found.log_end}"
@@ -162,5 +163,6 @@ def _sizes(folders: Iterable[str], storage: Storage, levels: int = _LEVELS) -> F
             status = entry.stat()
             total.files += 1
             total.size_bytes += status.st_size
+            # The unit of `st_blocks` is 512 bytes, whatever the block size of the file system.
             total.allocated_bytes += status.st_blocks * 512
     return total

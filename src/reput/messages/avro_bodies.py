@@ -93,6 +93,7 @@ class AvroFileDecoder:
     def decode(self, body: bytes) -> Mapping[str, Any]:
         """See `BodyDecoder`."""
         reader = self._reader
+        # A record may begin with the two bytes of this header by chance, so the fingerprint must match as well.
         if body.startswith(_SINGLE_OBJECT) and body[2:10] == reader.fingerprint:
             return reader.read(body, len(_SINGLE_OBJECT) + _FINGERPRINT_BYTES)
         return reader.read(body, 0)

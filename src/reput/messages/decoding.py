@@ -146,6 +146,7 @@ def _struct_check(kind: pa.DataType) -> _Check:
 
 
 def _scalar_check(kind: pa.DataType) -> _Check:
+    # `type(v) is` excludes subclasses: a bool is an int in Python, and a datetime is a date.
     if pa.types.is_integer(kind):
         limit = 1 << kind.bit_width - 1
         return lambda v: v is None or (type(v) is int and -limit <= v < limit)
@@ -183,6 +184,7 @@ def _is_decimal(value: Any, digits: int, scale: int) -> bool:
     if not isinstance(value, Decimal) or not value.is_finite():
         return False
     _, numbers, exponent = value.as_tuple()
+    # The digits after the decimal point must fit into the scale, and those before it into the rest.
     places = max(-int(exponent), 0)
     return places <= scale and len(numbers) + int(exponent) <= digits - scale
 

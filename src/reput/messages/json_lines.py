@@ -103,6 +103,7 @@ def read_blocks(stream: BinaryIO, longest_bytes: int) -> Iterator[Block]:
         if end < len(data):
             parts.append(data[end:])
             held_bytes += len(data) - end
+        # Without a limit, input without newlines would fill the memory.
         if held_bytes > longest_bytes:
             raise LineError(f"line {number}: longer than {longest_bytes} bytes")
     if parts:

@@ -373,6 +373,7 @@ class _MessageTypes:
 
         def get(message: Any) -> Any:
             elements = getattr(message, name)
+            # Count before the list is created, because it is the list that takes the memory.
             take(len(elements) * columns)
             return [convert(each) for each in elements] if convert else list(elements)
 
@@ -404,6 +405,7 @@ class _MessageTypes:
     def _scalar(self, field: FieldDescriptor, path: str) -> tuple[pa.DataType, _Getter | None]:
         if field.enum_type is not None:
             names = {number: one.name for number, one in field.enum_type.values_by_number.items()}
+            # A newer version of the type may have numbers that this one does not define. proto3 keeps them.
             return pa.string(), lambda number: names.get(number) or str(number)
         # Tables have no unsigned types, and uint64 does not fit into int64.
         kinds = {

@@ -143,6 +143,7 @@ class LineColumns:
         return texts, number
 
     def _make_room(self, size: int, most: int) -> None:
+        # Allocate more than needed, so that not every slightly larger block needs new buffers.
         if size > self._room:
             self._room = size = size + (size >> 2)
             self._data, self._bodies, self._heads, self._tails, self._text = (

@@ -93,6 +93,7 @@ class SchemaRegistry:
                 continue
             if len(found) >= _MOST_REFERENCES:
                 raise self._strange(path)
+            # The name of a subject may contain a slash, which must not divide the path.
             place = (
                 f"subjects/{quote(str(subject), safe='')}/versions/{quote(str(version), safe='')}"
             )

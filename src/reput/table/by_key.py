@@ -95,6 +95,7 @@ class IndexBesideLog:
         with suppress(StoreError, UsageError):
             if (opened := self._opened()) is not None:
                 planner = opened[1]
+                # Planning reads the index, with which `lost_end` compares the log.
                 planner.segments()
                 self.log_end = find_log_end(self.source, ScanBuffers())
                 lost = planner.lost_end(self.log_end)

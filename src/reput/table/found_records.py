@@ -161,6 +161,7 @@ def _find(
         queue = queues.queue(topic, queue_id)
         first, last = queue.min_queue_offset(file.start), queue.min_queue_offset(file.end)
         for data in queue.entry_bytes(first, last):
+            # Kernels are compiled for writable arrays, but `bytes` are not writable.
             entries = np.frombuffer(bytearray(data), np.uint8)
             steps, furthest = sum_of_steps(entries, len(data) // ENTRY_BYTES, seed)
             with np.errstate(over="ignore"):

@@ -211,6 +211,7 @@ def plan_between(
         if own.start is None or own.stop is None or own.start >= own.stop:
             continue
         files = [file for file in source.files if file.start < own.stop and own.start < file.end]
+        # With an empty file at each bound, `holes` also finds what is missing before the first and after the last file.
         edges = [
             CommitLogFile(own.start, 0, source.name),
             *files,
@@ -324,6 +325,7 @@ def _by_key(
         plan.notes.append(
             f"{index.source.name}: {column}: too frequent in {frequent} bytes of the log, which are scanned instead"
         )
+    # The index helps nowhere, but other conditions may still exclude ranges.
     if all(each.records is None for each in found):
         return None
     parts = [

@@ -194,6 +194,7 @@ class RangeBatches:
         for condition in self._conditions:
             if not len(rows):
                 break
+            # A piece has few queues, so such a condition is evaluated once per queue and not per message.
             if condition.column in _QUEUE_COLUMNS:
                 of_queue = [getattr(queue, condition.column) for queue in piece.batch.queues]
                 kind = ALL_COLUMNS.field(condition.column).type
