@@ -36,7 +36,8 @@ def tail_stores(
 ) -> int:
     """Print the last messages of all stores, and with `follow` new ones; return the exit code."""
     if lines is None and wanted.has_window and not follow:
-        # Without a number of lines, whole logs are read. With one, the ConsumeQueues lead to the times.
+        # Set a number, although all messages of these times are wanted. Then they are found through the ConsumeQueues,
+        # and the logs need not be read from their beginnings.
         lines = sys.maxsize
     show = FoundPrinter(layout, is_safe=is_safe).print
     with ExitStack() as stack:

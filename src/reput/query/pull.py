@@ -150,7 +150,8 @@ def get_by_queue(store: StoreReader, topic: str, queue_id: int, queue_offset: in
         raise file.corrupt(entry.physical_offset, str(error)) from None
     stated = queue_offset_in(record, topic, queue_id)
     is_own = stated == queue_offset or (stated is not None and is_restarted(record, topic, stated))
-    # A 5.x broker leaves gaps in the queue offsets of light queues.
+    # A 5.x broker leaves gaps in the queue offsets of light queues, so a record may state a higher offset than its
+    # place.
     if not is_own and topic.startswith(LMQ_PREFIX):
         is_own = _is_in_place(store, queue, QueuePlace(topic, queue_id, queue_offset), record)
     if not is_own and stated != queue.span(queue_offset)[0]:

@@ -287,7 +287,7 @@ def _read_run(
     """Return the verified records from a place on; None if the plain pull must read them."""
     try:
         queue = store.queues.queue(place.topic, place.queue_id)
-        # Other kinds of queues (5.x) give several queue offsets to some entries.
+        # In other kinds of queues (5.x), an entry may cover several queue offsets. Only the plain pull reads these.
         if type(queue) is not ConsumeQueueReader:
             return None
         least, most = queue.min_queue_offset(store.commit_log.min_offset), queue.max_queue_offset()

@@ -479,7 +479,7 @@ class LogTail:
         return found
 
     def _check_queues(self, start: int, stop: int) -> None:
-        """Report missing queues of which the log has wanted messages.
+        """Report ConsumeQueues that are missing, although the log has matching messages of these queues.
 
         A short range is walked. A longer range is only sampled, so a queue with few messages may go unnoticed.
         """

@@ -152,7 +152,7 @@ class TimerLog:
         self.damage.append(Finding(Kind.FOREIGN_FILE, self._folder, detail))
 
     def _note_end(self, path: str, data: bytes, position: int, left: int) -> bool:
-        """Report bytes that are not a unit. Return whether another file is known to follow."""
+        """Report bytes that are neither a unit nor a blank. Return whether the timer log continues in the next file."""
         is_over = is_timer_blank(data, 0, left)
         if any(data) and not is_over:
             detail = "no unit of the timer log begins here; the rest of the file is not read"
