@@ -83,12 +83,14 @@ class Access:
             )
         if _is_foreign(connection.scope, headers):
             return _refused(403, "cross_site", "a page of another site sent this request")
+        # The login page and its style sheet are needed before the user signs in.
         if path in _OPEN_PATHS or path.startswith("/static/"):
             return None
         if user is not None:
             if Permission.SEARCH in user.permissions or path == "/logout":
                 return None
             return _refused(403, "forbidden", "this request needs the role search")
+        # Programs get a status and a hint. Browsers are sent to the login page.
         if path.startswith("/api/") or "text/html" not in headers.get("accept", ""):
             answer = _refused(401, "token", "pass the token: Authorization: Bearer TOKEN")
             answer.headers["www-authenticate"] = "Bearer"

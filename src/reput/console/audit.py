@@ -44,6 +44,7 @@ class Audit:
 
 def _fields(scope: Scope, status: int, size: int, seconds: float) -> dict[str, object]:
     client = scope.get("client") or ("", 0)
+    # Query strings should be ASCII, but a client may send any bytes, and latin-1 decodes all of them.
     query = dict(parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=False))
     # Longer texts are cut off, so that clients cannot fill the disk with audit records.
     asked = {name: query[name][:_MOST_CHARACTERS] for name in _ASKED if query.get(name)}

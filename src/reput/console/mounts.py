@@ -82,6 +82,7 @@ class Mounts:
 
         Raises the errors of the call.
         """
+        # With a single thread, a hanging call makes later health checks time out, instead of starting more threads.
         if self._aside is None:
             self._aside = CapacityLimiter(1)
         with anyio.move_on_after(seconds):

@@ -287,6 +287,7 @@ class Searches:
     """The searches that are running, by their ids."""
 
     def __init__(self) -> None:
+        # Only the page holds its search, so the entry disappears when the page ends, in whatever way.
         self._running: WeakValueDictionary[str, Results] = WeakValueDictionary()
 
     def add(self, results: Results) -> Results:

@@ -287,6 +287,8 @@ def _by_key(store: SharedStore, wanted: SearchForm) -> Steps:
     with store.reader() as reader:
         begin = reader.begin_offset()
         named = [one for one in _named(reader, wanted) if _takes(wanted, one)]
+        # The messages of a single key come newest first, so they can be shown as they are found. Those of several keys
+        # must be merged first.
         if len(wanted.keys) == 1 and not named:
             found = 0
             for step in _queried(reader, wanted, wanted.keys[0]):

@@ -90,6 +90,7 @@ class TopicPages:
         topic = request.path_params["topic"]
         try:
             found = await self._mounts.run(lambda: volume_of_topic(store, topic, parts=_PARTS))
+        # The topic may have been deleted since the list was shown.
         except MessageNotFoundError:
             found = None
         return await self._views.page(request, "spark.html", volume=found, view="")

@@ -80,6 +80,7 @@ def inspect_commit_log_file(
         batch = piece.batch
         _count(batch, found, topics, transactions)
         _check_bodies(piece, file, found)
+        # In a DLedger log, a header of `gap` bytes precedes each record.
         record_bytes += int(batch.messages["size"].sum(dtype=np.int64)) + file.gap * len(batch)
     found.topics = dict(topics.most_common())
     found.transactions = {name: transactions[name] for name in _TRANSACTIONS if transactions[name]}

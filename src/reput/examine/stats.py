@@ -100,6 +100,7 @@ def sizing_of(
     span_ms: int,
 ) -> Sizing:
     """Return advice on file sizes, from the average rates of the log, which spans `span_ms` milliseconds."""
+    # Item 0 takes space as well, although it is never used.
     used = sum(file_bytes(one.hash_slots, one.entries + 1) for one in index_files)
     of_queues = ENTRY_BYTES * log.messages
     ratio = (log.size_bytes + of_queues + used) / log.size_bytes if log.size_bytes else 1.0
@@ -142,6 +143,7 @@ def measure_store(store: MessageStore, parts: int = PARTS) -> StoreFigures:
     end = store.end_offset()
     first_ms, last_ms = _times(store, end)
     span_ms = max(last_ms - first_ms, 0)
+    # The length of a part is rounded up, so that the last message is in the last part and not after it.
     log = LogFigures(Timeline(first_ms, max(-(-(span_ms + 1) // parts), 1), parts))
     index_files = _measure(store, log, end)
     queues = log.queues()

@@ -212,6 +212,7 @@ class _Tracer:
         if real_topic := properties.get(REAL_TOPIC):
             self._topics.add(real_topic)
         unique_key, own_ids = properties.get(UNIQ_KEY), message.unique_keys[:-1]
+        # If the user asked for the id of the list, every message of the list belongs to the trace.
         if unique_key and own_ids and unique_key != self._asked_for:
             # In retry topics, copies of all messages of a list have only the list's id.
             self._own_ids.setdefault(unique_key, set()).update(own_ids)
@@ -258,6 +259,7 @@ class _Tracer:
         origins = {
             name: (store, event.message)
             for (store, *_), event in self._found.items()
+            # Only records that consumers receive from ordinary topics are sent back for the first time.
             if event.role in (Role.MESSAGE, Role.COMMITTED)
             for name in (event.message.message_id, event.message.unique_key)
             if name and name not in self._named
@@ -270,7 +272,7 @@ class _Tracer:
         for number, searched in enumerate(self._searched):
             here = all(store == number for store, _ in origins.values())
             start: int | None = None
-            if unknown:
+            if unknown:  # No store has the original, so its copies may be anywhere.
                 start = 0
             elif here:
                 # A copy is stored after its original. In the store of the original, begin the search there.

@@ -87,6 +87,7 @@ class LogFigures:
         self.damage += log.holes()
         buffers = ScanBuffers()
         for file in log.files:
+            # In salvage mode, the walk continues after damage, so that the messages after it are counted.
             scan = FileScan(
                 file, file.start, file.end, SALVAGE, buffers=buffers, open_file=log.source.open
             )
