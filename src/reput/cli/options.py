@@ -487,7 +487,7 @@ def own(store: str, broker_config: str | None, **sizes: int | None) -> WritableS
 
 
 def writer_settings(broker_config: str | None) -> dict[str, Any]:
-    """Return the broker's settings of flushing and retention. Print the names of settings that are not used."""
+    """Return the broker's settings for flushing and retention. Print the names of settings that are not used."""
     if broker_config is None:
         return {}
     from reput.writer.writer_settings import BrokerSettings

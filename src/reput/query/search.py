@@ -352,7 +352,7 @@ class Unindexed:
     has_replaced_ids: bool = False
 
     def search(self, log: CommitLogReader, wanted: Wanted, **bounds: int | None) -> Search:
-        """Return a search that includes these messages."""
+        """Return a search that also finds the messages without index entries."""
         inner = replaced = None
         if self.inner_topics:
             inner = InnerBatches(log, self.inner_topics, may_hold_any(wanted.keys))
