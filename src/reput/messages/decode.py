@@ -293,6 +293,7 @@ class Records:
     def _make_keys(self) -> pa.Array:
         counts = np.ascontiguousarray(self.spans["keys_bytes"])
         lists = room(len(self) + 1, np.int32)
+        # Each key takes at least two bytes: a character and a separator.
         offsets = room(int(((counts + 1) // 2).sum()) + 1, np.int32)
         out = room(self._properties_room, np.uint8)
         starts = np.ascontiguousarray(self.spans["keys"])
@@ -398,7 +399,8 @@ class Records:
 
     def _make_message_id(self) -> pa.Array:
         starts = self.part("store_timestamp")
-        # A message id is the hexadecimal form of the store host and of the physical offset (8 bytes).
+        # A message id is the hexadecimal form of the store host and of the physical offset (8 bytes). The host lies
+        # between the store timestamp (8 bytes) and three fields before the body (16 bytes).
         host_bytes = self.part("body") - 16 - 8 - starts
         widths = {HOST_V4_BYTES: 2 * (HOST_V4_BYTES + 8), HOST_V6_BYTES: 2 * (HOST_V6_BYTES + 8)}
         counts = np.where(host_bytes == HOST_V4_BYTES, widths[HOST_V4_BYTES], widths[HOST_V6_BYTES])

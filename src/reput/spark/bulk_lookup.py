@@ -249,6 +249,7 @@ def _stage_partition(
     context = TaskContext.get()
     partition = context.partitionId() if context else 0
     attempt = context.taskAttemptId() if context else 0
+    # Two attempts of one task may run at the same time, so each attempt has its own files.
     stem = join(folder, f"keys-{partition:06d}-{attempt}")
     try:
         rows: list[tuple[Any, ...]] = [(*part, None) for part in stage_parts(batches, stem)]
@@ -289,6 +290,7 @@ class _Lines:
             yield _values(pa.array(header, pa.string()))
         for batch in batches:
             for number in batch.column(0).to_pylist():
+                # An answer without parts has one partition, which consists of the header only.
                 if number < len(self._answer.parts):
                     lines = answer_lines(self._answer, number, self._layout, self._style)
                     yield from map(_values, lines)

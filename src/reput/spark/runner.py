@@ -66,7 +66,8 @@ class _Call(Generic[Task, Result]):
 class SparkRunner:
     """Runs tasks as Spark jobs. Each partition has a few consecutive tasks."""
 
-    partitions_per_slot: ClassVar[float] = 8  # Each partition costs about 10 ms.
+    # More partitions would divide the work more evenly, but each costs about 10 ms.
+    partitions_per_slot: ClassVar[float] = 8
 
     def __init__(self, spark: SparkSession) -> None:
         self._context: SparkContext = spark.sparkContext

@@ -231,6 +231,7 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if why := self._why_another(source, end, buffers):
             self._give_up(source, end, why, f"nothing is read up to offset {end.end}")
             return Bounds(end.end, end.end)
+        # If the log was replaced between the two offsets, the batch begins at the beginning of the new log.
         is_other = start is None or self._why_another(source, start, buffers)
         return Bounds(source.begin if start is None or is_other else start.end, end.end)
 
