@@ -87,6 +87,7 @@ class DelayedDelivery:
                     break
                 self._put(entry)
                 count += 1
+            # Record each delivery at once. If a later one fails, this message is not delivered again.
             with self._guard:
                 self._offsets[level] = queue_offset + 1
                 self._file.is_changed = True

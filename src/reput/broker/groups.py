@@ -81,6 +81,7 @@ class ConsumerGroup:
         is_changed = given.keys() != self.subscriptions.keys()
         for topic, each in given.items():
             known = self.subscriptions.get(topic)
+            # Members may send different subscriptions. The newest one counts (`ConsumerGroupInfo`).
             if known is not None and known.version >= each.version:
                 given[topic] = known
         self.subscriptions = given

@@ -21,6 +21,7 @@ from reput.format.java_integer import parse_int32, parse_int64
 SQL_TYPE = "SQL92"
 MOST_TERMS = 256
 """Maximum number of names, constants and operators in one expression."""
+# Limits the recursion of the parser and of the compiled filter.
 _MOST_DEPTH = 50
 _INT32 = 1 << 31
 _MOST_CACHED = 1024

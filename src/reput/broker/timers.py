@@ -51,6 +51,8 @@ from reput.writer.put.message import Message
 if TYPE_CHECKING:
     from reput.query.writable_store import WritableStore
 
+# lastReadTimeMs, lastTimerLogFlushPos, lastTimerQueueOffset, masterTimerQueueOffset, and the data version's
+# stateVersion, timestamp and counter (`TimerCheckpoint`).
 _CHECK = struct.Struct(">qqqqqqq")
 _CHECK_BYTES = 4096
 _MOST_AT_ONCE = 256

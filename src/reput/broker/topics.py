@@ -115,6 +115,7 @@ class TopicView:
         """Return a topic, or None if it does not exist."""
         known, queues = self.known.get(topic), self.found.get(topic, 0)
         if known is None:
+            # The folders of a deleted topic remain.
             if not queues or topic in self.deleted:
                 return None
             known = TopicConfig(topic, queues, queues)

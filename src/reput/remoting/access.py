@@ -77,6 +77,7 @@ class AccessList:
         if not hmac.compare_digest(signature(request, account.secret), given.encode()):
             raise AccessError(f"Check signature failed for accessKey={key}")
         rights = Rights(account)
+        # A request that is not listed needs an administrator, so no request is open by mistake.
         needs = _NEEDS.get(request.code, _administration)
         for resource, permission in needs(request):
             is_allowed = rights.is_admin if resource is None else rights.may(resource, permission)

@@ -91,7 +91,7 @@ class Administering:
 
         def work() -> Command:
             self._broker.topics.update(config)
-            self._broker.topics.save()
+            self._broker.topics.save()  # Confirm a change only after it is durable.
             return request.answer(remark=_NOT_SET)
 
         return InThread(work)

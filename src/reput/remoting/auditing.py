@@ -46,6 +46,7 @@ def is_audited(request: Command, answer: Command | None) -> bool:
         return False
     if request.code not in PULLS:
         return True
+    # Consumers pull all the time. Audit only pulls that read messages, or were forbidden.
     outcome = ResponseCode.SUCCESS if answer is None else answer.code
     return outcome in (ResponseCode.SUCCESS, ResponseCode.NO_PERMISSION)
 

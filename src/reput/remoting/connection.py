@@ -125,6 +125,7 @@ class Connection(asyncio.Protocol):
 
     def _forget(self) -> None:
         self._transport = None
+        # A new session frees the received bytes.
         self._session = Session(self._server.limits)
         self._user.leave()
         self._outgoing.clear()
@@ -154,7 +155,7 @@ class Connection(asyncio.Protocol):
         if transport is None or transport.get_extra_info("sslcontext") is not None:
             return False
         self._close_if_ended()
-        return True
+        return True  # asyncio keeps the connection open for the answers.
 
     def pause_writing(self) -> None:
         self._choked_since = time.monotonic()
@@ -399,6 +400,7 @@ class Connection(asyncio.Protocol):
 
             self.run(answer.work, request, worked)
         elif isinstance(answer, Later):
+            # The time for which a pull waits for messages is no measure of this server's speed.
             if request.code in PULLS:
                 request.begun_s = 0.0
             answer.then(partial(self._settle, request, size))
@@ -437,6 +439,7 @@ class Connection(asyncio.Protocol):
         outgoing, self._outgoing = self._outgoing, []
         if outgoing and self._transport is not None:
             data = outgoing[0] if len(outgoing) == 1 else b"".join(outgoing)
+            # The usual case: small answers need not wait for the client.
             if len(data) <= _PIECE_BYTES and not self._unwritten and self._choked_since is None:
                 self._transport.write(data)
                 return

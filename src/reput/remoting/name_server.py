@@ -118,6 +118,7 @@ class NameServer:
         return self._topics(request, peer)
 
     def _system_topics(self, request: Command, peer: Peer) -> Command:
+        # Like a name server, list the names of the cluster and of its brokers (`RouteInfoManager.getSystemTopicList`).
         names = [self._cluster.name, *(broker.name for _, broker in self._cluster.brokers())]
         content: dict[str, Any] = {"topicList": names}
         if first := next(self._cluster.brokers(), None):

@@ -84,6 +84,7 @@ class Reading:
                 result = reader.find_records(
                     topic, key, max(begin, 0), end, self._most_exact, max_bytes=self._most_bytes
                 )
+            # A client cannot see that an answer is incomplete, so the request fails.
             if not result.is_complete:
                 lost = result.coverage.unreadable[0]
                 return request.answer(

@@ -108,7 +108,7 @@ class Rights:
     def _may_read(self, record: bytes) -> bool:
         try:
             return self.may_read(decode(record, 0))
-        except (RecordError, FormatError):
+        except (RecordError, FormatError):  # The topics of a damaged record are unknown.
             return False
 
 

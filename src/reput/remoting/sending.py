@@ -225,6 +225,7 @@ class Sending:
             answer = self._stored(each, result)
             waits = each.waits and self._is_synced
             answers[each.number] = self._commits.add(each.request, answer) if waits else answer
+        # Count once per topic, because each call takes a lock.
         for topic, (messages, size) in counted.items():
             self._broker.counters.put(topic, messages, size)
         run.clear()

@@ -118,6 +118,7 @@ class Server:
         limits = {} if tls is None else {"ssl_handshake_timeout": self.limits.handshake_s}
         loop = asyncio.get_running_loop()
         made = Connection(self, port, peer)
+        # Handshakes count as connections. Otherwise, clients could begin any number of them.
         self.handshakes.add(made)
         try:
             await loop.connect_accepted_socket(lambda: made, connection, ssl=tls, **limits)
@@ -148,6 +149,7 @@ class Server:
 
     def put_now(self) -> None:
         """Put the queued sends, and answer them."""
+        # Empty the list first, because connections that get an answer may queue further sends.
         taken, self._unput, self._is_put_due = self._unput, [], False
         if not taken:
             return

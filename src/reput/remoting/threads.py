@@ -140,6 +140,7 @@ class FairThreads:
             # The usage has changed since the client was queued. Queue the client at its new place.
             if rank != user.rank:
                 self._enqueue(user)
+            # A client whose `begin` returns False stays out of the queue until `wake`.
             elif user.waiting and not user.running and user.begin():
                 return user
         # No other client waits, so a client may have a further thread, but not the last one.

@@ -89,6 +89,7 @@ class Workers:
         if not data:  # The worker has ended. It is removed when the next message to it fails.
             asyncio.get_running_loop().remove_reader(channel.fileno())
             return
+        # A worker passes two descriptors: the connection, and the bytes received from it.
         if len(descriptors) != 2 or self._service is None:
             for descriptor in descriptors:
                 os.close(descriptor)
@@ -140,7 +141,7 @@ class Workers:
             socket.send_fds(channel, [msgspec.json.encode(message)], list(descriptors))
         except BlockingIOError:  # The worker is busy. The caller decides whether to wait.
             return False
-        except OSError:
+        except OSError:  # The worker has ended.
             self._drop(channel)
             return False
         return True
