@@ -57,6 +57,15 @@ def test_a_write_goes_on_until_all_is_written(
     assert (tmp_path / "file").read_bytes() == b"0123456789"
 
 
+def test_a_line_that_a_full_disk_cuts_short_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = os.write
+    monkeypatch.setattr(os, "write", lambda descriptor, data: whole(descriptor, data[:3]))
+    with pytest.raises(StoreAccessError, match="No space left"):
+        writer.append_line(str(tmp_path / "lines"), b"a line")
+
+
 def test_a_file_is_closed_once_however_it_ends(tmp_path: Path) -> None:
     before = open_files()
     file = FileWriter(tmp_path / "file")

@@ -184,8 +184,9 @@ def append_line(path: str, line: bytes) -> None:
         # O_APPEND and a single write keep the lines of several processes apart.
         descriptor = os.open(path, flags, 0o600)
         try:
-            if line:
-                os.write(descriptor, line + b"\n")
+            # A full disk takes a part of the line without an error.
+            if line and os.write(descriptor, line + b"\n") <= len(line):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         finally:
             os.close(descriptor)
 
