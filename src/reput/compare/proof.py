@@ -236,7 +236,7 @@ class _Prover:
         return numbers
 
     def _are_linked(self, newest: int, slots: int, seed: np.uint64, total: np.uint64) -> bool:
-        """Return whether look-ups reach all items up to `newest`, and whether the items up to the last are in order."""
+        """Return whether look-ups reach all items up to `newest`, and all items that the header counts are in order."""
         before, wrong, self._messages = -1, 0, 0
         seconds, falls = 0, 0
         for first, items in self._entries.pieces(1, newest + 1):
