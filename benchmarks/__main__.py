@@ -12,6 +12,7 @@ from pathlib import Path
 from benchmarks import (
     absent,
     archive,
+    archive_speed,
     arrow,
     doctor,
     export,
@@ -133,6 +134,7 @@ _PARTS: dict[str, Callable[[Path, Path, int], Iterable[Figure]]] = {
     "windows": lambda folder, store, runs: windows.measure(folder),
     "absent": lambda folder, store, runs: absent.measure(folder),
     "archive": lambda folder, store, runs: archive.measure(folder),
+    "archive-speed": lambda folder, store, runs: archive_speed.measure(folder),
 }
 
 if __name__ == "__main__":

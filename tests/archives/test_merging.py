@@ -3,8 +3,10 @@
 from collections.abc import Iterator
 
 import msgspec
+import numpy as np
 import pytest
 
+from reput.archives import indexing
 from reput.archives.changes import to_merge, with_merged
 from reput.format.archive import IndexObject, LogFile, Manifest, Times
 
@@ -77,3 +79,15 @@ def test_a_broker_of_many_files_a_day_merges_by_size() -> None:
     *_, (manifest, written) = _archived(600, 400)
     assert len(manifest.keys) <= 22
     assert written <= 5 * 600
+
+
+@pytest.mark.parametrize("span", [1, 1 << 20, 1 << 32, 1 << 60])
+def test_keys_are_sorted_by_hash_then_offset_however_far_apart_they_are(span: int) -> None:
+    random = np.random.default_rng(span)
+    hashes = random.integers(0, 1 << 31, 500).astype(np.int32).repeat(4)
+    offsets = random.integers(1 << 40, (1 << 40) + span, len(hashes))
+    order = np.lexsort((offsets, hashes))
+    found = indexing._sorted_keys(hashes, offsets)
+    assert [found[0].dtype, found[1].dtype] == [np.int32, np.int64]
+    assert np.array_equal(found[0], hashes[order])
+    assert np.array_equal(found[1], offsets[order])

@@ -5,14 +5,17 @@ from __future__ import annotations
 import hashlib
 import os
 import uuid
+from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from reput.archives.indexing import (
@@ -38,8 +41,10 @@ from reput.store.facts import facts_of
 from reput.store.topics_file import batch_topics
 from reput.tasks import Progress, silent
 
-_LEVEL = 3
-_READ_BYTES = 4 << 20
+LEVEL = 3
+_BATCH_BYTES = 1 << 20
+_WAITING_PER_THREAD = 4
+"""Number of compressed batches per thread that may wait for the upload."""
 _PART_BYTES = 8 << 20
 
 
@@ -71,22 +76,22 @@ class Copied(NamedTuple):
 
 def copied(task: CopyTask, progress: Progress = silent) -> Copied:
     """Upload a log file and its indexes. Running it twice is safe, because each run uses its own object names."""
-    file = task.file
-    entry, topics = _upload_log(task), batch_topics(task.store)
-    progress("scan", 0, 1)
-    found = _scanned(task, entry, topics)
+    file, topics, size = task.file, batch_topics(task.store), _data_bytes(task)
+    # The scan runs beside the upload: each of them waits at times, for the disk or for the server.
+    with scratch_folder() as folder, ThreadPoolExecutor(1) as beside:
+        waiting = beside.submit(_write_indexes, task, size, topics, folder)
+        entry = _upload_log(task, size)
+        progress("scan", 0, 1)
+        found, keys, queues = waiting.result()
+        progress("keys", 0, 1)
+        upload_file(task.objects, keys, folder / KEYS)
+        progress("queues", 0, 1)
+        upload_file(task.objects, queues, folder / ENTRIES)
     end = file.end if task.is_sealed else max(found.messages_end, file.start)
     entry = msgspec.structs.replace(
         entry, messages=found.messages, messages_end=end, times=found.times,
         is_indexed=found.is_whole, has_replaced_ids=found.has_replaced_ids,
     )  # fmt: skip
-    with scratch_folder() as folder:
-        progress("keys", 0, 1)
-        path = Path(folder, KEYS)
-        keys = upload_file(task.objects, write_keys(path, found, file.start, file.end), path)
-        progress("queues", 0, 1)
-        path = Path(folder, ENTRIES)
-        queues = upload_file(task.objects, write_queues(path, found, file.start, file.end), path)
     notes = tuple(
         f"{queue.topic}/{queue.queue_id}: has no ConsumeQueue entries in the store, so its queue offsets are unknown"
         for queue in found.unplaced
@@ -94,16 +99,29 @@ def copied(task: CopyTask, progress: Progress = silent) -> Copied:
     return Copied(entry, keys, queues, file.path, topics, notes)
 
 
-def _upload_log(task: CopyTask) -> LogFile:
+def _data_bytes(task: CopyTask) -> int:
+    """Return the number of bytes to copy. The last file ends with its last message: the rest is not written yet."""
+    if task.is_sealed:
+        return task.file.size
+    with FileReader(task.file.path) as reader:
+        last = reader.last_nonzero(task.file.size)
+    return 0 if last is None else last + 1
+
+
+def _write_indexes(
+    task: CopyTask, size: int, topics: frozenset[str], folder: Path
+) -> tuple[ScannedFile, IndexObject, IndexObject]:
+    """Scan the first `size` bytes of a log file, and write its indexes into a local folder."""
+    file, found = task.file, _scanned(task, size, topics)
+    keys = write_keys(folder / KEYS, found, file.start, file.end)
+    return found, keys, write_queues(folder / ENTRIES, found, file.start, file.end)
+
+
+def _upload_log(task: CopyTask, size: int) -> LogFile:
     file = task.file
     name = f"log/{offset_file_name(file.start)}-{uuid.uuid4().hex}.zst"
-    with FileReader(file.path) as reader, ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-        size = file.size
-        if not task.is_sealed:
-            last = reader.last_nonzero(size)
-            # Copy the last file only up to its last message, because the rest is not written yet.
-            size = 0 if last is None else last + 1
-        frames = LogFrames(reader, size, pool)
+    with FileReader(file.path) as reader:
+        frames = LogFrames(reader, size)
         stored = task.objects.upload(name, frames.chunks())
         if reader.size < file.size:
             raise StoreChangedError(
@@ -119,18 +137,18 @@ def _upload_log(task: CopyTask) -> LogFile:
     )  # fmt: skip
 
 
-def _scanned(task: CopyTask, entry: LogFile, topics: frozenset[str]) -> ScannedFile:
-    if not entry.data_bytes:
+def _scanned(task: CopyTask, size: int, topics: frozenset[str]) -> ScannedFile:
+    if not size:
         return ScannedFile()
     file, facts = task.file, facts_of(task.store, task.config)
-    part = CommitLogFile(file.start, entry.data_bytes, file.path, file.inode)
+    part = CommitLogFile(file.start, size, file.path, file.inode)
     # If the queues are unreadable, the queue offsets that messages state are used.
     queues = None
     with suppress(StoreError):
         queues = open_queues(task.store, config=task.config)
     try:
         return scan_log_file(
-            FileReader, part, DispatchRules.of(task.config), queues, is_last=not entry.is_sealed,
+            FileReader, part, DispatchRules.of(task.config), queues, is_last=not task.is_sealed,
             may_replace_ids=facts.is_five, batch_topics=topics,
         )  # fmt: skip
     finally:
@@ -153,30 +171,54 @@ def upload_file(objects: ObjectStore, index: IndexObject, path: Path) -> IndexOb
 class LogFrames:
     """Compresses a log file into frames. Read all `chunks` before using the digests."""
 
-    def __init__(self, reader: FileReader, size: int, pool: ThreadPoolExecutor) -> None:
-        self._reader, self._size, self._pool = reader, size, pool
+    def __init__(self, reader: FileReader, size: int) -> None:
+        self._reader, self._size = reader, size
         self.sha256 = self.tail_sha256 = ""
         self.digests = b""
 
     def chunks(self) -> Iterator[bytes]:
         whole, digests, sizes = hashlib.sha256(), [], []
-        for position in range(0, self._size, _READ_BYTES):
-            data = self._reader.read(position, min(_READ_BYTES, self._size - position))
-            pieces = [data[at : at + FRAME_BYTES] for at in range(0, len(data), FRAME_BYTES)]
-            done = self._pool.map(_compressed, pieces)
-            whole.update(data)
-            stored = []
-            for frame, digest in done:
-                stored.append(frame)
-                sizes.append(len(frame))
-                digests.append(digest)
-            yield b"".join(stored)
+        for batch in self._batches():
+            whole.update(batch.content.data)
+            digests.append(batch.digests)
+            sizes += batch.sizes
+            yield batch.stored
         self.digests = b"".join(digests)
         tail = encode_tail(sizes, self._size, self.digests)
         self.sha256, self.tail_sha256 = whole.hexdigest(), hashlib.sha256(tail).hexdigest()
         yield tail
 
+    def _batches(self) -> Iterator[_Batch]:
+        """Yield the file's frames in order, while threads compress the next ones."""
+        threads = os.cpu_count() or 1
+        most = _WAITING_PER_THREAD * threads
+        # Reused: for each new buffer, the system would have to clear its memory.
+        buffers = [np.empty(min(_BATCH_BYTES, self._size), np.uint8) for _ in range(most)]
+        waiting: deque[Future[_Batch]] = deque()
+        with ThreadPoolExecutor(threads) as pool:
+            for number, position in enumerate(range(0, self._size, _BATCH_BYTES)):
+                if len(waiting) == most:
+                    yield waiting.popleft().result()
+                waiting.append(pool.submit(self._batch, position, buffers[number % most]))
+            while waiting:
+                yield waiting.popleft().result()
 
-def _compressed(data: bytes) -> tuple[bytes, bytes]:
-    frame = pa.Codec("zstd", compression_level=_LEVEL).compress(data, asbytes=True)
-    return frame, hashlib.sha256(data).digest()
+    def _batch(self, position: int, buffer: npt.NDArray[np.uint8]) -> _Batch:
+        content = buffer[: self._size - position]
+        self._reader.read_into(content, position)
+        view, codec = content.data, pa.Codec("zstd", compression_level=LEVEL)
+        stored, digests = [], []
+        for at in range(0, len(view), FRAME_BYTES):
+            frame = view[at : at + FRAME_BYTES]
+            stored.append(codec.compress(frame, asbytes=True))
+            digests.append(hashlib.sha256(frame).digest())
+        return _Batch(content, b"".join(stored), [*map(len, stored)], b"".join(digests))
+
+
+class _Batch(NamedTuple):
+    """Consecutive frames, compressed by one call, because each call costs time: content, bytes, sizes and digests."""
+
+    content: npt.NDArray[np.uint8]
+    stored: bytes
+    sizes: list[int]
+    digests: bytes

@@ -166,14 +166,26 @@ def _take_keys(
     inside = (offsets >= start) & (offsets < start + (1 << _POSITION_BITS))
     if not inside.all():
         hashes, offsets = hashes[inside], offsets[inside]
-    # Combine hash and position in the file, of 31 bits each, into one number. Sorting numbers is much faster than
-    # sorting rows.
-    keys = np.sort(hashes.astype(np.int64) << _POSITION_BITS | offsets - start)
-    if len(keys):
+    if len(hashes):
+        hashes, offsets = _sorted_keys(hashes, offsets)
         # A message can have the same key several times. One row is enough.
-        keys = keys[np.append(True, np.diff(keys) != 0)]
-        found.key_hashes = (keys >> _POSITION_BITS).astype(np.int32)
-        found.key_offsets = (keys & (1 << _POSITION_BITS) - 1) + start
+        is_new = np.append(True, (np.diff(hashes) != 0) | (np.diff(offsets) != 0))
+        found.key_hashes, found.key_offsets = hashes[is_new], offsets[is_new]
+
+
+def _sorted_keys(
+    hashes: npt.NDArray[np.int32], offsets: npt.NDArray[np.int64]
+) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
+    """Sort keys by hash, then by offset."""
+    least, first = int(hashes.min()), int(offsets.min())
+    bits = (int(offsets.max()) - first).bit_length()
+    if (int(hashes.max()) - least).bit_length() + bits > 63:
+        order = np.lexsort((offsets, hashes))
+        return hashes[order], offsets[order]
+    # Sorting numbers takes a fifth of the time of sorting rows, so hash and offset are combined into one.
+    keys = (hashes.astype(np.int64) - least) << bits | offsets - first
+    keys.sort()
+    return ((keys >> bits) + least).astype(np.int32), (keys & (1 << bits) - 1) + first
 
 
 def _take_entries(
@@ -490,9 +502,8 @@ def _merged_keys(archive: Archive, indexes: Sequence[ParquetIndex]) -> Iterator[
         hashes = np.concatenate([one.column("key_hash").to_numpy() for one in found])
         offsets = np.concatenate([one.column("physical_offset").to_numpy() for one in found])
         inside = (low <= hashes) & (hashes < high)
-        hashes, offsets = hashes[inside], offsets[inside]
-        order = np.lexsort((offsets, hashes))
-        yield _keys_of(hashes[order], offsets[order])
+        if inside.any():
+            yield _keys_of(*_sorted_keys(hashes[inside], offsets[inside]))
 
 
 def _merge_queues(

@@ -7,10 +7,8 @@ an erasure is killed before it deletes them, the next erasure does.
 from __future__ import annotations
 
 import hashlib
-import os
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -124,8 +122,8 @@ class _ArchiveErasure:
             with FileWriter(path, size=entry.size) as writer:
                 for run in eraser.runs(file, log.open_file):
                     writer.write(run.data, run.position)
-            with FileReader(str(path)) as reader, ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-                frames = LogFrames(reader, entry.data_bytes, pool)
+            with FileReader(str(path)) as reader:
+                frames = LogFrames(reader, entry.data_bytes)
                 stored = self._objects.upload(name, frames.chunks())
         return entry, msgspec.structs.replace(
             entry, object=name, object_bytes=stored, sha256=frames.sha256,
