@@ -255,6 +255,7 @@ class BatchMatching:
         rows = np.flatnonzero(self._is_right)
         chosen = rows[ascending(entries["base_offset"][rows])]
         self._add_misnumbered(entries, np.setdiff1d(rows, chosen))
+        # Drop the entries that lead into readable parts of the log, but to no record of this queue.
         lost = entries[~self._is_right]
         lost = lost[in_ranges(lost["physical_offset"], unread)]
         held, fits = _between(entries[chosen], lost)

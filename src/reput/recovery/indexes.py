@@ -194,6 +194,7 @@ class Comparison:
 
         If so, the index ends before this item, and dispatch adds the later items again in sequence.
         """
+        # The index has additional items between the last compared one and the first item of this range.
         if piece.index_begin != self.index_end:
             self.index_from = piece.start
             return True
@@ -406,6 +407,7 @@ class FoundIndexes:
         positions, number = {}, None
         start = report.log_begin
         if known is not None:
+            # The log can end before the recovery point, for example in an older copy of the log.
             start = min(known.end if begin is None else begin, known.end, report.log_end)
             start = max(start, report.log_begin)
             number = index.number(known.index_name, known.index_count)

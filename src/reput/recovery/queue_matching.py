@@ -323,6 +323,7 @@ class QueueMatching:
         """
         low, high = neighbours(missing.offsets, solid, numbers, *edges)
         missing = missing._replace(low=low, high=high)
+        # At least one number must be free between the entries of the neighbours.
         fits = high - low > 1
         if not self._is_light:
             fits &= between(missing.stated, low, high)

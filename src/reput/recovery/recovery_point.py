@@ -190,6 +190,7 @@ def read_recovery_point(
                 for topic, queue_id, size in content.get("refused", [])
             },
         )
+        # The digest covers only files that the point names, so also look for later files and further queues.
         closed = content["closed"] == _digest(store, known, config) and all(
             found.ends_at(known.queues[queue][0]) if queue in known.queues else not found.starts
             for queue, found in queues.items()
@@ -243,6 +244,7 @@ def _queue_is_good(
         if written_entries(part, before) < len(part):
             return False
         last = found.entry(begin + len(part) - 1)
+        # A pre-blank entry leads to no message, so it sets no lower bound for the next entries.
         before = -1 if last is None or last == PRE_BLANK else last.physical_offset
     return True
 

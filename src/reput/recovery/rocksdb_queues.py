@@ -68,6 +68,7 @@ def recover_database(
         queues.begin = _record_at(store, begin, log_end)
         return RecoveredDatabase(queues, queues.begin)
     except BaseException:
+        # The caller does not get the database, so close it here.
         queues.close(sync=False)
         raise
 

@@ -215,6 +215,7 @@ class DispatchService:
             path = str(self._log_folder / offset_file_name(start))
             file = CommitLogFile(start, self._file_bytes, path)
             stop = min(target, file.end)
+            # Messages before `_index_from` already have index entries, so the scan must yield no keys for them.
             scan = FileScan(
                 file, self.position, stop, BROKER, self._rules,
                 end_offset=self._index_from, buffers=self._buffers,

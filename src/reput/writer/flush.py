@@ -112,6 +112,7 @@ class Flusher:
             with self._health.guarding():
                 self._sync_log(self.flushed, end)
             self._sync_s = time.monotonic() - begun
+            # Another thread may have flushed more during this sync.
             self.flushed = max(self.flushed, end)
             self._done.notify_all()
 

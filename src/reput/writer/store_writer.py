@@ -356,6 +356,7 @@ class StoreWriter:
                     self._closed = "the store is closed"
                     self._finish()
             finally:
+                # Release the lock even after a failure. `abort` then stays, so that the next start recovers the store.
                 self._resources.close()
                 self._is_let_go = True
 

@@ -181,6 +181,7 @@ class CommitLogWriter:
         queue = message.topic, message.queue_id  # Equals a Queue, and is faster to create.
         magic, topic = self._topics.get(queue) or self._encode_topic(queue)
         body = message.body
+        # A broker clears the sign bit of the CRC.
         crc = crc32(body) & 0x7FFFFFFF
         with self._lock:
             # This is the test of `_check`, but without a call, because every put runs it.

@@ -195,6 +195,7 @@ class LogFiles:
         """
         with self._syncing:
             for file in self._open.values():
+                # This process itself deletes only expired files, which must not come back.
                 if file.path not in self._disk.deleted and not os.path.lexists(file.path):
                     create_durable(file.path, file.data)
             self._disk.sync_folder(self._folder)
@@ -213,6 +214,7 @@ class LogFiles:
                 if start < until and start + self.file_bytes > begin:
                     self._open[start].sync()
                     self.syncs += 1
+                # A full file is never written again, so it need not stay open.
                 if start != last and start + self.file_bytes <= until:
                     self._open.pop(start).close()
 

@@ -130,6 +130,7 @@ def with_offsets(message: Message, offsets: list[int], form: RecordForm = FORM_O
         # If no name is a light queue, a broker writes an empty number for each name.
         names = _dispatch_names(property_of(message, INNER_MULTI_DISPATCH) or "")
         text = MULTI_DISPATCH_SEPARATOR * (len(names) - 1)
+    # A 4.9 broker removes the property WAIT from a message with further queues. A 5.x broker keeps it.
     without = () if form.is_five else (WAIT,)
     return with_properties(message, {INNER_MULTI_QUEUE_OFFSET: text}, form, without)
 
