@@ -50,7 +50,7 @@ def create(objects: ObjectStore, manifest: Manifest) -> Manifest:
     first = _sealed(manifest, 0)
     try:
         objects.put_new(ARCHIVE_MANIFEST, _encoded(objects, first))
-    except ObjectConflictError:  # Another archiver has created it first.
+    except ObjectConflictError:  # Another archiver has created one first.
         return manifest_of(objects, objects.get(ARCHIVE_MANIFEST).data)
     return first
 

@@ -169,7 +169,7 @@ class QueueTimes:
             middle = (low + high) // 2
             found = _first(self._queue, middle, high)
             if found is None:
-                # Only pre-blank entries follow.
+                # The rest of the range has only pre-blank entries.
                 high = middle
                 continue
             stored = self._timestamp_of(*found)

@@ -100,7 +100,7 @@ class WritableDatabase:
     def __init__(self, folder: Path, rocksdict: Any) -> None:
         self._folder, self._rocksdict = folder, rocksdict
         self._is_disowned = False
-        # Files that were there before are not removed at the end.
+        # `close` must not remove files that already existed before the database was opened.
         self._there = {path.name for path in folder.iterdir()}
         leave_quickly_when_forked()
         with _explained(folder), ExitStack() as stack:
@@ -114,7 +114,9 @@ class WritableDatabase:
             known = set(rocksdict.Rdict.list_cf(place, rocksdict.Options(raw_mode=True)))
             if other := known ^ families.keys():
                 raise FormatError(
-                    str(folder), 0, f"not the queues of a store: column family {min(other)}"
+                    str(folder),
+                    0,
+                    f"not the queues of a store: it has the column family {min(other)}",
                 )
             self._database = rocksdict.Rdict(place, options, column_families=families)
             self._parts = {name: self._database.get_column_family(name) for name in families}

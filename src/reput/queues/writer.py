@@ -295,7 +295,7 @@ class ConsumeQueueWriter(QueueWriter):
                 # (`ConsumeQueue.fillPreBlank`).
                 self._fill_pre_blank(begin % self._queue_entries, begin)
             self._write(entries[:taken], numbers[:taken], begin)
-            # These are set only after the write, because a failed append is tried again.
+            # Set the new end of the queue only after the write, because a failed append is tried again.
             self.position, self.max_physical_offset = int(position), max_physical_offset
             self.blanks += int(position) - begin - int(taken)
         self.refused_bytes = room

@@ -51,7 +51,7 @@ def log_files(store: Path, disk: Disk) -> list[CommitLogFile]:
         disk.delete(Path(files[-1].path))
         disk.sync_folder(store / COMMIT_LOG_FOLDER)
         files.pop()
-    # The same crash in a new store, which has no log yet.
+    # In a new store, a crash while the first file was created leaves a single empty file.
     if len(files) == 1 and files[0].size == 0:
         disk.delete(Path(files[0].path))
         return []

@@ -237,8 +237,8 @@ class StoreFacts:
         """Raise UsageError if a size is uncertain, before files of this size are written.
 
         Args:
-            but: Settings that are known from elsewhere, or not needed. The size of log files is never checked here:
-            only recovery continues the log, and reports files of several sizes itself.
+            but: Settings that are known from elsewhere, or not needed. The size of log files is never checked here,
+                because only recovery continues the log, and it reports files of several sizes itself.
 
         Raises:
             UsageError: A size is uncertain. The message names the files and the settings.

@@ -88,7 +88,7 @@ class BatchTopics:
         self._store, self._storage = store, storage
         self._archived = log if log is not None and (log.is_archive or log.is_joined) else None
         self._root = storage.watch(store)
-        # They notice changes of the folders that show batch topics.
+        # Watches of the folders that show which topics have batch queues.
         self._watches: list[Watch] = []
         self._names: frozenset[str] = frozenset()
 

@@ -92,7 +92,8 @@ class _Reading:
     def run(self) -> None:
         job, table, size = self._job, self._table, self._reader.size
         whole = item_position(job.hash_slots, job.index_items)
-        if self._is_live and size < whole:  # A writer is creating the file.
+        # A writer is still creating this file, so it has no items yet.
+        if self._is_live and size < whole:
             return
         if size != whole:
             table.note(

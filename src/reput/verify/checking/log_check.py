@@ -186,7 +186,7 @@ def _is_sound(piece: ScannedPiece) -> bool:
 def _wrong_records(piece: ScannedPiece) -> npt.NDArray[np.int64]:
     """Return the rows of records that do not match the CRC in their last property (enabledAppendPropCRC, 5.x)."""
     ends = piece.positions + piece.batch.messages["size"]
-    # Only records that end with this property can end with its last byte. Records of 4.9 are skipped here.
+    # Only a record that ends with a CRC property can end with this byte. So records of 4.9 are skipped.
     may_have = np.flatnonzero(piece.data[ends - 1] == CRC_PROPERTY_END)
     data = piece.data.data
     wrong = [

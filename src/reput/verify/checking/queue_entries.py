@@ -162,7 +162,7 @@ class QueueFindings:
         }
 
     def explain(self, run: QueueRun, stretch: LogStretch) -> None:
-        """Record wrong entries for the messages of a stretch."""
+        """Add a finding for each wrong or missing entry of a stretch's messages."""
         expected, found, place = run.expected, run.found, run.place
         if place is None:
             offsets = expected.offsets

@@ -265,7 +265,7 @@ def _write_checkpoint(plan: Plan, new: Path) -> None:
         with FileReader(str(path)) as reader:
             if reader.size >= HEADER_BYTES:
                 ends.append(decode_header(reader.read(0, HEADER_BYTES)).end_timestamp)
-    # As in `pipeline.commit`, the time of the queues is 0 if they are in RocksDB.
+    # As in `pipeline.commit`, the checkpoint's time for the queues is 0 if they are in RocksDB.
     queued = 0 if facts_of(new).has_queue_database else last
     checkpoint = Checkpoint(last, queued, max(ends))
     if not any(one.kind is Kind.CHECKPOINT for one in plan.findings):
