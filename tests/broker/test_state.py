@@ -131,9 +131,35 @@ def test_damaged_offsets_give_way_to_those_before_and_are_set_aside(
         assert offsets.committed("g", "T", 0) == 7
         assert "consumerOffset.json.bak is used instead" in caplog.text
         assert file.exists() is not is_kept
+    killed = ConsumerOffsets(tmp_path, is_kept=True, uses_backup=True)
+    assert killed.committed("g", "T", 0) == 7
     saved(offsets)
     assert file.read_bytes() == offsets.snapshot()()
     assert file.with_name("consumerOffset.json.damaged").exists()
+
+
+def test_offsets_set_aside_are_written_even_if_none_changes(tmp_path: Path) -> None:
+    file = tmp_path / "config" / "consumerOffset.json"
+    write(file, "{")
+    # The bytes that the next save would write, so that a comparison with them finds no change.
+    previous = ConsumerOffsets(tmp_path / "other", is_kept=True)
+    previous.commit("g", "T", 0, 7)
+    write(file.with_name("consumerOffset.json.bak"), previous.snapshot()().decode())
+    saved(ConsumerOffsets(tmp_path, is_kept=True, uses_backup=True))
+    file.with_name("consumerOffset.json.bak").unlink()
+    assert ConsumerOffsets(tmp_path, is_kept=True).committed("g", "T", 0) == 7
+
+
+@pytest.mark.parametrize("text", [None, ""])
+def test_offsets_that_are_missing_or_empty_give_way_to_those_before(
+    tmp_path: Path, text: str | None
+) -> None:
+    file = tmp_path / "config" / "consumerOffset.json"
+    write(file.with_name("consumerOffset.json.bak"), '{"offsetTable":{"T@g":{0:7}}}')
+    if text is not None:
+        write(file, text)
+    offsets = ConsumerOffsets(tmp_path, is_kept=False)
+    assert offsets.committed("g", "T", 0) == 7
 
 
 def test_more_offsets_than_may_be_are_served_without_those_of_unknown_topics(

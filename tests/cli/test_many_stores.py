@@ -179,8 +179,8 @@ def test_a_query_without_a_key_reads_topic_and_time(fleet: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        ([], "pass --key, --message, --topic, --begin or --end"),
-        (["--key", "k", "--id", "i"], "pass one of --key and --message"),
+        ([], "pass --key, --id, --topic, --begin or --end"),
+        (["--key", "k", "--id", "i"], "pass one of --key and --id"),
         (["--id", "i", "--tag", "x"], "cannot be combined with --key"),
         (["--topic", "t", "--limit", "0"], "--limit must be at least 1"),
         (["--topic", "t", "--after", "3"], "--after needs --key"),
@@ -470,7 +470,7 @@ def test_an_export_takes_the_fleet_file_and_the_master_of_replicas(
     named = reput(
         "export", "--stores", fleet, fleet.parent / "x", tmp_path / "other", "--name", "x"
     )
-    assert "--name: not for stores" in one_line(named)
+    assert "--name: omit it, because the fleet file has a name for each store" in one_line(named)
     log = min((fleet.parent / "slave" / "commitlog").iterdir())
     with log.open("r+b") as opened:
         opened.write(b"\x07")

@@ -96,7 +96,7 @@ def test_two_stores_have_a_column_and_their_own_lines(golden: Golden) -> None:
     assert ran.lines[0].endswith("offset   store")
     assert ran.lines[-2].startswith(f"{stores[1]}: Searched the CommitLog from 0 to ")
     assert re.fullmatch(r"1 store without a record; [0-9,]+ bytes of log\.", ran.lines[-1])
-    ran = reput("trace", *stores, "--message", "7F00000100002A9F0000000000000000")
+    ran = reput("trace", *stores, "--id", "7F00000100002A9F0000000000000000")
     assert ran.lines[1].endswith(str(stores[0]))
 
 
@@ -111,8 +111,8 @@ def test_text_of_a_store_does_not_steer_a_terminal(tmp_path: Path) -> None:
 def test_wrong_use(golden: Golden) -> None:
     store = golden("orders").path
     for arguments, says in (
-        ([store], "pass one of --key and --message"),
-        ([store, "--key", "k", "--message", "m"], "pass one of --key and --message"),
+        ([store], "pass one of --key and --id"),
+        ([store, "--key", "k", "--message", "m"], "pass one of --key and --id"),
         ([store, "--message", "m", "--topic", "t"], "--topic can be combined with --key only"),
         ([store, "--key", "k", "--limit", "0"], "--limit must be at least 1, not 0"),
         ([store, "--key", "k", "--queue-messages", "0"], "--queue-messages must be at least 1"),

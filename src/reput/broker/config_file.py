@@ -40,14 +40,18 @@ class ConfigFile:
     ) -> None:
         """Prepare to read and write a file. If `is_kept` is false, nothing is written."""
         self.path, self._is_kept, self._disk = store / CONFIG_FOLDER / name, is_kept, disk or Disk()
+        self._backup = self.path.with_name(f"{name}.bak")
         self._most_bytes, self._guard = most_bytes, Lock()
         self._saved: bytes | None = None
         self.is_changed = False
 
     def load(self) -> dict[str, Any]:
-        """Read the file, or return an empty map if it is missing. Raises StoreAccessError, FormatError."""
+        """Read the file, or its previous version if it is missing or empty, as a broker does (`ConfigManager.load`).
+
+        Return an empty map if both are missing. Raises StoreAccessError, FormatError.
+        """
         found, self._saved = self._read(self.path)
-        return found
+        return found if self._saved else self._read(self._backup)[0]
 
     def load_either(self, parse: Callable[[Path, dict[str, Any]], Parsed]) -> Parsed:
         """Parse the file or, if it is damaged, its previous version, as a broker does (`loadBak`).
@@ -59,20 +63,21 @@ class ConfigFile:
         try:
             return parse(self.path, self.load())
         except FormatError as error:
-            backup = self.path.with_name(f"{self.path.name}.bak")
             try:
-                content, data = self._read(backup)
-                found = parse(backup, content)
+                content, data = self._read(self._backup)
+                found = parse(self._backup, content)
             except FormatError:
                 data = None
             if data is None:
                 reason = f"{error.reason}; move the file away to begin without it"
-                raise FormatError(self.path, error.offset, reason) from None
-            _log.warning("%s; %s is used instead", error, backup)
+                raise FormatError(error.path, error.offset, reason) from None
+            _log.warning("%s; %s is used instead", error, self._backup)
             # Rename the damaged file, so that people can examine it and the next save does not replace it.
             if self._is_kept:
                 self._disk.rename(self.path, self.path.with_name(f"{self.path.name}.damaged"))
-                self._saved, self.is_changed = data, True
+                # Nothing is saved under the file's own name now. The next save must write it even if nothing changes,
+                # or the following start would find neither.
+                self._saved, self.is_changed = None, True
             return found
 
     def _read(self, path: Path) -> tuple[dict[str, Any], bytes | None]:
@@ -114,6 +119,6 @@ class ConfigFile:
             self._disk.make_folder(self.path.parent)
             # Like a broker, keep the previous content as a backup (`MixAll.string2File`).
             if self._saved is not None:
-                self._disk.replace(self.path.with_name(f"{self.path.name}.bak"), self._saved)
+                self._disk.replace(self._backup, self._saved)
             self._disk.replace(self.path, data)
             self._saved = data

@@ -33,7 +33,7 @@ _OPTIONS = {
     "fail_on_data_loss=False": "--no-fail-on-data-loss",
     "layout": "--to",
     "max_num": "--limit",
-    "message_id": "--message",
+    "message_id": "--id",
     "most_entries": "--queue-messages",
     "most_messages": "--limit",
     "names": "--name",

@@ -30,7 +30,7 @@ _COMMANDS = {
     "queryMsgById": _Counterpart("show STORE {i}"),
     "queryMsgByUniqueKey": _Counterpart("show STORE {i}", "t:--topic {t}"),
     "queryMsgByOffset": _Counterpart("show STORE {t}/{i}/{o}"),
-    "queryMsgTraceById": _Counterpart("trace STORE --message {i}"),
+    "queryMsgTraceById": _Counterpart("trace STORE --id {i}"),
     "queryCq": _Counterpart("show STORE {t}/{q}/{i}"),
     "printMsg": _Counterpart("tail STORE --topic {t}"),
     "printMsgByQueue": _Counterpart("tail STORE --topic {t}", "i:--queue-id {i}"),

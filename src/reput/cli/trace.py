@@ -30,13 +30,15 @@ _MOST_MESSAGES, _MOST_ENTRIES = 100, 20_000
     short_help="Print the life of a message: retries, delays, transactions.",
     epilog="\b\nExamples:"
     "\n  reput trace /data/store --key order-100377"
-    "\n  reput trace /brokers/a/store /brokers/b/store --message 7F00000100002A9F0000000000000000"
+    "\n  reput trace /brokers/a/store /brokers/b/store --id 7F00000100002A9F0000000000000000"
     "\n  reput trace /data/store --topic orders --key order-100377 --format jsonl"
     "\n  reput trace /data/store --key order-100377 --output trace.html",
 )
 @archived_stores_argument
 @click.option("--key", metavar="K", help="One of a message's KEYS, or its unique key.")
-@click.option("--message", "message_id", metavar="ID", help="Offset message id, or unique key.")
+@click.option(
+    "--id", "--message", "message_id", metavar="ID", help="Offset message id, or unique key."
+)
 @click.option(
     "--topic",
     metavar="T",
@@ -94,7 +96,7 @@ def command(
     from reput.operations.trace_text import life_lines
 
     if (key is None) == (message_id is None):
-        raise UsageError("pass one of --key and --message")
+        raise UsageError("pass one of --key and --id")
     stores = given.named()
     paths = [store.path for store in stores]
     if output is not None:

@@ -174,7 +174,7 @@ def open_stores(
     paths = [one for one in given if not isinstance(one, NamedStore)]
     if named and names:
         raise UsageError(
-            "names: omit it, because the fleet file names these stores", arguments=["names"]
+            "names: omit it, because the fleet file has a name for each store", arguments=["names"]
         )
     if names and name_from is not None:
         raise UsageError("pass names or name_from, not both", arguments=["names", "name_from"])

@@ -251,7 +251,8 @@ class Administering:
             return request.answer(body=_offset_table(found))
 
         def then(answer: Command) -> Command:
-            self._on_reset(group, topic)
+            if answer.code == ResponseCode.SUCCESS:
+                self._on_reset(group, topic)
             return answer
 
         return InThread(work, then)
