@@ -1,8 +1,8 @@
 """Check a store: compare CommitLog, ConsumeQueues and IndexFiles with each other, entry by entry.
 
-The check only reads. The first tasks read one IndexFile each, the next tasks one queue each. They group the entries by
-the log file into which these lead. Then one task per log file compares its messages with their entries. All runners
-return the same findings in the same order.
+The check only reads. The first tasks read one IndexFile each, the next tasks one queue each. Both kinds of tasks group
+entries by the log file into which an entry leads. Then one task per log file compares its messages with their entries.
+All runners return the same findings in the same order.
 
 An item is an entry of an IndexFile. A span is the summary of an index's entries that lead into one log file.
 """

@@ -85,6 +85,7 @@ def beyond(
     store: CheckedStore, index: Sequence[IndexTable], queues: Sequence[CheckedQueue]
 ) -> Iterator[Finding]:
     """Yield findings for index and queue entries that lead to offsets after the end of the log: lost messages."""
+    # In a live store, `store.end` is only the end of the checked part, and later messages exist.
     if store.is_live:
         return
     queued = sum(table.spans[BEYOND].total for table in queues if BEYOND in table.spans)
@@ -238,6 +239,7 @@ class FullCheck:
             is_last,
             store.is_live,
             file.start >= store.checked,
+            # Without any queue entry, nothing shows where dispatch ended, so all messages need entries.
             store.end if dispatched < 0 or store.is_live else dispatched,
             str(store.path / INDEX_FOLDER),
             tuple((table.first, table.last) for table in self._index if table.items),

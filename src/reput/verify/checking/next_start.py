@@ -81,6 +81,7 @@ def next_start(store: CheckedStore, tables: Sequence[SeenIndexFile]) -> Iterator
     again = store.checked
     deleted = [table for table in tables if is_deleted(store, table)]
     kept = [table for table in tables if table.items and table not in deleted]
+    # A broker skips only messages that begin before the end of its newest IndexFile, so it indexes the last one again.
     twice = "; the last message of the IndexFiles that it keeps is indexed twice"
     deletes = f"deletes {counted(len(deleted), 'IndexFile')} and " if deleted else ""
     yield Finding(
@@ -90,6 +91,7 @@ def next_start(store: CheckedStore, tables: Sequence[SeenIndexFile]) -> Iterator
         f"{twice if kept and kept[-1].last >= again else ''}",
     )  # fmt: skip
     file = [file.start for file in store.files].index(again)
+    # Dispatch from `again` on does not restore the deleted entries of earlier messages.
     lost = sum(
         span.total
         for table in deleted

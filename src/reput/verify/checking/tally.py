@@ -21,7 +21,7 @@ NOT_OF_A_CHECK = frozenset(
 
 
 def time_text(timestamp_ms: int) -> str:
-    """Return a store timestamp to the second, or the number itself if it is outside the calendar."""
+    """Format a store timestamp to the second, or as a number if it is outside the calendar."""
     try:
         return datetime.fromtimestamp(timestamp_ms // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     except (ValueError, OverflowError, OSError):

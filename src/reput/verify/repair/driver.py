@@ -197,6 +197,7 @@ def _rebuild(plan: Plan, new: Path, runner: Runner, progress: Progress) -> None:
     only: Only | None = None
     if not (plan.queues and plan.index):
         only = "consumequeue" if plan.queues else "index"
+    # The log may still have damage that the plan does not repair, so skip it (`salvage`).
     rebuild_store(
         runner, new, config=plan.config, only=only, queues=kind, salvage=True, progress=progress
     )
@@ -305,6 +306,7 @@ def _finish(plan: Plan, new: Path) -> None:
     # Link the store's present lock, which may be newer than the plan. Both states share it, so a lock on one of them
     # also protects the other.
     link(plan.store / LOCK_FILE, new / LOCK_FILE)
+    # A hard link already has the owner and permissions of the old file. Only new files need them.
     kept = {(entry.name, entry.inode) for entry in plan.seen}
     for entry in list(tree_entries(new)):
         path = new / entry.name

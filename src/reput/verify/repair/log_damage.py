@@ -279,6 +279,7 @@ def ranges_to_fill(
     for file in files:
         if file.path not in chosen or file.start >= end:
             continue
+        # All files before the end of the log must be full, so the missing end of a shorter file is also damage.
         whole = file.start + file_bytes
         damage = damage_of(file, whole if whole <= end else 0)
         for (start, stop), time in zip(damage.ranges, damage.times, strict=True):

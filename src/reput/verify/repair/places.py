@@ -144,6 +144,7 @@ class RepairPlaces:
             return []
         with explained(self.root, "be read"):
             folders = [one for one in self.root.iterdir() if not one.is_symlink() and one.is_dir()]
+        # `isdigit` alone accepts characters that `int` refuses, such as superscripts.
         numbered = [one for one in folders if one.name.isascii() and one.name.isdigit()]
         return [Attempt(folder) for folder in sorted(numbered, key=lambda one: int(one.name))]
 

@@ -93,6 +93,7 @@ def make_plan(
         StoreError: The store contains a link, or files with messages of the log have wrong names.
         StoreAccessError: A file cannot be read.
     """
+    # List the files before the check, so that the repair notices any later change.
     seen = refuse(store)
     _refuse_options(store, truncate_tail, salvage)
     facts_of(store, config).require_certain()
@@ -248,6 +249,7 @@ class _Planning:
             tail = min(verifiable_end(found.files), found.ends.reader, end)
             if self._has_tail(tail) and tail <= found.files[-1].start + plan.file_bytes:
                 end = plan.cut_at = tail
+                # An empty file of full size after the cut can stay, because a broker creates such a file in advance.
                 plan.dropped = frozenset(
                     Path(file.path).name
                     for file in found.files

@@ -264,7 +264,7 @@ class CommitLogWriter:
         size: int,
         now: int,
     ) -> PutResult:
-        """Add a record to consecutive records. Raises MessageRefusedError."""
+        """Add a message's record to records that are written together. Raises MessageRefusedError."""
         counts = not message.sys_flag & SYS_FLAG_PREPARED
         queue, number, position = (message.topic, message.queue_id), 0, run.end
         if counts:
