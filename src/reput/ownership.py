@@ -16,8 +16,9 @@ def is_out_of_reach(path: str | os.PathLike[str]) -> bool:
     if os.geteuid() != 0:
         return True
     names, place, links = os.path.abspath(path).split("/")[:0:-1], "/", 0
+    folder = os.lstat(place)
     while names:
-        if not _is_closed(os.lstat(place)):
+        if not _is_closed(folder):
             return False
         place = os.path.normpath(os.path.join(place, names.pop()))
         try:
@@ -31,9 +32,11 @@ def is_out_of_reach(path: str | os.PathLike[str]) -> bool:
             target = os.readlink(place)
             names += [name for name in target.split("/")[::-1] if name]
             place = "/" if target.startswith("/") else os.path.dirname(place)
+            status = os.lstat(place)
         elif names and not stat.S_ISDIR(status.st_mode):
             return False
-    return _is_closed(os.lstat(place))
+        folder = status
+    return _is_closed(folder)
 
 
 def _is_closed(status: os.stat_result) -> bool:

@@ -99,8 +99,9 @@ class _Tails:
             else:
                 self._problems.append(f"{answer.store}: not read: {answer.error}")
 
-    def _opened(self, store: NamedStore) -> _Opened:
-        return _Opened(open_named(store, **self._opening))
+    def _opened(self, store: NamedStore) -> tuple[_Opened, int]:
+        opened = open_named(store, **self._opening)
+        return _Opened(opened), sum(file.size for file in opened.own_log.files)
 
     def _add(self, store: NamedStore, opened: MessageStore) -> None:
         self._tails[store.name] = LogTail(self._stack.enter_context(opened), self._wanted)
@@ -139,7 +140,7 @@ class _Tails:
         """Return the messages that have arrived since the last call, in order of store time."""
         for store in self._waiting[:]:
             try:
-                self._add(store, self._opened(store).store)
+                self._add(store, self._opened(store)[0].store)
             except StoreNotFoundError:
                 continue
             except StoreError as error:

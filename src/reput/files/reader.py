@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _ZEROS = bytes(1 << 20)
 _MOST_TEXT_BYTES = 1 << 30
+_SMALL_BYTES = 1 << 16
 
 
 Identity = tuple[int, int]
@@ -201,8 +202,8 @@ class FileReader(Closing):
 
         A hole at the end is not read.
         """
-        # Bytes after `high` are a hole.
-        low, high = 0, size
+        # Bytes after `high` are a hole. Reading a small file takes less time than searching it for holes.
+        low, high = (0, size) if size > _SMALL_BYTES else (size, size)
         while low < high:
             middle = (low + high) // 2
             if self.next_data(middle) is None:

@@ -29,8 +29,8 @@ class OwnCache:
 
     def __init__(self, name: str) -> None:
         base = os.environ.get("XDG_CACHE_HOME", "")
-        home = Path(base if os.path.isabs(base) else os.path.expanduser("~/.cache"))
-        self.folder = home / "reput" / name
+        home = base if os.path.isabs(base) else os.path.expanduser("~/.cache")
+        self.folder = Path(home, "reput", name)
 
     def read(self, name: str, most_bytes: int) -> bytes | None:
         """Return a file's content; None if it is missing, too long or damaged, or if others could have written it."""
@@ -41,7 +41,7 @@ class OwnCache:
                 return None
             fd = os.open(
                 # A link is not followed, and a FIFO does not block.
-                self.folder / name,
+                os.path.join(self.folder, name),
                 os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK,
             )
             try:

@@ -10,6 +10,8 @@ DIGIT_ZEROS = (
     0x1A90, 0x1B50, 0x1BB0, 0x1C40, 0x1C50, 0xA620, 0xA8D0, 0xA900, 0xA9D0, 0xA9F0, 0xAA50, 0xABF0,
     0xFF10,
 )  # fmt: skip
+# Numbers with fewer digits fit into so many bits.
+_SHORT_DIGITS = {32: 10, 64: 19}
 
 
 def parse_int32(text: str) -> int:
@@ -28,6 +30,9 @@ def wrap_int64(value: int) -> int:
 
 
 def _parse(text: str, bits: int) -> int:
+    # Most texts are short numbers, for which Python's rules are the same.
+    if len(text) < _SHORT_DIGITS[bits] and text.isascii() and text.isdigit():
+        return int(text)
     digits = text[1:] if text[:1] in ("+", "-") else text
     # The smallest negative number has no positive counterpart.
     limit = (1 << (bits - 1)) - (text[:1] != "-")

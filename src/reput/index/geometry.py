@@ -64,16 +64,21 @@ def from_items(size: int, index_items: int) -> IndexGeometry | None:
     )
 
 
-def work_out(path: str, size: int, storage: Storage = LOCAL) -> IndexGeometry | None:
+def work_out(
+    path: str, size: int, storage: Storage = LOCAL, count: int | None = None
+) -> IndexGeometry | None:
     """Return the geometry that matches the file's content; None if several geometries match, or no geometry does.
 
-    A file that is being written may be inconsistent, so it is read again as long as its count changes. Raises
-    StoreNotFoundError, StoreAccessError, StoreChangedError.
+    A file that is being written may be inconsistent, so it is read again as long as its count changes. `count` is the
+    count in its header, if the caller has just read it.
+
+    Raises StoreNotFoundError, StoreAccessError, StoreChangedError.
     """
     if size > _MOST_BYTES:
         return None
     for _ in range(_LOOKS):
-        before = _index_count(path, size, storage)
+        before = _index_count(path, size, storage) if count is None else count
+        count = None
         geometry = _work_out(path, size, before, storage) if before else None
         if geometry is not None or _index_count(path, size, storage) == before:
             return geometry
@@ -119,7 +124,9 @@ def _agrees(
     try:
         if beyond_doubt and file.next_item <= _MANY_ITEMS and not _is_unmistakable(file):
             return False
-        # `_counts_agree` comes last, because it may read all slots.
+        # The test that reads less comes first: `_counts_agree` may read all slots.
+        if file.has_few_slots:
+            return _counts_agree(file) and _chains_agree(file)
         return _chains_agree(file) and _counts_agree(file)
     finally:
         file.close()
@@ -174,12 +181,14 @@ class GeometryFinder:
         Raises UsageError if there are entries and no geometry fits any file.
         """
         undecided = ""
-        for path, size in self._best_first(files):
+        for path, size, count in self._best_first(files):
             try:
                 if size in self._by_size:
                     continue
                 geometry = (
-                    self._known(size) if self._is_given else work_out(path, size, self._storage)
+                    self._known(size)
+                    if self._is_given
+                    else work_out(path, size, self._storage, count)
                 )
             except StoreNotFoundError:  # The file expired after the folder was listed.
                 continue
@@ -191,8 +200,11 @@ class GeometryFinder:
             raise UsageError(undecided, arguments=_GIVEN)
         return self._by_size
 
-    def _best_first(self, files: list[tuple[str, int]]) -> Iterator[tuple[str, int]]:
-        """Yield files with entries, newest first. Files with too few items to show their geometry come last."""
+    def _best_first(self, files: list[tuple[str, int]]) -> Iterator[tuple[str, int, int]]:
+        """Yield files with entries (path, size, count), newest first.
+
+        Files with too few items to show their geometry come last.
+        """
         last = []
         for path, size in reversed(files):
             if size in self._by_size:
@@ -201,9 +213,9 @@ class GeometryFinder:
             with suppress(StoreNotFoundError):  # The file has expired.
                 count = _index_count(path, size, self._storage)
             if count > _MANY_ITEMS:
-                yield path, size
+                yield path, size, count
             elif count:
-                last.append((path, size))
+                last.append((path, size, count))
         yield from last
 
     @property

@@ -161,6 +161,9 @@ class Planner:
         stored_ms = max(
             self._checkpoint.physic_msg_timestamp, self._checkpoint.logics_msg_timestamp
         )
+        # One read instead of a walk: the newest entry's message is one of the last messages, and not older.
+        if log_end - newest <= _MOST_BYTES and self._newest_indexed() >= stored_ms:
+            return None
         if self._seen_end[0] != log_end:
             self._seen_end = log_end, newest_timestamp(self._log, log_end) if stored_ms else None
         last_ms = self._seen_end[1]

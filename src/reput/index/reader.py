@@ -57,6 +57,8 @@ _ANNOUNCED_STEPS = 16
 # Another process may have added this many items that its header does not count yet.
 _UNCOUNTED_ITEMS = 1 << 12
 _UNUSED = bytes(1 << 16)
+# One read of so many slots takes less time than a few reads of one slot.
+_FEW_SLOTS = 1 << 12
 _SEARCHED_ITEMS = 1 << 16
 # A power cut loses whole pages of memory, so slots are checked by page.
 SLOT_PAGE_BYTES = 1 << 12
@@ -193,6 +195,19 @@ class IndexFileReader:
             0
         ]
         return value
+
+    def few_newest(self, last: int) -> dict[int, int]:
+        """Return `newest_counted` of all slots if one small read finds them; else an empty mapping."""
+        if not self.has_few_slots:
+            return {}
+        data = self._file.read(HEADER_BYTES, SLOT_BYTES * self.hash_slots)
+        slots = enumerate(struct.unpack(f">{self.hash_slots}i", data))
+        return {n: item if item <= last else self.newest_counted(n, last) for n, item in slots}
+
+    @property
+    def has_few_slots(self) -> bool:
+        """Return whether one small read returns all slots."""
+        return self.hash_slots <= _FEW_SLOTS
 
     def used_slots(self) -> int:
         """Count the slots that are not zero; reads them all."""

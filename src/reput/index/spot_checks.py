@@ -46,12 +46,12 @@ _MOST_UNFOUNDED = 4
 
 def lost_items(file: IndexFileReader, last: int) -> list[int]:
     """Return the items 1 to `last` that no look-up reaches, descending. Suitable for files with few items."""
-    leads_to: dict[int, int] = {}
+    leads_to = file.few_newest(last)
     lost = []
-    links = file.links(last)
+    links, slots = file.links(last), file.hash_slots
     for number in range(last, 0, -1):
         hashed, offset, previous = links[number - 1]
-        slot = hashed % file.hash_slots
+        slot = hashed % slots
         reached = leads_to.get(slot)
         if reached is None:
             reached = file.newest_counted(slot, last)

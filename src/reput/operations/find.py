@@ -237,9 +237,9 @@ def find_by(
             f"index: works with one store only, not with {len(named)}", arguments=["index"]
         )
 
-    def ask(store: NamedStore) -> QueryResult:
+    def ask(store: NamedStore) -> tuple[QueryResult, int]:
         with open_named(store, **reading) as opened:
-            return search(opened)
+            return search(opened), sum(file.size for file in opened.own_log.files)
 
     answers: list[StoreAnswer[QueryResult] | None] = [None] * len(named)
     for place, answer in in_threads(ask, named, _AT_ONCE):

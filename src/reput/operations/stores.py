@@ -6,14 +6,16 @@ If a store cannot be read, the joint report names it and is incomplete. The answ
 from __future__ import annotations
 
 import os
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from functools import partial, update_wrapper
+from functools import cache, partial, update_wrapper
 from inspect import signature
 from os import PathLike, fspath
+from resource import RUSAGE_SELF, getrusage
+from threading import Event, Thread
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -44,6 +46,11 @@ if TYPE_CHECKING:
 
 MANY_STORES = 16
 """Number of stores from which on processes save time, even if all stores are small."""
+
+# Time after which more threads may be started.
+_TICK_S = 0.05
+# `ru_inblock` counts blocks of 512 bytes.
+_BLOCKS_PER_PAGE = 8
 
 _OF_ONE_STORE = ("index", "output")
 _READ_ARCHIVES = frozenset({"stats"})
@@ -438,40 +445,88 @@ def raise_if_misused(answers: Sequence[StoreAnswer[Any]]) -> None:
 
 
 def in_threads(
-    ask: Callable[[NamedStore], _Answer], stores: Sequence[NamedStore], at_once: int
+    ask: Callable[[NamedStore], tuple[_Answer, int]], stores: Sequence[NamedStore], at_once: int
 ) -> Iterator[tuple[int, StoreAnswer[_Answer]]]:
     """Call `ask` for each store in threads, and yield (index of the store, answer) as soon as it is known.
+
+    Args:
+        ask: Returns the report of a store, and the size of its log in bytes.
+        stores: The stores.
+        at_once: The largest number of threads.
 
     Raises UsageError. A store that cannot be read raises no error.
     """
 
     def answer(place: int) -> tuple[int, StoreAnswer[_Answer]]:
         store = stores[place]
-        size = bytes_of(store)
         try:
-            return place, StoreAnswer(store.name, store.path, ask(store), None, size)
+            report, size = ask(store)
         except ReputError as error:
-            return place, StoreAnswer(store.name, store.path, None, error, size)
+            return place, StoreAnswer(store.name, store.path, None, error, bytes_of(store))
+        return place, StoreAnswer(store.name, store.path, report, None, size)
 
-    return _in_threads(answer, len(stores), max(1, min(at_once, len(stores))))
+    remote = sum(is_url(one.path) or one.archive is not None for one in stores)
+    return _in_threads(answer, len(stores), at_once, at_first=remote)
 
 
-def _in_threads(run: Callable[[int], _Value], count: int, threads: int) -> Iterator[_Value]:
+def _in_threads(
+    run: Callable[[int], _Value], count: int, threads: int, at_first: int
+) -> Iterator[_Value]:
     """Call `run` with 0, 1, … in threads, and yield results.
+
+    Threads that find their files in memory wait for each other, because the interpreter has one lock. So only
+    `at_first` threads are started, and up to `threads` once a call takes long or files are read from a disk.
 
     Closing the generator cancels calls that have not begun.
     """
-    # Import this late, so that commands on one store start sooner.
-    from concurrent.futures import ThreadPoolExecutor, as_completed
+    waiting, found, errors = deque(range(count)), deque[_Value](), list[BaseException]()
+    running, is_over = list[None](), Event()
 
-    with ThreadPoolExecutor(threads) as pool:
-        futures = [pool.submit(run, place) for place in range(count)]
+    def work() -> None:
         try:
-            for future in as_completed(futures):
-                yield future.result()
+            while True:
+                try:
+                    place = waiting.popleft()
+                except IndexError:
+                    break
+                found.append(run(place))
+        except BaseException as error:
+            errors.append(error)
         finally:
-            for future in futures:
-                future.cancel()
+            running.pop()
+            if errors or not running:
+                is_over.set()
+
+    workers: list[Thread] = []
+    wanted = max(at_first, 1)
+    if not count:
+        return
+    try:
+        while True:
+            while waiting and len(workers) < min(wanted, threads):
+                # Added here, not in the thread, which may begin after others have ended.
+                running.append(None)
+                workers.append(Thread(target=work))
+                workers[-1].start()
+            before = _read_pages()
+            ended = is_over.wait(_TICK_S)
+            if len(found) <= _read_pages() - before:
+                wanted = 2 * len(workers)
+            while found:
+                yield found.popleft()
+            if errors:
+                raise errors[0]
+            if ended:
+                return
+    finally:
+        waiting.clear()
+        for worker in workers:
+            worker.join()
+
+
+def _read_pages() -> int:
+    """Return the number of pages that this process has read from disks."""
+    return getrusage(RUSAGE_SELF).ru_inblock // _BLOCKS_PER_PAGE
 
 
 def _runner_of_many(stack: ExitStack, chosen: Chosen, size_bytes: int, stores: int) -> Runner:
@@ -495,7 +550,8 @@ def _as_completed(
     def run(place: int) -> tuple[int, _Answer]:
         return place, runner.run(_call, [tasks[place]], [1], lambda done, total: None)[0]
 
-    yield from _in_threads(run, len(tasks), runner.parallelism)
+    threads = runner.parallelism
+    yield from _in_threads(run, len(tasks), threads, at_first=threads)
 
 
 def _call(task: Callable[[], _Answer]) -> _Answer:
@@ -524,12 +580,17 @@ def _merged(
     merged = {**options, **of_store}
     if merged.get("config") is not None:
         merged.pop("broker_config", None)
-    taken = signature(operation).parameters
-    takes_all = any(one.kind is one.VAR_KEYWORD for one in taken.values())
     # An operation without this option supports only local stores.
-    if not takes_all and "storage_options" not in taken:
+    if "storage_options" in merged and not _takes_storage(operation):
         merged.pop("storage_options", None)
     return merged
+
+
+@cache
+def _takes_storage(operation: Callable[..., Any]) -> bool:
+    """Return whether an operation has the option `storage_options`."""
+    taken = signature(operation).parameters
+    return "storage_options" in taken or any(one.kind is one.VAR_KEYWORD for one in taken.values())
 
 
 def _answer(

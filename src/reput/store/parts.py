@@ -6,7 +6,7 @@ Mirrors `StorePathConfigHelper` and `BrokerPathConfigHelper` (tags rocketmq-all-
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 
 from reput.config import StoreConfig
@@ -94,14 +94,12 @@ def parts_of(store: str, storage: Storage) -> StoreParts:
     """Return the parts of a store, from the names in its folder. Raises StoreAccessError."""
     parts = StoreParts()
     entries = {entry.name: entry for entry in storage.list(store)}
-    folders = [os.path.basename(folder) for folder in log_folders(store, storage)]
+    logs = log_folders(store, storage)
+    folders = [os.path.basename(folder) for folder in logs]
     if folders != [COMMIT_LOG_FOLDER]:
         parts.log = f"{len(folders)} folders: {', '.join(folders)}"
-    parts.queues = list(_queues(store, storage))
-    if any(
-        os.path.basename(os.path.dirname(f)).startswith(LEDGER_PREFIX)
-        for f in log_folders(store, storage)
-    ):
+    parts.queues = list(_queues(store, storage, entries))
+    if any(os.path.basename(os.path.dirname(folder)).startswith(LEDGER_PREFIX) for folder in logs):
         parts.log = "a DLedger log"
     ledgers = sorted(name for name in entries if name.startswith(LEDGER_PREFIX))
     if ledgers:
@@ -117,9 +115,10 @@ def parts_of(store: str, storage: Storage) -> StoreParts:
         parts.others[COMPACTION_FOLDER] = "no compaction logs"
     if "RocksDB" in parts.queues:
         parts.version = "5.x"
-    configs = {
-        entry.name for entry in storage.list(os.path.join(store, CONFIG_FOLDER)) if entry.is_dir()
-    }
+    configs: set[str] = set()
+    if CONFIG_FOLDER in entries:
+        config = os.path.join(store, CONFIG_FOLDER)
+        configs = {entry.name for entry in storage.list(config) if entry.is_dir()}
     if found := sorted(configs.intersection(_ROCKS_CONFIGS)):
         parts.version = "5.x"
         parts.others |= {f"{CONFIG_FOLDER}/{name}": "configuration in RocksDB" for name in found}
@@ -131,16 +130,22 @@ def parts_of(store: str, storage: Storage) -> StoreParts:
     return parts
 
 
-def _queues(store: str, storage: Storage) -> Iterator[str]:
-    folder = os.path.join(store, CONSUME_QUEUE_FOLDER)
-    is_rocks = is_database(folder, storage)
-    if any(entry.is_dir() for entry in storage.list(folder)):
-        yield "ConsumeQueue files"
-    if is_rocks:
-        yield "RocksDB"
-    if storage.entry(os.path.join(store, BATCH_QUEUE_FOLDER)) is not None:
+def _queues(store: str, storage: Storage, names: Collection[str]) -> Iterator[str]:
+    """Yield the kinds of queues. `names` are the names in the store's folder."""
+
+    def has(name: str) -> bool:
+        return name in names and storage.entry(os.path.join(store, name)) is not None
+
+    if CONSUME_QUEUE_FOLDER in names:
+        folder = os.path.join(store, CONSUME_QUEUE_FOLDER)
+        is_rocks = is_database(folder, storage)
+        if any(entry.is_dir() for entry in storage.list(folder)):
+            yield "ConsumeQueue files"
+        if is_rocks:
+            yield "RocksDB"
+    if has(BATCH_QUEUE_FOLDER):
         yield "batch queues"
-    if storage.entry(os.path.join(store, EXTENSION_FOLDER)) is not None:
+    if has(EXTENSION_FOLDER):
         yield "extension files"
 
 

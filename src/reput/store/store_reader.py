@@ -38,6 +38,9 @@ from reput.store.facts import StoreFacts, facts_of
 
 # Number of log files whose first record is examined to find out whether a 5.x broker wrote the store.
 _LOOKED_AT_FILES = 8
+# Created once: checking all its fields takes longer than opening a file.
+_DEFAULTS = StoreConfig()
+_SEPARATOR = PROPERTY_SEPARATOR.encode()
 
 
 class ReaderOptions(TypedDict, total=False):
@@ -100,7 +103,7 @@ class StoreReader(Closing):
         if config is not None:
             hash_slots = config.hash_slots if hash_slots is None else hash_slots
             index_items = config.index_items if index_items is None else index_items
-        self.config = config or StoreConfig()
+        self.config = config or _DEFAULTS
         storage, indexes = self.storage, self.path
         if index is not None:
             storage, indexes = storage_of(index, storage_options)
@@ -194,9 +197,10 @@ class StoreReader(Closing):
             return True
         for file in self.own_log.files[:_LOOKED_AT_FILES]:
             with suppress(StoreError):
-                properties = self.own_log.get(file.start + file.gap).properties_bytes
+                _, data, layout = self.own_log.locate(file.start + file.gap)
+                end = layout.properties_position + layout.properties_bytes
                 # A 5.x broker ends each properties string with a separator; a 4.9 broker never does.
-                if properties.endswith(PROPERTY_SEPARATOR.encode()):
+                if layout.properties_bytes and data.startswith(_SEPARATOR, end - 1):
                     return True
         return False
 

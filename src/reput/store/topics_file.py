@@ -113,5 +113,6 @@ class BatchTopics:
         for watch in self._watches:
             is_changed |= watch.changed()
         if is_changed:
-            self._names = batch_topics(self._store, self._storage)
+            has_any = bool(self._watches)
+            self._names = batch_topics(self._store, self._storage) if has_any else frozenset()
         return self._names | archived
