@@ -253,8 +253,8 @@ def _bucket_staging(staging: str, known: _Known, options: Mapping[str, str]) -> 
         )
     if known.kind == "rocksdb":
         raise UsageError(
-            "a rebuild with queues in RocksDB cannot stage in object storage; pass queues='files', or an output and a "
-            "staging on a file system",
+            "ConsumeQueues in RocksDB cannot be rebuilt with staging in object storage; pass queues='files', or an output "
+            "and a folder for staging",
             arguments=["queues"],
         )
     return BucketStaging(open_object_store(staging, options), known.fingerprint)
@@ -292,7 +292,7 @@ def _by_bucket(
     if in_place:
         raise UsageError(
             "a rebuild in place cannot stage in object storage, because tasks could not read the store's old "
-            "queues; pass an output",
+            "ConsumeQueues; pass an output",
             arguments=["staging", "output"],
         )
     known = _known(source, asked, in_place=False)

@@ -91,8 +91,7 @@ def kind_of(facts: StoreFacts, asked: str | None, in_place: bool) -> QueueForm:
             return kind
     if in_place and facts.has_queue_database and facts.has_queue_files:
         raise UsageError(
-            f"{facts.path}: has queues in files and in RocksDB; pass queues='files' or queues='rocksdb' "
-            f"to choose",
+            f"{facts.path}: has ConsumeQueues in files and in RocksDB; pass queues='files' or queues='rocksdb'",
             arguments=["queues"],
         )
     return "rocksdb" if facts.has_queue_database or facts.config.queues_in_rocksdb else "files"

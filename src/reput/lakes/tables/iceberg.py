@@ -296,8 +296,8 @@ class _Iceberg:
         if not _is_same_place(place, self._location(_folder_of(name))):
             # Runs that write one table from two places would not exclude each other.
             raise UsageError(
-                f"{self.name}: the table {name} was exported to {place}; export to the same place, name another "
-                f"table, or set the property {_PLACE} of the table if its files were moved",
+                f"{self.name}: {name} was exported to {place}; export to the same place, pass another table, "
+                f"or set the property {_PLACE} of {name} if its files were moved",
                 arguments=["table"],
             )
         return table
