@@ -253,8 +253,8 @@ def _bucket_staging(staging: str, known: _Known, options: Mapping[str, str]) -> 
         )
     if known.kind == "rocksdb":
         raise UsageError(
-            "ConsumeQueues in RocksDB cannot be rebuilt with staging in object storage; pass queues='files', or an output "
-            "and a folder for staging",
+            "ConsumeQueues in RocksDB cannot be rebuilt with staging in object storage; pass queues='files', or an "
+            "output and a folder for staging",
             arguments=["queues"],
         )
     return BucketStaging(open_object_store(staging, options), known.fingerprint)
