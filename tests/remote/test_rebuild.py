@@ -181,7 +181,7 @@ def test_what_staging_in_a_bucket_cannot_do_is_refused(
         _rebuild(store, s3, store=store.path, staging=f"{archive}/staging")
     with pytest.raises(UsageError, match="staging must be a URL of object storage"):
         _rebuild(store, s3, store=store.path, output=store.root / "out", staging="/shared")
-    with pytest.raises(UsageError, match="queues in RocksDB cannot stage"):
+    with pytest.raises(UsageError, match="cannot be rebuilt with staging"):
         _rebuild(store, s3, store=archive, output=f"{archive}/rocks", queues="rocksdb")
 
 
