@@ -183,7 +183,7 @@ def test_every_row_is_there_once(bench: Bench, layout: str, is_faulty: bool) -> 
     assert set(steps) >= _STEPS[layout], set(steps)
     bench.check(whole)
     bench.killed_at.clear()
-    tables, wanted = 0, max(KILLS // 2, 1)
+    tables, wanted = 0, (KILLS + 1) // 2
     first = [1 + number * len(steps) // wanted for number in range(wanted)]
     later = chance.sample(first, len(first))
     while sum(bench.killed_at.values()) < wanted:

@@ -2,9 +2,11 @@
 
 from collections.abc import Callable
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from reput.spark.table_function import RocketMQFunction
 from tests.golden.stores import GoldenStore
 from tests.spark.test_source import refused
 
@@ -42,6 +44,23 @@ def test_a_wrong_argument_is_one_line(
     path = golden("lmq").path
     line = refused(tables.sql(f"SELECT * FROM rocketmq('{path}', {arguments})").collect)
     assert problem in line
+
+
+def test_an_unknown_topic_is_reported_with_near_names(
+    golden: Golden, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The task prints the line, because Spark calls an Arrow function only in tasks."""
+    store = pa.array([str(golden("orders").path)])
+    names = {"topic": pa.array([["order", "payments"]]), "columns": pa.array(["topic"])}
+    topics = {
+        name
+        for batch in RocketMQFunction().eval(store, **names)
+        for name in batch["topic"].to_pylist()
+    }
+    assert topics == {"payments"}
+    printed = capsys.readouterr().err
+    assert printed.startswith("reput: no queue of topic order; there are orders, ")
+    assert printed.count("\n") == 1
 
 
 @pytest.mark.parametrize("arguments", ["", "topic => 'a'"])

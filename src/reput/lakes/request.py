@@ -101,6 +101,7 @@ class ExportRequest:
             )
         if self.body is not None and self.json_body is not None:
             raise UsageError("pass body or json_body, not both", arguments=["body", "json_body"])
+        typed_by = "body" if self.body is not None else "json_body"
         if self.body is not None and self.body.startswith(f"{JSON}:"):
             # Fields of a frozen dataclass can only be set in this way.
             object.__setattr__(self, "json_body", self.body.removeprefix(f"{JSON}:"))
@@ -113,10 +114,10 @@ class ExportRequest:
             listed = ((name,) if name != _USUAL else TABLE_COLUMNS.names for name in self.columns)
             object.__setattr__(self, "columns", tuple(chain.from_iterable(listed)))
         for name in self.columns or ():
-            if name in {c for e in (JSON, self.value_column) for c in (e, f"{e}_error")}:
+            if name.removesuffix("_error") == (self.value_column or JSON):
                 raise UsageError(
-                    f"columns: remove {name}, because body adds this column",
-                    arguments=["columns", "body"],
+                    f"columns: remove {name}, because {typed_by} adds this column",
+                    arguments=["columns", typed_by],
                 )
             if name not in KNOWN_COLUMNS.names:
                 known = ", ".join(KNOWN_COLUMNS.names)

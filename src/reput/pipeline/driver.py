@@ -491,7 +491,7 @@ class _Rebuild:
 
     def _remember(self, proofs: dict[str, Proof | str]) -> None:
         """Save the proofs of the new IndexFiles, so that queries need not spot-check the files."""
-        if self.output is None or not self.known.source.storage.is_local:
+        if self.output is None:
             return
         for name, proof in proofs.items():
             path = self.output / INDEX_FOLDER / name

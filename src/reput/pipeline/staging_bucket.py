@@ -54,10 +54,6 @@ class BucketStaging(FencedRun):
     def parts(self) -> str:
         return join(self.place, self.own_name, "parts")
 
-    @property
-    def pieces(self) -> str:
-        return join(self.place, self.own_name, "pieces")
-
     def prepare(self) -> None:
         """Stop earlier runs, and delete those of their objects that cannot be reused.
 

@@ -128,9 +128,12 @@ def write_index_file(job: WriteJob, task: IndexFileTask) -> IndexFileWritten:
 
 
 def _prove(job: WriteJob, path: Path) -> Proof | str:
-    """Prove the file in the task that wrote it, so that files are proved in parallel."""
+    """Prove the file in the task that wrote it, so that files are proved in parallel.
+
+    Return the reason if it fails. The reason is empty for a remote store, because no proofs are saved for it.
+    """
     if not job.storage.is_local:
-        return "the log is not on a local file system"
+        return ""
     try:
         file = IndexFileReader(str(path), job.config.hash_slots, job.config.index_items)
         with closing(file):

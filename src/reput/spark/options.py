@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,8 @@ from reput.log.paths import find_logs
 from reput.log.sources import LogListing
 from reput.messages.schema import column_name, select
 from reput.nearest import did_you_mean
-from reput.table.filters import Condition, OnCorrupt, check_on_corrupt, selected
+from reput.table.filters import Condition, OnCorrupt, check_on_corrupt, choices, selected
+from reput.table.plan import unknown_topics
 
 EARLIEST, LATEST = "earliest", "latest"
 _MAX_NUMBER = 1 << 53  # A timestamp up to this limit fits 64 bits in microseconds.
@@ -86,6 +87,10 @@ class SourceOptions:
     def logs(self) -> list[LogListing]:
         """List the files of all stores. Raises the errors of `find_logs`, and UsageError for a wrong name."""
         return named_from(find_logs(self.paths, self.file_systems), self.name_from)
+
+    def unknown_topics(self, sources: Sequence[LogListing]) -> list[str]:
+        """Return a line for each topic of the option `topic` that no store has."""
+        return unknown_topics(sources, choices(self.selected, "topic") or ())
 
     @property
     def has_trigger_limit(self) -> bool:

@@ -46,8 +46,6 @@ from reput.spark.quiet_end import end_quietly
 from reput.spark.session import begin_compiling, is_connect, is_local
 from reput.spark.ship import ARROW_DEPENDENCIES
 from reput.spark.table_function import register_function
-from reput.table.filters import choices
-from reput.table.plan import unknown_topics
 from reput.table.warm_up import compile_meanwhile, parts_of
 
 _CODE = str(Path(__file__).parents[2])
@@ -102,8 +100,7 @@ class RocketMQDataSource(DataSource):
 
     def _check(self, options: SourceOptions) -> None:
         """Raise errors of the options when the table is loaded, even if a schema is given."""
-        sources = options.logs()
-        for line in unknown_topics(sources, choices(options.selected, "topic") or ()):
+        for line in options.unknown_topics(options.logs()):
             log(line)
         compile_meanwhile(parts_of(options.columns or COLUMNS.names))
 

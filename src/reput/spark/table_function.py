@@ -21,6 +21,7 @@ from reput.errors import UsageError
 from reput.messages.schema import COLUMNS
 from reput.spark.arrow_types import arrow_columns
 from reput.spark.errors import one_line
+from reput.spark.log import log
 from reput.spark.options import NAME, read_options
 from reput.spark.session import is_connect
 
@@ -62,6 +63,8 @@ class RocketMQFunction:
                     "source",
                     arguments=["onCorrupt"],
                 )
+            for line in wanted.unknown_topics(wanted.logs()):
+                log(line)
             schema = arrow_columns(from_arrow_schema(COLUMNS))
             names = schema.names if wanted.columns is None else wanted.columns
             reader = LogReader(wanted, pa.schema([schema.field(name) for name in names]))
