@@ -114,6 +114,18 @@ def test_a_table_that_is_gone_is_not_begun_again_by_itself(golden: Golden, tmp_p
     assert export(golden("basic").path, out).rows == 5000
 
 
+def test_a_table_without_manifests_is_not_exported_twice(golden: Golden, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    export(golden("basic").path, out)
+    manifest = next((control_of(out) / "commits").iterdir())
+    kept = manifest.rename(tmp_path / "kept")
+    with pytest.raises(UsageError, match=r"has files, but their manifests in .* are missing"):
+        export(golden("basic").path, out, incremental=True)
+    kept.rename(manifest)
+    assert not export(golden("basic").path, out, incremental=True).committed
+    assert read_table(out, "parquet").num_rows == 5000
+
+
 def test_a_table_whose_control_folder_is_in_it_goes_on(golden: Golden, tmp_path: Path) -> None:
     """reput 0.2 wrote such tables."""
     source, store, out = golden("basic"), tmp_path / "store", tmp_path / "out"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from reput.errors import StoreAccessError, StoreLockedError, UsageError
+from reput.errors import StoreAccessError, StoreLockedError, StoreNotFoundError, UsageError
 from reput.files.bucket import Bucket
 from reput.lakes import lake_bucket
 from reput.lakes.compaction import compact_table
@@ -237,6 +237,19 @@ def test_what_is_not_a_table_is_refused(golden: Golden, lake: Lake) -> None:
         table.delete(one.name)
     with pytest.raises(UsageError, match="does not exist, but s3://"):
         other.export(path, incremental=True)
+
+
+def test_a_deleted_manifest_is_named_with_advice(golden: Golden, lake: Lake) -> None:
+    path = golden("lmq").path
+    lake.export(path)
+    control = Bucket(f"{lake.url}.reput", lake.options)
+    control.delete(json.loads(control.get("head").data)["commit"].partition("/")[2])
+    before = lake.names()
+    with pytest.raises(
+        StoreNotFoundError, match=r"is missing, so it is unknown which .* restore it"
+    ):
+        lake.export(path, incremental=True)
+    assert lake.names() == before
 
 
 def test_a_head_that_is_not_ours_is_refused(golden: Golden, lake: Lake) -> None:

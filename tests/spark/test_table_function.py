@@ -75,7 +75,7 @@ def test_spark_broadcasts_a_table_whose_size_it_can_estimate(
     tables: SparkSession, golden: Golden
 ) -> None:
     """A Python source reports no size: a hint or a limit replaces it."""
-    table = tables.read.format("rocketmq").option("columns", "topic, queue_id")
+    table = tables.read.format("rocketmq")
     table.load(str(golden("lmq").path)).createOrReplaceTempView("small")
     tables.conf.set("spark.sql.autoBroadcastJoinThreshold", 10 << 20)
     tables.conf.set("spark.sql.adaptive.enabled", "false")
@@ -87,7 +87,7 @@ def test_spark_broadcasts_a_table_whose_size_it_can_estimate(
             for hint, big, small in (
                 ("", "small", "small"),
                 ("/*+ BROADCAST(m) */", "small", "small"),
-                ("", "small", "(SELECT * FROM small LIMIT 1000)"),
+                ("", "small", "(SELECT * FROM small LIMIT 10000)"),
             )
         ]
     finally:

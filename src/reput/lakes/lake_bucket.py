@@ -334,8 +334,14 @@ class LakeBucket:
         return name
 
     def read_commit(self, name: str) -> Commit:
-        """Read the manifest of a commit."""
-        data = self.store.get(name).data
+        """Read the manifest of a commit. Raises StoreNotFoundError if it was deleted."""
+        try:
+            data = self.store.get(name).data
+        except StoreNotFoundError:
+            raise StoreNotFoundError(
+                f"{self.url_of(name)}: is missing, so it is unknown which messages were exported; "
+                "restore it, or name another folder"
+            ) from None
         with understood(self.url_of(name)):
             return Commit.from_json(json.loads(data))
 

@@ -78,11 +78,18 @@ class ParquetTable:
 
     def state(self, stores: Sequence[str]) -> State | None:
         last = self._last()
+        has_files = next(self.folder.rglob("*.parquet"), None) is not None
         if last is None:
+            # Without manifests, an export would write the same messages again.
+            if has_files:
+                raise UsageError(
+                    f"{self.name}: has files, but their manifests in {self._commits} are missing; "
+                    "restore them, or name another folder"
+                )
             return None
         commit = self._read(last)
         # The files were deleted. An export after these marks would skip the deleted messages.
-        if commit.rows.rows and next(self.folder.rglob("*.parquet"), None) is None:
+        if commit.rows.rows and not has_files:
             raise UsageError(
                 f"{self.name}: its files are missing, but {self.control} records exports to it; "
                 "restore them, or delete that folder to start over"
