@@ -121,7 +121,7 @@ def test_findings_of_a_damaged_store(golden: Golden, tmp_path: Path) -> None:
     page = reported(store, tmp_path / "report.html", DAMAGED)
     assert re.search(r"missing_index_entry \(\d+ times\)", page.words)
     assert f"reput repair {store}" in page.words
-    assert "It costs: " in page.words
+    assert "Cost: " in page.words
     assert re.search(r"Damaged: \d+ findings", page.words)
 
 
