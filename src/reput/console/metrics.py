@@ -38,10 +38,13 @@ _GAUGES = {
     "reput_store_end_offset": "Physical offset at which the log ends",
     "reput_store_queues": "Queues of all topics",
     "reput_store_groups": "Consumer groups with committed offsets",
+    "reput_store_groups_left_out": "Consumer groups without a metric of their lag",
     "reput_store_counted_seconds": "When end, queues, groups and lag were counted, in seconds since 1970",
 }
-# The number is limited, because each group is a separate time series in Prometheus.
-_MOST_GROUPS = 100
+# The numbers are limited, because each group is a separate time series in Prometheus: per store, and for all stores.
+_MOST_GROUPS, _MOST_LAGS = 100, 5_000
+# No broker accepts a longer name, but a file of offsets can contain any text.
+_MOST_NAME = 255
 _COUNTED_S = 2.0
 """Time for which a scrape waits for counts. For stores that take longer, it returns the previous counts."""
 _SURVEYED_S = 300.0
@@ -112,13 +115,13 @@ class _Counted(NamedTuple):
 
     Attributes:
         end_offset, queues: The end of the log, and the number of queues; None if the store cannot be read.
-        groups: Number of groups with committed offsets.
+        groups: Number of groups with committed offsets; None if the offsets were not read.
         lag: Names and lags of the groups with the largest lags.
     """
 
     end_offset: int | None = None
     queues: int | None = None
-    groups: int = 0
+    groups: int | None = None
     lag: tuple[tuple[str, int], ...] = ()
 
 
@@ -143,10 +146,11 @@ class _StoreCollector(Collector):
         }
         lag = GaugeMetricFamily(
             "reput_group_lag_messages",
-            f"Unread messages of a consumer group; per store, only the {_MOST_GROUPS} groups furthest behind",
+            f"Unread messages of a consumer group; per store, at most the {_MOST_GROUPS} groups furthest behind",
             labels=["store", "group"],
         )
         seen_last = self._counts.latest()
+        share = max(_MOST_LAGS // max(len(seen_last), 1), 1)
         for store in self._mounts.names:
             begin = self._begin(store)
             is_up = begin is not None and not (
@@ -162,9 +166,12 @@ class _StoreCollector(Collector):
             if counted.queues is not None and counted.end_offset is not None:
                 gauges["reput_store_end_offset"].add_metric([store], counted.end_offset)
                 gauges["reput_store_queues"].add_metric([store], counted.queues)
-                gauges["reput_store_groups"].add_metric([store], counted.groups)
                 gauges["reput_store_counted_seconds"].add_metric([store], seen.seen_ms / 1000)
-            for group, messages in counted.lag:
+            if counted.groups is not None:
+                left_out = counted.groups - min(len(counted.lag), share)
+                gauges["reput_store_groups"].add_metric([store], counted.groups)
+                gauges["reput_store_groups_left_out"].add_metric([store], left_out)
+            for group, messages in counted.lag[:share]:
                 lag.add_metric([store, group], messages)
         yield lag
         yield from gauges.values()
@@ -201,12 +208,16 @@ class _StoreCollector(Collector):
             end, queues = store.end_offset(), len(store.list_queues())
         except ReputError:
             return _Counted()
+        if is_url(store.path):
+            return _Counted(end, queues)
         totals = Counts[str]()
-        with suppress(ReputError):
-            if not is_url(store.path):
-                for queue in consumer_lag(store, store.path):
-                    totals[queue.group] += queue.lag or 0
-        return _Counted(end, queues, len(totals), tuple(totals.most_common(_MOST_GROUPS)))
+        try:
+            for queue in consumer_lag(store, store.path):
+                totals[queue.group] += queue.lag or 0
+        except ReputError:
+            return _Counted(end, queues)
+        named = Counts({group: lag for group, lag in totals.items() if len(group) <= _MOST_NAME})
+        return _Counted(end, queues, len(totals), tuple(named.most_common(_MOST_GROUPS)))
 
 
 class _SurveyCollector(Collector):
