@@ -163,7 +163,7 @@ def test_a_file_that_is_no_schema_is_one_line(tmp_path: Path, text: str, said: s
 
 def test_a_shape_is_known_by_its_column() -> None:
     assert BodyShape.of_type(SHAPE.type).schema == SHAPE.schema
-    with pytest.raises(ValueError, match="int8 is not a type of a shape"):
+    with pytest.raises(ValueError, match="int8 is not a type that a field of a shape can have"):
         BodyShape.of_type(pa.struct([("a", pa.int8())]))
 
 

@@ -225,7 +225,9 @@ class _FilterParser:
         for node in nodes:
             is_number = not isinstance(node.value, bool) and isinstance(node.value, int | float)
             if (node.kind == "constant" and not is_number) or node.kind == "boolean":
-                raise self._error("only numbers and properties have an order")
+                raise self._error(
+                    "only numbers and properties can be compared by <, <=, >, >= and BETWEEN"
+                )
 
     def _ordered(self, left: _Operand, symbol: str, right: _Operand) -> _Operand:
         self._check_order(left, right)

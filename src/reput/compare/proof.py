@@ -76,7 +76,10 @@ class ItemComparison:
         self._log, self._entries, self._buffers = log, entries, ScanBuffers()
 
     def compare(self, start: int, stop: int, first: int, last: int) -> Compared:
-        """Compare the messages that begin in [start, stop) with items first to last. `start` must begin a message."""
+        """Compare the messages that begin in [start, stop) with the items [first, last) of the IndexFile.
+
+        A message must begin at `start`.
+        """
         position, holes = start, []
         for file in self._log.files:
             if file.end <= position or file.start >= stop:

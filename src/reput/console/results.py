@@ -79,9 +79,9 @@ class _OfStore:
     left_bytes: int = 0
 
     def prefix(self, count: int) -> int:
-        """Return a number of rows, extended so that they end with a whole record.
+        """Return `count`, or more if the page would otherwise end between two messages of one batch.
 
-        A cursor is an offset, and all messages of a batch have the same offset.
+        The next page begins at a physical offset, which all messages of a batch share.
         """
         while 0 < count < len(self.rows) and (
             self.rows[count].physical_offset == self.rows[count - 1].physical_offset

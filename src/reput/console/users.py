@@ -109,7 +109,7 @@ class Proxy:
         permissions = set(self.default)
         if self.groups_header is not None:
             lines = connection.headers.getlist(self.groups_header)
-            # If there are several, the client may have added one to get more permissions.
+            # If the request has several such headers, the client may have added one to get more permissions.
             if len(lines) > 1:
                 return None
             for group in ",".join(lines).split(","):

@@ -38,7 +38,10 @@ class FolderWatch:
         self._seen: _Stamp = (0, 0)
 
     def changed(self) -> bool:
-        """Return True at the first call, after every change, and while a further change could go unnoticed."""
+        """Return True at the first call and after every change.
+
+        Also return True for two seconds after a change, in which a further change may leave the folder's time the same.
+        """
         stamp = self._stamp()
         if stamp == self._seen:
             return False

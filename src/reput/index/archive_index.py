@@ -280,7 +280,7 @@ class ContinuedIndex:
         `own_log` is the log of the store alone; `log` also contains the archived files.
         """
         if not isinstance(storage, JoinedStorage):
-            raise TypeError(f"{storage!r} does not join a store and its archive")
+            raise TypeError(f"{storage!r} is not the JoinedStorage of a store and its archive")
         self._storage, self._newer, self._log, self._own_log = storage, newer, log, own_log
         self._older: tuple[tuple[CommitLogFile, ...], ArchiveIndex] | None = None
 

@@ -267,7 +267,8 @@ def _hours(database: RocksFolder) -> Iterator[int]:
             return
         hour = int.from_bytes(key[:8], "big", signed=True)
         yield hour
-        # Negative hours sort last, and the largest one has no successor: continuing here would never end.
+        # Negative hours sort after all others. The hour after -1 would be 0 again, and the loop would never end. The
+        # hour after the largest one does not fit into its eight bytes.
         if hour < 0 or hour >= (1 << 63) - 1:
             return
         first = first_of_hour(hour + 1)

@@ -89,7 +89,8 @@ def match_items(messages, key_hash, state, items, begin, first_begin):
             continue
         found = items[np.uint64(item)]
         offset, stored = message.physical_offset, message.store_timestamp
-        # The time of a file's first item counts from the end of the previous file, as `IndexFile.putKey` writes it.
+        # In the first item of a file, the time is the difference to the end time of the previous file
+        # (`IndexFile.putKey`).
         from_ms = first_begin if item == 0 else begin
         if (
             found[np.uint64(0)] != swap32(key_hash[np.uint64(key)])

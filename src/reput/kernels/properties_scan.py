@@ -80,7 +80,10 @@ def find_index_properties(data, start, stop):
 
 @njit(inline="always")
 def separators(data, position, stop):
-    """Return two bit maps of up to 64 bytes of data[position:stop]: bytes 0x01; bytes 0x02 and the end."""
+    """Return two bit maps of the first 64 bytes of data[position:stop], or of all if there are fewer.
+
+    The first map marks the bytes 0x01. The second one marks the bytes 0x02, and the end if there are fewer.
+    """
     ones, ends = _NONE, _NONE
     # The comparison of 64 bytes must not read beyond the array.
     if position + 64 <= len(data):

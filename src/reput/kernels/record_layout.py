@@ -141,7 +141,7 @@ def lay_out_records(
 
 @njit(inline="always")
 def _put_crc(out, start, stop, head):
-    """Write the CRC property at the end of a record. Its first eight bytes, `head`, are not yet in the file."""
+    """Write the CRC property at the end of a record. The record's first eight bytes, `head`, are not yet in `out`."""
     at = stop - len(_CRC_PROPERTY)
     crc = crc32_after(head, 0, 8, 0)
     crc = crc32_after(out, start + 8, at, crc) & 0x7FFFFFFF

@@ -67,7 +67,7 @@ class TaskResult:
     messages      number of messages in the range, requested or not
     read, files   tally of the rows that were read, and the files that were written
     bad_bodies    rows whose stored body does not match the stored CRC, if this was checked
-    reasons       number of rows for each reason of a rejected row, or of a field that is null
+    reasons       number of rows for each reason why a row was rejected or one of its fields is null
     json_errors   rows with fields that are null because values do not fit
     """
 

@@ -161,7 +161,7 @@ def type_name(kind: pa.DataType) -> str:
         return "string" if pa.types.is_large_string(kind) else "binary"
     name = next((name for name, known in _TYPES.items() if known == kind), None)
     if name is None:
-        raise ValueError(f"{kind} is not a type of a shape")
+        raise ValueError(f"{kind} is not a type that a field of a shape can have")
     return name
 
 

@@ -168,7 +168,8 @@ def restore(
         progress: Called with the phase, units done and units in all.
 
     Raises:
-        UsageError: the destination is not empty, or the archive has no such log file.
+        UsageError: the destination is not empty, or the archive has no log file with messages between `begin` and
+            `end`.
         StoreLockedError: another process is restoring into the destination.
         FormatError, CorruptMessageError: the archive is damaged. No store is created.
         StoreNotFoundError, StoreAccessError.

@@ -166,7 +166,7 @@ def read_plan(folder: str) -> QueuePlan:
 
 
 def positions_before(folder: str, task: QueueTask) -> dict[Queue, int]:
-    """Return the number of entries that each queue has before a regular task. Raises StoreAccessError."""
+    """Return, for each queue of a task, the number of entries that earlier tasks write. Raises StoreAccessError."""
     with reading(_positions_file(folder, task.number)) as local, FileReader(local) as reader:
         positions = np.frombuffer(reader.read(0, reader.size), np.int64).tolist()
     known = zip(read_plan(folder).queues[: len(positions)], positions, strict=True)

@@ -161,7 +161,7 @@ class RecordProgress(NamedTuple):
     searched_to: int
 
     def decoded(self) -> QueryProgress:
-        """Return the progress with decoded records."""
+        """Return the same progress of a query, with its records decoded."""
         return QueryProgress(tuple(record.message() for record in self.records), self.searched_to)
 
 

@@ -121,7 +121,7 @@ class TimerLog:
             size, position = entry.stat().st_size, 0
             start = parse_offset_file_name(entry.name) or 0
             if reached and start != reached:
-                # The files of the timer log are consecutive, so units between two files are lost.
+                # A file begins where the previous one ends. If it begins elsewhere, the units between them are lost.
                 self._note_lost(reached, start)
             try:
                 with self._storage.open(entry.path) as reader:

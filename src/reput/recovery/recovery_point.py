@@ -313,7 +313,7 @@ def expired_unindexed(
 
     Nothing else shows that these messages were in the log. They lie between the end of the indexes and the start of the
     log's `first` file. The indexes end at the recovery point `known`, or at the last entry of a ConsumeQueue if that is
-    later. Without both, the indexes may be new, so there is no finding. Raises StoreAccessError.
+    later. If neither exists, the indexes may be new, so there is no finding. Raises StoreAccessError.
     """
     ends = [end for found in queues if (end := found.end_before(found.written)) >= 0]
     if known is not None:

@@ -132,8 +132,8 @@ def lookup(
         config: The broker's settings. By default, sizes of IndexFiles are derived from the files.
         storage_options: Options of the file systems of URLs, as for the table (docs/object-storage.md).
         staging: A folder or a URL of object storage for the keys and the matches. The default is the system's temporary
-            folder, which requires that all executors run on this machine. No other user may be able to write there.
-            Staged files are deleted at the end of this process.
+            folder, which requires that all executors run on this machine. A folder given here must not be writable by
+            other users. Staged files are deleted at the end of this process.
         staging_access: "private" gives only this user access to staged files; "group" gives access to the folder's
             group, for executors that run under another user of that group.
         coverage: "rows" adds a column `coverage` with the coverage of each row (`reput.lookup.coverage`).

@@ -280,7 +280,7 @@ class _Names:
             first = self._by_id.get(origin)
             if first is None or not may_follow or first is event:
                 return origin
-            # Follow one origin only, because two damaged records could name each other.
+            # Do not follow the origin of the origin: two damaged records could name each other, without an end.
             return self.of(first, may_follow=False)
         if event.role in (Role.RETRY, Role.DEAD_LETTER) and own not in self._unique_keys:
             # A retry without an origin, whose unique key no message has: take the latest message with the same KEYS.

@@ -214,7 +214,7 @@ def _dispatch_rest(plan: Plan, new: Path) -> None:
 
 
 def _prepare_queues(plan: Plan, new: Path) -> QueueForm:
-    """Prepare the parts of the old queues that a rebuild needs. Return the form of the new queues."""
+    """Prepare the parts of the old queues that a rebuild needs. Return how the new queues are stored."""
     if facts_of(plan.store).has_queue_database_files:
         # The rebuild replaces all of these files.
         _link_below(plan, new, CONSUME_QUEUE_FOLDER)
