@@ -1,9 +1,9 @@
 """Trace a message: find all its records, and explain why it was delivered late, twice or never.
 
 Records of one message have its unique key, or name its message id as their origin. The trace follows unique keys and
-origins from record to record, until it finds no new records. Of KEYS, it follows only the requested key. Look-ups
-by key are as exact and complete as those of `reput query`. Some records have no index entry, such as op messages. They are read from
-their queues (`tracing.searched_store.UnindexedQueues`), up to a limit.
+origins from record to record, until it finds no new records. Of KEYS, it follows only the requested key. Look-ups by
+key are as exact and complete as those of `reput query`. Some records have no index entry, such as op messages. They are
+read from their queues (`tracing.searched_store.UnindexedQueues`), up to a limit.
 """
 
 from __future__ import annotations
