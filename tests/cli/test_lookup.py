@@ -133,7 +133,7 @@ def test_wrong_use_is_one_line(
     store = golden("orders").path
     monkeypatch.setattr(runners, "find_spec", lambda name: None)
     for options, words in (
-        (("--keys", "none.csv", "--output", "-"), "none.csv: no such file"),
+        (("--keys", "none.csv", "--output", "-"), "--keys none.csv: no such file"),
         (("--keys", keys_csv, "--output", tmp_path), "exists already"),
         (("--keys", keys_csv, "--output", "-", "--format", "parquet"), "--format parquet"),
         (("--keys", keys_csv, "--output", "-", "--columns", "colour"), "no column colour"),

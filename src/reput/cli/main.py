@@ -46,7 +46,6 @@ _OPTIONS = {
     "target_file_bytes": "--target-file-size",
     "tables": "--table",
     "topics": "--topic",
-    "keys": "--key",
 }
 FOUND, NOT_FOUND, WRONG_USE, DAMAGED, FAILED, WARNED = 0, 1, 2, 3, 4, 5
 INTERRUPTED, NO_READER = 130, 141
