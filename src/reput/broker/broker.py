@@ -30,9 +30,9 @@ from reput.format.commit_log import MessageExt
 from reput.format.properties import HALF_TOPIC, OP_TOPIC, REPLY_TOPIC, SCHEDULE_TOPIC, TRACE_TOPIC
 from reput.query.shared_store import SharedStore
 
-if (
-    TYPE_CHECKING
-):  # WritableStore imports the compiled code of reput.kernels, which loads slowly. Import it later.
+# WritableStore imports the compiled code of reput.kernels, which loads slowly. So do not import WritableStore at
+# runtime.
+if TYPE_CHECKING:
     from reput.query.writable_store import WritableStore
 
 MASTER_ID = 0
@@ -89,7 +89,7 @@ class ServedBroker:
         cluster, port: Name of the cluster, and the broker's port.
         has_sql_filters: Whether clients may filter by SQL92 (enablePropertyFilter).
         is_encrypted: Whether the broker's connections are encrypted.
-        written: The parts for a writable store, or None.
+        written: The parts of the broker that only a writable store needs, or None if the store is only read.
     """
 
     def __init__(

@@ -75,8 +75,8 @@ class ConfigFile:
             # Rename the damaged file, so that people can examine it and the next save does not replace it.
             if self._is_kept:
                 self._disk.rename(self.path, self.path.with_name(f"{self.path.name}.damaged"))
-                # Nothing is saved under the file's own name now. The next save must write it even if nothing changes,
-                # or the following start would find neither.
+                # No file has the name of the damaged file now. So the next save must write the file even if nothing
+                # changes. Otherwise the next start would find only the backup.
                 self._saved, self.is_changed = None, True
             return found
 
@@ -87,7 +87,9 @@ class ConfigFile:
         except StoreNotFoundError:
             return {}, None
         if len(data) > self._most_bytes:
-            raise FormatError(path, self._most_bytes, "the file is longer than this")
+            raise FormatError(
+                path, self._most_bytes, f"the file has more than {self._most_bytes} bytes"
+            )
         try:
             found = parse_java_json(data) if data else {}
         except ValueError as error:
@@ -97,7 +99,7 @@ class ConfigFile:
         return found, data
 
     def saving(self, encode: Callable[[], bytes]) -> Callable[[], None]:
-        """Return a function that saves the result of `encode`, in any thread. The function raises StoreAccessError."""
+        """Return a function that saves the result of `encode`. Any thread may call it. It raises StoreAccessError."""
         # Clear the flag before the state is encoded. A change during the encoding sets it again, and is saved next
         # time.
         self.is_changed = False

@@ -69,7 +69,7 @@ class DelayedDelivery:
             return dict(sorted(self._offsets.items()))
 
     def unsaved(self) -> Iterator[Callable[[], None]]:
-        """If the delivery progress has changed, yield a function that saves it, in any thread."""
+        """If the delivery progress has changed, yield a function that saves it. Any thread may call the function."""
         with self._guard:
             if self._file.is_changed:
                 offsets = dict(sorted(self._offsets.items()))
@@ -102,8 +102,8 @@ class DelayedDelivery:
                 if begin == end:
                     return []
                 least = queue.min_queue_offset(reader.begin_offset())
-                # Messages at the delivery progress may have expired. If the log was truncated, it may end before this
-                # offset.
+                # The next message to deliver may have expired. If the log was truncated, the queue may end before the
+                # saved offset.
                 begin = min(max(begin, least), end)
                 entries = queue.entries(begin, min(end, begin + _MOST_AT_ONCE))
                 return list(enumerate(entries, begin))

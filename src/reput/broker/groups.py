@@ -1,7 +1,7 @@
 """Keep consumer and producer groups: their clients, their subscriptions, and their settings in config/.
 
 Mirrors `ConsumerManager`, `ConsumerGroupInfo`, `ProducerManager` (tag rocketmq-all-4.9.3). A client is identified by
-its connection. This module only compares and returns this value.
+its connection, which may be any object: this module only compares it and returns it.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ class ClientGroups:
             return
         known = self._by_client_id.get(client.client_id)
         if producers and known is not None and known.owner != client.owner:
-            # If two accounts could share the id, replies to requests of one would go to the other.
+            # If two accounts used the same client id, replies to requests of one would go to the other.
             raise NameRefusedError(f"the client id {client.client_id} belongs to another account")
         client.seen_ms = self._clock_ms()
         membership = self._memberships.setdefault(client.connection, _Membership())
@@ -442,12 +442,12 @@ class SubscriptionGroups:
         self._file.is_changed = self._is_kept
 
     def unsaved(self) -> Iterator[Callable[[], None]]:
-        """If any group has changed, yield a function that saves the groups, in any thread."""
+        """If any group has changed, yield a function that saves the groups. Any thread may call the function."""
         if self._file.is_changed:
             yield self.save
 
     def save(self) -> None:
-        """Save the changes, in any thread. One save serves all waiting threads. Raises StoreAccessError."""
+        """Save the changes. Any thread may call this; one save serves all waiting threads. Raises StoreAccessError."""
         with self._saving:
             if self._file.is_changed:
                 self._file.saving(self._encode)()

@@ -3,7 +3,7 @@
 SECURITY.md lists the budgets, and a test compares the two.
 
 A client is a connection. If all clients together exceed a budget, `reput.remoting.memory` decides which connection is
-closed. The client that made the last request may use only a small part of the budget.
+closed. It does not simply close the connection of the last request, which may use only a small part of the budget.
 """
 
 from __future__ import annotations

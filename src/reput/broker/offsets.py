@@ -41,7 +41,8 @@ _SEPARATOR = "@"
 _TABLE = "offsetTable"
 # Maximum size of a file to read. Brokers have no limit, so it is far above the size that this server writes.
 _MOST_READ_BYTES = 256 << 20
-# Maximum bytes in the file: of a queue id with its offset, and of the punctuation around the name of a topic and group.
+# Upper bounds for the size of the file: bytes of one queue id with its offset, and bytes of the punctuation around one
+# key `topic@group`.
 _ENTRY_BYTES, _PAIR_BYTES = 27, 16
 _log = logging.getLogger("reput.broker")
 _DATABASES = (
@@ -249,12 +250,12 @@ class ConsumerOffsets:
         return encode
 
     def unsaved(self) -> Iterator[Callable[[], None]]:
-        """If any offset has changed, yield a function that saves the offsets, in any thread."""
+        """If any offset has changed, yield a function that saves the offsets. Any thread may call the function."""
         if self._file.is_changed:
             yield self.save
 
     def save(self) -> None:
-        """Save the changes, in any thread. One save serves all waiting threads. Raises StoreAccessError."""
+        """Save the changes. Any thread may call this; one save serves all waiting threads. Raises StoreAccessError."""
         # Save one state at a time. Otherwise, a slower thread could replace a newer state by an older one.
         with self._saving:
             if not self._file.is_changed:

@@ -108,7 +108,7 @@ class PoppedMessages:
     """The pops of an open store. Iteration yields them in the order in which their messages are delivered again.
 
     Attributes:
-        damage: Unreadable notes; complete after the iteration.
+        damage: Findings about notes on pops that cannot be decoded. The list is complete only after the iteration.
     """
 
     def __init__(self, store: MessageStore) -> None:
@@ -280,7 +280,11 @@ class _Copies:
     def revived(
         self, key: PopKey, offsets: tuple[int, ...], is_settled: bool
     ) -> tuple[Revived, ...]:
-        """Return which of these messages were revived: all of them if the pop is settled, else those with a copy."""
+        """Return which of these messages were revived.
+
+        If the broker has settled the pop, these are all of them. Otherwise, these are the messages that have a copy in
+        a retry topic.
+        """
         found = []
         for offset in offsets:
             copy = self._take(key, offset)
@@ -324,9 +328,9 @@ def _of_record(record: PopRecord) -> Popped:
 
 
 def _of_ordered(ordered: OrderedPop) -> Iterator[Popped]:
-    """Yield one pop for all messages that can be popped again at the same time.
+    """Group the messages by the time from which they can be popped again. Yield one pop per time.
 
-    This time differs between messages of one pop if the consumer has changed it for some of them.
+    The times of one pop's messages differ if the consumer has changed the time of some messages.
     """
     for time in sorted(set(ordered.visible.values())):
         offsets = tuple(one for one in ordered.offsets if ordered.visible[one] == time)

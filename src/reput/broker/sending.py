@@ -311,7 +311,7 @@ class SentMessages:
         return queue_id, _waits(decode_properties(sent.properties))
 
     def batch(self, sent: Sent, queue_id: int) -> list[Message]:
-        """Return the messages of a batch, in any thread. Raises MessageRefusedError, LimitError.
+        """Return the messages of a batch. Any thread may call this. Raises MessageRefusedError, LimitError.
 
         As in a broker, the properties of the batch are appended to the unchanged properties of each message.
         """
@@ -330,8 +330,8 @@ class SentMessages:
     def topic_of(self, sent: Sent) -> TopicConfig:
         """Return the topic of a message. Create it if a broker would. Raises SendRefusedError."""
         topic = sent.topic
-        # From internal topics, a broker delivers messages to any topic that they name. So with access to an internal
-        # topic, clients could send to topics without permission.
+        # A message in an internal topic names another topic, and the broker delivers it there. So a client with access
+        # to an internal topic could send messages to topics for which it has no permission.
         is_internal = topic.startswith(SYSTEM_TOPIC_PREFIX)
         is_traced = topic.startswith(TRACE_TOPIC_PREFIX)
         if topic in NOT_ALLOWED_SEND_TOPICS or (is_internal and not is_traced):
@@ -355,7 +355,10 @@ class SentMessages:
         raise NoSuchTopicError(f"topic[{sent.topic}] not exist, apply first please!")
 
     def _retried(self, sent: Sent, queue_id: int) -> tuple[str, int]:
-        """Return the destination of a message of a retry topic: the dead letter topic after the last retry."""
+        """Return topic and queue for a message sent to a retry topic.
+
+        They are the message's own, or those of the dead letter topic after the last retry.
+        """
         group = self._groups.get(sent.topic.removeprefix(RETRY_TOPIC_PREFIX))
         most = group.most_retries if sent.most_retries is None else sent.most_retries
         if sent.reconsume_times < most:

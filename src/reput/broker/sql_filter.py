@@ -394,9 +394,9 @@ def _is_null(node: _Operand, is_negated: bool) -> _Operand:
 
 
 def _contains(node: _Operand, word: str, text: str, is_negated: bool) -> _Operand:
-    """Return a test for a text.
+    """Return the operand of CONTAINS, STARTSWITH or ENDSWITH.
 
-    As in a broker, the test is False if the property is missing or the text is empty, even if it is negated.
+    As in a broker, its value is False if the property is missing or the text is empty, also after NOT.
     """
     evaluate = node.evaluate
 

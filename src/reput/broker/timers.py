@@ -189,8 +189,8 @@ class TimedDelivery:
     def _enter(self, stored: MessageExt) -> None:
         due_ms = _number(stored, TIMER_OUT_MS)
         key, topic = recalled_key(stored.properties), stored.properties.get(REAL_TOPIC)
-        # A client can send a message with this property to any of its topics, so a recall is valid only for messages of
-        # the same topic.
+        # A client can send a recall to any topic for which it has permission. So a recall may cancel only messages of
+        # the topic to which the recall was sent.
         if key is not None and topic and key[0].startswith(f"{topic}+"):
             self._recalled[key] = due_ms
         with self._guard:
@@ -264,7 +264,7 @@ class TimedDelivery:
             self._done(queue_offset)
 
     def unsaved(self) -> Iterator[Callable[[], None]]:
-        """If the position has changed, yield a function that saves it, in any thread."""
+        """If the position has changed, yield a function that saves it. Any thread may call the function."""
         if self._is_changed and not self.is_kept_for_broker:
             yield self.save
 

@@ -119,7 +119,8 @@ class TopicView:
             if not queues or topic in self.deleted:
                 return None
             known = TopicConfig(topic, queues, queues)
-        if known.read_queues < queues:  # All existing queues must be readable.
+        # Raise the number to that of the existing queues, so that clients can read all of them.
+        if known.read_queues < queues:
             known = replace(known, read_queues=queues)
         return known if self.is_writable else replace(known, perm=known.perm & ~PERM_WRITE)
 
@@ -258,12 +259,12 @@ class TopicTable:
         return dict(self._version)
 
     def unsaved(self) -> Iterator[Callable[[], None]]:
-        """If any topic has changed, yield a function that saves the topics, in any thread."""
+        """If any topic has changed, yield a function that saves the topics. Any thread may call the function."""
         if self._file.is_changed:
             yield self.save
 
     def save(self) -> None:
-        """Save the changes, in any thread. One save serves all waiting threads. Raises StoreAccessError."""
+        """Save the changes. Any thread may call this; one save serves all waiting threads. Raises StoreAccessError."""
         with self._guard:
             if not self._file.is_changed:
                 return
@@ -275,7 +276,7 @@ class TopicTable:
                     return _encode(dict(self._known), dict(self._deleted), self._version)
 
             self._file.saving(encode)()
-            # A topic that was created after the encoding is not in the file yet.
+            # Keep the names of topics that were created after `encode` ran, because the file lacks them.
             with self._creating:
                 after = saved[-1]
                 self._unsaved = {name: at for name, at in self._unsaved.items() if at > after}

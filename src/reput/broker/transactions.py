@@ -2,9 +2,9 @@
 
 Mirrors `TransactionalMessageServiceImpl`, `TransactionalMessageBridge` and `EndTransactionProcessor` (tag
 rocketmq-all-4.9.3). Prepared messages wait in the topic of half messages. A decision is an op message, in another
-topic, that states the prepared message's queue offset. A broker puts a prepared message again whenever it asks the
-producer, to count the checks. Here, the number of checks is kept in memory, and the committed offset is the queue
-offset of the first undecided message.
+topic, that states the prepared message's queue offset. A broker counts how often it has asked the producer for the
+decision. To store this number, it puts the prepared message again each time. Here, the number is kept in memory, and
+the committed offset is the queue offset of the first undecided message.
 """
 
 from __future__ import annotations
@@ -120,7 +120,8 @@ class Transactions:
                 continue
             if each.checks >= _MOST_CHECKS:
                 discarded = replace(Message.of(stored), topic=DISCARDED_HALF_TOPIC, queue_id=0)
-                # A broker moves such a message to this topic, and ends it. A refused copy must not hold up others.
+                # A broker copies such a message to this topic, and stops asking about it. If the copy is refused,
+                # continue, so that other messages need not wait.
                 with suppress(MessageRefusedError):
                     self._store.put(discarded)
                 self._decide(queue_offset)

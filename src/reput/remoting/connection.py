@@ -249,9 +249,9 @@ class Connection(asyncio.Protocol):
 
     def _has_command(self) -> bool:
         try:
-            # Report a command, so that `_work` calls `next`. It raises the same error, and `_work` closes the
-            # connection.
             return self._session.has_command
+        # The received bytes are malformed. Return True, so that `_work` calls `next`: `next` raises this error again,
+        # and `_work` then closes the connection.
         except RemotingError:
             return True
 

@@ -38,7 +38,9 @@ _JSON, _BINARY = (
 class _JsonHeader(msgspec.Struct, omit_defaults=True):
     code: int
     opaque: int
-    flag: int = -1  # msgspec omits a field that has its default. No command has this flag, so it is always written.
+    # msgspec omits a field whose value is its default. The default here is -1, which no command uses as its flag or
+    # version. So both fields are always written.
+    flag: int = -1
     version: int = -1
     language: Any = None
     remark: str | None = None

@@ -139,7 +139,8 @@ class Port:
             return False
         if request.code not in PULLS:
             return request.code in OF_STATE
-        # A pull needs the state only if it uses the subscription of its group, or commits an offset.
+        # A pull needs the process with groups and offsets only if it uses its group's subscription, or commits an
+        # offset.
         flags = request.fields.get("sysFlag")
         return not (str(flags).isdigit() and keeps_nothing(int(str(flags))))
 
@@ -172,7 +173,10 @@ class Port:
             self._consuming.notify()
 
     def growth(self) -> Callable[[], list[tuple[str, int, int]]] | None:
-        """Return a function that measures the growth of awaited queues, in any thread; None if no queue is awaited."""
+        """Return a function that finds the ends of awaited queues, or None if no queue is awaited.
+
+        The function may run in any thread.
+        """
         return None if self._pulling is None else self._pulling.growth()
 
     def ask_producers(self, due: Sequence[MessageExt]) -> None:

@@ -144,9 +144,10 @@ class Pulling:
                 each.later.resolve(each.answer)
 
     def growth(self) -> Callable[[], list[tuple[str, int, int]]] | None:
-        """Return a function that finds the ends of awaited queues, in any thread; None if no queue is awaited.
+        """Return a function that finds the ends of awaited queues. Returns None if no queue is awaited.
 
-        It is needed for stores that another process writes, because that process does not notify this one.
+        The function may run in any thread. It is needed for stores that another process writes, because that process
+        does not notify this one.
         """
         queues = list(self._waiting)
         return (lambda: [(*queue, self._end(*queue)) for queue in queues]) if queues else None
@@ -232,7 +233,9 @@ class Pulling:
                 if each.pull.group != group:
                     continue
                 if (answer := self._moved(each.pull)) is None:
-                    break  # An earlier pull of this queue has received the new offset. 100,000 others may wait.
+                    # A reset is reported to one pull only. An earlier pull of this queue has received it, so the other
+                    # pulls continue to wait. Do not try each of them: there may be 100,000.
+                    break
                 self._forget(each)
                 each.later.resolve(answer)
 
@@ -329,9 +332,8 @@ class Pulling:
         self._broker.counters.pulled(pull.topic, pull.group, found.messages, len(found.body))
         code, remark = _OUTCOMES[PullStatus.FOUND]
         least = max(found.min_offset, pull.floor)
-        body = cast(
-            bytes, found.body
-        )  # In fact a memory view of the log: the records are sent without a copy.
+        # The body is not bytes but a memory view of the log, so that the records are sent without a copy.
+        body = cast(bytes, found.body)
         return _answered(
             pull.request, code, remark, found.next_begin_offset, least, found.max_offset, body
         )

@@ -57,7 +57,8 @@ class Reading:
 
         def answer(answered: tuple[QueryMessageResult, list[bytes], bool]) -> Command:
             found, records, is_cut = answered
-            # A message of another topic may have the same hash, so check the rights for each.
+            # A found message may belong to another topic with the same hash, so check the sender's rights for the topic
+            # of each message.
             return self._found(
                 request,
                 request.rights.readable(records),
@@ -149,7 +150,8 @@ class Reading:
     def _offset_by_time(self, request: Command, peer: Peer) -> InThread:
         topic, queue_id = request.text("topic"), request.int32("queueId")
         timestamp = request.int64("timestamp")
-        # A broker would read seconds as milliseconds, a time in 1970, before all messages. Return the same result.
+        # A client may send seconds. A broker takes the number as milliseconds: a time in 1970, before all messages. Do
+        # the same. (The store would refuse a time in seconds.)
         if looks_like_seconds(timestamp):
             timestamp = 0
 

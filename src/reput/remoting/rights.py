@@ -1,4 +1,4 @@
-"""Check the rights of a request's sender, also against the topics of single messages."""
+"""Check the rights of a request's sender, also for the topic of each message that is read or sent."""
 
 from __future__ import annotations
 

@@ -270,7 +270,7 @@ class Sending:
         return _AcceptedSend(number, request, message, waits, sent.topic, queue_id)
 
     def _put(self, put: _AcceptedSend) -> Command:
-        """Put one message, in any thread, and return the answer. Raises ReputError."""
+        """Put one message, and return the answer. Any thread may call this. Raises ReputError."""
         (result,) = self._written.store.put_run((put.message,))
         if isinstance(result, ReputError):
             raise result

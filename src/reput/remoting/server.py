@@ -216,7 +216,8 @@ class Server:
 
     def warn(self, text: str) -> None:
         """Log a warning at a limited rate, because clients can cause many."""
-        # Limit each reason, which is the text after the last colon. Addresses before it differ.
+        # Limit how often each reason is logged. The reason is the text after the last colon. The text before it cannot
+        # be compared, because it contains the client's address.
         now, kind = time.monotonic(), text.rpartition(": ")[2]
         if now - self._warned.get(kind, -_WARNED_S) >= _WARNED_S:
             if len(self._warned) >= _MOST_WARNED:

@@ -64,8 +64,8 @@ class Session:
     def receive(self, data: bytes) -> list[Command]:
         """Return the commands that are complete with these bytes.
 
-        If later bytes violate the protocol, the commands before these bytes are returned, and `error` is set.
-        Raises RemotingError if there is no command before such bytes.
+        If some of the bytes violate the protocol, the commands before the violation are returned, and `error` is set.
+        Raises RemotingError if there is no command before it.
         """
         self.feed(data)
         commands: list[Command] = []

@@ -16,7 +16,10 @@ _PLAIN_NAME = "store"  # The default name of a store's folder. It does not ident
 
 
 def find_stores(paths: Iterable[str]) -> list[str]:
-    """Return the existing stores in order: paths that are stores themselves, and the stores in other folders."""
+    """Return the stores at the given paths, in the order of the paths.
+
+    A path is a store, or a folder that contains stores.
+    """
     found: dict[str, None] = {}
     for path in paths:
         if is_url(path) or is_archive(path) or is_store(path):
@@ -27,7 +30,7 @@ def find_stores(paths: Iterable[str]) -> list[str]:
 
 
 def missing_stores(paths: Iterable[str]) -> dict[str, str]:
-    """Return the given paths without any store, each with the reason."""
+    """Return the paths at which no store was found, each with the reason."""
     reasons: dict[str, str] = {}
     for path in paths:
         if find_stores([path]):

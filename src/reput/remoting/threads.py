@@ -15,7 +15,9 @@ from typing import Any, NamedTuple
 
 _HALF_LIFE_S = 10.0
 _FIRST_S, _LIGHT_S, _LOOK_S = 1.0, 0.9, 0.5
-_WAITED = 0.1  # Share of waiting time that counts as usage. Often, other work has caused the wait.
+# Share of a job's waiting time that is added to its client's usage. The rest is not added, because jobs of other
+# clients have often caused the wait.
+_WAITED = 0.1
 _NOTHING = -math.inf
 
 
@@ -143,7 +145,8 @@ class FairThreads:
             # A client whose `begin` returns False stays out of the queue until `wake`.
             elif user.waiting and not user.running and user.begin():
                 return user
-        # No other client waits, so a client may have a further thread, but not the last one.
+        # No other client can begin a job, so a client that has a running job may begin another one. But the last free
+        # thread stays free, so that a client with a new request need not wait.
         if not is_last:
             for user in sorted(self._busy, key=lambda one: (one.running, one.rank)):
                 if user.waiting and user.begin():
@@ -151,7 +154,7 @@ class FairThreads:
         return None
 
     def _look_again(self) -> None:
-        """Check again later: then some waiting clients have waited long enough for the last thread."""
+        """Check again later. The usage of a waiting client halves with time, until it may take the last thread."""
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(_LOOK_S, self._looked)
 

@@ -4,7 +4,8 @@ The first process has the state of groups. If a connection needs this state, the
 that were received. A TLS connection is relayed instead: the worker continues to decrypt it.
 
 Only the first process decides at which address a store is served, and informs the workers. Messages between processes
-are JSON, one per packet of a Unix socket. If a message passes a connection, its packet contains the file descriptor.
+are JSON, one per packet of a Unix socket. If a message hands over a connection, its packet contains the connection's
+file descriptor.
 """
 
 from __future__ import annotations
@@ -61,7 +62,8 @@ class Workers:
 
     def __init__(self, channels: Sequence[socket.socket]) -> None:
         """Prepare. `channels` has one channel per worker."""
-        # The processes that take turns in serving connections. None is this process.
+        # The processes that take turns in serving connections, each as the channel to it. The value None stands for
+        # this process.
         self._channels: list[socket.socket | None] = [None, *channels]
         self._turn = 0
         self._service: Service | None = None
@@ -89,7 +91,7 @@ class Workers:
         if not data:  # The worker has ended. It is removed when the next message to it fails.
             asyncio.get_running_loop().remove_reader(channel.fileno())
             return
-        # A worker passes two descriptors: the connection, and the bytes received from it.
+        # A worker hands over two descriptors: the connection, and the bytes received from it.
         if len(descriptors) != 2 or self._service is None:
             for descriptor in descriptors:
                 os.close(descriptor)
