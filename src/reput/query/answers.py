@@ -161,7 +161,7 @@ class RecordProgress(NamedTuple):
     searched_to: int
 
     def decoded(self) -> QueryProgress:
-        """Return the same progress of a query, with its records decoded."""
+        """Return a QueryProgress with the messages of these records."""
         return QueryProgress(tuple(record.message() for record in self.records), self.searched_to)
 
 
@@ -177,7 +177,7 @@ class QueryRecords(NamedTuple):
         return not self.coverage.unreadable
 
     def decoded(self) -> QueryResult:
-        """Return the result with decoded records."""
+        """Return a QueryResult with the messages of these records."""
         messages = tuple(record.message() for record in self.records)
         return QueryResult(messages, self.cursor, self.coverage)
 

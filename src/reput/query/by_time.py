@@ -91,7 +91,7 @@ def messages_of_topic(
 
 
 class _QueuePosition(NamedTuple):
-    """The place of a message within the bounds, and the message itself unless it is long."""
+    """A found message: its physical offset, and the message itself. `message` is None if it is long, to save memory."""
 
     physical_offset: int
     message: MessageExt | None
@@ -321,7 +321,10 @@ def _times(store: AnyStore, topic: str, queues: list[int]) -> tuple[int, int]:
 
 
 def _offsets_at(store: AnyStore, topic: str, queue_id: int, bounds: list[int]) -> list[int]:
-    """Return the queue offset of the first message since each time. Intervals without messages are not searched."""
+    """Return, for each time, the queue offset of the first message stored at or after it.
+
+    Intervals without messages are not searched.
+    """
     offsets: dict[int, int] = {}
 
     def fill(first: int, last: int) -> None:

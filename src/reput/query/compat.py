@@ -104,8 +104,8 @@ class BrokerView:
     def begin(self, effort: Effort | None = None) -> None:
         """Drop the results of earlier reads, because the log may have changed.
 
-        With `effort`, each read of a record uses some of its steps. If the end of the log must be searched for, `end`
-        raises EffortError instead.
+        `effort` limits the steps of the later reads together. With it, `end` raises EffortError if it would have to
+        search for the end of the log.
         """
         self._end, self._seen, self._effort = None, (-1, b""), effort
 

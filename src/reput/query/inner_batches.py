@@ -20,7 +20,10 @@ MayHold = Callable[[OpenBatch], bool]
 
 
 def may_hold_any(texts: Iterable[str]) -> MayHold:
-    """Return a test for batches that may contain one of these keys. It searches for the bytes of the keys."""
+    """Return a function that tests whether a batch may contain one of these keys.
+
+    The function searches for the bytes of the keys.
+    """
     needles: list[bytes] = []
     for text in map(joined_surrogates, texts):
         if _REPLACEMENT in text or any(map(_is_surrogate, text)):
@@ -35,7 +38,10 @@ def _is_surrogate(character: str) -> bool:
 
 
 class InnerMessage(NamedTuple):
-    """A message of an inner batch: its number in the batch, from 1, and its record at the offset of the batch."""
+    """A message of an inner batch: its number in the batch, from 1, and its record.
+
+    The record has the physical offset of the batch.
+    """
 
     number: int
     located: LocatedRecord

@@ -180,7 +180,10 @@ class MessageStore(StoreReader):
         after: int | None = None,
         max_bytes: int | None = None,
     ) -> QueryRecords:
-        """Return the result of `query` with records in place of messages: up to `max_bytes`, but at least one."""
+        """Return the result of `query` with records in place of messages.
+
+        The records have at most `max_bytes` together, but at least one is returned.
+        """
         bounds = _bounds(begin, end, limit, after)
         topics = None if topic is None else (topic,)
         wanted = self._wanted_key(topic, key)
@@ -471,8 +474,9 @@ class MessageStore(StoreReader):
     ) -> int:
         """Return the queue offset of a queue's first message stored at or after a time (ms), or the queue's end.
 
-        No message stored since then has a lower queue offset, even if the clock was set back. The first call scans
-        unknown log files and keeps the result. For `check` see `min_queue_offset`. Raises as `pull` does.
+        No message stored since then has a lower queue offset, even if the clock was set back. A call scans the log
+        files whose store times are not known yet, and keeps these times for later calls. For `check` see
+        `min_queue_offset`. Raises as `pull` does.
         """
         time = milliseconds(timestamp)
 
@@ -501,10 +505,10 @@ class MessageStore(StoreReader):
 
     @checked
     def spans_by_time(self, topic: str, queue_id: int, begin: int, end: int) -> list[range]:
-        """Return the ranges of queue offsets, newest first, with a queue's messages stored between two times (ms).
+        """Return ranges of queue offsets that contain every message stored between two times (ms), newest range first.
 
-        Both times are inclusive. If clocks were set back, the ranges may be a small part of the queue between the first
-        and the last such message. Raises as `pull` does.
+        Both times are inclusive. If clocks were set back, messages of other times may be between the first and the last
+        of these messages. Most of them are in none of the ranges. Raises as `pull` does.
         """
         return self._following(lambda: queue_times(self, topic, queue_id).spans(begin, end))
 
@@ -578,7 +582,8 @@ class MessageStore(StoreReader):
             message = self.get(physical_offset)
         except (ValueError, MessageNotFoundError, CorruptMessageError):
             return None
-        # A unique key may look like an offset id, so the record must confirm the address.
+        # A unique key may look like an offset id. It is one only if the record at this offset states the same store
+        # host and the same offset.
         own = message.store_host == store_host and message.physical_offset == physical_offset
         return message if own else None
 

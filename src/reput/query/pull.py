@@ -94,7 +94,8 @@ def pull(
             if entry is None:
                 break
             is_newest = number == newest
-            # A pre-blank entry has no message. Only the log shows whether it lacks one, or whether the log has lost it.
+            # A pre-blank entry leads to no message. Only a search of the log shows whether the log has the message that
+            # belongs there.
             if entry == PRE_BLANK:
                 if number >= gap_stop:
                     gap_stop = check_gap(topic, queue_id, number)

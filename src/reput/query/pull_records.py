@@ -2,8 +2,8 @@
 
 A run of entries is read with as few calls as its records allow. All checks of `reput.query.pull` are made on the whole
 run at once. The run ends at the first record that fails a check or needs further checks: a damaged record, the record
-of a further queue, a record after a gap, a record with IPv6 hosts, or the newest record of the queue. The plain pull
-(`reput.query.pull`) continues there.
+of a further queue, a record after a gap, a record with IPv6 hosts, or the newest record of the queue. There,
+`reput.query.pull` continues: it reads the messages one by one.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _MOST_ENTRIES = 1 << 12
 # From this many bytes or entries on, the kernel saves more time than loading it takes.
 _LARGE_BYTES, _WORK_BYTES = 64 << 10, 256 << 10
 _MANY_ENTRIES = 256
-# Default maximum size of a message. Longer records are left to the plain pull.
+# Default maximum size of a message. `reput.query.pull` reads longer records.
 _MOST_RECORD_BYTES = 4 << 20
 # Reading the bytes of a gap of this size takes as long as another system call.
 _MOST_GAP_BYTES = 2 << 10
@@ -99,7 +99,7 @@ def pull_records(
     pull: PlainPull,
 ) -> PulledRecords:
     """See MessageStore.pull_records. `pull` pulls the same messages one by one."""
-    # Only the plain pull compares tags.
+    # `_read_run` cannot compare tags. If tags are wanted, `pull` reads all records.
     run = None if wanted_tags(tags) else _read_run(store, place, max_messages, max_bytes)
     if run is None or not len(run.begins):
         return _as_records([], pull(place.queue_offset, max_messages, max_bytes))
@@ -116,7 +116,7 @@ def pull_records(
     # Return the records read so far. The next pull reports the problem.
     except StoreError:
         return alone
-    # The plain pull returns at least one record, even if it does not fit.
+    # `pull` returns at least one record, even if it does not fit.
     if left is not None and rest.records and rest.records[0].layout.total_bytes > left:
         return alone
     return _as_records(records, rest)
@@ -125,7 +125,10 @@ def pull_records(
 def quick_records(
     store: StoreReader, place: QueuePlace, max_messages: int, tags: str | None, max_bytes: int
 ) -> PulledBody | None:
-    """Return the records that arrays verify (see MessageStore.quick_records); None if the plain pull must decide."""
+    """Return the verified records, joined to one body. Returns None if `reput.query.pull` must read them.
+
+    See MessageStore.quick_records.
+    """
     wanted = wanted_tags(tags)
     # Entries of the schedule topic have times in place of tags codes.
     if wanted and place.topic == SCHEDULE_TOPIC:
@@ -133,7 +136,8 @@ def quick_records(
     try:
         queue = store.queues.queue(place.topic, place.queue_id)
         most = queue.max_queue_offset()
-        # The newest message needs the plain pull. Checking this first avoids reading the others twice.
+        # Only `reput.query.pull` reads the newest message. If the answer may contain it, let `reput.query.pull` read
+        # all messages. Otherwise, the messages before it would be read twice.
         if type(queue) is not ConsumeQueueReader or place.queue_offset + max_messages >= most:
             return None
         kernel = _KERNEL.get()
@@ -170,7 +174,8 @@ class _Kernel:
 
     def __init__(self) -> None:
         self._found: _ReadRecords | None = None
-        # An interpreted kernel would be slower than arrays, so it is never loaded.
+        # If numba's compilation is switched off, the kernel runs as plain Python, which is slower than NumPy. Then
+        # never load it.
         self._is_begun = INTERPRETED
         self._lock = Lock()
 
@@ -208,7 +213,7 @@ def load_pull_kernel() -> None:
 
 
 class _KernelRead:
-    """Reads the records of entries with the kernel."""
+    """Reads the records of ConsumeQueue entries with the compiled kernel `read_records`."""
 
     def __init__(
         self,
@@ -229,7 +234,7 @@ class _KernelRead:
         self._out = np.empty(max_bytes, np.uint8)
 
     def pulled(self, max_messages: int, least: int, most: int) -> PulledBody | None:
-        """Return the answer; None if the plain pull must decide. Raises StoreError."""
+        """Return the answer, or None if `reput.query.pull` must read the records. Raises StoreError."""
         entry = at = count = 0
         stop = len(self._entries) // ENTRY_DTYPE.itemsize
         while entry < stop and count < max_messages:
@@ -284,10 +289,10 @@ def _as_records(before: list[bytes], pulled: Pulled) -> PulledRecords:
 def _read_run(
     store: StoreReader, place: QueuePlace, max_messages: int, max_bytes: int | None
 ) -> _ReadRun | None:
-    """Return the verified records from a place on; None if the plain pull must read them."""
+    """Return the verified records from a place on, or None if `reput.query.pull` must read them."""
     try:
         queue = store.queues.queue(place.topic, place.queue_id)
-        # In other kinds of queues (5.x), an entry may cover several queue offsets. Only the plain pull reads these.
+        # In other kinds of queues (5.x), an entry may cover several queue offsets. Only `reput.query.pull` reads these.
         if type(queue) is not ConsumeQueueReader:
             return None
         least, most = queue.min_queue_offset(store.commit_log.min_offset), queue.max_queue_offset()

@@ -1,7 +1,7 @@
 """Find messages of a queue in the log after the end of its ConsumeQueue, before its beginning, or in its gaps.
 
 A queue whose last entries were zeroed, or whose last file was cut off, looks like a queue without new messages. But the
-log has later messages of the queue. So the log is walked from the queue's last message, up to a limited number of bytes
+log has later messages of the queue. So the log is read from the queue's last message, up to a limited number of bytes
 (the allowance). A message of the queue without an entry is damage if a later message was dispatched.
 
 A queue whose first file is lost or empty looks like a queue whose first messages have expired. If they had expired, the
@@ -27,7 +27,8 @@ from reput.log.walk import LogWalk
 from reput.queues.queue_index import LostEntriesError, QueueReader
 from reput.store.store_reader import StoreReader
 
-# The allowance is limited, and refilled over time. Otherwise, clients that poll idle queues would keep the disk busy.
+# The allowance is the number of log bytes that the checks of all queues may read. It is limited, and refilled over
+# time. Otherwise, clients that poll idle queues would keep the disk busy.
 _FIRST_ALLOWANCE_BYTES = 16 << 20
 _ALLOWANCE_BYTES_PER_S = 2 << 20
 _MOST_BYTES_A_LOOK = 4 << 20
@@ -36,7 +37,7 @@ _MOST_GAP_BYTES = 256 << 20
 _ENTRIES_BACK = 512
 # Number of queues that are remembered, which bounds the memory.
 _MOST_QUEUES = 1 << 12
-# A dispatched message is searched for in this many records.
+# Number of records that are read after a message to decide whether it was dispatched.
 _RECORDS_AFTER = 64
 # Dispatch writes one queue after the other, so other queues may be ahead for a moment.
 _PATIENCE_S, _ROUNDS = 0.05, 20
@@ -49,9 +50,9 @@ class QueueEnds:
         self._store = store
         self._walked: OrderedDict[tuple[str, int], tuple[int, int]] = OrderedDict()
         self._begun: OrderedDict[tuple[str, int], tuple[int, int]] = OrderedDict()
-        # Gaps of queues for which the log was searched completely.
+        # For each queue, the last gap that was checked completely: the log has no message that belongs in it.
         self._gaps: OrderedDict[tuple[str, int], range] = OrderedDict()
-        # For longer gaps: the positions in the log up to which it was searched.
+        # For each gap whose search is not complete yet, the physical offset at which the search continues.
         self._searched: OrderedDict[tuple[str, int, int], int] = OrderedDict()
         self._allowance, self._refilled = float(_FIRST_ALLOWANCE_BYTES), time.monotonic()
 
@@ -101,7 +102,10 @@ class QueueEnds:
         raise FormatError(queue.folder, (end - 1) * ENTRY_BYTES, reason)
 
     def _find(self, topic: str, queue_id: int, end: int) -> LocatedRecord | None:
-        """Return the first message of the queue after its last entry, searched for within the allowance."""
+        """Search the log for the queue's first message after its last entry, and return it.
+
+        The search reads at most as many bytes as the allowance permits.
+        """
         log = self._store.commit_log
         known_end, position = self._walked.get((topic, queue_id), (-1, 0))
         # If the queue has grown, the log after its new end has not been searched.
@@ -161,9 +165,10 @@ class QueueEnds:
     def check_gap(self, topic: str, queue_id: int, queue_offset: int) -> int:
         """Return the first queue offset, from `queue_offset` on, whose entry is not pre-blank.
 
-        Raises LostEntriesError if the log has a message that belongs in the gap. It is also raised if the search of a
-        long log has not reached the gap's end yet; the next call continues. Light queues are not checked: a rebuild
-        leaves pre-blank entries in them if it cannot decide the numbers of their messages.
+        Raises LostEntriesError if the log has a message that belongs in the gap. A long log is searched by several
+        calls: until the last one, LostEntriesError is raised as well, and the next call continues the search. Light
+        queues are not checked: a rebuild leaves pre-blank entries in them if it cannot decide the numbers of their
+        messages.
         """
         known = self._gaps.get((topic, queue_id), range(0))
         if queue_offset in known:
@@ -234,7 +239,7 @@ class QueueEnds:
         self._allowance += (now - self._refilled) * _ALLOWANCE_BYTES_PER_S
         self._allowance = min(self._allowance, _FIRST_ALLOWANCE_BYTES)
         self._refilled = now
-        # Limit each walk as well, so that one poll of an idle queue does not use up the whole allowance.
+        # Also limit the bytes of each search, so that one poll of an idle queue does not use up the whole allowance.
         return max(min(wanted_bytes, int(self._allowance), _MOST_BYTES_A_LOOK), 0)
 
     def _end_of_last(self, topic: str, queue_id: int, end: int) -> int:

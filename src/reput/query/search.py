@@ -2,8 +2,9 @@
 
 A plan (`reput.index.plan`) divides the log into segments: ranges that are looked up in one IndexFile, and ranges that
 are scanned. Segments are searched newest first until there are enough messages. If the index cannot be trusted
-(`reput.index.key_index`), the segment's range is scanned instead, and the result reports this. Ids that a later id of
-the same record replaces (5.x) are in no index, so they are searched for separately.
+(`reput.index.key_index`), the segment's range is scanned instead, and the result reports this. In 5.x, a record may
+have several unique keys (UNIQ_KEY), and the index has only the last one. The others are called replaced ids. They are
+searched for separately.
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ _MOST_NAMED = 3
 
 
 class ReplacedIdSearch:
-    """A search for records with a replaced id that has one of the wanted hashes.
+    """A search for records by their replaced ids: unique keys that are not in the index, because a later one is.
+
+    A record is found if the hash of a replaced id is one of the wanted hashes.
 
     damage  the unreadable ranges
     """
@@ -100,8 +103,8 @@ class Search:
     ) -> None:
         """Prepare a search.
 
-        `inner` and `replaced` find messages without index entries: messages of inner batches, and messages with an id
-        that a later id of the same record replaces. The answer has at most `max_bytes` of records, but at least one
+        Two further searches find messages without index entries: `inner` finds messages of inner batches, and
+        `replaced` finds messages by replaced ids. The answer has at most `max_bytes` of records, but at least one
         record. Segments without an IndexFile that are longer than `most_scanned_bytes` are skipped.
         """
         self._most_scanned_bytes = _UNBOUNDED if most_scanned_bytes is None else most_scanned_bytes
@@ -183,7 +186,8 @@ class Search:
 
     @property
     def _is_enough(self) -> bool:
-        # Only a message beyond the limit shows that there are more messages, so that the answer needs a cursor.
+        # Search until one message beyond the limit is found. It shows that there are more messages, and the answer
+        # needs a cursor.
         return len(self._found) > self._limit and len(self._up_to_limit()) < len(self._found)
 
     def _keep(self, record: LocatedRecord) -> None:
@@ -315,7 +319,8 @@ class Search:
         return times is not None and times.is_outside(*self._window)
 
     def _scan_part(self, part: OffsetRange) -> Found:
-        # The stamp is taken before the scan, so that a change during the scan makes the stamp invalid.
+        # Take the stamp (such as inode, size and time of change) before the scan. If the file changes during the scan,
+        # the stamp no longer matches, so the result of the scan is not used again.
         stamp = self._known.stamp(part)
         found = self._scanner.scan(*part)
         is_whole = found.position >= part.stop and not found.damage and not found.at_end
@@ -344,7 +349,7 @@ class Unindexed:
     """Messages of a store that are in no index.
 
     inner_topics      topics whose records may be inner batches (5.x)
-    has_replaced_ids  whether records may have ids that a later id replaces (5.x)
+    has_replaced_ids  whether a record may have several unique keys, of which the index has only the last (5.x)
     """
 
     known: KnownRanges

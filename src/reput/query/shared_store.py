@@ -25,7 +25,7 @@ _Answer = TypeVar("_Answer")
 def _shared(
     method: Callable[Concatenate[MessageStore, _Arguments], _Answer],
 ) -> Callable[Concatenate[SharedStore, _Arguments], _Answer]:
-    """Return a method of SharedStore that calls this method of one of its readers."""
+    """Return a method for SharedStore that calls the given method of MessageStore on one of the store's readers."""
 
     @wraps(method)
     def ask(self: SharedStore, /, *given: _Arguments.args, **named: _Arguments.kwargs) -> _Answer:

@@ -56,7 +56,8 @@ from reput.queues.queue_index import LostEntriesError
 _FIRST_ENTRIES, _MOST_ENTRIES = 32, 4096
 # Messages per query by key.
 _PAGE = 256
-# A shorter range is walked. In a longer range, records are sampled at this number of places.
+# To find missing ConsumeQueues, up to this many bytes of the log are read completely. In a longer range, records are
+# read at this number of places.
 _WALKED_BYTES, _PLACES = 1 << 20, 64
 _FURTHER = INNER_MULTI_DISPATCH.encode()
 
@@ -125,7 +126,8 @@ class QueueTail:
             if entry.physical_offset >= stop:
                 continue
             queue = entry.topic, entry.queue_id
-            # A batch (5.x) has one entry for several queue offsets, so expect a lower one before it.
+            # A batch (5.x) has one entry for several queue offsets. So lower the expected queue offset of this entry by
+            # the number of queue offsets that have no entry.
             if entry.unnumbered and queue in expected:
                 expected[queue] -= entry.unnumbered
             if hashes and not _may_match(entry, hashes):
@@ -173,7 +175,8 @@ class QueueTail:
             self._report(Kind.FOREIGN_QUEUE_ENTRY, entry, reason)
             return False
         if is_restarted(record, entry.topic, stated):
-            # A restarted broker counts from 0 again, so the previous queue offset cannot be predicted.
+            # This is a queue besides the message's own queue. In such a queue, a restarted broker numbers messages from
+            # 0 again. So the queue offset of the message before this one cannot be predicted.
             expected.pop(queue, None)
             return True
         awaited = expected.get(queue)
@@ -317,7 +320,10 @@ class TailFilter:
         return (self.begin is None or self.begin <= time) and (self.end is None or time <= self.end)
 
     def _takes_queue_of(self, message: MessageExt) -> bool:
-        """Return whether the message is in a requested queue. Further queues count only if their topic is requested."""
+        """Return whether the message is in a requested queue.
+
+        A message may be in other queues besides its own. These are compared only if a topic is requested.
+        """
         if self.takes_queue(message.topic, message.queue_id):
             return True
         if self.topic is None or _FURTHER not in message.properties_bytes:
@@ -416,7 +422,10 @@ class LogTail:
         self.position = walk.position
 
     def _check_end(self, newest_entry: int, log_end: int | None = None) -> None:
-        """Report lost newest messages. `newest_entry` is the newest entry of the queues."""
+        """Report if the log has lost its newest messages: a queue or an IndexFile refers to a message after its end.
+
+        `newest_entry` is the highest physical offset of the queues' entries.
+        """
         end = self.position if log_end is None else log_end
         lost = self._store.lost_end(end)
         if lost is None and newest_entry >= end:

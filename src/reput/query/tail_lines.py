@@ -28,7 +28,7 @@ class SomeLines(NamedTuple):
 
 
 def lines_of_all(tail: LogTail, log: CommitLogReader) -> Iterator[SomeLines]:
-    """Yield the lines of `tail.new_records(to_the_end=True)`. The tail's damage and position advance.
+    """Yield the lines of `tail.new_records(to_the_end=True)`. `tail.position` and `tail.damage` are updated.
 
     Args:
         tail: The end of the log, without a filter.

@@ -121,7 +121,8 @@ class TimerLog:
             size, position = entry.stat().st_size, 0
             start = parse_offset_file_name(entry.name) or 0
             if reached and start != reached:
-                # A file begins where the previous one ends. If it begins elsewhere, the units between them are lost.
+                # A file of the timer log begins where the previous one ends. If there is a gap between them, the units
+                # in the gap are lost.
                 self._note_lost(reached, start)
             try:
                 with self._storage.open(entry.path) as reader:

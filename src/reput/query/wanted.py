@@ -13,7 +13,8 @@ class WantedKey:
     """Messages of one topic that have one key, compared as Java strings.
 
     As in the broker's index, the keys of a message are its unique key and the parts of KEYS between spaces. A
-    rolled-back message has no keys. Unique keys that a later one replaces (5.x) count as well.
+    rolled-back message has no keys. In 5.x, a record may have several unique keys, and the index has only the last one.
+    A message matches by any of them.
     """
 
     def __init__(self, topic: str, key: str) -> None:
@@ -26,7 +27,7 @@ class WantedKey:
 
 
 class WantedKeyAnywhere:
-    """Messages of any topic that have one key. An index needs names of topics, so it is searched for `topics`."""
+    """Messages of any topic that have one key. In the index, the key is looked up under each topic of `topics`."""
 
     def __init__(self, topics: Sequence[str], key: str) -> None:
         self._key = joined_surrogates(key)
@@ -56,7 +57,10 @@ class WantedUniqueKey:
 
 
 class WantedUniqueKeys:
-    """Messages of any topic that have one of these unique keys. The index is searched for the names in `topics`."""
+    """Messages of any topic that have one of these unique keys.
+
+    In the index, the keys are looked up under each topic of `topics`.
+    """
 
     def __init__(self, topics: Sequence[str], unique_keys: Collection[str]) -> None:
         self.keys = frozenset(map(joined_surrogates, unique_keys))

@@ -33,7 +33,8 @@ def warm_up() -> None:
             store.put_batch([message] * 2)
             store.put_columns({"topic": ["t"], "body": [b"body"], "keys": ["k"]})
             store.wait_dispatched()
-        # Without the recovery point, the next owner compares the whole store. This compiles all kernels.
+        # Delete the recovery point, so that the next writer compares the queues with the whole log. The comparison
+        # compiles the kernels that recovery uses.
         delete_recovery_point(folder, Disk())
         with open_store(folder, mode="rw", config=_CONFIG) as store:
             store.put(message)

@@ -242,7 +242,8 @@ class WritableStore(SharedStore, Closing):
     @contextmanager
     def reader(self) -> Iterator[MessageStore]:
         """See SharedStore.reader."""
-        # The check comes before any lock, which a thread of the parent may hold for ever in a forked child.
+        # Check this before taking a lock. If another thread of the parent held the lock during the fork, no thread of
+        # the child ever releases it.
         self._writer.check_open()
         with super().reader() as reader:
             yield reader
