@@ -14,8 +14,8 @@ from typing import Any
 import click
 
 from reput.cli.main import DAMAGED, FOUND
-from reput.cli.output import say_waiting, warn
-from reput.cli.progress import PhaseBars, stderr_is_terminal
+from reput.cli.output import say_waiting, stderr_is_terminal, warn
+from reput.cli.progress import PhaseBars
 from reput.config import StoreConfig
 from reput.follow.report import FollowReport
 from reput.operations.follow import follow

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
@@ -19,13 +18,8 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from reput.cli.output import console
+from reput.cli.output import console, stderr_is_terminal
 from reput.sizes import format_size
-
-
-def stderr_is_terminal() -> bool:
-    """Return whether stderr is a terminal."""
-    return sys.stderr is not None and sys.stderr.isatty()
 
 
 class RateColumn(ProgressColumn):

@@ -21,7 +21,7 @@ from reput.cli.options import (
     reader_options,
     time_window_options,
 )
-from reput.cli.output import advise_on_key, advise_on_topic, warn
+from reput.cli.output import advise_on_key, advise_on_topic, stores_bar, warn
 from reput.cli.query_view import (
     FoundPrinter,
     print_csv,
@@ -306,11 +306,10 @@ def _ask_stores(
     given: GivenStores, asked: Asked, layout: str, csv_safe: bool, opening: dict[str, Any]
 ) -> int:
     """Query several stores, print one answer, and return the exit code."""
-    from reput.cli.progress import StoresBar
     from reput.operations.find import find_in
 
     stores = given.named()
-    with StoresBar(len(stores)) as on_answer:
+    with stores_bar(len(stores)) as on_answer:
         found = find_in(stores, asked, on_answer=on_answer, **opening)
     FoundPrinter(layout, is_safe=csv_safe).print(found.messages)
     if layout == "text" and found.messages:

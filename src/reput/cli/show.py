@@ -17,7 +17,7 @@ from reput.cli.options import (
     reader_options,
     text_or_json,
 )
-from reput.cli.output import advise_on_topic, console, warn
+from reput.cli.output import advise_on_topic, console, stores_bar, warn
 from reput.clock import format_time
 from reput.errors import CorruptMessageError, MessageNotFoundError, UsageError
 from reput.format import commit_log
@@ -119,12 +119,11 @@ def command(
 def _show_of_stores(
     given: GivenStores, which: str, topic: str | None, layout: str, opening: dict[str, Any]
 ) -> int:
-    from reput.cli.progress import StoresBar
     from reput.operations.find import FoundMessage, find_by
 
     is_place = _is_offset(which) or _QUEUE_PLACE.fullmatch(which) is not None
     stores = given.named()
-    with StoresBar(len(stores)) as on_answer:
+    with stores_bar(len(stores)) as on_answer:
         report = find_by(
             stores, lambda opened: _answer_of(opened, which, topic), on_answer=on_answer, **opening
         )

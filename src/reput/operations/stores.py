@@ -15,7 +15,7 @@ from functools import cache, partial, update_wrapper
 from inspect import signature
 from os import PathLike, fspath
 from resource import RUSAGE_SELF, getrusage
-from threading import Event, Thread
+from threading import Event, Lock, Thread
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -474,44 +474,46 @@ def _in_threads(
 ) -> Iterator[_Value]:
     """Call `run` with 0, 1, … in threads, and yield results.
 
-    Threads that find their files in memory wait for each other, because the interpreter has one lock. So only
-    `at_first` threads are started, and up to `threads` once a call takes long or files are read from a disk.
+    Threads that find their files in memory wait for each other, because the interpreter has one lock. So there are
+    `at_first` threads, and up to `threads` only while calls take long or files are read from a disk.
 
     Closing the generator cancels calls that have not begun.
     """
     waiting, found, errors = deque(range(count)), deque[_Value](), list[BaseException]()
-    running, is_over = list[None](), Event()
+    running, workers = list[None](), list[Thread]()
+    guard, is_over = Lock(), Event()
+    least = wanted = min(max(at_first, 1), threads)
+
+    def next_place() -> int | None:
+        with guard:
+            if waiting and not errors and len(running) <= wanted:
+                return waiting.popleft()
+            running.pop()
+            if not running:
+                is_over.set()
+            return None
 
     def work() -> None:
-        try:
-            while True:
-                try:
-                    place = waiting.popleft()
-                except IndexError:
-                    break
+        while (place := next_place()) is not None:
+            try:
                 found.append(run(place))
-        except BaseException as error:
-            errors.append(error)
-        finally:
-            running.pop()
-            if errors or not running:
-                is_over.set()
+            except BaseException as error:
+                errors.append(error)
 
-    workers: list[Thread] = []
-    wanted = max(at_first, 1)
     if not count:
         return
     try:
         while True:
-            while waiting and len(workers) < min(wanted, threads):
-                # Added here, not in the thread, which may begin after others have ended.
-                running.append(None)
-                workers.append(Thread(target=work))
-                workers[-1].start()
+            with guard:
+                added = [Thread(target=work) for _ in range(wanted - len(running)) if waiting]
+                running += [None] * len(added)
+            for worker in added:
+                worker.start()
+            workers += added
             before = _read_pages()
             ended = is_over.wait(_TICK_S)
-            if len(found) <= _read_pages() - before:
-                wanted = 2 * len(workers)
+            waits = len(found) <= _read_pages() - before
+            wanted = min(2 * wanted, threads) if waits else max(wanted // 2, least)
             while found:
                 yield found.popleft()
             if errors:
