@@ -124,7 +124,7 @@ def anchored(
 
 @contextmanager
 def reading_for(output: AnyPath, stores: Iterable[AnyPath]) -> Iterator[None]:
-    """Hold the stores that root reads during the with block, while it writes into another user's folder.
+    """Hold anchors for `stores` during the with block, if root reads them to write into another user's folder.
 
     A link in a store's folder is still followed if root created the link, or if the link and its target have the same
     owner.
@@ -263,8 +263,8 @@ def real_path(path: AnyPath) -> str:
         for link, user in links.items():
             if user not in (0, owner):
                 raise StoreAccessError(
-                    f"{link}: is another user's link to {real}, which that user does not own; "
-                    f"pass that path instead"
+                    f"{link}: this link and its target {real} belong to different users; "
+                    f"pass {real} itself"
                 )
     return real
 
@@ -475,7 +475,7 @@ def make_folders(path: AnyPath) -> None:
 
 
 def make_own_folder(path: AnyPath) -> None:
-    """Create a folder that only this user can enter. If root creates it, it still belongs to root afterwards.
+    """Create a folder that only this user can enter. If root creates it, it belongs to root, even below an anchor.
 
     Raises OSError, for example if it exists already, and StoreAccessError if another folder has replaced it.
     """

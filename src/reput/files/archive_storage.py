@@ -473,7 +473,7 @@ class _Unchanged:
 
 
 def storage_in(files: ArchiveFiles) -> ArchiveStorage:
-    """Return the storage that opens these files, in any process."""
+    """Return a storage that opens an archive's files. Each process opens the archive only once."""
     return ArchiveStorage(opened(files.place, files.options, files.generation))
 
 

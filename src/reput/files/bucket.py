@@ -124,7 +124,8 @@ class Bucket:
             upload.is_over = True
         if (found := self.head(name).size) != upload.size:
             raise StoreAccessError(
-                f"{self.place}/{name}: has {found} bytes instead of {upload.size} after the upload; run it again"
+                f"{self.place}/{name}: has {found} bytes instead of {upload.size} after the upload; "
+                f"run the command again"
             )
         return upload.size
 

@@ -75,7 +75,7 @@ def resolve(url: str, options: Mapping[str, str]) -> tuple[FileSystem, str]:
 
 
 def _limits(options: Mapping[str, str]) -> Deadlines:
-    """Return the deadlines, extended to a longer s3.request_timeout. Raises UsageError."""
+    """Return the deadlines. A deadline shorter than s3.request_timeout is extended to it. Raises UsageError."""
     try:
         asked = float(options.get("s3.request_timeout", 0))
     except ValueError as error:

@@ -91,7 +91,7 @@ def _identity(path: Path) -> tuple[int, int] | None:
     """Return device and inode; None if the file cannot be inspected."""
     try:
         status = os.stat(path)
-    # The caller then opens the file, which reports the reason.
+    # The caller then opens the file, and the error of this attempt states the reason.
     except OSError:
         return None
     return status.st_dev, status.st_ino
@@ -129,7 +129,10 @@ class _LockFile:
         return True
 
     def _lock_description(self, command: int) -> bool:
-        """Return whether the system supports OFD locks. Raises OSError if another process holds the lock."""
+        """Lock the open file description (OFD lock). Return False if the system does not support such locks.
+
+        Raises OSError if another process holds the lock.
+        """
         try:
             fcntl.fcntl(self._fd, command, _FIRST_BYTE)
         except OSError as error:

@@ -33,7 +33,7 @@ def new_private_folder(
         access: the users of the new folder.
 
     Raises:
-        UsageError: for another `access`.
+        UsageError: `access` is neither "private" nor "group".
         StoreAccessError: other users can write to the parent, or the system refuses.
     """
     if access not in get_args(Access):

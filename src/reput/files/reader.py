@@ -172,7 +172,7 @@ class FileReader(Closing):
             raise self._unreadable(position, error) from error
         if len(data) == length:
             return data
-        # Free the short result: a record may have 2 GiB, and must not be in memory twice.
+        # Free the incomplete result before reading again: a record may have 2 GiB, and must not be in memory twice.
         del data
         # The file was truncated, or one call cannot read all bytes (Linux reads at most 2 GiB).
         buffer = bytearray(length)
@@ -189,7 +189,7 @@ class FileReader(Closing):
             ]
         except OSError as error:
             raise self._unreadable(positions[0], error) from error
-        # If a read was short, `read` repeats all reads and raises the error.
+        # If a read returned too few bytes, `read` repeats all reads. It raises an error if the file was truncated.
         if sum(map(len, found)) == sum(lengths):
             return found
         return list(map(self.read, positions, lengths))

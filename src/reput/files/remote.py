@@ -373,7 +373,7 @@ class RemoteStorage:
         return RemoteEntry(url, posixpath.basename(url), is_folder, info.size or 0, modified_ns)
 
     def _tree(self) -> dict[str, dict[str, RemoteEntry]]:
-        """Return the entries below the root, by folder, from a listing of the last second."""
+        """Return the entries below the root, by folder. The listing is at most one second old."""
         if time.monotonic() - self._listed_at >= _LISTED_S:
             tree: dict[str, dict[str, RemoteEntry]] = {}
             for info in self._system.entries(self._in_system(self.root), recursive=True):

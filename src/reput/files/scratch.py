@@ -28,7 +28,7 @@ def scratch_folder() -> Iterator[Path]:
 
 @contextmanager
 def scratch_file(folder: str, name: str, content: bytes) -> Iterator[Path]:
-    """Yield a new folder with one file, `folder`/`name`, and delete it after the with block."""
+    """Yield a new folder that contains one file at `folder`/`name`. Delete the new folder after the with block."""
     with scratch_folder() as root:
         path = root / folder / name
         path.parent.mkdir(exist_ok=True)

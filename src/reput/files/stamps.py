@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 _TICK_NS = 20_000_000
 """Two changes within one tick of a file system's clock get the same time. A tick is 10 ms on the slowest kernels."""
-# Longer than the 35 seconds after which the kernel writes a page back.
+# Longer than the 35 seconds after which Linux, by default, writes a changed page to disk.
 _SETTLED_NS = 60_000_000_000
 _WRITE_BACK = frozenset({"btrfs", "ext2", "ext3", "ext4", "f2fs", "nfs", "nfs4", "xfs"})
 _IN_MEMORY = frozenset({"devtmpfs", "hugetlbfs", "ramfs", "tmpfs"})
@@ -84,9 +84,9 @@ def is_open_for_writing(path: str) -> bool | None:
         return None
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
-        # The kernel refuses a read lease while any process has the file open for writing. The lease lasts a few
-        # microseconds. A process that opens the file for writing meanwhile waits for its end. The signal that the
-        # kernel then sends to this process is ignored by default.
+        # Linux refuses a read lease while any process has the file open for writing. The lease lasts a few
+        # microseconds. If another process opens the file for writing during the lease, it waits until the lease ends.
+        # The signal that Linux then sends to this process is ignored by default.
         fcntl.fcntl(descriptor, _EXPLICIT_SIGNAL, signal.SIGURG)
         fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_RDLCK)
         fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_UNLCK)
@@ -105,9 +105,9 @@ def _stamp(status: os.stat_result) -> Stamp:
 
 
 def _is_written_back(kind: str, age_ns: int) -> bool:
-    """Return whether pages of this age are written back on this kind of file system.
+    """Return whether pages that were changed this long ago have certainly been written to disk.
 
-    The next change of a page then updates the file's ctime.
+    The next change of such a page updates the file's ctime. `kind` is the kind of file system.
     """
     # Systems other than Linux are assumed to write pages back.
     is_known = kind in _WRITE_BACK or not hasattr(fcntl, "F_SETLEASE")
@@ -120,7 +120,8 @@ def _longest_dirty_ns() -> float:
         expire, interval = (int(path.read_text()) for path in _PERIODS)
     except (OSError, ValueError):
         return 0
-    # Twice the kernel's periods, because its flusher may be late.
+    # Linux writes a page after the period `expire`, when its flusher runs next, once per `interval`. The sum is
+    # doubled, because the flusher may be late.
     return 2.0 * _CENTISECOND_NS * (expire + interval) if interval else float("inf")
 
 

@@ -145,7 +145,8 @@ def link(path: Path, name: Path, inode: int | None = None) -> None:
         source = open_anchored(path, _LOOK)
         try:
             status = os.fstat(source)
-            # link takes a name, not the descriptor: so the new name is compared with the file that was checked.
+            # `os.link` takes a name, not the descriptor, and another file may have this name by now. So the new link is
+            # compared with the file that was opened.
             os.link(there, here, src_dir_fd=old, dst_dir_fd=new, follow_symlinks=False)
             linked = os.stat(here, dir_fd=new, follow_symlinks=False)
             is_same = os.path.samestat(status, linked) and inode in (None, linked.st_ino)
@@ -251,7 +252,8 @@ def exchange(left: Path, right: Path) -> None:
     with explained(left, "be swapped"):
         if exchange_at_once(left, right):
             return
-    # A crash between these renames leaves one name missing, and its entry under the .swap name.
+    # After a crash between these renames, one of the two names is missing, and the old entry of `left` has the .swap
+    # name.
     aside = left.with_name(f"{left.name}.{uuid.uuid4().hex}.swap")
     rename(left, aside)
     rename(right, left)

@@ -170,8 +170,8 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         keys, queues: the indexes, by physical offset
         snapshots: snapshots, oldest first
         erasures: accounts of erasures, oldest first
-        clearings: number of times that an erasure has deleted all objects without an entry in the manifest; a merge of
-            indexes is discarded if this number has changed since it began, because its object may be deleted
+        clearings: number of times that an erasure has deleted all objects that the manifest does not list. If this
+            number changes during a merge of indexes, the merge is discarded, because its new object may be deleted
         before: link of the chain before the first log file; it results from the entries of all expired files
         chain: last link of the chain over all log files; see `chained`
         checksum: checksum of all other fields; see `checksum_of`

@@ -76,7 +76,7 @@ _HOST_BYTES = (8, 20)
 FIXED_PARTS = {
     (born, store): _fixed_part(born, store) for born in _HOST_BYTES for store in _HOST_BYTES
 }
-"""The fields from TOTALSIZE to the body's length, by the sizes of both hosts."""
+"""The struct of the fields from TOTALSIZE to the body's length, for each pair of sizes of born host and store host."""
 
 
 def record_bytes(fixed_part: struct.Struct, body: int, topic: int, properties: int) -> int:

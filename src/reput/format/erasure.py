@@ -72,17 +72,17 @@ class _Stored(msgspec.Struct, frozen=True):
 
 
 def encode_erasure(erasure: Erasure) -> bytes:
-    """Return an account as JSON. These bytes are signed."""
+    """Return the account of an erasure as JSON. These bytes are signed."""
     return msgspec.json.encode(erasure)
 
 
 def encode_stored(erasure: bytes, signature: Signature | None) -> bytes:
-    """Return the stored form: the account and its signature."""
+    """Return the stored form of an erasure: its account and the signature."""
     return msgspec.json.encode(_Stored(msgspec.Raw(erasure), signature))
 
 
 def decode_stored(data: bytes) -> tuple[Erasure, bytes, Signature | None]:
-    """Return an account, the bytes that are signed, and the signature. Raises ValueError."""
+    """Return the account of an erasure, the bytes that are signed, and the signature. Raises ValueError."""
     try:
         stored = msgspec.json.decode(data, type=_Stored)
         raw = bytes(stored.erasure)

@@ -21,7 +21,7 @@ def parse_java_json(data: bytes) -> Any:
     """
     try:
         return msgspec.json.decode(data)
-    # Most files are standard JSON. Only others need the slower replacement of names.
+    # Most files are standard JSON. Only files with unquoted names need the slower pass, which quotes them.
     except msgspec.DecodeError:
         pass
     except RecursionError:

@@ -45,7 +45,7 @@ class _Header:
         self._data, self.at = data, at
 
     def fields(self, depth: int = 0) -> dict[int, int]:
-        """Return the sizes among the fields of a struct, and skip all others. Raises ValueError."""
+        """Read a struct. Return its fields `_UNCOMPRESSED` and `_COMPRESSED`, by number. Raises ValueError."""
         if depth > _MOST_DEPTH:
             raise ValueError("a page header is nested too deeply")
         found: dict[int, int] = {}
@@ -68,7 +68,7 @@ class _Header:
                 length = self._varint()
                 self.at += length
             elif kind not in _BOOLEANS:  # page headers have no lists, sets or maps
-                raise ValueError(f"a page header has a field of type {kind}")
+                raise ValueError(f"a page header has a field of an unexpected type ({kind})")
         return found
 
     def _byte(self) -> int:

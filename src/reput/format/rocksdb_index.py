@@ -29,14 +29,14 @@ _LEAST_BYTES = 2 * _LONG.size + len("@t@U@u@")
 
 
 class IndexedKey(NamedTuple):
-    """A topic and a key: one possible meaning of an index item."""
+    """A topic and a key of this topic."""
 
     topic: str
     key: str
 
 
 class RocksIndexItem(NamedTuple):
-    """An item of the index. `names` has all possible meanings, because a key may contain the separator."""
+    """An item of the index. A key may contain the separator, so `names` has every key that the item may be for."""
 
     hour: int
     physical_offset: int
@@ -53,7 +53,10 @@ def first_of_hour(hour: int) -> bytes:
 
 
 def prefixes(hour: int, name: IndexedKey) -> tuple[bytes, bytes]:
-    """Return the prefixes of a key's items in an hour: as a unique key, and as one of KEYS."""
+    """Return the two prefixes that a key's items of one hour can have.
+
+    Items for a unique key have the first prefix, and items for one of KEYS have the second.
+    """
     begin = first_of_hour(hour)
     unique, key = (
         encode_utf8(f"@{name.topic}@{kind}@{name.key}@") for kind in (UNIQUE_TYPE, KEY_TYPE)
@@ -88,7 +91,7 @@ def decode_item(key: bytes) -> RocksIndexItem | None:
 
 
 def _beginnings(text: str) -> Iterator[str]:
-    """Yield each beginning of a text that a separator follows, shortest first."""
+    """Yield the beginning of a text before each separator, shortest first."""
     at = text.find(_SEPARATOR)
     while at >= 0:
         yield text[:at]

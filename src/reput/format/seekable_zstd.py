@@ -24,7 +24,7 @@ _FOOTER = struct.Struct("<IBI")
 """The footer of the seek table: number of frames, flags (0: no checksums), magic."""
 _ENTRY_BYTES = 8
 _MOST_STORED_BYTES = FRAME_BYTES + (FRAME_BYTES >> 7)
-"""Maximum size of a compressed frame; zstd adds at most 1/256 and 32 bytes to a content of this size."""
+"""Maximum size of a compressed frame, with a reserve: zstd adds at most 1/256 of the content's size, and 32 bytes."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,9 @@ def decode_tail(tail: bytes, data_bytes: int, tail_start: int) -> Frames:
     starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
     # A frame is read whole, so a hostile table must not state one of gigabytes.
     if int(sizes.max(initial=0)) > _MOST_STORED_BYTES:
-        raise ValueError(f"its seek table has a frame of {sizes.max():,} bytes")
+        raise ValueError(
+            f"its seek table has a frame of {sizes.max():,} bytes, more than {_MOST_STORED_BYTES:,}"
+        )
     # Encode the parsed values again and compare, which detects all other errors, such as a wrong magic or content size.
     if encode_tail(table[:, 0].tolist(), data_bytes, digests) != tail or starts[-1] != tail_start:
         raise ValueError("its seek table contradicts the object's size")

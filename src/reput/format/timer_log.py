@@ -7,7 +7,7 @@ The files lie in `timerlog/`. Each is named by the byte offset of its first unit
 
 The message is due at write time plus delay, in milliseconds. The magic is a bit mask: 1 is always set; 2 marks a
 message that waits longer than one turn of the wheel, and is then written again; 4 marks the recall of another message.
-A file ends with a blank: number of bytes left 4, 0 8, the blank's magic 4.
+A file ends with a blank: number of bytes left 4 | zeros 8 | the blank's magic 4.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def decode_timer_unit(data: bytes, position: int = 0) -> TimerUnit | None:
         return None
     size, *fields, _ = _UNIT.unpack_from(data, position)
     unit = TimerUnit(*fields)
-    # Bit 1 is always set. Only the bits 2 and 4 may be set in addition.
+    # The bit of value 1 is always set. Of the others, only those of values 2 and 4 may be set.
     is_unit = size == TIMER_UNIT_BYTES and 1 <= unit.magic <= 7 and unit.magic & 1
     return unit if is_unit and unit.physical_offset >= 0 and unit.size > 0 else None
 

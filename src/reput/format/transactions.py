@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from reput.format.properties import TRANSACTION_CHECK_TIMES
 
 _SEPARATOR = b","
-# Longer numbers are ignored, because a hostile body could have thousands of digits. A Java long has at most 19 digits.
-# The number of checks is much smaller.
+# Longer numbers are ignored, because a hostile message could contain thousands of digits. Queue offsets are Java longs,
+# which have at most 19 digits. The number of times that the broker asked a producer is much smaller.
 _MOST_DIGITS, _MOST_TIMES_DIGITS = 19, 9
 
 
