@@ -171,8 +171,8 @@ def _follow(
                 )  # fmt: skip
             except _StoppedError:
                 break
-            # At the first run, the user sees the error and can correct a wrong path. Later, the network may have
-            # failed.
+            # If the first run fails, raise the error: the path may be wrong, and the user can correct it. If a later
+            # run fails because of the network, try again.
             except StoreError as error:
                 if is_first or not is_transient(error):
                     raise

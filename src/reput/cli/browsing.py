@@ -83,7 +83,7 @@ def audit_to(path: str | None) -> Audit | None:
     def write(fields: dict[str, object]) -> None:
         try:
             append_line(path, json_text(fields).encode("utf-8", "backslashreplace"))
-        # The request must succeed even if its record cannot be written, for example on a full disk.
+        # The request must succeed even if its line cannot be appended to the audit file, for example on a full disk.
         except StoreAccessError as error:
             _log.error("%s", error)
 

@@ -24,7 +24,7 @@ from reput.files.open_files import allow_files
 from reput.kernels import on_compile
 from reput.text import printable
 
-# Errors name arguments of the Python API. These arguments have command-line options with another name.
+# Errors name arguments of the Python API. For the following arguments, the command-line option has a different name.
 _OPTIONS = {
     "begin_ms": "--begin",
     "destination": "DEST",

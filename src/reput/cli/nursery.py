@@ -33,7 +33,7 @@ class Nursery:
         return self._first.fileno()
 
     def take(self) -> list[socket.socket]:
-        """Return sockets to the workers that were forked since the last call. Does not block."""
+        """Return a connected socket for each worker that was forked since the last call. Does not block."""
         found: list[socket.socket] = []
         with contextlib.suppress(OSError):
             while True:
@@ -44,7 +44,7 @@ class Nursery:
         return found
 
     def wait(self, count: int) -> list[socket.socket]:
-        """Wait for the first `count` workers, and return the sockets to them. After 30 s, return fewer."""
+        """Wait for the first `count` workers, and return a connected socket for each. After 30 s, return fewer."""
         found: list[socket.socket] = []
         end = time.monotonic() + _PATIENCE_S
         while len(found) < count and time.monotonic() < end:
@@ -105,8 +105,8 @@ def _keep(first: socket.socket, parent: int, count: int) -> socket.socket:
             with near, contextlib.suppress(OSError):
                 socket.send_fds(first, [b"w"], [near.fileno()])
         ready, _, _ = select.select([first], [], [], _LOOK_S)
-        # The first process never writes, so a readable socket is closed. If it was killed, another process is now the
-        # parent.
+        # The first process never writes to the socket. So the socket is readable only if the first process has closed
+        # it. If the first process was killed, this process has another parent now.
         if ready or os.getppid() != parent:
             _end(workers)
             os._exit(0)

@@ -58,7 +58,9 @@ def stores_bar(stores: int) -> AbstractContextManager[Callable[[object], None]]:
 
 
 def emit(renderable: RenderableType, to: Console) -> None:
-    """Print a table or text. Remove the trailing spaces of rich, which would appear in a `diff` of two outputs.
+    """Print a table or text, without the trailing spaces that the library Rich adds.
+
+    Such spaces would appear in a `diff` of two outputs.
 
     If the output is not a terminal and COLUMNS is not set, lines are as long as they need to be: no value is cut.
     """

@@ -31,12 +31,12 @@ def command(store: str, layout: str, broker_config: str | None, **sizes: int | N
     """Recover STORE as opening it for writing does, and report its state.
 
     The CommitLog ends where a broker would end it: in the files that a broker checks, at the first record that cannot
-    be read or has a wrong CRC. The bytes after it are cleared. Missing entries of ConsumeQueues are written, and no
-    entry moves. IndexFiles then have one entry for each key.
+    be read or has a wrong CRC. The bytes after it are cleared. Missing entries of ConsumeQueues are written; every
+    existing entry keeps its queue offset. IndexFiles then have one entry for each key.
 
-    Damage in older files of the CommitLog is only reported: no entry moves because of it, and entries of unreadable
-    messages stay. If a message in the checked files has no entry and a wrong queue offset, nothing is changed. Then
-    repair the store with reput repair.
+    Damage in older files of the CommitLog is only reported: all entries keep their queue offsets, also the entries of
+    unreadable messages. If a message in the checked files has no entry and a wrong queue offset, nothing is changed.
+    Then repair the store with reput repair.
 
     Stop the broker first: a store has one owner at a time. Missing files are created in the sizes
     of the existing ones. If no files exist and the broker does not use the default sizes, pass its

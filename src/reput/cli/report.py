@@ -54,8 +54,8 @@ def command(
 
     The page is one file without scripts, and needs no network. STORE is only read.
 
-    For several STOREs, or a fleet file, FILE is a page about all stores: brokers, bytes and messages by
-    topic over brokers, retention, findings. Each store has a page of its own, in a folder beside FILE
+    For several STOREs, or a fleet file, FILE is a page about all stores: brokers, bytes and messages of
+    each topic by broker, retention, findings. Each store has a page of its own, in a folder beside FILE
     (cluster.html: cluster.stores/).
 
     Exits with 0 when the store is valid, with 3 when messages or entries are lost or wrong, or a store

@@ -357,10 +357,12 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 def _spare_the_loop() -> None:
-    """Limit delays of the event loop by threads and garbage collection to less than a millisecond each."""
+    """Make sure that threads and garbage collection delay the event loop by less than a millisecond at a time."""
     sys.setswitchinterval(_SWITCH_S)
     gc.collect()
-    gc.freeze()  # Exempt modules and tables of topics from later collections, because they live until the end.
+    # Exempt all present objects, such as modules and tables of topics, from later garbage collections: they live as
+    # long as the process.
+    gc.freeze()
 
 
 def _return_memory() -> None:
@@ -370,7 +372,8 @@ def _return_memory() -> None:
         mallopt = ctypes.CDLL(None).mallopt
         mallopt(_M_MMAP_THRESHOLD, _LARGE_BYTES)
         mallopt(_M_ARENA_MAX, _ARENAS)
-    # Arrow, which searches load later, keeps memory of each thread if it has its own allocator.
+    # Searches load Arrow later. Let it use the system's allocator, because its own allocator keeps memory for each
+    # thread.
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
 
 

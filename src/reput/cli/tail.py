@@ -137,8 +137,8 @@ def command(
         else:
             all_there = partial(tail.new_records, to_the_end=not follow)
             if lines is None and wanted.has_window and not follow:
-                # Set a number, although all messages of these times are wanted. Then they are found through the
-                # ConsumeQueues, and the log need not be read from its beginning.
+                # Set a maximum number of lines, although all messages of these times are wanted: with a maximum, the
+                # messages are found through the ConsumeQueues, and the log is not read from its beginning.
                 lines = sys.maxsize
             first = all_there() if lines is None else tail.last_records(lines)
             count = show(first)

@@ -36,8 +36,8 @@ def tail_stores(
 ) -> int:
     """Print the last messages of all stores, and with `follow` new ones; return the exit code."""
     if lines is None and wanted.has_window and not follow:
-        # Set a number, although all messages of these times are wanted. Then they are found through the ConsumeQueues,
-        # and the logs need not be read from their beginnings.
+        # Set a maximum number of lines, although all messages of these times are wanted: with a maximum, the messages
+        # are found through the ConsumeQueues, and the logs are not read from their beginnings.
         lines = sys.maxsize
     show = FoundPrinter(layout, is_safe=is_safe).print
     with ExitStack() as stack:

@@ -187,7 +187,7 @@ def restore(
 
 
 def _end_offsets_with_queues(store: Path) -> int:
-    """Set committed offsets after the end of their queue to this end. Return their number.
+    """Reduce each committed offset that is beyond the end of its queue to this end. Return the number of changes.
 
     Otherwise, consumers would skip new messages, which get queue offsets from this end on.
     """

@@ -174,7 +174,8 @@ def finding_lines(finding: Finding, store: str) -> Iterator[str]:
 def repair_command(finding: Finding, store: str) -> str:
     """Return the command that repairs a finding; empty if there is none."""
     options = {
-        # No command: the messages stay lost. But repair removes the index entries that lead to them.
+        # No option of `reput repair` brings these messages back. The command only removes the index entries that lead
+        # to them.
         Kind.LOST_LOG_END: "",
         Kind.TORN_LOG_END: "--truncate-tail ",
         Kind.LOG_FILE_SIZE: "--truncate-tail --salvage ",

@@ -59,8 +59,8 @@ class KeptReport(Report):
 class Journal(Closing):
     """A file of JSON lines: a header with the operation and its options, then one line per finished store.
 
-    A killed process may leave an incomplete last line, which is overwritten. Use it as a context manager. Only one
-    process can have the file open.
+    Use a Journal as a context manager. Only one process can have the file open. If a killed process has left an
+    incomplete last line, the line is overwritten.
     """
 
     def __init__(
@@ -128,7 +128,10 @@ class Journal(Closing):
             ) from None
 
     def report_of(self, store: NamedStore, output: str) -> KeptReport | None:
-        """Return the recorded answer for a store, if settings and output are the same."""
+        """Return the answer that was recorded for a store with its present settings and this output, or None.
+
+        `output` is the file or folder that the operation writes for the store.
+        """
         return self._known.get((store.name, store.path, _settings_of(store, output)))
 
     def add(self, store: NamedStore, output: str, report: Report) -> None:

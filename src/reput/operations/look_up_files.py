@@ -127,8 +127,8 @@ class FileLookup(NamedTuple):
             return chosen.is_spark(size_bytes)
         if chosen.runner in ("serial", "processes"):
             raise UsageError(
-                "--keys, --output: only Spark can read and write URLs other than S3, GCS and "
-                "Azure; omit --runner"
+                f"--keys, --output: --runner {chosen.runner} reads and writes only S3, GCS and Azure "
+                "URLs; omit --runner to use Spark"
             )
         if not has_spark():
             raise MissingExtraError(

@@ -12,8 +12,8 @@ _ASSUMED = (
     "--broker-config, or --hash-slots and --index-items."
 )
 _MOVE = (
-    "A lost message without a placeholder gets a pre-blank entry in its queue, so that no later "
-    "entry moves; later entries of %LMQ% queues may move."
+    "A lost message without a placeholder gets a pre-blank entry in its queue, so that later entries "
+    "keep their queue offsets. In %LMQ% queues, later entries may get other queue offsets."
 )
 
 

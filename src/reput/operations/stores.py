@@ -45,9 +45,9 @@ if TYPE_CHECKING:
     from reput.query.message_store import MessageStore
 
 MANY_STORES = 16
-"""Number of stores from which on processes save time, even if all stores are small."""
+"""With at least this many stores, several processes save time, even if all stores are small."""
 
-# Time after which more threads may be started.
+# Interval at which `_in_threads` decides how many threads there should be.
 _TICK_S = 0.05
 # `ru_inblock` counts blocks of 512 bytes.
 _BLOCKS_PER_PAGE = 8

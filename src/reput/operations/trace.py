@@ -161,7 +161,9 @@ def _traced(opened: dict[str, MessageStore], failed: list[StoreAnswer[Any]], **a
             except StoreError as own:
                 failed.append(StoreAnswer(name, store.path, None, own))
                 del opened[name]
-            except UsageError:  # This store alone may lack the topics, which other stores have.
+            # This store has no queues, so its topics are unknown without the other stores. It is not unreadable: keep
+            # it.
+            except UsageError:
                 continue
         if len(opened) in (0, count):
             raise

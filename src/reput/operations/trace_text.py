@@ -87,9 +87,10 @@ def role_in_words(event: Event) -> str:
 
 
 def reasons_by_life(life: Life) -> Iterator[tuple[int, list[str]]]:
-    """Yield the number and the reasons of each message.
+    """For each message of a trace, yield its number and its reasons.
 
-    The number is 0 for a single message, and for reasons about several messages.
+    Messages are numbered from 1 on. The number is 0 if the trace has only one message, and for reasons that concern
+    several messages.
     """
     several = len({event.life for event in life.events}) > 1
     of: dict[int, list[str]] = {}

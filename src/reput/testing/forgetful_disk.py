@@ -55,7 +55,7 @@ class ForgetfulDisk(Disk):
 
     @contextmanager
     def step(self, action: str, path: Path) -> Iterator[None]:
-        """Pass the crash points before and after the `with` block."""
+        """Count and report two crash points: one before the `with` block and one after it."""
         point = f"{action} {kind_of(path.relative_to(self._root))}"
         self._pass(point)
         yield

@@ -241,7 +241,7 @@ def _frequent_bars(found: Sequence[Frequent], *, with_topic: bool) -> list[Bar]:
     return [
         bar(
             one_line(one.text, _NAME_WIDTH), f"{one.count:,}",
-            # The count is an upper bound. Show its possible error in another style.
+            # The count is an upper bound. In the bar, the part by which it may be too high has a different style.
             [(one.count - one.error, "a"), (one.error, "unsure")], most,
             one_line(one.topic, _NAME_WIDTH) if with_topic else "",
         )
