@@ -394,7 +394,7 @@ def _is_null(node: _Operand, is_negated: bool) -> _Operand:
 
 
 def _contains(node: _Operand, word: str, text: str, is_negated: bool) -> _Operand:
-    """Return the operand of CONTAINS, STARTSWITH or ENDSWITH.
+    """Return an operand that tests whether a property contains, starts with or ends with a text.
 
     As in a broker, its value is False if the property is missing or the text is empty, also after NOT.
     """

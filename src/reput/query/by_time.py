@@ -91,7 +91,7 @@ def messages_of_topic(
 
 
 class _QueuePosition(NamedTuple):
-    """A found message: its physical offset, and the message itself. `message` is None if it is long, to save memory."""
+    """The physical offset of a found message, and the message. To save memory, long messages are not kept (None)."""
 
     physical_offset: int
     message: MessageExt | None

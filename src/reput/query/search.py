@@ -35,9 +35,10 @@ _MOST_NAMED = 3
 
 
 class ReplacedIdSearch:
-    """A search for records by their replaced ids: unique keys that are not in the index, because a later one is.
+    """A search for records by their replaced ids, which are in no index.
 
-    A record is found if the hash of a replaced id is one of the wanted hashes.
+    If a record has several unique keys, the index has only the last one. The others are its replaced ids. A record is
+    found if the hash of a replaced id is one of the wanted hashes.
 
     damage  the unreadable ranges
     """

@@ -1,9 +1,9 @@
 """Compare ConsumeQueues and IndexFiles with a log, and cut them back to the entries that dispatch would write.
 
-The log is scanned as for dispatch. Each log file is compared separately, in any thread, and the results are joined in
-log order. Entries of ConsumeQueues are matched with messages by physical offset (`queue_matching`). IndexFiles must
-have exactly the items that dispatch writes, in sequence. Entries and items that lead into unreadable parts of the log
-are kept.
+The log is scanned as for dispatch. Each log file is compared separately, so that several threads can share the work.
+The results are joined in log order. Entries of ConsumeQueues are matched with messages by physical offset
+(`queue_matching`). IndexFiles must have exactly the items that dispatch writes, in sequence. Entries and items that
+lead into unreadable parts of the log are kept.
 """
 
 from __future__ import annotations

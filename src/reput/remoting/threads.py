@@ -154,7 +154,7 @@ class FairThreads:
         return None
 
     def _look_again(self) -> None:
-        """Check again later. The usage of a waiting client halves with time, until it may take the last thread."""
+        """Check again later. The usage of a waiting client falls with time, until it may take the last thread."""
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(_LOOK_S, self._looked)
 

@@ -162,9 +162,8 @@ class Plan:
         """Return whether the plan leaves or causes this finding in the repaired store, which was built in `root`."""
         if not finding.is_wrong:
             return True
-        if finding.kind in _MOVED and (
-            self.entries_move or self.ranges
-        ):  # Light queues lack the entries of lost messages, so their later entries move.
+        # Light queues lack the entries of lost messages, so later entries get other queue offsets.
+        if finding.kind in _MOVED and (self.entries_move or self.ranges):
             return True
         left = [one.finding for one in self.remaining if one.finding.kind is finding.kind]
         # The last finding of a kind may stand for findings of several files.
