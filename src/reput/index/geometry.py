@@ -1,8 +1,8 @@
-"""Derive the numbers of slots and items of an IndexFile from the file, if its content proves them.
+"""Derive the geometry of an IndexFile, its numbers of slots and items, from the file, if its content proves them.
 
-The size of a file permits many splits into slots and items. A file of the default size is tested for the default split.
-Other files have two candidates: either the items end at the last byte that is not zero, or the file is full and its
-header counts all of its items. A split is accepted only if the slots and the chains of items agree with it.
+Many geometries fit one file size. A file of the default size is tested for the default geometry. Other files have two
+candidates: either the items end at the last byte that is not zero, or the file is full and its header counts all of its
+items. A geometry is accepted only if the slots and the chains of items agree with it.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from reput.format.index_file import HEADER_BYTES, ITEM_BYTES, SLOT_BYTES, decode
 from reput.index.reader import IndexFileReader
 from reput.index.spot_checks import FEW_ITEMS, lost_items
 
-# Arguments with which a caller can state the split.
+# Arguments with which a caller can state the geometry.
 _GIVEN = ("hash_slots", "index_items", "broker_config")
 # A file that changes while it is tested is tested again, for half a second at most.
 _LOOKS = 50
 _PAUSE_S = 0.01
 # Number of sampled items whose chains are tested; every eighth of them is tested first.
 _ITEM_SAMPLES, _FIRST_SAMPLES = 256, 8
-# With more items than this, a wrong split cannot pass the test of the chains.
+# If a file has more items than this, a wrong geometry cannot pass the test of the chains.
 _MANY_ITEMS = 256
 # A broker maps the whole file, and Java cannot map more bytes at once.
 _MOST_BYTES = (1 << 31) - 1
@@ -88,7 +88,7 @@ def work_out(
 
 def _work_out(path: str, size: int, count: int, storage: Storage) -> IndexGeometry | None:
     is_default_size = size == DEFAULT_GEOMETRY.file_bytes
-    # No other split can pass all these tests, so do not search for one: that would read the file from its end.
+    # No other geometry can pass all these tests, so do not search for one: that would read the file from its end.
     if is_default_size and _agrees(path, DEFAULT_GEOMETRY, storage, beyond_doubt=True):
         return DEFAULT_GEOMETRY
     with storage.open(path) as reader:
@@ -137,12 +137,12 @@ def _counts_agree(file: IndexFileReader) -> bool:
     # Every used slot leads to at least one item.
     if not 1 <= header.hash_slot_count <= min(file.hash_slots, header.index_count - 1):
         return False
-    # In a small file, a wrong split may pass the test of the chains, so the used slots are counted as well.
+    # In a small file, a wrong geometry may pass the test of the chains, so the used slots are counted as well.
     return header.index_count > _MANY_ITEMS or header.hash_slot_count == file.used_slots()
 
 
 def _chains_agree(file: IndexFileReader) -> bool:
-    """Return whether most items are in the chain of their hash's slot. With a wrong split, no item is.
+    """Return whether most items are in the chain of their hash's slot. With a wrong geometry, hardly any is.
 
     Most items suffice: other checks find damaged items once the geometry is right.
     """
@@ -231,7 +231,7 @@ class GeometryFinder:
         return from_items(size, self._index_items) if self._index_items is not None else None
 
     def _is_cut_short(self, size: int) -> bool:
-        """Return whether the caller stated both numbers, and the file is too short for them."""
+        """Return whether the caller stated the numbers of slots and items, and the file is too short for them."""
         if self._hash_slots is None or self._index_items is None:
             return False
         return size < file_bytes(self._hash_slots, self._index_items)

@@ -38,8 +38,8 @@ from reput.log.reader import CommitLogReader
 class IndexFilePart:
     """An IndexFile and a range that it covers.
 
-    slots  pages of the slot table that must be checked before a chain is followed; None if every link was checked
-    timed  number of an item: the times that items 2 to `timed` state never fall; 0 if this is unknown
+    slots  checks the pages of the slot table before a chain is followed; None if a proof has checked every link
+    timed  number of an item: from item 2 to this one, the items' times never decrease; 0 if this is unknown
     """
 
     file: IndexFileReader
@@ -121,7 +121,7 @@ def _each_once(candidates: Iterator[Candidate]) -> Iterator[Candidate]:
 class _Judged(NamedTuple):
     """The state of an IndexFile when its verdict was computed; `last` is its last counted item.
 
-    stamp  None if later changes to the file may not alter its stamp
+    stamp  None if the file could change again without a change of its stamp
     """
 
     file: IndexFileReader
@@ -229,7 +229,7 @@ class IndexFiles:
 
 
 def _as_it_is(file: IndexFileReader) -> _Judged:
-    """Return a file's present state. The stamp is taken first, so that any item added later changes the stamp."""
+    """Return a file's current state. The stamp is taken first, so that any item added later changes the stamp."""
     stamp = _stamp(file.path) if file.storage.is_local else NO_STAMP
     return _Judged(file, file.next_item - 1, stamp)
 

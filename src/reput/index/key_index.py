@@ -33,10 +33,10 @@ FEW_HASHES = 1 << 9
 
 
 class Basis(StrEnum):
-    """The reason why a part of an index is trusted to have every key of its range.
+    """The reason why a part of an index is trusted to have every key of its range: a proof or spot checks.
 
-    In both cases, every entry that a search follows is verified. The difference is how many missing entries can go
-    unnoticed.
+    With either reason, every entry that a search follows is verified. After spot checks, more missing entries can have
+    gone unnoticed than after a proof.
     """
 
     PROVEN = "proven"
@@ -70,7 +70,7 @@ class Candidate(NamedTuple):
 
 
 class KeyHashes(Collection[int]):
-    """The hashes of some keys in some topics, together with these names.
+    """The hashes of some keys in some topics, together with the names of these keys and topics.
 
     An index that is sorted by name, such as the index in RocksDB, looks up the names. Hashes for many topics are
     computed as an array.

@@ -21,7 +21,7 @@ _PIECE_SLOTS = 1 << 16
 _PIECE_PAGES = 1 << 6
 # Size of a table of flags that discards most hashes before the exact comparison.
 _SIEVE = np.uint32(1 << 18)
-# A hash with a longer chain than this is not ruled out.
+# A chain is followed for this many items at most. If it is longer, its hash must be looked up on its own.
 _MOST_STEPS = 64
 _NEIGHBOURS = np.dtype([(name, ITEM_DTYPE) for name in ("before", "item", "after")])
 
@@ -37,7 +37,7 @@ def worth_following(
     Args:
         file: The IndexFile.
         hashes: Ascending hashes.
-        slots: Pages of slots that must be checked before a chain is followed; None if every link was checked.
+        slots: Checks the pages of slots before a chain is followed; None if a proof has checked every link.
     """
     wanted = hashes.astype(np.int64)
     # Sorted by slot, so that the file is read from front to back.
@@ -70,7 +70,8 @@ def _in_doubt(file: IndexFileReader, slots: SlotPages, hashes: Hashes, numbers: 
         for length in np.unique(counts[0]):
             alike = np.flatnonzero(counts[0] == length)
             used, newest = counts[1][alike], counts[2][alike]
-            # A page with the worst values of all these pages is tested first. If it is not in doubt, none of them is.
+            # First test an imaginary page that combines the worst values of all these pages. If it is not in doubt, no
+            # real one is.
             doubt = slots.doubt(int(length), int(used.min()), int(newest.min()), last)
             if doubt is None:
                 few[piece[alike]] = True
@@ -131,9 +132,10 @@ def _slots(file: IndexFileReader, numbers: Hashes) -> Hashes:
 
 
 def _leads_to_others(file: IndexFileReader, hashes: Hashes, items: Hashes) -> Mask:
-    """Return for each hash whether the chain from its item is valid, ends, and has no item of this hash.
+    """Return for each hash whether the chain of its slot is valid, ends, and has no item of this hash.
 
-    `IndexFileReader.chain` has the rules for valid chains. The answer is false for chains longer than `_MOST_STEPS`.
+    `items` are the numbers of the items to which the slots point. `IndexFileReader.chain` has the rules for valid
+    chains. The answer is false for chains longer than `_MOST_STEPS`.
     """
     ruled_out = np.zeros(len(hashes), np.bool_)
     counted = file.next_item - 1

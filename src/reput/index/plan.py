@@ -54,7 +54,9 @@ class ShortTail:
         self._tail: ScannedTail | None = None
 
     def read(self, start: int) -> ScannedTail | None:
-        """Return the records from `start`, where a record begins; None if more bytes follow than one read returns.
+        """Return all records from `start` to the end of the log; None if one read cannot return them all.
+
+        `start` must be the beginning of a record, or the end of the log.
 
         Raises StoreAccessError, StoreChangedError.
         """
@@ -113,7 +115,7 @@ class Planner:
         return self._index.problems
 
     def segments(self) -> tuple[Segment, ...]:
-        """Return the segments of the present log, newest first; each segment to scan lies within one file.
+        """Return the segments of the log as it is now, newest first; each segment to scan lies within one file.
 
         Raises StoreNotFoundError, StoreAccessError, FormatError, UsageError.
         """
@@ -129,7 +131,7 @@ class Planner:
             if is_new:
                 self._kept.clear()
                 self._kept_at.clear()
-                # `_find_trusted_until` cuts the log itself, so this value must be set before.
+                # `_find_trusted_until` calls `_cut`, which uses this value, so it must be set before the call.
                 self._trusted_until = self._log.files_end
                 self._trusted_until = self._find_trusted_until()
             self._segments = tuple(self._cut())
@@ -161,7 +163,8 @@ class Planner:
         stored_ms = max(
             self._checkpoint.physic_msg_timestamp, self._checkpoint.logics_msg_timestamp
         )
-        # One read instead of a walk: the newest entry's message is one of the last messages, and not older.
+        # If the newest entry's message lies near the end of the log, and is not older than the checkpoint, nothing was
+        # lost. This test takes one read, instead of the walk below.
         if log_end - newest <= _MOST_BYTES and self._newest_indexed() >= stored_ms:
             return None
         if self._seen_end[0] != log_end:
@@ -236,8 +239,8 @@ class Planner:
 
         The checkpoint has the store time of the last message that a broker dispatched. If the log has no message of
         this time or later, its end was cut off. Then the last entries may point into the removed part, where other
-        messages have been written since. A broker deletes the files after such a cut, so only the last file is
-        affected.
+        messages have been written since. A broker that cuts its log deletes all files after the cut. So the cut
+        lies in what is now the last file, and only this file is affected.
         """
         dispatched_ms = self._checkpoint.logics_msg_timestamp
         # The last dispatched message still exists, so nothing was cut off.

@@ -52,9 +52,10 @@ OFFSET_MAX = 2**63 - 1
 _READS_OF_HEADER = 5
 # Bounds the checks of a chain, so that frequent keys do not slow them down.
 _CHAIN_STEPS = 256
-# Number of steps for which the items of many chains are requested together.
+# For this many steps along their chains, the items of many chains are requested together. Later items are requested one
+# by one.
 _ANNOUNCED_STEPS = 16
-# Another process may have added this many items that its header does not count yet.
+# Another process may have added up to this many items that the file's header does not count yet.
 _UNCOUNTED_ITEMS = 1 << 12
 _UNUSED = bytes(1 << 16)
 # One read of so many slots takes less time than a few reads of one slot.
@@ -151,11 +152,11 @@ class IndexFileReader:
             chains = [(to, self.item(item).previous) for to, item in chains]
 
     def header_bytes(self) -> bytes:
-        """Return the present bytes of the header."""
+        """Return the bytes of the header as they are now."""
         return self._file.read(0, HEADER_BYTES)
 
     def header(self) -> IndexHeader:
-        """Return the present header."""
+        """Return the header as it is now."""
         return decode_header(self.header_bytes())
 
     @property

@@ -9,8 +9,8 @@ A proof is valid for one IndexFile and one log:
   - Items are trusted only up to the first log file whose inode, size or change time differs.
 
 All stamps are taken before the proof (`stamps_before`). No result is kept for an IndexFile that changed during the
-proof, or that changed so recently that a further change may not alter its stamp. A log file that changed so recently
-counts as changed.
+proof, or that changed so recently that a further change could leave its stamp unchanged. A log file that changed so
+recently counts as changed.
 
 Results of spot checks are kept for full files, and for all files of a store that no process has open. They are valid
 only while no log file has changed.
@@ -84,7 +84,7 @@ class Remembered:
     def keep_proof(
         self, file: IndexFileReader, log: CommitLogReader, proof: Proof, before: Stamps
     ) -> bool:
-        """Keep a proof that began after `before` was taken; return whether it could be kept."""
+        """Keep a proof, and return whether it could be kept. `before` are the stamps taken before the proof began."""
         more = {"gap_bytes": proof.gap_bytes, "problems": list(proof.problems),
                 "is_timed": proof.is_timed}  # fmt: skip
         return self._keep(_PROOF, file, log, proof.items, proof.ranges, before, more)
@@ -98,7 +98,7 @@ class Remembered:
     def keep_spot_check(
         self, file: IndexFileReader, log: CommitLogReader, found: Verdict, before: Stamps
     ) -> bool:
-        """Keep a spot check that began after `before` was taken; return whether it could be kept."""
+        """Keep a spot check, and return whether it could be kept. `before` are the stamps taken before it began."""
         more = {"is_whole": found.is_whole, "is_linked": found.is_linked}
         return self._keep(_SPOT_CHECK, file, log, found.last, found.ranges, before, more)
 
@@ -167,7 +167,7 @@ def _identity(file: IndexFileReader, items: int) -> dict[str, Any]:
 def _log_files(
     log: CommitLogReader, ranges: Sequence[OffsetRange], before: dict[int, Stamp]
 ) -> list[list[int]]:
-    """Return start, inode, size and change time before the proof, for each log file in the ranges."""
+    """Return for each log file in the ranges its start, and the inode, size and change time in `before`."""
     return [
         [file.start, *before.get(file.start, NO_STAMP)]
         for file in log.files

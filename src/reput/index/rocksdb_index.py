@@ -1,8 +1,8 @@
 """The index of keys that a 5.4 broker may keep in RocksDB (RIP-82), as a KeyIndex. Experimental.
 
-It covers the log from its first item to the last indexed message, if it contains all sampled messages of that range.
-The broker does not index messages without a unique key. If a sampled message has keys but no unique key, the log is
-scanned instead.
+The index covers the log from the first message that it contains to the last one, if every sampled message of this range
+is in it. The broker does not index messages without a unique key. If a sampled message has keys but no unique key, the
+log is scanned instead.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class RocksIndexPart:
         return self.database.folder
 
     def candidates(self, hashes: Collection[int], within: OffsetRange) -> Iterator[Candidate]:
-        """See `IndexPart.candidates`. If `hashes` are not KeyHashes, which state the keys, all items are read."""
+        """See `IndexPart.candidates`. Items are found by key. If `hashes` do not state the keys, all items are read."""
         names = list(hashes.names) if isinstance(hashes, KeyHashes) else None
         found = (
             _matches(all_items(self.database), frozenset(hashes))
@@ -92,8 +92,8 @@ class RocksIndexPart:
     ) -> OffsetRange:
         """See `IndexPart.at_times`.
 
-        The range is not limited. Items are sorted by the hour of their store time, which does not show where the clock
-        was set back.
+        Return the whole range, even for a short window. The items are sorted by the hour of their store time, and this
+        order does not show whether the clock was set back.
         """
         return within
 
@@ -267,8 +267,8 @@ def _hours(database: RocksFolder) -> Iterator[int]:
             return
         hour = int.from_bytes(key[:8], "big", signed=True)
         yield hour
-        # Negative hours sort after all others. The hour after -1 would be 0 again, and the loop would never end. The
-        # hour after the largest one does not fit into its eight bytes.
+        # The database sorts hours as unsigned numbers, so negative hours come after all others. The hour after -1 would
+        # be 0 again, and the loop would never end. The hour after the largest one does not fit into its eight bytes.
         if hour < 0 or hour >= (1 << 63) - 1:
             return
         first = first_of_hour(hour + 1)

@@ -95,7 +95,7 @@ class IndexSearch:
         if len(ahead) < _FEW:
             yield from ahead
             return
-        # Imported here: loading the kernels takes as long as reading this many records.
+        # Imported only here: loading the kernels takes as long as reading a few thousand records.
         from reput.index.window_search import to_be_read
 
         older = OffsetRange(self._within.start, ahead[0].physical_offset + 1)

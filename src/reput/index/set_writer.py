@@ -137,7 +137,7 @@ class IndexFileSetWriter:
         return (self.last.path.name, self.last.count) if self.last is not None else ("", 1)
 
     def sync(self) -> None:
-        """Make everything that was put durable, and close the files that are full. Raises StoreAccessError."""
+        """Sync all files, so that no entry can be lost, and close the full files. Raises StoreAccessError."""
         with self._lock:
             last = self.last
             full, self._full = self._full, []
@@ -146,7 +146,7 @@ class IndexFileSetWriter:
             last.sync()
 
     def sync_full(self) -> None:
-        """Make the files that are full durable, and close them. Raises StoreAccessError."""
+        """Sync the full files, and close them. Raises StoreAccessError."""
         with self._lock:
             full, self._full = self._full, []
         self._sync_full(full)

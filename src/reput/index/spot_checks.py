@@ -1,9 +1,9 @@
 """Spot checks of an unproved IndexFile: examine places at which missing items are most likely to show.
 
-In a file with few items, every link is followed. In any file, the widest gaps in the log between the messages of
-adjacent items are examined: if the log grew while indexing was off, such a gap remains. The search for wide gaps starts
-at evenly spaced items and always halves the wider part. The first messages in each gap are read. If one of them has
-keys, items are missing. A look-up in the file also checks the pages of its slot table (`SlotPages`).
+In a file with few items, every link is followed. In any file, the widest gaps are examined. A gap is the range of the
+log between the messages of two adjacent items: if the log grew while indexing was off, a wide gap remains. The search
+for wide gaps starts at evenly spaced items and always halves the wider part. The first messages in each gap are read.
+If one of them has keys, items are missing. A look-up in the file also checks the pages of its slot table (`SlotPages`).
 """
 
 from __future__ import annotations
@@ -24,21 +24,22 @@ from reput.log.walk import LogWalk
 
 # In a file with at most this many items, every link is followed.
 FEW_ITEMS = 1 << 11
-# Number of items at which the search for wide gaps starts.
+# The search for wide gaps starts with this many items, at even distances in the file.
 _SAMPLED_ITEMS = 128
-# Number of gaps that are examined: the second number applies once items are missing in a gap.
+# Number of gaps that are examined. The second number applies after a gap with messages without items has been found.
 _GAPS, _GAPS_IF_IN_DOUBT = 8, 64
 # With more files than this, each file is checked less closely than a single file.
 _FULL_SHARE = 100
-# Bounds of one read in a gap.
+# Maximum number of records, and of bytes, that are read in one gap.
 _READ_RECORDS = 8
 _READ_BYTES = 16 << 10
 # Number of following items in which the next message is searched for. Few messages have more keys.
 _SAME_MESSAGE = 64
 
-# A page is in doubt if the negative logarithm of its probability is at least this value (a probability of 1e-9).
+# A page is in doubt if an intact page would rarely have such slots: if the negative logarithm of the probability is at
+# least this value (a probability of 1e-9).
 LEAST_DOUBT = 21.0
-# Number of newest items with a hash that must all be in the chain of this hash.
+# Of the items that share a hash, at most this many, the newest ones, are searched for in the chain of the hash.
 _MOST_COMPARED = 1 << 10
 # Doubts about pages are ignored after this many of them have proved unfounded.
 _MOST_UNFOUNDED = 4
@@ -82,7 +83,7 @@ def find_gaps(
             break
         if _misses_message(file, log, number, last):
             found.append(number)
-            # If one gap lacks items, others probably do as well.
+            # If one gap contains messages without items, other gaps probably do as well.
             most = _GAPS_IF_IN_DOUBT
     return found
 
@@ -187,7 +188,9 @@ class SlotPages:
         self._unfounded += doubt is not None
 
     def doubt(self, slots: int, used: int, newest: int, last: int) -> float | None:
-        """Return -log of the probability of a page, or None if the file has too few items to estimate it.
+        """Return how improbable these slots are for an intact page: the negative logarithm of the probability.
+
+        Return None if the file has too few items to estimate it.
 
         slots   number of slots in the page
         used    number of its slots that are not zero
@@ -196,7 +199,8 @@ class SlotPages:
         """
         header, total = self._file.header(), self._file.hash_slots
         if slots == total:
-            # If the page has all used slots and the newest item of the file, nothing is missing.
+            # This page has all slots of the file. Nothing is missing if it has as many used slots as the header states,
+            # and leads to the file's newest item.
             is_whole = used >= header.hash_slot_count and newest >= last
             return 0.0 if is_whole or last == 0 else 2 * LEAST_DOUBT
         share = min(max(header.hash_slot_count, 1) / total, 1 - 1 / total)

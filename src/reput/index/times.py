@@ -2,10 +2,10 @@
 
 An item holds the whole seconds from the first message of its file to its own message, within 31 bits
 (`IndexFile.putKey`, tag rocketmq-all-4.9.3). The seconds of item 1 count from the end of the previous file, so item 1
-is ignored here. If the first message is in the window, the range is not limited. If the seconds of all other items
-never fall, which a proof establishes, two binary searches find the first and the last item of the window. If the clock
-was set back, messages may have store times before the file's first message. They count as stored at the time of the
-first message. Bounds of the window before this time are treated in the same way.
+is ignored here. If the first message is in the window, the range is not limited. If a proof has shown that the seconds
+of the other items never decrease, two binary searches find the first and the last item of the window. If the clock was
+set back, messages may have store times before the file's first message. They count as stored at the time of the first
+message. Bounds of the window before this time are treated in the same way.
 
 The range is extended by one item on either side, and the items at its edges are compared with their messages. If one of
 these items is wrong, other items may be wrong as well, so the range is not limited.
@@ -24,7 +24,7 @@ from reput.log.offset_range import OffsetRange
 from reput.log.reader import CommitLogReader
 
 _SECOND = 2
-"""The first item whose seconds count from the header's begin."""
+"""Number of the first item whose time is stated in seconds since the header's begin timestamp."""
 
 
 def at_times(
@@ -33,7 +33,7 @@ def at_times(
     """Return the part of a range that contains the messages of a window.
 
     Args:
-        file: The IndexFile, whose items 2 to `last` have seconds that never fall.
+        file: The IndexFile. The seconds of its items 2 to `last` never decrease.
         log: The log that it indexes.
         last: Number of the last proved item.
         window: Requested times.

@@ -1,7 +1,7 @@
 """Decide for which ranges of the log an IndexFile can be trusted.
 
-A broker never removes an entry from the index. If damage made it cut off its log, the index still points to the lost
-part. Messages written over this part are not indexed until the log has grown past the old end
+A broker never removes an entry from the index. If it cuts off a damaged end of its log, the index still points to the
+lost part. Messages written over this part are not indexed until the log has grown past the old end
 (`IndexService.buildIndex` skips messages before `endPhyOffset`). So a file covers only ranges in which its entries
 match the records they point to (`reput.index.key_index`). `spot_check` examines a file's first and last entries, some
 between them, and the widest gaps between two entries. If one entry is correct and the next checked entry is wrong,
@@ -27,7 +27,7 @@ from reput.log.keyed_record import read_keyed_record
 from reput.log.offset_range import OffsetRange
 from reput.log.reader import CommitLogReader
 
-# Number of entries checked in any file. If one of their chains is broken, the second number of chains is checked.
+# Number of entries that are checked in each file. If the chain of one of them is broken, the second number is used.
 _CHECKED_ENTRIES = 16
 _CHECKED_ENTRIES_IF_IN_DOUBT = 512
 # One broken chain among this many is tolerated, because a search that follows the chain detects the damage.

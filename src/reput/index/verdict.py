@@ -28,8 +28,9 @@ class Proof:
     problems   the reasons why the ranges do not cover more, one line each
     gap_bytes  0 if every message of the ranges was compared with its items. Otherwise, only gaps in the log wider than
                this, between the messages of two items, were searched for messages without items
-    is_kept    whether the proof is remembered; False if the file has changed, or may change without altering its stamp
-    is_timed   whether the seconds of items 2 and later never fall, and the compared items agree with their messages
+    is_kept    whether the proof is remembered; False if the file has changed, or could change without changing its
+               stamp
+    is_timed   whether the seconds of items 2 and later never decrease, and the compared items agree with their messages
                (`reput.index.times`)
     seen       stamps of the log files that contain the ranges; the proof is valid until one of them changes
     """

@@ -1,7 +1,7 @@
 """Select the candidates that a query with a time window examines. Kernels verify the other candidates and skip them.
 
 Each candidate is read in any case, because only its record has its store time. A candidate is skipped if its record is
-whole, states this offset, has a key with the candidate's hash, and was stored outside the window. All other candidates,
+whole, states the candidate's offset, has a key with its hash, and was stored outside the window. All other candidates,
 including damaged ones, are left to `reput.index.search.IndexSearch`.
 """
 
@@ -38,7 +38,7 @@ def to_be_read(
     window: TimeWindow,
     likely_bytes: int,
 ) -> Iterator[Candidate]:
-    """Yield the candidates, newest first, that lie in the window or are in doubt.
+    """Yield the candidates that `IndexSearch` must read, newest first: all except those known to be outside the window.
 
     likely_bytes  number of bytes in the first read of each record; most records are not longer
 
@@ -61,7 +61,7 @@ def _outside(
     window: TimeWindow,
     likely_bytes: int,
 ) -> _Flags:
-    """Return flags for the candidates, at ascending offsets, that are verified and outside the window."""
+    """Return for each candidate whether it is verified, and was stored outside the time window. Offsets must ascend."""
     found = np.zeros(len(offsets), np.bool_)
     for file in log.files:
         first, stop = np.searchsorted(offsets, (file.start, file.end))

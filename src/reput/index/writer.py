@@ -165,7 +165,7 @@ class IndexFileWriter:
     ) -> int:
         """Put entries from number `start` on until the file is full; return the number of the first entry not put."""
         while start < len(key_hash) and not self.is_full:
-            # Few entries at a time, because readers see only items that the header counts.
+            # Put few entries at a time: readers see new items only after `_write_header` has counted them.
             stop = min(start + _COUNTED_ITEMS, len(key_hash))
             end = self._items_at + (self.count + stop - start) * ITEM_BYTES
             if end > self._prepared:
