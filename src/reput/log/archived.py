@@ -100,7 +100,8 @@ def _check_is_same(
             raise _another(storage)
     common = [file for file in log if file.is_sealed and file.begin in here]
     if common:
-        # Messages may have been erased from the store or the archive, so one file with an equal beginning is enough.
+        # If messages were erased from the store or from the archive, some files differ. So one file with an equal
+        # beginning is enough to show that store and archive belong together.
         newest = reversed(common[-_COMPARED_FILES:])
         if not any(_begins_equally(storage, file, here[file.begin]) for file in newest):
             raise _another(storage)
@@ -108,8 +109,8 @@ def _check_is_same(
         raise _another(storage)
     if last is None or any(file.begin >= (last.start if file.is_sealed else end) for file in log):
         raise UsageError(
-            f"{storage.older.root}: reaches further than the log of {storage.store}, which is an older copy; "
-            "read only the archive"
+            f"{storage.older.root}: reaches further than the log of {storage.store}, "
+            "so this store is an older copy; read only the archive"
         )
 
 

@@ -26,8 +26,8 @@ from reput.log.walk import LogWalk
 if TYPE_CHECKING:
     from reput.log.scan import ScanBuffers
 
-# Lengths before the end in which a record is searched for. The second one is used only if no record begins in the
-# first. With the default settings, a record has at most 4 MiB, so the first length suffices.
+# A record is searched for in this many bytes before the end. The second number is used only if no record begins in the
+# first range. With the default settings, a record has at most 4 MiB, so the first number suffices.
 _LOOKED_BACK_BYTES = (8 << 20, 64 << 20)
 _PAGE_BYTES = 64 << 10
 

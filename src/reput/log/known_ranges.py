@@ -187,7 +187,7 @@ class KnownRanges:
         return known.stamp in ((), _stamp(file)) and self._witnessed(known) == known
 
     def _witnessed(self, known: KnownFile) -> KnownFile:
-        """Add the CRC of the last record. Raises ReputError if the record is not in its place."""
+        """Return `known` with the CRC of its last record as `witness`. Raises ReputError if that record is missing."""
         if not known.pieces or known.pieces[-1].last < 0:
             # Without a record nothing can be compared.
             return known

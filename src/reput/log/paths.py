@@ -174,7 +174,7 @@ def with_logs(store: str, logs: Sequence[str]) -> str:
                 f"{path}: no such directory; it is a part of {_SEPARATOR.join((store, *logs))}"
             )
     entries = {entry.name: entry.path for entry in LOCAL.list(store)}
-    # The lock is not linked, because a lock is never tested through a link.
+    # The store's lock file gets no link, because a lock file is never opened through a link.
     entries.pop(LOCK_FILE, None)
     folders = [entries[COMMIT_LOG_FOLDER]] if COMMIT_LOG_FOLDER in entries else []
     named = {os.path.realpath(path): path for path in (*folders, *logs)}

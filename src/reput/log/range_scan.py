@@ -1,4 +1,4 @@
-"""Scan a log file for `reput.log.known_ranges`: for store times, and ids without an index entry."""
+"""Scan a log file on behalf of `reput.log.known_ranges`, to find store times and message ids without an index entry."""
 
 from __future__ import annotations
 

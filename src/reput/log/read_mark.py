@@ -19,7 +19,7 @@ _MOST_BYTES = 1 << 63
 class ReadMark:
     """A reader's position: all messages that begin before the physical offset `end` have been read.
 
-    file_start  physical offset at which the file with the last byte before `end` begins
+    file_start  physical offset of the beginning of the file that contains the last byte before `end`
     digest      SHA-256 of the first and the last bytes before `end` in this file, which never change; "" if unknown
     """
 

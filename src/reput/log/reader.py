@@ -154,7 +154,7 @@ class CommitLogReader:
     def read_into(
         self, file: CommitLogFile, buffer: npt.NDArray[np.uint8], physical_offset: int
     ) -> None:
-        """Fill `buffer` with bytes of a file, which must be long enough. Raises as `read` does."""
+        """Fill `buffer` with bytes from a physical offset on. The file must have that many. Raises as `read` does."""
         self._open(file).read_into(buffer, physical_offset - file.start)
 
     def read_each(

@@ -27,9 +27,9 @@ BROKER = ScanMode()
 """The walk of the broker's reput service (DefaultMessageStore.ReputMessageService, 4.9.3)."""
 SALVAGE = ScanMode(salvage=True)
 GROWING = ScanMode(is_growing=True)
-"""The broker's walk over a log that another process is writing."""
+"""A walk by the broker's rules, over a log to which a broker may be appending."""
 UP_TO_DAMAGE = ScanMode(looks_behind=False)
-"""The broker's walk, for a caller that stops at the first damage."""
+"""A walk by the broker's rules, for a caller that stops at the first damage."""
 PLACES = ScanMode(salvage=True, places_only=True)
 GROWING_PLACES = replace(PLACES, is_growing=True)
 

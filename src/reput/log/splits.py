@@ -22,7 +22,8 @@ DEFAULT_SPLIT_BYTES = 64 << 20
 """Default size of the log range per task."""
 
 _APPROACH_BYTES = 8 << 20
-"""Length of the walk before a range. A message is shorter, so a record forged in a message does not reach the range."""
+"""A walk begins this many bytes before a range. No message is that long. So a walk that begins at a record forged in a
+message's body leaves this message before the range."""
 
 
 def cut(

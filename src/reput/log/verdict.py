@@ -89,8 +89,8 @@ def end_of_file(verdict: WalkVerdict, file: CommitLogFile) -> FileEnd:
     end = end_for_broker(verdict)
     if end < file.end:
         return FileEnd(end, False)
-    # In a DLedger log, the blank is an entry with a header. A broker never writes a record in its place, so the file's
-    # end counts.
+    # In a DLedger log, the blank is an entry with a header, and a broker never replaces it with a record. So the end is
+    # the end of the file.
     return FileEnd(end if verdict.blank is None or file.gap else verdict.blank, True)
 
 
@@ -126,7 +126,10 @@ def end_for_reader(
 
 
 def end_of_whole(end: int, newest: OffsetRange | None, record: Callable[[], bytes]) -> int:
-    """Return `end`, or the newest record's beginning if it ends there and is incomplete or has a wrong CRC."""
+    """Return `end`, or the beginning of the newest record if this record is incomplete or has a wrong CRC.
+
+    The newest record is tested only if it ends at `end`.
+    """
     if newest is not None and newest.stop == end and not is_copied_whole(record()):
         return newest.start
     return end

@@ -36,7 +36,8 @@ _SCHEDULE_TOPIC = encode_utf8(SCHEDULE_TOPIC)
 _NO_DELAYS: list[int] = []
 # Bytes of the log per read.
 _FIRST_WINDOW_BYTES, _MOST_WINDOW_BYTES = 4 << 10, 256 << 10
-# Bytes at the end of the log in which the last messages are searched for. Each length is tried after the previous one.
+# The last messages are searched for in this many bytes at the end of the log. If one length has no message, the next is
+# tried.
 _LAST_BYTES = (4 << 10, 64 << 10, 1 << 20)
 # Bytes that a window must have from the position on. Most records are shorter, so they need no further read.
 _ENOUGH_BYTES = 4 << 10
@@ -114,8 +115,8 @@ class LogWalk:
                 record = self._read(file)
             except SizeMismatchError as error:
                 tail.append(self.position)
-                # `CommitLog.checkMessageAndReturnSize` returns the sum of the parts, so the broker continues after
-                # them.
+                # The broker continues after the parts, because `CommitLog.checkMessageAndReturnSize` has read them from
+                # its buffer. Only the broker's counter advances by TOTALSIZE.
                 behind = self.position + error.part_bytes
                 self._lose(file, behind, str(error), Kind.RECORD_SIZE_MISMATCH)
             except RecordError as error:

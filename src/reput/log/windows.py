@@ -38,7 +38,8 @@ def windows(
 ) -> Iterator[Window]:
     """Group records at ascending offsets into windows of about `window_bytes`. Read `needed` bytes of each record."""
     stops = np.minimum(offsets + needed, file.end)
-    # A long range may reach beyond the following records, so the farthest end counts.
+    # The range of one record may end after the ranges of the following records, so compare with the farthest end so
+    # far.
     reach = np.maximum.accumulate(stops)
     apart = np.append(True, offsets[1:] > reach[:-1] + _GAP_BYTES)
     # Long runs of adjacent records are cut as well.

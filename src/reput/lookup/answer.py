@@ -38,7 +38,7 @@ class LookupAnswer:
     """The data from which the rows of the answer are written, part by part.
 
     matches  for each part of the keys, by its number: the batches with its matches, as (path of the file, batch number)
-    is_flat  whether rows contain only `is_complete`, and not the whole coverage
+    is_flat  whether rows state only `is_complete` about the coverage, instead of the whole coverage
     places   object stores with the staged files
     logs     for each store, by its number: number of the first store with the same log; only messages of this first
         store are in the answer

@@ -245,7 +245,7 @@ def _opened(
 
 
 def _logs_of(stores: Sequence[NamedStore]) -> tuple[int, ...]:
-    """Return for each store the number of the first store with the same log, which may be its own."""
+    """Return for each store the number of the first store with the same log. This may be the store itself."""
     first = find_replicas(stores).first
     numbers = {store.name: number for number, store in enumerate(stores)}
     return tuple(numbers[first.get(store.name, store.name)] for store in stores)

@@ -2,7 +2,7 @@
 
 A candidate is a pair of a key and a physical offset at which the key's message may be. A run is a file of candidates.
 It includes the text of the keys, so comparing them with records needs no other file. A segment is a range of the log
-that one IndexFile covers (`reput.index.plan`). Cells divide the log into ranges of equal size (`LogCells`).
+that one IndexFile covers (`reput.index.plan`). Cells are ranges of the log of equal size (`LogCells`).
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def write_run(
 ) -> CandidateRun | None:
     """Write candidates to one run, sorted by offset. Return None if there are no candidates.
 
-    edges  int64, physical offsets at which cells begin, and the end of the last cell
+    edges  int64, physical offsets at which the cells of the log begin, and the end of the last cell
     found  for parts of the keys: number of the part, its keys, and the candidates for these keys
 
     Raises StoreAccessError.

@@ -160,8 +160,9 @@ class LookupCoverage:
         return [*self.lost, *self.partly]
 
     def as_json(self, names: Sequence[str]) -> list[dict[str, Any]]:
-        """Return a row for each store: bytes of its log, and how they were searched for keys with trusted entries.
+        """Return a row for each store: how many bytes of its log an index covered, and how many were scanned.
 
+        These numbers are those for keys whose index entries are trusted.
         `lost` lists segments whose entries could not be used for some keys, and which were scanned instead.
         `inner_batches` has the number of keys that were compared with messages of inner batches. This number is None if
         no key's topic has inner batches.
@@ -210,8 +211,8 @@ class LookupCoverage:
         unreadable = np.full(len(numbers), sum(store.unreadable_bytes for store in self.stores))
         known = [str(problem) for store in self.stores for problem in store.problems]
         known += map(str, self.failed)
-        # Each key's row lists its problems. `line` has numbers of problems, and `owner` the key to whose row each
-        # belongs. A problem of a whole store belongs to all rows.
+        # Each key's row lists the problems that affect the key. `line` has these problems, by number, for all rows.
+        # `owner` has the row to which each problem in `line` belongs. A problem of a whole store belongs to all rows.
         owner = [np.repeat(np.arange(len(numbers)), len(known))]
         line = [np.tile(np.arange(len(known)), len(numbers))]
         for place, segment in enumerate(self.lost):

@@ -143,7 +143,7 @@ class _LookUp:
     def _replaced_tasks(
         self, plan: StorePlan, asking: tuple[tuple[int, KeyPart], ...]
     ) -> list[ReplacedIdTask]:
-        """Return tasks that search for ids without index entries (5.x); none if no key looks like an id."""
+        """Return tasks that search the log for ids that a 5.x broker did not index; none if no key looks like an id."""
         if not asking or not plan.has_replaced_ids:
             return []
         return [ReplacedIdTask(plan.place, file, self._wanted(), asking) for file in plan.log.files]
@@ -181,7 +181,7 @@ class _LookUp:
     ) -> None:
         """Run the search tasks. Repeat scans until each split of a range begins where the previous one ended."""
         replaced: list[ReplacedFound] = []
-        # A result has only the number of its task. With this number, it is returned to the range of the task.
+        # A result states only the number of its task. `owner` has the range to which this task belongs.
         owner = {task.number: part for _, part in ranges for task in part.splits}
         phase = "search"
         while tasks:
@@ -205,7 +205,7 @@ class _LookUp:
             self._lose_for_ids(done)
 
     def _lose_for_ids(self, found: ReplacedFound) -> None:
-        """Record damage that may hide ids which a later UNIQ_KEY replaces. It affects all keys that look like ids."""
+        """Note damage that may hide ids without an index entry. It affects all keys that look like ids."""
         if found.damage:
             numbers = [
                 _rows(part)[_may_be_ids(part)] + (number << PART_SHIFT)
@@ -387,7 +387,7 @@ def _rows(part: KeyPart) -> npt.NDArray[np.int64]:
 
 
 class _Asking(NamedTuple):
-    """The rows of a part's keys with one of the given topics, and the topics that these keys have."""
+    """Those keys of a part that are requested in one of some topics: their rows, and their topics."""
 
     rows: npt.NDArray[np.int64]
     topics: frozenset[str]

@@ -145,7 +145,7 @@ def _sorted_keys(table: pa.Table) -> pa.RecordBatch:
     ]
     hashes = np.empty(len(rows), np.int32)
     hash_keys(*texts_of(texts[0]), *texts_of(texts[1]), hashes)
-    # An IndexFile is searched for ascending hashes.
+    # Sort by hash, because an IndexFile is searched for the hashes in ascending order.
     order = np.argsort(hashes, kind="stable")
     times = [
         _milliseconds(table, name, unbounded)[rows[order]]
@@ -215,7 +215,7 @@ def window_of(parts: Iterable[KeyPart]) -> TimeWindow | None:
             begin = min(begin, pc.min(keys.column("begin")).as_py())
             end = max(end, pc.max(keys.column("end")).as_py())
             if (begin, end) == (-_UNBOUNDED - 1, _UNBOUNDED):
-                # Both sides are unbounded, so other keys cannot widen the window.
+                # The window is already unbounded at both ends, so further keys cannot widen it.
                 return None
     return TimeWindow(begin, end) if begin <= end else None
 
@@ -252,9 +252,9 @@ class SortedKeys:
     def rows_of(
         self, numbers: npt.NDArray[Any]
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Return for each key with one of these hashes: the place of its hash in `numbers`, and its row in the batch.
+        """Find the keys whose hash is at one of the positions `numbers` of `self.hashes`.
 
-        `numbers` are positions in `hashes`.
+        Return two arrays with a value per key: the index in `numbers` that led to the key, and its row in the batch.
         """
         begins, counts = (
             self.first[numbers],
@@ -268,7 +268,10 @@ class SortedKeys:
     def rows_with(
         self, hashes: npt.NDArray[np.int32]
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Return for each key with one of these hashes: the place of its hash in `hashes`, and its row in the batch."""
+        """Find the keys that have one of these hashes.
+
+        Return two arrays with a value per key: the index of its hash in `hashes`, and its row in the batch.
+        """
         place = np.searchsorted(self.hashes, hashes)
         there = np.flatnonzero(place < len(self.hashes))
         there = there[self.hashes[place[there]] == hashes[there]]

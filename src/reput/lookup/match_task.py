@@ -186,9 +186,10 @@ class MatchTask:
 
 
 class Matched(NamedTuple):
-    """The result of a MatchTask: a file of staged matches, with (number of the part, number of the batch) in it.
+    """The result of a MatchTask: a file of staged matches, and the stale index entries that the task found.
 
-    stale  (segment, key's number, offset) of stale index entries, which lead to wrong records; int64[n, 3]
+    batches  for each batch of the file: number of the part of the keys, and number of the batch in the file
+    stale    (segment, key's number, offset) of stale index entries, which lead to wrong records; int64[n, 3]
     """
 
     path: str

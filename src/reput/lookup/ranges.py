@@ -31,10 +31,11 @@ from reput.query.answers import Coverage, IndexedRange, within_range
 from reput.store.store_reader import StoreReader
 from reput.store.topics_file import batch_topics
 
-# Cells are small enough to balance tasks, and few enough for the driver's memory.
+# A cell is a range of the log. Each task reads the candidates in some cells. Cells are small enough to balance the
+# tasks, and few enough for the driver's memory.
 _CELL_BYTES = 16 << 20
 _MOST_CELLS = 4096
-# Bounds of the candidates per task.
+# Minimum and maximum number of candidates per task.
 _LEAST_TASK_CANDIDATES = 1 << 14
 _MOST_TASK_CANDIDATES = 1 << 19
 
@@ -45,7 +46,8 @@ class ScannedRange:
 
     The range is scanned in splits, one per task.
 
-    is_read      whether the scan need not look for damage: the range was read before, or has no messages in the window
+    is_read      whether the scan ignores damage: it is known from an earlier scan, or no message of the range is in the
+                 time window
     segment      number of the segment whose index entries are not trusted; None if no index covers the range
     position     physical offset up to which the range has been read
     at_end       whether `position` is the end of the log
@@ -105,7 +107,7 @@ class ScannedRange:
                 # No record begins in this split: the last record of an earlier split reaches beyond it.
                 continue
             found = self._found[split.number]
-            # The guess was wrong, or the split has found no record, although the previous split ended at one.
+            # The split guessed a wrong beginning, or found no record. A record begins where the previous split ended.
             if found.start != expected:
                 return replace(split, start=expected)
             self.runs += found.runs
@@ -135,7 +137,7 @@ class ScannedRange:
 
 
 class LogCells:
-    """A division of the log into cells, by which candidates are grouped into tasks.
+    """Divides the log into cells: ranges of equal size. A task reads the candidates in some adjacent cells.
 
     edges  int64, physical offsets at which cells begin, and the end of the last cell
     """
@@ -150,7 +152,7 @@ class LogCells:
         self._files = files
         starts = np.array([file.start for file in files])
         place = np.searchsorted(starts, self.edges[:-1], side="right") - 1
-        # If a log file is missing, its range is a cell as well. It gets the number of the file before it, and `tasks`
+        # The range of a missing log file is a cell as well. The cell gets the number of the preceding file, and `tasks`
         # skips it.
         self._file_of = place.tolist()
 

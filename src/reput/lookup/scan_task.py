@@ -184,7 +184,7 @@ def _scan(task: LookupScanTask, start: int, found: ScanFound) -> Iterator[Hits]:
     waiting: list[Hits] = []
     for batch in scan.batches():
         waiting.append(_hits(wanted, batch))
-        # Once a record states a wrong offset, hits are not written any more, because a walk replaces them below.
+        # Once a record states a wrong offset, no more hits are yielded here: the walk after this loop finds them.
         if not scan.misplaced and sum(len(hits.hashes) for hits in waiting) > _RUN_HITS:
             yield _together(waiting)
             waiting = []
