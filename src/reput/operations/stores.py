@@ -521,7 +521,8 @@ def _in_threads(
             if ended:
                 return
     finally:
-        waiting.clear()
+        with guard:
+            waiting.clear()
         for worker in workers:
             worker.join()
 
