@@ -3,8 +3,7 @@
 Changes are requests that write or delete. Signs of life are not counted: their number depends on the time. The n-th
 change is the last thing that the export does. If it is killed `before`, the server does not get that request. If it is
 killed `after`, the server does it, and nobody gets the answer. If it is `late`, the server gets the request when
-another
-export has ended.
+another export has ended.
 """
 
 from __future__ import annotations
@@ -58,6 +57,7 @@ class KillingServer(FaultyServer):
         with self._lock:
             self.steps: list[str] = []
             self.killed_at: str | None = None
+            self.failed = 0
             self._pid, self._step, self._mode = pid, step, mode
         if seed is None:
             self.fail(None)
@@ -71,6 +71,12 @@ class KillingServer(FaultyServer):
         with self._ended:
             self._ended.wait_for(lambda: not self._late)
         self._released = threading.Event()
+
+    def next_fault(self, method: str, path: str) -> Fault | None:
+        fault = super().next_fault(method, path)
+        with self._lock:
+            self.failed += fault is not None
+        return fault
 
     def upstream_of(self, path: str) -> str:
         return self._catalog if path.startswith(FIRST) else self.upstream
@@ -122,10 +128,10 @@ class Killer:
         """See KillingServer."""
         self._ask("release")
 
-    def seen(self) -> tuple[list[str], str | None]:
-        """Return the changes since `watch`, and those at which the process was killed."""
-        steps, killed_at = self._ask("seen")
-        return steps, killed_at
+    def seen(self) -> tuple[list[str], str | None, int]:
+        """Return what happened since `watch`: the changes, the one of the kill, and the number of failed requests."""
+        steps, killed_at, failed = self._ask("seen")
+        return steps, killed_at, failed
 
     def _ask(self, *order: Any) -> Any:
         print(json.dumps(order), file=self._orders, flush=True)
@@ -147,7 +153,7 @@ def _obey(server: KillingServer) -> None:
             server.watch(*given)
         elif order == "release":
             server.release()
-        print(json.dumps([server.steps, server.killed_at]), flush=True)
+        print(json.dumps([server.steps, server.killed_at, server.failed]), flush=True)
 
 
 if __name__ == "__main__":

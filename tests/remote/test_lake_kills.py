@@ -62,6 +62,7 @@ class Bench:
         through: The same two by way of the killer.
         killer: The server between.
         killed_at: How many exports were killed at each kind of step.
+        failed: How many requests failed.
     """
 
     store: Path
@@ -72,6 +73,7 @@ class Bench:
     through: tuple[Options, str]
     killer: Killer
     killed_at: Counter[str] = field(default_factory=Counter)
+    failed: int = 0
 
     def lake(self, layout: str, name: str) -> Lake:
         """Return a table that leads through the killer."""
@@ -104,7 +106,8 @@ class Bench:
         status = os.waitpid(child, 0)[1]
         os.close(begin)
         os.close(end)
-        code, (_, killed_at) = os.waitstatus_to_exitcode(status), self.killer.seen()
+        code, (_, killed_at, failed) = os.waitstatus_to_exitcode(status), self.killer.seen()
+        self.failed += failed
         if code == -9:
             assert killed_at is not None, "killed by nobody"
             self.killed_at[killed_at] += 1
@@ -183,6 +186,7 @@ def test_every_row_is_there_once(bench: Bench, layout: str, is_faulty: bool) -> 
     assert set(steps) >= _STEPS[layout], set(steps)
     bench.check(whole)
     bench.killed_at.clear()
+    bench.failed = 0
     tables, wanted = 0, (KILLS + 1) // 2
     first = [1 + number * len(steps) // wanted for number in range(wanted)]
     later = chance.sample(first, len(first))
@@ -195,8 +199,10 @@ def test_every_row_is_there_once(bench: Bench, layout: str, is_faulty: bool) -> 
         bench.killer.release()
         bench.check(lake)
         tables += 1
+    assert (bench.failed > 0) == is_faulty
     print(
-        f"{layout}{' with faults' * is_faulty}: {len(steps)} steps, {sum(bench.killed_at.values())} kills "
+        f"{layout}{' with faults' * is_faulty}: {len(steps)} steps, {bench.failed} failed requests, "
+        f"{sum(bench.killed_at.values())} kills "
         f"{dict(bench.killed_at)}, {tables} tables, {tables * len(bench.expected)} rows compared, "
         f"{time.monotonic() - begun:.0f} s"
     )
