@@ -77,7 +77,7 @@ class Copied(NamedTuple):
 def copied(task: CopyTask, progress: Progress = silent) -> Copied:
     """Upload a log file and its indexes. Running it twice is safe, because each run uses its own object names."""
     file, topics, size = task.file, batch_topics(task.store), _data_bytes(task)
-    # The scan runs beside the upload: each of them waits at times, for the disk or for the server.
+    # Scan during the upload, because each of the two waits at times: for the disk, or for the server.
     with scratch_folder() as folder, ThreadPoolExecutor(1) as beside:
         waiting = beside.submit(_write_indexes, task, size, topics, folder)
         entry = _upload_log(task, size)
@@ -192,7 +192,7 @@ class LogFrames:
         """Yield the file's frames in order, while threads compress the next ones."""
         threads = os.cpu_count() or 1
         most = _WAITING_PER_THREAD * threads
-        # Reused: for each new buffer, the system would have to clear its memory.
+        # Reuse a few buffers, because the system must clear the memory of each new one.
         buffers = [np.empty(min(_BATCH_BYTES, self._size), np.uint8) for _ in range(most)]
         waiting: deque[Future[_Batch]] = deque()
         with ThreadPoolExecutor(threads) as pool:

@@ -194,7 +194,7 @@ class StoreCopy:
                 )
 
     def _finish(self, record: Callable[[], None]) -> None:
-        remove_tree(self._new / LOCK_FILE)  # The rebuild has created it.
+        remove_tree(self._new / LOCK_FILE)  # The rebuild has created this lock.
         for entry in list(tree_entries(self._new)):
             if entry.is_folder:
                 model = self._source / entry.name

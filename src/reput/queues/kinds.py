@@ -41,7 +41,7 @@ from reput.format.file_names import (
 from reput.format.properties import LMQ_PREFIX
 from reput.format.rocksdb_queue import VALUE_BYTES
 
-# Imported only for typing: a query by key does not load NumPy.
+# Import these only for typing, because a query by key must not load NumPy.
 if TYPE_CHECKING:
     import numpy as np
 

@@ -73,7 +73,7 @@ class ConsumeQueueReader:
         self._starts: list[int] = []
         # The end of the queue when it was last read.
         self._end: int | None = None
-        # The last argument of `min_queue_offset`, and its result.
+        # The argument of the last call of `min_queue_offset`, and the result.
         self._least: tuple[int, int] | None = None
         self.refresh()
 

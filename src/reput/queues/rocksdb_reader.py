@@ -121,7 +121,7 @@ class RocksQueues:
         if newest.count < self._most_undispatched:
             return
         self._most_undispatched = newest.count + rocksdb_database.MOST_UNDISPATCHED
-        # The owner may be changing the files.
+        # While the owner changes the files, the database cannot be opened. Then a later call tries again.
         with suppress(StoreError):
             later = RocksDatabase(self.folder)
             start = later.checkpoint()
@@ -320,7 +320,7 @@ def _entries_in(values: Sequence[bytes]) -> bytes:
     """Return the entries at the beginning of these values. Values of another length are ignored."""
     if any(len(value) != VALUE_BYTES for value in values):
         values = [value for value in values if len(value) == VALUE_BYTES]
-    # Imported here, because a query by key does not need it.
+    # Import NumPy here, because a query by key does not need it.
     import numpy as np
 
     rows = np.frombuffer(b"".join(values), np.uint8).reshape(-1, VALUE_BYTES)

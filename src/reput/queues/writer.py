@@ -129,7 +129,7 @@ class EntryFilesWriter:
 
     def delete_all(self) -> None:
         """Delete the files of the queue, so that the queue can start again."""
-        # Newest file first, so that a crash leaves no hole in the queue.
+        # Delete the newest file first, so that a crash leaves no hole in the queue.
         for path in sorted(self._folder.iterdir(), reverse=True):
             self._disk.delete(path)
         self._disk.sync_folder(self._folder)

@@ -248,7 +248,7 @@ class BatchMatching:
         if redo_last and len(entries) and self._is_right[-1] and self._is_inner[-1]:
             size = size_of(int(self._offsets[-1]))
             written += int(entries["batch_size"][-1] != size)
-            # The crash may have left an entry for a half-written record.
+            # The crash may have left an entry with a wrong size, because the record was incomplete.
             entries["batch_size"][-1] = size
         # Queue offsets must ascend. The entries outside the longest ascending sequence get the queue offsets of their
         # records.

@@ -38,7 +38,7 @@ from reput.store.facts import StoreFacts, facts_of
 
 # Number of log files whose first record is examined to find out whether a 5.x broker wrote the store.
 _LOOKED_AT_FILES = 8
-# Created once: checking all its fields takes longer than opening a file.
+# Create the default settings once, because the check of all their fields takes longer than opening a file.
 _DEFAULTS = StoreConfig()
 _SEPARATOR = PROPERTY_SEPARATOR.encode()
 
@@ -167,7 +167,7 @@ class StoreReader(Closing):
         checks of IndexFiles without a proof. Raises StoreAccessError.
         """
         if self.storage.is_archive:
-            # Imported here, because it loads NumPy, which most queries do without.
+            # Import this here, because it loads NumPy, which most queries do not need.
             from reput.index.archive_index import archive_index
 
             archived = archive_index(self.storage, self.commit_log)

@@ -96,7 +96,7 @@ class BatchTopics:
         """Return the names of the batch topics at present. Raises StoreAccessError."""
         archived: frozenset[str] = frozenset()
         if self._archived is not None:
-            # Imported here, because it loads pyarrow.
+            # Import this here, because it loads pyarrow.
             from reput.log.archived import archived_batch_topics
 
             archived = archived_batch_topics(self._archived)

@@ -41,7 +41,7 @@ class Health:
         except StoreFailedError as cause:
             error = cause
         except StoreAccessError:
-            pass  # The original error is reported instead.
+            pass  # Then the original error is reported.
         # The first failure is the cause. Later failures follow from it.
         self.reason = str(error) or type(error).__name__
         self.on_failure()

@@ -302,7 +302,7 @@ def _check(plan: Plan, new: Path, runner: Runner, progress: Progress) -> None:
 
 def _finish(plan: Plan, new: Path) -> None:
     """Give the new store the owners, permissions and lock of the old store. Make it durable."""
-    remove_tree(new / LOCK_FILE)  # The rebuild has created it.
+    remove_tree(new / LOCK_FILE)  # The rebuild has created this lock.
     # Link the store's present lock, which may be newer than the plan. Both states share it, so a lock on one of them
     # also protects the other.
     link(plan.store / LOCK_FILE, new / LOCK_FILE)

@@ -47,7 +47,8 @@ SALVAGED_TOPIC = "REPUT_SALVAGED"
 SALVAGED_PROPERTY = "REPUT_SALVAGED"
 _PROPERTIES = f"{SALVAGED_PROPERTY}\x01true\x02".encode()
 _NOBODY = Host("0.0.0.0", 0)
-_MOST_BYTES = 1 << 20  # A broker's recovery reads each record into memory.
+# Fillers are at most so long, because a broker's recovery reads each record into memory.
+_MOST_BYTES = 1 << 20
 _LEAST_BYTES = MIN_RECORD_BYTES + len(SALVAGED_TOPIC) + len(_PROPERTIES)
 _PIECE_ENTRIES = 1 << 18
 

@@ -182,7 +182,7 @@ def _properties(arrays: dict[str, Any]) -> list[PropertyTexts]:
                 array = _joined_keys(array)
             values[name] = [_checked(_texts(array, pa.large_string()), column)]
         if name == UNIQ_KEY:
-            # Null unique keys are created. A second column has room for them: it is empty in all rows that have a key.
+            # A row whose unique key is null gets a new one, in a second column. This column is empty in all other rows.
             missing = np.ones(len(arrays["body"])) if array is None else _is_null(array)
             lengths = missing.astype(np.int64) * UNIQUE_KEY_BYTES
             values.setdefault(name, []).append(Texts(None, ends_of_lengths(lengths)))
@@ -259,5 +259,5 @@ def _view(buffer: Any) -> npt.NDArray[np.uint8]:
     if buffer is None or not buffer.size:
         return np.zeros(1, np.uint8)
     view = (ctypes.c_uint8 * buffer.size).from_address(buffer.address)
-    view._owner = buffer  # Keeps the memory alive as long as the array.
+    view._owner = buffer  # This keeps the memory alive as long as the array exists.
     return np.frombuffer(view, np.uint8)

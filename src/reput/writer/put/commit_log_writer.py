@@ -178,7 +178,8 @@ class CommitLogWriter:
         count = 1
         if self.form.is_five:
             count = batch_size(message, self._batch_topics)
-        queue = message.topic, message.queue_id  # Equals a Queue, and is faster to create.
+        # This tuple equals a Queue, and is faster to create.
+        queue = message.topic, message.queue_id
         magic, topic = self._topics.get(queue) or self._encode_topic(queue)
         body = message.body
         # A broker clears the sign bit of the CRC.
