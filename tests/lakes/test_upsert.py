@@ -226,7 +226,7 @@ def test_rows_of_another_writer_are_replaced_if_they_can_be(tmp_path: Path) -> N
     with table.update_spec() as spec:
         spec.add_identity("topic")
     table.append(table.scan().to_arrow())
-    with pytest.raises(UsageError, match="files or deleted rows that no export wrote"):
+    with pytest.raises(UsageError, match="wrote files with another partition spec"):
         upsert(write(store, [*messages, message("a")]), out, "iceberg")
 
 

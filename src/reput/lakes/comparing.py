@@ -85,9 +85,9 @@ class _Sides:
 def _mark_of(
     source: LogListing, state: State | None, destination: Destination
 ) -> tuple[str, ReadMark]:
-    """Return the name and the mark of the store in the table.
+    """Return the name under which the table records the store, and the offset up to which it was exported.
 
-    If the table lacks the name, find the store by its log.
+    If the table does not have the store's name, find the store by its log.
     """
     marks = {} if state is None else state.marks
     if source.name in marks:
@@ -133,7 +133,10 @@ class _TableComparison:
         self._found.logs = (extents[0], extents[1])
 
     def _parts(self, request: dict[str, object]) -> Iterator[pa.Table]:
-        """Yield the store's messages in large parts, in the order of the log. The last part has no messages."""
+        """Yield the store's messages in large parts, in the order of the log.
+
+        A last part without messages stands for the offsets after the last message, where the export may have rows.
+        """
         columns = list(dict.fromkeys([*_PLACE, *self._compared, CORRUPT_REASON.name]))
         topics = request.get("topics") or None
         # Damage is returned as rows, so that it can be reported.

@@ -278,7 +278,7 @@ class _ExportRun:
         if not read.agrees_with(written):
             raise StoreAccessError(
                 f"{self.destination.name}: read {read}, but the files written hold {written}; "
-                "nothing was committed. Check the disk, then run it again"
+                "nothing was committed. Check the disk, then run the export again"
             )
         return walked[-1] if walked else None
 

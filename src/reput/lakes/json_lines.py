@@ -1,7 +1,8 @@
 """Export messages as JSON Lines, in the order of the log, into a stream or into a file to which each export appends.
 
-The last commit is in `<file>.reput.json` beside the file: the number of committed bytes, and the marks. If the file is
-longer, an interrupted run wrote the rest, and the next run truncates it.
+The last commit is in `<file>.reput.json` beside the file: the number of committed bytes, and for each store the mark:
+the offset up to which its log was exported. If the file is longer, an interrupted run wrote the rest, and the next run
+truncates it.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ def export_lines(
         or request.on_corrupt == "row"
     ):
         raise UsageError(
-            "body, json_body, upsert_by and on_corrupt row are for tables",
+            "JSON Lines do not support body, json_body, upsert_by or on_corrupt row; export to a table",
             arguments=["body", "json_body", "upsert_by", "on_corrupt"],
         )
     begun = time.monotonic()
@@ -109,7 +110,7 @@ class _LinesExport:
         self._buffers = ScanBuffers()
 
     def write(self, output: BinaryIO, state: State | None) -> dict[str, ReadMark]:
-        """Write the messages after the marks of a state, and return the new marks."""
+        """Write the messages that no earlier run exported: those after the marks in `state`. Return the new marks."""
         bounds, ends = extents_of(self.sources, state, self.report)
         plan = plan_of(
             self.sources, bounds, self.request, self._fail_on_data_loss, _WHOLE_FILES, self.report,

@@ -40,7 +40,10 @@ from reput.lakes.commit import Commit, understood
 from reput.lakes.data_file import DataFile
 
 CONTROL_FOLDER = "_reput"
-"""Name of a control folder inside a table. Only formats whose readers find data files through a log allow it there."""
+"""Name of a control folder inside a table.
+
+Readers of Iceberg and Delta find data files in the table's metadata, so they never take files of this folder for data.
+"""
 _HEAD = "head"
 # Seconds between two signs of life of the owner.
 _BEAT_S = 4.0
@@ -156,7 +159,7 @@ class LakeBucket:
                 break
             except ObjectConflictError:
                 raise StoreLockedError(
-                    f"{self.url}: another export began to write here, and this one stopped; run it again"
+                    f"{self.url}: another export began to write here, and this one stopped; run this one again"
                 ) from None
             except StoreUnreachableError:
                 if not left:
@@ -171,7 +174,7 @@ class LakeBucket:
             version = ""
         if version != self._version:
             raise StoreLockedError(
-                f"{self.url}: another export began to write here, and this one stopped; run it again"
+                f"{self.url}: another export began to write here, and this one stopped; run this one again"
             )
 
     @contextmanager
@@ -267,7 +270,7 @@ class LakeBucket:
         while not ended.wait(_BEAT_S):
             name, data = self._alive(self._run), uuid.uuid4().bytes
             with suppress(ReputError):
-                # One failed write does no harm, because other runs wait until several signs are missing.
+                # One failed write does no harm: another run takes the table only after several missing signs of life.
                 version = (
                     self.store.put_if_match(name, data, version)
                     if version
@@ -305,7 +308,7 @@ class LakeBucket:
             self.store.copy(f"{staged}/{file.name}", name)
             if (size := self.store.head(name).size) != file.file_bytes:
                 raise StoreAccessError(
-                    f"{self.url_of(name)}: has {size} bytes, not {file.file_bytes}; run it again"
+                    f"{self.url_of(name)}: has {size} bytes, not {file.file_bytes}; repeat the operation"
                 )
 
         at_once(copy, places)
@@ -360,7 +363,7 @@ def _machine() -> str:
 
 
 def _has_ended(owner: Mapping[str, Any]) -> bool:
-    """Return whether an owner was a process of this machine that has ended."""
+    """Return whether the owner of the table is known to have ended. False for a process of another machine."""
     machine, pid = owner.get("machine"), owner.get("pid")
     if not machine or machine != _machine() or not isinstance(pid, int) or pid <= 0:
         return False

@@ -152,7 +152,7 @@ class ParquetFiles:
             elif metadata.num_rows != tally.rows:
                 raise StoreAccessError(
                     f"{path}: has {metadata.num_rows} of {tally.rows} rows; nothing was committed. "
-                    "Check the disk, then run it again"
+                    "Check the disk, then repeat the operation"
                 )
         size = os.path.getsize(path)
         if is_url(self._folder):

@@ -1,4 +1,7 @@
-"""Plan an export: find its stores, the table's mark for each, and the ranges of the logs after these marks."""
+"""Plan an export: find its stores, the table's mark for each, and the ranges of the logs after these marks.
+
+A mark is the offset up to which a store's log has been exported to the table.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +52,7 @@ def check_is_new(source: LogListing, marks: Mapping[str, ReadMark], destination:
         if has_read(mark, source):
             raise UsageError(
                 f"{source.name}: {destination} has the messages of this log under the name {name}; "
-                f"give names {name}, or export to another place",
+                f"pass names {name}, or export to another place",
                 arguments=["names"],
             )
 
@@ -58,8 +61,8 @@ class StoreExtent(NamedTuple):
     """The part of a store that an export reads.
 
     Attributes:
-        bounds: Range from the mark of the table to the end of the log.
-        mark: The mark after the export.
+        bounds: Range from the mark that the table has for the store, to the end of the log.
+        mark: The store's mark after the export.
         is_whole: Whether no bytes follow the end of the log.
     """
 

@@ -19,7 +19,10 @@ KEY = pa.field("key", pa.string())
 """The column with the first of a message's keys, or null; tables are sorted by it."""
 
 JSON = "json"
-"""The encoding of `json_body`, and the name of its column; `body` names other encodings."""
+"""The encoding of bodies that `json_body` selects, and the name of the column of the decoded bodies.
+
+The field `body` of a request selects other encodings.
+"""
 
 JsonMode = Literal["strict", "permissive"]
 """How to handle a body that does not fit its types: "strict" rejects the message, "permissive" nulls the fields."""
@@ -162,7 +165,7 @@ class ExportRequest:
 
     @property
     def text_partitions(self) -> tuple[str, ...]:
-        """Return the columns among the partitions."""
+        """Return the partitions whose values are those of a text column: all except `day` and `hour`."""
         return tuple(name for name in self.partition_by if name in TEXT_PARTITIONS)
 
     @property

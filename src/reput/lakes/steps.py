@@ -15,7 +15,7 @@ from reput.table.read import LogRange
 
 _DURATION = re.compile(r"(\d{1,9}) *(s|sec|min|m|h)")
 _SECONDS = {"s": 1, "sec": 1, "m": 60, "min": 60, "h": 3600}
-# Tasks per slot of the runner between two checks of the time.
+# If a step has a time limit, the time is checked each time that the runner has run this many tasks per slot.
 _TASKS_PER_SLOT = 4
 
 

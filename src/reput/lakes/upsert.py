@@ -177,7 +177,7 @@ def run_rewrite(job: MergeJob, work: _Rewrite) -> list[DataFile]:
     if start != len(work.kept) or read.rows != work.kept.sum() or not holds.agrees_with(read):
         raise StoreAccessError(
             f"{work.folder}: {work.file.name}: its newest rows could not be copied; nothing was committed. "
-            "Check the disk, then run it again"
+            "Check the disk, then run the export again"
         )
     return [replace(file, partition=work.file.partition) for file in written]
 

@@ -45,7 +45,7 @@ NUMBERS: Widenings = frozenset(
 )
 
 MOST_COLUMNS = 1_000
-"""Most columns of a table, including nested fields. Parquet readers become slow with thousands of columns."""
+"""Maximum number of columns of a table, with nested fields. Parquet readers become slow with thousands of columns."""
 
 
 @dataclass(frozen=True)

@@ -28,8 +28,8 @@ Bytes = npt.NDArray[np.uint8]
 Offsets = npt.NDArray[np.int64]
 
 _TRANSACTIONS = ("none", "prepared", "commit", "rollback")
-# Places of fixed-size fields: the name of a part of the record (`PARTS_DTYPE`), and the distance in bytes from the
-# start of this part to the field.
+# Places of fixed-size fields. A place is a part of the record, by its name in `PARTS_DTYPE`, and the distance in bytes
+# from the start of this part.
 _I32_COLUMNS = {
     "queue_id": ("record", 12),
     "flag": ("record", 16),
@@ -41,8 +41,7 @@ _TIME_COLUMNS = {"born_timestamp": ("record", 40), "store_timestamp": ("store_ti
 _TEXT_COLUMNS = ("unique_key", "tags")
 _WORD_BYTES = 8  # Kernels copy texts 8 bytes at a time, so buffers need this much extra room.
 _OF_BODIES = {"body", BODY_ERROR.name}
-# Hosts are 8 or 20 bytes long (IPv4, IPv6), so each needs two places: its begin (part, distance) and its end (part,
-# distance).
+# Hosts are 8 or 20 bytes long (IPv4, IPv6), so each needs two places as above: that of its begin and that of its end.
 _HOST_COLUMNS = {
     "born_host": ("record", 48, "store_timestamp", 0),
     "store_host": ("store_timestamp", 8, "body", -16),
@@ -254,7 +253,10 @@ class Records:
         return int(kernel.worst_text_bytes(self.data, starts, counts))
 
     def numbers(self, place: tuple[str, int], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-        """Return an integer of 4 or 8 bytes from each record. Its place is a part and the distance from this part."""
+        """Return an integer of 4 or 8 bytes from each record.
+
+        place  a part of the record, by its name in `PARTS_DTYPE`, and the distance in bytes from the start of this part
+        """
         dtype = np.dtype(dtype)
         part, step = place
         out = room(len(self), dtype)

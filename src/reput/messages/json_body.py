@@ -287,7 +287,7 @@ class _Pruned:
 
 
 def _is_unicode(text: str) -> bool:
-    """Return whether a text can be encoded in UTF-8. JSON's escapes can denote unpaired surrogates, which cannot."""
+    """Return whether a text can be encoded in UTF-8. Unpaired surrogates cannot; JSON can contain them as escapes."""
     return not any("\ud800" <= character <= "\udfff" for character in text)
 
 

@@ -88,7 +88,10 @@ def _body(message: MessageExt, most_bytes: int | None) -> dict[str, str]:
 
 
 def _properties_string(data: bytes, properties: dict[str, str]) -> dict[str, str]:
-    """Return a field with the properties string, if a put of the map `properties` would store another string."""
+    """Return a field with the stored properties string if the map `properties` is not enough to restore it.
+
+    The map is enough if a message that is put with these properties gets the same string. Then return no field.
+    """
     if UNIQ_KEY in properties:  # Without a UNIQ_KEY, a put would add a new one to the properties.
         order = hash_map_order(tuple(properties))
         if data == encode_utf8(encode_properties({name: properties[name] for name in order})):

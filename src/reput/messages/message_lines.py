@@ -150,10 +150,9 @@ def _sys_flags(records: Records) -> npt.NDArray[np.int32]:
 
 
 def _bodies_match(records: Records, have_crc: npt.NDArray[np.bool_]) -> npt.NDArray[np.int32]:
-    """Return for each record whether its body has the CRC that the record states.
+    """Return for each record whether its body has the CRC that the record states. An empty body has the CRC 0.
 
-    `have_crc` is true for every empty body, because a broker does not compare the CRC of an empty body. Here, an empty
-    body must have the CRC 0.
+    have_crc  whether a broker would accept the CRC; true for every empty body, because it does not compare their CRC
     """
     empty = records.part("body_bytes") == 0
     if not empty.any():
@@ -163,7 +162,11 @@ def _bodies_match(records: Records, have_crc: npt.NDArray[np.bool_]) -> npt.NDAr
 
 
 def _properties_string(records: Records, properties: pa.MapArray) -> list[JsonColumn]:
-    """Return columns with the properties strings, if a put of the maps `properties` would store other strings."""
+    """Return a column with the stored properties strings, for the rows whose map is not enough to restore the string.
+
+    The map `properties` is enough if a message that is put with these properties gets the same string. If the maps of
+    all rows are enough, return no column. Strings that are not UTF-8 are in a second column, in base64.
+    """
     runs = _runs(records, "properties")
     valid, ordered = room(len(records), np.uint8), room(len(records), np.uint8)
     kernel.are_utf8(runs.data, runs.starts, runs.stops, valid)

@@ -28,7 +28,10 @@ if TYPE_CHECKING:
 
 _MOST_LEVELS = 32
 _MOST_VALUES = 1 << 21
-"""Most values of all lists in a body. In a list, an empty message takes 2 bytes but has a value in each column."""
+"""Maximum number of values in all lists of a body.
+
+In a list, an empty message takes 2 bytes but has a value in each column.
+"""
 
 _COMPILE_TIMEOUT_S = 60
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -181,7 +184,7 @@ class _MessageReader:
         # An empty list of indexes is the short form of [0], the first type of the file.
         if (indexes or [0]) not in self._indexes:
             raise UndecodableBodyError(
-                "the body's header names another message of its file", indexes
+                "the body's header names another message type of the .proto file", indexes
             )
         return body[at:]
 

@@ -1,7 +1,7 @@
 """Put JSON Lines into a store, block by block.
 
-Most lines are simple, called plain here. Kernels parse them into columns for one put (`reput.kernels.json_messages`).
-Python reads all other lines.
+Most lines are simple, called plain here. Kernels (compiled functions, `reput.kernels.json_messages`) parse them into
+columns for one put. Python reads all other lines.
 """
 
 from __future__ import annotations
@@ -246,7 +246,7 @@ class LinesPut:
         After a short run of plain lines, an increasing number of lines is put one by one, even plain ones. Otherwise,
         the kernel would start for every second line of a block in which plain and other lines alternate.
         """
-        # The kernel writes the properties strings of 4.9, which lack the final separator of 5.x.
+        # The compiled functions write only the properties strings of 4.9, which lack the final separator of 5.x.
         if self._store.form != FORM_OF_FOUR:
             self._put_any(block)
             return

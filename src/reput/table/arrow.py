@@ -74,7 +74,7 @@ class _BatchSteps:
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Count a scan as unfinished during the body."""
+        """Count a scan as unfinished during the `with` block."""
         self._unfinished += 1
         try:
             yield

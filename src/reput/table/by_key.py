@@ -95,7 +95,8 @@ class IndexBesideLog:
         with suppress(StoreError, UsageError):
             if (opened := self._opened()) is not None:
                 planner = opened[1]
-                # Planning reads the index, with which `lost_end` compares the log.
+                # Plan before the end of the log is found: planning reads the newest entry of the index, and `lost_end`
+                # compares this entry with the end of the log.
                 planner.segments()
                 self.log_end = find_log_end(self.source, ScanBuffers())
                 lost = planner.lost_end(self.log_end)
@@ -151,7 +152,10 @@ def _look_up(log: CommitLogReader, segment: Segment, hashes: Collection[int]) ->
 def _with_replaced_ids(
     store: StoreReader, stretch: KeyedStretch, hashes: Collection[int]
 ) -> KeyedStretch:
-    """Add records with replaced ids to a stretch. If a part is unreadable, the whole stretch must be read."""
+    """Add to a stretch the records with a replaced id: one that no index has, because a later UNIQ_KEY replaced it.
+
+    A scan of the log finds these ids. If damage may hide some of them, the whole stretch must be read.
+    """
     if stretch.records is None or not store.may_have_replaced_ids:
         return stretch
     log, (start, stop) = store.commit_log, stretch.range

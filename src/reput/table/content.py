@@ -259,7 +259,8 @@ def _parse_path(text: str) -> tuple[list[str | int | None], Callable[[Any], bool
     comparison = _COMPARISON.fullmatch(rest)
     if comparison is None:
         raise UsageError(
-            f"JSON path: after the path write = != < <= > >= or contains and a value, not {rest.strip()!r}",
+            "JSON path: after the path, write an operator (=, !=, <, <=, >, >= or contains) and a value, "
+            f"not {rest.strip()!r}",
             arguments=["contains"],
         )
     return steps, _comparison(comparison[1].strip(), comparison[2].strip())

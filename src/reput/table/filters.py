@@ -33,8 +33,8 @@ _TEXT_MATCHES = {
 }
 _NULL_MATCHES = {"is null": pc.is_null, "is not null": pc.is_valid}
 _MEMBERSHIPS = ("in", "not in")
-# For each operator, what to add to the compared value for the greatest and for the least integer that matches. None
-# means no limit: `< 5` matches values up to 5 - 1, and has no least value.
+# For each operator: the greatest integer that matches, and the least one, as distances from the compared value. None
+# means no limit. Example: `< 5` matches values up to 5 - 1, and has no least value.
 _BOUNDS: dict[str, tuple[int | None, int | None]] = {
     "=": (0, 0),
     "in": (0, 0),
@@ -45,7 +45,8 @@ _BOUNDS: dict[str, tuple[int | None, int | None]] = {
 }
 _HOLDS = "holds"
 _LISTS = ("keys", "unique_keys")
-# Conditions on these columns are refused, except `holds` on the two lists. Values are large or have no order.
+# Conditions on these columns are refused, because their values are large or have no order. Only `holds` is allowed, on
+# `keys` and `unique_keys`.
 _UNANSWERED = (*_LISTS, "properties", "body", "corrupt_reason")
 
 Mask = npt.NDArray[np.bool_]

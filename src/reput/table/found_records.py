@@ -152,8 +152,10 @@ def _find(
     listed = queues.list()
     if len(listed) > _MAX_QUEUES:
         return None
-    # Entries of all queues cover [file.start, end) without a gap if their steps from record to record form one path.
-    # The sum of hashed steps tests this without a sort. The random seed prevents forged entries from passing.
+    # An entry states the begin and the end of its record. The entries of all queues cover [file.start, end) without a
+    # gap if each record begins where another one ends. To test this without a sort, hashes of all ends are added and
+    # hashes of all begins are subtracted: only the hashes of `end` and `file.start` may remain. The random seed
+    # prevents forged entries from passing.
     seed = np.uint64(secrets.randbits(64))
     total, end = np.uint64(0), -1
     wanted = [np.empty(0, ENTRY_DTYPE)]

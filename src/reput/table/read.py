@@ -129,7 +129,8 @@ class RangeBatches:
         scan = self._scan(part.file, start, part.stop, self._open_file)
         reported = 0
         for piece in scan.pieces():
-            # A record follows the bytes skipped before this piece, so they are damage, not a torn end.
+            # Report the bytes that were skipped before this piece. They are damage and not a torn end of the log,
+            # because a record follows them.
             yield from self._damaged(scan.damage[reported:])
             reported = len(scan.damage)
             yield from self._given(piece, piece.positions + piece.base)

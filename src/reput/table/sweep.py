@@ -147,7 +147,8 @@ class Sweep:
 
     def _conditions(self, piece: TimedPiece) -> list[Condition]:
         wanted, found = self._wanted, list[Condition]()
-        # Messages of a light queue (LMQ) have another topic, and name the queue in a property. `takes` checks it later.
+        # Messages of a light queue (LMQ) have another topic, and name the queue in a property. `takes` checks this
+        # property later.
         if wanted.topic is not None and not wanted.topic.startswith(LMQ_PREFIX):
             found.append(Condition("topic", "=", wanted.topic))
         for sign, bound, is_met in (
@@ -163,7 +164,8 @@ class Sweep:
     def _may_match(self, batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
         if self._content is None:
             return np.ones(len(batch), np.bool_)
-        # The stored body of a compressed message or inner batch does not show whether it matches, so keep it here.
+        # The stored body of a compressed message or inner batch does not show whether the message matches, so select it
+        # here. `_messages` decodes it later.
         found: npt.NDArray[np.bool_] = batch.column("sys_flag").to_numpy() & _ASIDE != 0
         if self._content.reads_bodies:
             bodies = batch.column("body")

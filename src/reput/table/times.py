@@ -49,7 +49,10 @@ class TimedRange(NamedTuple):
 
 
 class StoredRange(NamedTuple):
-    """Offsets [start, stop) of one file, and whether a record, or damage right after a record, begins at `start`."""
+    """Offsets [start, stop) of one file, and whether `start` is a boundary between records.
+
+    `at_record` is also true if damage begins at `start`, right after a record.
+    """
 
     file: CommitLogFile
     start: int
@@ -153,7 +156,7 @@ def stored_elsewhere(
     known |= dict(zip(to_scan, learned, strict=True))
     unknown = {one.file for one in near if one.file not in known}
     if len(unknown) <= _SAMPLED_FILES:
-        # Include the other files, because their timestamps may show that the clock stepped back.
+        # Keep the files with known times in the list: their timestamps may show that the clock stepped back.
         timed = [
             part
             for one in timed

@@ -65,7 +65,7 @@ def warm_up() -> None:
 
 @contextmanager
 def _no_garbage_collection() -> Iterator[None]:
-    """Pause garbage collection during the body: for numba's millions of objects it takes a fifth of the time."""
+    """Pause garbage collection during the `with` block. With the millions of objects of numba, it takes a fifth of the time."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -78,9 +78,9 @@ def _no_garbage_collection() -> Iterator[None]:
 def compile_meanwhile(parts: Iterable[str] = ALL_PARTS) -> bool:
     """Start processes that compile the missing kernels; return False if there is nothing to compile.
 
-    There is one process per part. With few processors one process compiles all parts, because this process needs a
-    processor as well. The processes end by themselves. If they cannot be started, the process that needs the kernels
-    compiles them itself.
+    There is one process per part. With few processors, one process compiles all parts, because the calling process
+    needs a processor as well. The processes end by themselves. If they cannot be started, the process that needs the
+    kernels compiles them itself.
     """
     missing = [part for part in parts if not is_compiled([part])]
     if not missing:

@@ -294,7 +294,7 @@ class _Iceberg:
         # A catalog may choose another location than the requested one.
         place = table.properties.get(_PLACE) or table.location()
         if not _is_same_place(place, self._location(_folder_of(name))):
-            # Runs that write one table from two places would not exclude each other.
+            # The lock is in the destination folder. Runs with different folders would not lock each other out.
             raise UsageError(
                 f"{self.name}: {name} was exported to {place}; export to the same place, pass another table, "
                 f"or set the property {_PLACE} of {name} if its files were moved",
@@ -388,7 +388,8 @@ class IcebergTable(_Iceberg):
             planned = list(table.scan().plan_files())
         if len(own) < len(planned):
             raise UsageError(
-                f"{self.name}: has files or deleted rows that no export wrote: their keys cannot be replaced"
+                f"{self.name}: other programs deleted rows, or wrote files with another partition spec or in "
+                "another folder; upsert_by cannot replace rows of these files"
             )
         return [data_file(name, file) for name, file in sorted(own.items())], place
 

@@ -88,7 +88,8 @@ class ParquetTable:
                 )
             return None
         commit = self._read(last)
-        # The files were deleted. An export after these marks would skip the deleted messages.
+        # The files were deleted, but the manifest still has the offsets up to which the logs were exported. An export
+        # that continues there would skip the messages of the deleted files.
         if commit.rows.rows and not has_files:
             raise UsageError(
                 f"{self.name}: its files are missing, but {self.control} records exports to it; "
