@@ -66,7 +66,7 @@ class SchemaRegistry:
             return self._known[number]
         if number not in self._unknown and len(self._unknown) >= _MOST_UNKNOWN:
             raise UndecodableBodyError(
-                f"the registry has no schema of {_MOST_UNKNOWN:,} other ids, so it was not asked for this one",
+                f"the registry was not asked for this schema, because {_MOST_UNKNOWN:,} other ids were unknown",
                 number,
             )
         answer = None if number in self._unknown else self._service.get(f"schemas/ids/{number}")

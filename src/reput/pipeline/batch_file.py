@@ -125,7 +125,7 @@ class BatchFileWriter:
 
 
 def _column(rows: npt.NDArray[np.void], field: str) -> tuple[npt.NDArray[Any], int]:
-    """Return the rows as a matrix of integers, and the number of the matrix column that has the field."""
+    """Return the rows as a matrix of integers, and the number of the matrix column with the field `field`."""
     fields = rows.dtype.fields
     assert fields is not None
     dtype, start = fields[field][:2]

@@ -83,7 +83,7 @@ def _path(parts: str, number: int) -> str:
 
 
 class _Packs:
-    """Finds the packs of entries.
+    """Finds the pack to which each entry belongs.
 
     A pack has whole queues, or ranges of unsigned queue offsets (`QueuePlan.ranges`).
     """
@@ -176,7 +176,7 @@ class _Sections:
         return np.array(numbers, np.int32)
 
     def append(self, pack: int, part: _Part, numbers: npt.NDArray[np.int32]) -> None:
-        """Buffer the messages of a pack. `numbers` has the file's number of each queue of the batch."""
+        """Buffer the messages of a pack. `numbers` has, for each queue of the batch, its number in this file."""
         for rows in part:
             rows["queue"] = numbers[rows["queue"]]
         self._parts[pack].append(part)

@@ -141,7 +141,7 @@ class _ExtendedQueue:
         # A bit map cannot be computed from the log: it depends on the consumers' filters at dispatch.
         try:
             entry = self._known.stored_entry(queue_offset)
-            # An entry that leads to another message has the bit map of that message.
+            # If the old entry leads to a different message, its bit map belongs to that message.
             if entry.physical_offset != physical_offset or not is_address(entry.tags_code):
                 return b""
             unit = self._known.units.unit(entry.tags_code)

@@ -51,7 +51,8 @@ def index_layout(log: LogSummary, config: StoreConfig) -> list[IndexFileTask]:
         position += split.keys
     tasks, first_split = [], 0
     for number in range(count):
-        # The search begins with entry `start - 1`, the last one of the previous file, whose split may be earlier.
+        # Begin with the split of entry `start - 1`, the last one of the previous file: the task reads that entry
+        # too. It may be in an earlier split than entry `start`.
         start, stop = number * capacity, min((number + 1) * capacity, total)
         while first_split < len(bounds) and bounds[first_split][1] <= start - 1:
             first_split += 1
@@ -65,7 +66,7 @@ def _cut(
     bounds: list[tuple[int, int, str]], first_split: int, start: int, stop: int
 ) -> list[KeyRange]:
     ranges = []
-    # Loop over indexes: slices would copy the bounds, which are many in a large log, once per file.
+    # Loop over positions in the list. A slice would copy all later bounds for each file, and a large log has many.
     for place in range(first_split, len(bounds)):
         first, last, staged = bounds[place]
         if first >= stop:

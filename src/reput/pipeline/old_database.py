@@ -101,9 +101,9 @@ def plan_old_numbers(
 
 
 def beginning_again(staged: Iterable[Path]) -> set[Queue]:
-    """Return the queues in which a message after the first states queue offset 0.
+    """Return the queues in which queue offset 0 is stated by a message that is not the queue's first one.
 
-    Runs do not show this, because they ignore queue offset 0.
+    The runs of the splits (`reput.pipeline.queue_runs`) do not show this, because they ignore queue offset 0.
     """
     begun: set[Queue] = set()
     found: set[Queue] = set()
@@ -174,7 +174,7 @@ def _compared(old: RocksDatabase, name: Queue, given: _AllGiven, log: LogPart) -
     has_entry, result = rows >= 0, own.stated.copy()
     result[has_entry] = numbers[by_offset][rows[has_entry]]
     lost = in_ranges(offsets, [*log.lost, *given.elsewhere])
-    # Keep only entries whose message no scan found.
+    # Keep only the entries of messages that no scan found.
     lost &= ~np.isin(offsets, own.offsets)
     _place_missing(name, own, result, has_entry, numbers[lost], offsets[lost])
     changed = np.flatnonzero(result != own.stated)

@@ -49,7 +49,10 @@ class PlacedBatches:
         self._log, self._end = log, log.begin
 
     def next(self, batch: DispatchBatch) -> tuple[OffsetRange, Placement | None]:
-        """Return the next batch's log range, and the placement of its messages (None if all state their own offset)."""
+        """Return the next batch's log range, and the placement of its messages.
+
+        The placement is None if no message of the log states a wrong physical offset.
+        """
         messages, start = batch.messages, self._end
         ends = messages["physical_offset"].astype(np.int64) + messages["size"]
         if not self._log.misplaced:
@@ -113,7 +116,10 @@ class OldQueue:
         self, queue: Queue, old: Path, folder: Path, queue_entries: int, log: LogPart,
         units: tuple[Path, Path] | None = None,
     ) -> None:  # fmt: skip
-        """Copy the files. `units`: source and destination folder of extension files. Raises StoreAccessError."""
+        """Copy the files of the queue. Raises StoreAccessError.
+
+        units  the folder with the queue's extension files, and the folder for their copies; None if none
+        """
         self._log = log
         self._elsewhere: list[OffsetRange] = []
         self._batches = PlacedBatches(log)

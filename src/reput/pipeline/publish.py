@@ -102,7 +102,7 @@ class BucketTarget:
             checkpoint: The store's present checkpoint.
         """
         self._output, self._staging, self._checkpoint = output, staging, checkpoint
-        self.run_tasks: RunTasks | None = None  # The caller sets it before the commit.
+        self.run_tasks: RunTasks | None = None  # The driver sets this attribute before `commit`.
         queues = () if only == "index" else _QUEUE_FOLDERS
         self._folders = (*queues, *(() if only == "consumequeue" else (INDEX_FOLDER,)))
         self._index: Mapping[int, str] = {}
@@ -167,7 +167,7 @@ class BucketTarget:
             odd = min(found.items() ^ self.sizes().items())[0]
             raise StoreChangedError(
                 f"{self._output.place}: {odd} differs from this rebuild's result, so another rebuild is writing there; "
-                "run it again"
+                "when it has ended, run this rebuild again"
             )
         self._write_checkpoint(commit)
         self._staging.remove(self._folders)

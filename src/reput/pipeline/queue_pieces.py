@@ -2,9 +2,9 @@
 
 A regular task has the entries of all queues in one range of the log. It stages each file that its entries fill. It
 writes all other entries, as pieces of files, into one object per task. Join tasks then build the remaining files from
-the pieces.
+the pieces. A row describes a piece (`_ROW`). The object of a task has this layout:
 
-    number of rows 8 | rows, sorted by queue and file | entries, in the order of the rows
+    number of rows (8 bytes) | rows, sorted by queue and file | entries of the pieces, in the order of the rows
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ def join_pieces(job: WriteJob, task: JoinTask) -> int:
 
 
 def _rows_of(path: str, task: JoinTask) -> Iterator[tuple[tuple[int, int, int, int], bytes]]:
-    """Yield the rows of a join task from an object of pieces, each with its entries."""
+    """Read the pieces that a join task needs from an object with pieces. Yield each as a row and its entries."""
     count = int.from_bytes(read_range(path, 0, _COUNT_BYTES), "little")
     rows: _Rows = np.frombuffer(read_range(path, _COUNT_BYTES, count * _ROW.itemsize), _ROW)
     ends = np.cumsum(np.maximum(rows["entries"], 0)) * ENTRY_BYTES
@@ -173,7 +173,8 @@ class _JoinedFiles:
         """Write entries to a file of a queue. The caller passes the files of a queue in order."""
         if self._open.get(queue, place) != place:
             self._stage(queue)
-        # A task has staged the whole file. A piece without entries, of an earlier task, may have created it here.
+        # A regular task has staged the whole file. If an earlier task left a piece without entries for the same file,
+        # `put` has already created the file in the scratch folder.
         if entries == _WHOLE:
             remove_tree(self._path(queue))
             self._open.pop(queue, None)

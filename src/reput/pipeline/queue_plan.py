@@ -147,7 +147,7 @@ class QueuePlan(NamedTuple):
     divisions: int = 0
 
     def divided_by(self, packs: Collection[int], tasks: Sequence[DivideTask]) -> QueuePlan:
-        """Return the plan with these divide tasks. Without tasks, packs read the staged files themselves."""
+        """Return the plan with these divide tasks. Without them, each pack's task reads the staged files itself."""
         return self._replace(divided=frozenset(packs if tasks else ()), divisions=len(tasks))
 
     def pack(self, number: int) -> list[Queue]:
@@ -183,7 +183,9 @@ def _write(path: str, data: Any) -> None:
 
 
 class SplitRuns:
-    """The runs of all splits. Gives each queue one number for the whole log, because footers number queues differently.
+    """The runs of all splits. Gives each queue one number for the whole log.
+
+    In the footers of staged files, a queue may have a different number in each file.
 
     queues  the queues found so far, in the order of their numbers
     """
@@ -249,7 +251,7 @@ class RunTable:
         is_new = position < 0
         self.late[numbers] |= is_new & (runs["first"] > 0)
         position = np.where(is_new, np.maximum(runs["first"], 0), position)
-        # Light queues number their entries without gaps, so a jump in the stated offsets is normal.
+        # In a light queue, the entries are numbered without gaps even if the offsets that messages state have gaps.
         leaves_gap = (runs["ahead"] > position) & ~self.light[numbers]
         is_beyond = runs["highest"] > MAX_QUEUE_OFFSET
         self.irregular[numbers] |= (runs["slack"] < position) | leaves_gap | is_beyond

@@ -30,11 +30,15 @@ _Numbers = npt.NDArray[np.int64]
 def renumbered_entries(
     store: Path, staged: Sequence[Path], suspects: Iterable[Queue]
 ) -> dict[Queue, int]:
-    """Return, for each queue, how many entries have another number in the store's ConsumeQueue files.
+    """Return, for each queue, how many of its staged entries have a different number in the store's ConsumeQueue files.
 
-    Two kinds of queues are compared entry by entry: the suspects, and queues whose queue offsets are not one sequence
-    up to the end of the files. Queues without files, or with unreadable files, are not counted. Raises
-    StoreAccessError.
+    Two kinds of queues are compared entry by entry: the queues in `suspects`, and queues whose queue offsets are not
+    one sequence up to the end of the files. Queues without files, or with unreadable files, are not counted.
+
+    staged    the staged files of the scan, with the queue offsets of the messages
+    suspects  queues in which an entry replaced another entry with the same queue offset
+
+    Raises StoreAccessError.
     """
     with closing(ConsumeQueueSetReader(store)) as files:
         odd = {*suspects, *_irregular(staged, files)}
@@ -67,8 +71,8 @@ def _irregular(staged: Sequence[Path], files: ConsumeQueueSetReader) -> Iterator
                 continue
             begin = ends.get(queue, max(first, 0))
             end = ends[queue] = begin + entries
-            # summarize_runs ignores queue offset 0. If 0 is the only offset, `slack` means nothing, so compare `begin`
-            # with itself.
+            # `summarize_runs` ignores queue offset 0. If 0 is the only offset, `slack` has no value. Then use `begin` in
+            # its place, so that this part of the comparison always holds.
             if (first, slack if end > 1 else begin, highest) != (begin, begin, end - 1):
                 odd.add(queue)
     for queue, end in ends.items():

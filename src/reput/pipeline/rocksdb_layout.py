@@ -128,7 +128,10 @@ def _runs(task: RocksPlanTask) -> tuple[list[_Run], list[int]]:
 
 
 def _of_lost_messages(task: RocksPlanTask, queues: Sequence[Queue], table: RunTable) -> list[_Run]:
-    """Write the old queue offsets for the tasks; return the runs of queues whose messages are all lost."""
+    """Write the old queue offsets, which the tasks read. Return the runs of queues that have only old entries.
+
+    All messages of these queues are lost, so the scan has no runs of them.
+    """
     old: dict[Queue, OldNumbers] = {}
     if task.replaced is not None:
         asked, staged = None, [Path(task.scanned, name) for name in task.staged]

@@ -127,10 +127,12 @@ def _collected(
 def _end_of(
     queue: Queue, offsets: _Offsets, values: npt.NDArray[np.void], has_old: bool
 ) -> QueueEnd:
-    """Return the queue's newest entry.
+    """Return the queue's newest entry: the one that a broker would have written last.
 
-    The broker records the entry written last, without comparing queue offsets. With old entries, that is the entry of
-    the last message in the log.
+    A broker does not compare queue offsets. If old entries are among the entries, they are not in the order of the log.
+    Then the newest entry is that of the last message in the log.
+
+    has_old  whether old entries are among the entries
     """
     row = int(np.argmax(values["physical_offset"])) if has_old else -1
     return QueueEnd(*queue, int(values["physical_offset"][row]), int(offsets[row].astype(np.int64)))

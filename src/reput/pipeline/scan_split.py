@@ -36,8 +36,8 @@ class ScanJob:
 class ScanTask:
     """A scan of a split from `start` on. If `start` is None, the scan searches for the first record.
 
-    A rescan continues into the `following` splits, given with the start of their first scan. It stops when it reaches
-    such a start, because from there on the first scans are right.
+    A rescan may continue into later splits: `following` has each of them, and the offset at which its first scan began.
+    The rescan stops when it reaches such an offset, because from there on the first scans are right.
     """
 
     split: Split

@@ -146,8 +146,8 @@ def _joins(summary: SplitSummary, expected: int, end_offset: int) -> bool:
     """
     if summary.start != expected:
         return False
-    # The index skips messages before the end offset. If all keyed messages of the split come after both end offsets,
-    # neither of them skips a message.
+    # The index skips messages before the end offset. The scan of the split began with `end_offset_in`, a serial scan
+    # would begin with `end_offset`. Both skip the same messages if no message with index entries lies between the two.
     if summary.end_offset_in == end_offset or summary.first_keyed_offset is None:
         return True
     return summary.end_offset_in <= end_offset <= summary.first_keyed_offset
