@@ -92,7 +92,7 @@ class NumberedMessages:
         return offset, size, tags
 
     def is_of_earlier(self, row: int, place: EntryPlace) -> bool:
-        """Return whether an entry belongs to an earlier message that states the same queue offset as this row."""
+        """Return whether an entry belongs to an earlier message that states the same queue offset as that of `row`."""
         same = self._every.at(self._every.numbers == self.expected.numbers[row])
         columns = (column.tolist() for column in same[1:4])
         return place != self.place(row) and place in zip(*columns, strict=True)

@@ -77,7 +77,7 @@ class Spans:
     def add_ordered(self, count: int, first: int, offset_of: Callable[[int], int]) -> None:
         """Add `count` entries numbered from `first` on, which must be in the order of the log.
 
-        A bisection with `offset_of` reads few of their offsets.
+        Their log files are found by bisection, so `offset_of` reads the offsets of few entries.
         """
         begin = 0
         while begin < count:

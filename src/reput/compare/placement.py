@@ -114,13 +114,11 @@ def ascending(numbers: Offsets) -> npt.NDArray[np.intp]:
     """
     if (np.diff(numbers) > 0).all():
         return np.arange(len(numbers))
-    tails: list[
-        int
-    ] = []  # For each length: the smallest number with which a subsequence of this length can end.
-    ends: list[int] = []  # The row of this number.
-    before: list[
-        int
-    ] = []  # For each row: the previous row of the best subsequence that ends with it.
+    # By length: the smallest number with which an ascending subsequence of this length can end, and its row.
+    tails: list[int] = []
+    ends: list[int] = []
+    # For each row: the previous row of the longest ascending subsequence that ends with it.
+    before: list[int] = []
     for row, number in enumerate(numbers.tolist()):
         place = bisect_left(tails, number)
         before.append(ends[place - 1] if place else -1)

@@ -8,7 +8,7 @@ A range of the log is covered if a look-up reaches an item for every key of ever
 
 If a file covers at most 64 MiB of log, all of it is compared. Otherwise samples are compared: the widest gaps between
 neighbouring items, a thousand ranges at equal distances, and both ends. If a sample begins with a message whose keys
-lack items, the whole range is compared. Messages with a missing item become gaps in the file's coverage.
+lack items, all of the log is compared after all. Messages with a missing item become gaps in the file's coverage.
 """
 
 from __future__ import annotations
@@ -116,7 +116,8 @@ class ItemComparison:
         except StoreNotFoundError:  # A broker deleted the expired file.
             return file.end, [OffsetRange(start, file.end)]
         end = scan.end.position
-        # Items contain the offsets that messages state. A message at another offset cannot be matched.
+        # An item has the offset that its message states. If a message lies at a different offset, its items cannot be
+        # matched. Then the whole range is not covered.
         if scan.misplaced:
             return end, [OffsetRange(start, max(end, stop))]
         holes += ranges_of(scan.damage)
@@ -270,9 +271,9 @@ class _Prover:
                 yield _ItemRange(first, after - 1)
 
     def _covered(self, run: _ItemRange, known: Proof | None) -> list[OffsetRange]:
-        """Return the ranges that a run covers, oldest first.
+        """Return the log ranges that a run of items covers, oldest first.
 
-        The keys of its first and its last message may be divided between two IndexFiles.
+        The first and the last message are excluded if some of their keys are in another IndexFile.
         """
         entries, begin = self._entries, self._log.min_offset
         first, last = run
@@ -298,7 +299,7 @@ class _Prover:
     def _sampled(
         self, first: int, last: int, start: int, stop: int
     ) -> tuple[int, list[OffsetRange]] | None:
-        """Compare sampled ranges. Return the end of the compared range and its holes, as `Compared` does.
+        """Compare sampled ranges. Return the end of the last one, and the ranges of messages without an item.
 
         Return None if the first message of a sample lacks an item, because then all messages must be compared.
         """
@@ -307,7 +308,8 @@ class _Prover:
         count, least = 0, max(_GAP_MESSAGES * mean, 1)
         for number, items in entries.pieces(first, last + 1, overlap=1):
             count, least = find_wide_gaps(items, number, least, gaps, widths, count)
-        # Lost items usually leave wide gaps. The evenly spread samples detect an index that belongs to another log.
+        # Sample the widest gaps between items, because lost items usually leave wide gaps. Sample also evenly spread
+        # items, to detect an index that belongs to another log.
         spread = np.linspace(first, last, _CHECKED_ITEMS, dtype=np.int64)
         sampled = {*gaps[:count].tolist(), *spread.tolist()}
         chosen = sorted({entries.of_message(item, first, last) for item in sampled})

@@ -1,4 +1,7 @@
-"""Derive the expected entries from the log, one stretch (about 32 MiB of one file) at a time."""
+"""Derive the expected entries from the log, one stretch (about 32 MiB of one file) at a time.
+
+A light queue (LMQ) is a further queue of a message, which the property INNER_MULTI_DISPATCH names.
+"""
 
 from __future__ import annotations
 
@@ -134,7 +137,7 @@ def stretches(
 
 
 def _taken_offsets(piece: ScannedPiece) -> Iterator[tuple[Queue, int]]:
-    """Yield each light queue in which a half message takes a queue offset, with the message's physical offset."""
+    """Yield, for each half message, the light queues in which it takes a queue offset, and its physical offset."""
     open_rows = np.flatnonzero(piece.batch.messages["sys_flag"] & SYS_FLAG_PREPARED)
     for row in open_rows.tolist():
         where = piece.record(row)

@@ -182,8 +182,8 @@ def _compare_items(stores: Stores, found: Difference, number: int, passes: int) 
     tables = [_table(store, found.way, number, passes) for store in stores]
     columns = [(offset, key_hash) for offset, key_hash in tables]
     if found.way is Way.BY_QUEUE:
-        # The stores are not copies of one log, so their physical offsets differ. Compare only the key hashes. They are
-        # passed twice, because mypy expects two columns.
+        # The stores are not copies of one log, so their physical offsets differ. Compare only the key hashes. The
+        # second column repeats them, because mypy expects two columns.
         columns = [(key_hash, key_hash) for _, key_hash in tables]
     alone = unmatched(columns[0], columns[1])
     for side, rows in enumerate(alone):

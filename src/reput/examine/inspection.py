@@ -173,7 +173,7 @@ def _kind_by_place(path: str) -> str | None:
 
 
 def _not_described(path: str) -> str | None:
-    """Return a name for 5.x files of this folder and name that `inspect` does not support; None for other files."""
+    """Describe a file that `inspect` does not support, judged by its folder and name. Return None for other files."""
     name = os.path.basename(path)
     folders = (path if is_url(path) else os.path.abspath(path)).split("/")[:-1]
     if name == TIMER_WHEEL_FILE or folders[-1:] == [TIMER_LOG_FOLDER]:
@@ -235,7 +235,8 @@ def _index_geometry(
     known = GeometryFinder(hash_slots, index_items, storage).find([*beside, (path, size)])
     if size in known:
         return known[size]
-    # The entries do not show the numbers, but this size is almost certainly that of a broker with its defaults.
+    # The file's entries do not show its numbers of slots and items. But a file of this size almost certainly comes from
+    # a broker with default settings.
     if size == DEFAULT_GEOMETRY.file_bytes and hash_slots is None and index_items is None:
         return DEFAULT_GEOMETRY
     if known:

@@ -132,7 +132,7 @@ def _read_index_files(found: StoreInspection, storage: Storage) -> None:
         with storage.open(path) as reader:
             header = decode_header(reader.read(0, HEADER_BYTES))
         found.index_files.append(IndexSummary(name, size, header))
-        # The header of a new file has offset 0, which is right even for an empty log.
+        # The header of a new IndexFile has offset 0. Do not report offset 0, even if the log is empty and ends at 0.
         if header.end_physical_offset >= max(found.log_end, 1):
             end = header.end_physical_offset
             reason = f"leads to offset {end}, the log ends at {found.log_end}"

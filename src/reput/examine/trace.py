@@ -134,8 +134,8 @@ class _Tracer:
         self._asked_keys: set[str] = set()
         self._wanted_origins: set[str] = set()
         self._asked_origins: set[str] = set()
-        self._named: set[str] = set()  # Ids whose retries were searched in the queues.
-        self._unknown: set[str] = set()  # Ids of messages that no store has.
+        self._named: set[str] = set()  # Ids that were searched as origins in the retry queues.
+        self._unknown: set[str] = set()  # Requested ids without a message in any store.
         self._halves: set[_Place] = set()
         self._asked_for = ""
         # A 5.x client can send a list of messages as one record. Key: the list's id; value: ids of its messages.
@@ -212,9 +212,10 @@ class _Tracer:
         if real_topic := properties.get(REAL_TOPIC):
             self._topics.add(real_topic)
         unique_key, own_ids = properties.get(UNIQ_KEY), message.unique_keys[:-1]
-        # If the user asked for the id of the list, every message of the list belongs to the trace.
+        # All messages that were sent as one list have the list's id as their last unique key. If the user asked for
+        # this id, all of them belong to the trace.
         if unique_key and own_ids and unique_key != self._asked_for:
-            # In retry topics, copies of all messages of a list have only the list's id.
+            # A copy in a retry topic has only the list's id. Remember the ids of the wanted messages of the list.
             self._own_ids.setdefault(unique_key, set()).update(own_ids)
         self._want_key(unique_key)
         origin = properties.get(ORIGIN_MESSAGE_ID)
@@ -259,7 +260,8 @@ class _Tracer:
         origins = {
             name: (store, event.message)
             for (store, *_), event in self._found.items()
-            # Only records that consumers receive from ordinary topics are sent back for the first time.
+            # All retries of a message name the record that was sent back first. Consumers received this record from an
+            # ordinary topic.
             if event.role in (Role.MESSAGE, Role.COMMITTED)
             for name in (event.message.message_id, event.message.unique_key)
             if name and name not in self._named
@@ -275,7 +277,7 @@ class _Tracer:
             if unknown:  # No store has the original, so its copies may be anywhere.
                 start = 0
             elif here:
-                # A copy is stored after its original. In the store of the original, begin the search there.
+                # A copy is stored after its original. If all originals are in this store, begin at the oldest one.
                 start = min(message.physical_offset for _, message in origins.values())
             names = origins.keys() | unknown
             for message in searched.unindexed.naming(names, start, since_ms - _CLOCKS_DIFFER_MS):
@@ -299,7 +301,7 @@ class _Tracer:
         return Life(tuple(events), tuple(reasons_of(events, self._end_ms(events))), searched)
 
     def _end_ms(self, events: Sequence[Event]) -> int:
-        """Return the newest store time of the stores that have waiting or half messages; 0 if no store has any.
+        """Return the time of the newest message in all stores that have waiting or half messages; 0 without such stores.
 
         With this time, the rules decide whether a delayed message is overdue or not due yet.
         """

@@ -65,7 +65,7 @@ def warm_up() -> None:
 
 @contextmanager
 def _no_garbage_collection() -> Iterator[None]:
-    """Pause garbage collection during the `with` block. With numba's millions of objects, it takes a fifth of the time."""
+    """Pause garbage collection during the `with` block. It takes a fifth of the time: numba has many objects."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

@@ -144,7 +144,7 @@ class RowReader:
 
 
 def _digests(data: npt.NDArray[np.uint8], positions: Column, size: Column) -> Column:
-    # body_crcs returns 31 bits each, so both fit into one int64.
+    # A digest joins the CRCs of two parts of a record: those before and after its physical offset. A CRC has 31 bits.
     low, high = np.empty(len(size), np.int32), np.empty(len(size), np.int32)
     body_crcs(data, positions, np.full(len(size), PHYSICAL_OFFSET_POSITION), low)
     body_crcs(data, positions + _BEHIND_OFFSET, size - _BEHIND_OFFSET, high)
@@ -278,7 +278,8 @@ class LogComparison:
                 rows.append(part)
             self._pair(rows[0], rows[1], by_offset=True)
 
-    # By queue: one pass over both logs if all rows fit into memory, else several, each with a part of every queue.
+    # A comparison by queue makes one pass over both logs if all rows fit into memory. Otherwise, it makes several
+    # passes, each over a part of every queue.
 
     def _by_queue(self) -> None:
         passes = 1
@@ -317,7 +318,8 @@ class LogComparison:
         if by_offset:
             pairs = in_common((left.offset,), (right.offset,))
         else:
-            # Messages without a queue offset have no place to pair them by: they are equal, or only in one store.
+            # A message without a queue offset cannot be paired: if the other store has no equal message, the message
+            # counts as being in one store only.
             queued = [np.flatnonzero(rows.queue_offset != NOT_QUEUED) for rows in (left, right)]
             pairs = in_common(
                 *(

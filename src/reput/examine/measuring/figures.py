@@ -74,8 +74,8 @@ class Gap:
 class Frequent:
     """A key or tag that many messages have.
 
-    Keys are counted by hash, so `count` may be too high: on average, it includes `error` messages with another key or
-    tag. Tags are counted over all topics, so `topic` is the topic of one message with the tag.
+    Keys are counted by hash, so `count` may be too high: on average, `error` of the counted messages have a different
+    key or tag. Tags are counted over all topics, so `topic` is the topic of one message with the tag.
     """
 
     topic: str

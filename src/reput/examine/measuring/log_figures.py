@@ -57,7 +57,7 @@ class FrequentHashes:
 
 
 def _reached_by(most: int, counts: npt.NDArray[np.int64]) -> int:
-    """Return a threshold that about `most` counters reach, at least 2. Only these counters need to be sorted."""
+    """Return a threshold of at least 2 that about `most` counters reach. Only these counters need to be sorted."""
     with_count = np.bincount(np.minimum(counts, _MOST_EXACT))
     with_more = with_count[::-1].cumsum()[::-1]
     return max(int(np.count_nonzero(with_more >= most)) - 1, 2)
@@ -110,7 +110,7 @@ class LogFigures:
             messages, batch.key_hash, counted.has_tags, first_ms if before is None else before,
             begin_ms, line.part_ms, counted.cells, self._keys.counters, self._tags.counters,
         )  # fmt: skip
-        # Search the batch for gaps only if the kernel found one that is longer than the shortest kept gap.
+        # Search the batch for gaps only if its longest gap is longer than the shortest one in the list of gaps.
         if longest > (self._gaps[-1][0] if len(self._gaps) == _GAPS else 0):
             self._note_gaps(messages["store_timestamp"])
         self._last_ms = int(last_ms)
@@ -170,10 +170,11 @@ class LogFigures:
             message = _read(log, offset)
             if count < 2 or message is None:  # A key that occurs once is not frequent.
                 continue
-            # The counter has only a hash. Take the text from its newest message.
+            # The counter has only the hash of a key or tag. Take the text from the newest message with this hash.
             for hashed, text in texts_of(message):
                 if hashes.counter_of(hashed) == counter:
-                    # The message that was read has this text for certain, so at most `count - 1` have another.
+                    # Several texts may share a counter. The message that was read has this text, so at most `count - 1`
+                    # of the counted messages have another.
                     found.append(Frequent(message.topic, text, count, min(hashes.error, count - 1)))
                     break
         return found

@@ -234,7 +234,10 @@ class Life:
 
 
 def number_lives(events: Sequence[Event]) -> list[Event]:
-    """Return the events with `life` set to the number of their message, from 1 on. They must be in order of time."""
+    """Return the events with `life` set to the number of their message. Messages are numbered from 1 on.
+
+    The events must be in order of time.
+    """
     names = _Names(events)
     numbers: dict[str, int] = {}
     return [
@@ -283,7 +286,7 @@ class _Names:
             # Do not follow the origin of the origin: two damaged records could name each other, without an end.
             return self.of(first, may_follow=False)
         if event.role in (Role.RETRY, Role.DEAD_LETTER) and own not in self._unique_keys:
-            # A retry without an origin, whose unique key no message has: take the latest message with the same KEYS.
+            # The retry names no origin, and no message has its unique key. Take the latest message with the same KEYS.
             earlier = [
                 one
                 for one in self._by_keys.get(properties.get(KEYS, ""), [])

@@ -178,8 +178,8 @@ def _delivered(own: Sequence[Numbered], scheduled: Event) -> list[Numbered]:
         for number, event in own
         if event.message.topic == target
         and event.store == scheduled.store
-        # Each retry of the message has its own record in the schedule topic. Only the delivered copy of this record has
-        # the same number of retries.
+        # Each retry of the message has its own record in the schedule topic. A record and its delivered copy state the
+        # same number of retries.
         and event.message.reconsume_times == scheduled.message.reconsume_times
         and event.message.physical_offset > scheduled.message.physical_offset
     ]

@@ -28,7 +28,8 @@ from reput.query.answers import Coverage, QueryResult
 from reput.query.message_store import MessageStore
 from reput.queues.queue_index import LostEntriesError
 
-# A younger message may not be dispatched yet. Wait up to _ROUNDS * _PATIENCE_S, one second, for its queue entry.
+# A message that was stored less than _NEW_MS ago may not be dispatched yet. Wait up to _ROUNDS * _PATIENCE_S, one
+# second, for its queue entry.
 _NEW_MS = 10_000
 _MOST_DIGITS = 19
 _ROUNDS, _PATIENCE_S = 20, 0.05
@@ -36,7 +37,9 @@ _ORIGIN = ORIGIN_MESSAGE_ID.encode()
 
 
 def is_queued(store: MessageStore, message: MessageExt) -> bool:
-    """Return whether the entry at a message's queue offset leads to it. Waits up to a second for a new message.
+    """Return whether the entry at a message's queue offset leads to the message.
+
+    If the message was stored just now, wait up to a second for its entry.
 
     Raises StoreAccessError, StoreChangedError.
     """
@@ -130,7 +133,8 @@ class UnindexedQueues:
             ):
                 continue
             for record in self._records(topic, queue_id, start, since_ms):
-                # Most records have no origin. Searching the raw bytes for one is much cheaper than decoding them.
+                # Most records name no origin. To search a record's bytes for the property is much cheaper than
+                # decoding.
                 if _names_origin(record):
                     message = decode_located(record.data, record.layout)
                     if message.properties.get(ORIGIN_MESSAGE_ID) in ids:
@@ -163,7 +167,7 @@ class UnindexedQueues:
                 return
             except LostEntriesError as error:
                 self._note(error)
-                # Continue behind the lost entries, and at least one further, so that the loop ends.
+                # Continue after the lost entries, but advance by at least one entry, so that the loop ends.
                 position = max(error.resume_offset, position + 1)
             except (MessageNotFoundError, StoreNotFoundError):
                 # The messages expired during the search.
