@@ -269,7 +269,8 @@ class _SoundIndex:
             self._place = self._places.pop()
             span = self._place.span
             self._next, self._stop = span.first, span.last + 1
-            # Items of other log files lie between the items of this file: the order is wrong. The slow step reports this.
+            # Items of other log files lie between the items of this file, so the order is wrong. The slow step will
+            # report this.
             if self._stop - self._next != span.total:
                 return False
         count = min(self._stop - self._next, _ITEMS_READ)

@@ -120,7 +120,8 @@ def is_own_form(request: Request) -> bool:
 
 
 def _is_foreign(scope: Scope, headers: Headers) -> bool:
-    # Only browsers send this header, so requests of programs are not foreign.
+    """Return whether a page of another site sent the request. A link to a page of this server is allowed."""
+    # Only browsers send this header. A request without it comes from a program, and not from a page.
     site = headers.get("sec-fetch-site", "none")
     if site in ("same-origin", "none"):
         return False

@@ -149,7 +149,7 @@ class Api:
 
         def answer() -> Response:
             life, _, problems = traced(stores, key=key, message_id=message_id, topic=topic)
-            # All bodies together must fit into the answer. Without the role, every body is omitted.
+            # All bodies together must fit into the answer. If the user may not see bodies, every body is omitted.
             each = (
                 0
                 if not may(Permission.BODIES)

@@ -40,7 +40,7 @@ class Guard:
     def admit(self, new: Guarded) -> None:
         """Accept a connection.
 
-        If there are too many, close the connection that has been silent longest, or else the new connection.
+        If there are too many, close the connection that has been silent longest. If none is silent, close the new one.
         """
         self.connections.add(new)
         if len(self.connections) > self.limits.connections:
@@ -76,7 +76,7 @@ class Guarded(H11Protocol):
 
     @property
     def is_silent(self) -> bool:
-        """Return whether no complete request is being answered."""
+        """Return whether the connection waits for a request, or for the rest of a request."""
         # Unlike its annotation, this is None before the first request.
         cycle: RequestResponseCycle | None = self.cycle
         is_asked = cycle is not None and not cycle.response_complete and not cycle.more_body

@@ -43,7 +43,10 @@ _FORGOTTEN = (
 
 
 class _KeptCursors:
-    """Keeps the most recent cursors of pages over many stores, by random names. Not thread-safe."""
+    """Keeps the cursors (offsets at which to continue) of pages that show many stores, each set under a random name.
+
+    Only the most recent sets are kept. Not thread-safe.
+    """
 
     def __init__(self, most: int = _MOST_KEPT) -> None:
         self._most, self._count = most, 0

@@ -164,7 +164,7 @@ class Results:
                 for part, (name, store) in zip(parts, self._stores, strict=True)
                 if self._given.get(name) != EXHAUSTED
             ]
-            # The context has the roles of the user, which threads of the pool would not see.
+            # Each thread of the pool runs in a copy of the context, because the context has the roles of the user.
             pending = {
                 pool.submit(copy_context().run, self._collect, part, store)
                 for part, store in searched
@@ -190,7 +190,7 @@ class Results:
         part.left_bytes = 0
 
     def _steps(self, part: _OfStore, store: SharedStore) -> Iterator[tuple[Row, ...] | None]:
-        """Yield rows, or None for progress. At the end, the part has its outcome or failure."""
+        """Search one store. Yield rows, or None for progress. At the end, store the outcome or failure in `part`."""
         share = Share(max(HTTP.answer_bytes // max(len(self._stores), 1), _LEAST_SHARE_BYTES))
         wanted = self._wanted._replace(after=self._given.get(part.name))
         try:
@@ -287,7 +287,8 @@ class Searches:
     """The searches that are running, by their ids."""
 
     def __init__(self) -> None:
-        # Only the page holds its search, so the entry disappears when the page ends, in whatever way.
+        # The dictionary does not keep its values alive: only the page that shows a search does. So a search disappears
+        # from the dictionary when its page ends, even after an error.
         self._running: WeakValueDictionary[str, Results] = WeakValueDictionary()
 
     def add(self, results: Results) -> Results:

@@ -162,7 +162,8 @@ class _TopicCounts:
                     # Keep only the largest topics, because the facts of all would take much memory.
                     largest = nsmallest(_MOST_TOPICS, [*largest, one], key=_rank)
                 end = time.monotonic()
-                # The pause of each store grows with the number of stores, so that all counts together take little time.
+                # The pause before a store is counted again grows with the number of stores, so that all counts together
+                # take little time.
                 until = end + max(_LISTED_PAUSES * len(stores) * (end - begin), _LEAST_LISTED_S)
                 self._known[name] = KnownTopics(until, store, tuple(largest), len(names), messages)
 

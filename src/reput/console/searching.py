@@ -36,7 +36,8 @@ class Outcome:
         cursor: offset at which to continue, or None
         problems: reasons why messages may be missing; empty if the answer is complete
         coverage: the ranges that were searched; None if only queues were read or the search ended early
-        is_late: whether the search was stopped, or ended at its time limit; everything from the cursor on was searched
+        is_late: whether the search was stopped, or ended at its time limit. Searches begin with the newest messages, so
+            the log from the cursor on was searched.
     """
 
     count: int
@@ -311,7 +312,8 @@ def _by_key(store: SharedStore, wanted: SearchForm) -> Steps:
                     oldest.append(step.cursor or 0)
                 else:
                     messages |= dict.fromkeys(step.messages)
-        # Before the greatest of these offsets, at least one key was not searched. The next page begins there.
+        # Each search goes from the end of the log towards its beginning. The part of the log below the greatest of
+        # these offsets was not searched for all keys. The next page continues there.
         reached = max(oldest)
         shown = [
             one for one in messages if one.physical_offset >= reached and _contains(wanted, one)

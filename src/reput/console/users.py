@@ -44,7 +44,7 @@ class ConsoleUser:
     """The user who sent a request.
 
     Attributes:
-        name: The name for the audit log; empty without users.
+        name: The name for the audit log; empty if the server does not distinguish users.
         permissions: The user's roles.
     """
 
@@ -104,12 +104,13 @@ class Proxy:
         if not self.is_peer(connection):
             return None
         names = connection.headers.getlist(self.user_header)
-        if len(names) != 1 or not names[0].strip():  # The client may forge a second name.
+        # The proxy sends one such header. If there are several, the client may have added one.
+        if len(names) != 1 or not names[0].strip():
             return None
         permissions = set(self.default)
         if self.groups_header is not None:
             lines = connection.headers.getlist(self.groups_header)
-            # If the request has several such headers, the client may have added one to get more permissions.
+            # If there are several of these headers, the client may have added one to get more permissions.
             if len(lines) > 1:
                 return None
             for group in ",".join(lines).split(","):
@@ -126,7 +127,7 @@ class Users:
 
     @classmethod
     def of_token(cls, token: str) -> Users:
-        """Return the users of a server with a single token."""
+        """Create the `Users` of a server that has one token, with all permissions, for everybody."""
         return cls({digest_of(token): ANYBODY})
 
     @property
@@ -141,7 +142,8 @@ class Users:
             found = self.with_token(given.strip())
         else:
             found = self.with_token(_token_in(connection.cookies.get(cookie_name, "")))
-        if found is None and self.proxy is not None:  # The bearer token may be the proxy's own.
+        # Even an unknown bearer token is no reason to refuse: it may be meant for the proxy, not for this server.
+        if found is None and self.proxy is not None:
             found = self.proxy.user(connection)
         return found
 

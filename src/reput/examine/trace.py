@@ -301,7 +301,7 @@ class _Tracer:
         return Life(tuple(events), tuple(reasons_of(events, self._end_ms(events))), searched)
 
     def _end_ms(self, events: Sequence[Event]) -> int:
-        """Return the time of the newest message in all stores that have waiting or half messages; 0 without such stores.
+        """Return the time of the newest message in all stores with waiting or half messages; 0 without such stores.
 
         With this time, the rules decide whether a delayed message is overdue or not due yet.
         """

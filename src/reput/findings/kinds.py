@@ -224,7 +224,7 @@ class Kind(StrEnum):
         "entries for messages after the end of the log",
     )  # fmt: skip
 
-    # The store's small files, and others
+    # Kinds of the store's small files, and kinds that belong to no file
     CHECKPOINT = (
         "checkpoint", Severity.DAMAGE, Remedy.REBUILD_INDEXES,
         "a checkpoint whose size differs from a broker's, or with an impossible time",

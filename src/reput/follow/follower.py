@@ -152,7 +152,7 @@ class FollowedLog:
         return None
 
     def end_of(self, checkpoint: LogCheckpoint) -> int:
-        """Return the physical offset after the message of a matching checkpoint."""
+        """Return the physical offset after a checkpoint's message, which the log must still contain."""
         head = self.head_at(checkpoint.physical_offset)
         return checkpoint.physical_offset + (read_size_and_magic(head, 0)[0] if head else 0)
 
@@ -199,7 +199,7 @@ class Follower:
         log.list_files()
         state.checkpoints = log.held(state.checkpoints)
         settled = log.settled_before(state.checkpoints)
-        # Begin the walk at a place where it notices a truncation of the log.
+        # Begin the walk far enough back to notice whether the log was truncated.
         log.look(max(settled, log.last_with_data()))
         found = RecoveryReport(log_begin=log.begin)
         found.log_end = min(log.seen, self._unchanged_until())
@@ -258,8 +258,8 @@ class Follower:
     def _recover(self, found: RecoveryReport, settled: int) -> CutIndexes:
         """Compare entries with the log: those after the recovery point, and those that a truncation may affect.
 
-        Except after a clean shutdown, the last indexed message is always dispatched again, and files after it are
-        created again, because a crash may have left them incomplete.
+        Without a clean shutdown, the last entries and files may be incomplete. Then the last indexed message is
+        dispatched again, and files that begin after it are created again.
         """
         output, config, disk = self._output, self._config, self._disk
         queues = find_queues(output, config)

@@ -25,8 +25,8 @@ from reput.store.facts import facts_of
 
 STATE_FILE = ".reput-follow"
 RECOVERY_POINT_FILE = f"{STATE_FILE}.known"
-# Distance of checkpoints in the log's last file. It exceeds the bytes that a broker leaves unflushed, and so the bytes
-# that a recovery may cut off before the newest checkpoint.
+# Distance of checkpoints in the log's last file. It is larger than the bytes that a broker leaves unflushed. A recovery
+# truncates only unflushed bytes, so the checkpoint before the newest one stays valid.
 CHECKPOINT_SPACING_BYTES = 64 << 20
 _NEWEST_CHECKPOINTS = 4
 _MOST_CHECKPOINTS = 64

@@ -202,7 +202,8 @@ def _keys_of(keys: Any) -> Keys:
 def _as_spark_has_them(keys: Keys, spark: SparkSession, zone: str) -> Keys | DataFrame:
     """Return the keys with the column types that Spark would return.
 
-    Spark itself converts the keys if it would change values, for example times without a zone. This takes longer.
+    If Spark would also change values, for example of times without a zone, it must convert the keys itself. This takes
+    longer.
     """
     if any(not _is_plain(field.type) for field in keys.schema):
         return spark.createDataFrame(pa.Table.from_batches(keys.batches, keys.schema))

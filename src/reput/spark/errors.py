@@ -74,7 +74,11 @@ def one_line() -> Iterator[None]:
 
 
 def reason_of(error: BaseException) -> str:
-    """Return the most useful line of a Spark error: Python's last line, else the job's reason, else a cause."""
+    """Return the most useful line of a Spark error.
+
+    This is the last line of a Python traceback, else the reason why the job was aborted, else the last "Caused by" of a
+    Java stack trace, else the first line.
+    """
     lines = [line.strip(": ") for line in str(error).splitlines() if line.strip(": ")]
     # Lines with " at " are frames of Java's stack trace.
     python = [

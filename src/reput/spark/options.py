@@ -98,7 +98,10 @@ class SourceOptions:
         return self.max_offsets_per_trigger is not None or self.max_bytes_per_trigger is not None
 
     def conditions(self) -> list[Condition]:
-        """Return the conditions on messages. They do not apply to damage, because lost messages may meet them."""
+        """Return the conditions that messages must meet.
+
+        Damaged ranges are reported whatever the conditions are, because the lost messages may have met them.
+        """
         times = selected(begin_ms=self.starting_ms, end_ms=self.ending_ms)
         return [*times, *self.selected]
 
@@ -178,7 +181,8 @@ def _columns(text: str | None) -> tuple[str, ...] | None:
 
 
 def _place(path: str, folder: str) -> str:
-    if path.startswith("file:"):  # Hadoop and Spark SQL write file:/data.
+    # Accept any number of slashes: Hadoop and Spark SQL write file:/data instead of file:///data.
+    if path.startswith("file:"):
         path = "/" + path.removeprefix("file:").lstrip("/")
     return path if "://" in path else absolute(os.path.join(folder, path))
 

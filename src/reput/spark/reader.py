@@ -74,7 +74,7 @@ class FilteredLogReader(LogReader):
 
 
 def batch_bounds(options: SourceOptions, sources: Sequence[LogListing]) -> dict[str, Bounds]:
-    """Return the bounds of a batch read for each store. Raises UsageError."""
+    """Return, for each store, the bounds between which a batch query reads. Raises UsageError."""
     if options.starting_offsets == LATEST:
         raise UsageError("startingOffsets: latest is for streams; a batch would read nothing")
     if options.ending_offsets == EARLIEST:

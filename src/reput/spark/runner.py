@@ -208,10 +208,10 @@ def runner_beside_frames(spark: SparkSession) -> SparkRunner:
 
 @contextmanager
 def starting_sql(spark: SparkSession) -> Iterator[None]:
-    """Let Spark run a first DataFrame during the body. The first one of a session costs Spark's JVM some seconds.
+    """Let Spark run a first DataFrame during the `with` block: the first one costs Spark's JVM some seconds.
 
-    This does not wait for the DataFrame. The next DataFrame waits, and reports any error. Does nothing on clusters,
-    whose executors may not have reput yet.
+    The end of the block does not wait for the DataFrame. The next DataFrame waits, and reports any error. Does nothing
+    on clusters, whose executors may not have reput yet.
     """
     context = None if is_connect(spark) else spark.sparkContext
     if (
@@ -224,7 +224,7 @@ def starting_sql(spark: SparkSession) -> Iterator[None]:
 
 
 def _use_sql(spark: SparkSession) -> None:
-    # If the session is stopped during this, many kinds of errors are possible.
+    # If the session is stopped while this job runs, many kinds of errors are possible.
     with suppress(Exception), described(spark.sparkContext, START_SQL):
         frame = spark.range(0, 1, 1, 1).mapInArrow(_same, "id bigint")
         frame.write.format("noop").mode("overwrite").save()

@@ -176,7 +176,7 @@ def _launch_environment(master: str, java_home: Path, home: Path) -> dict[str, s
 
 @contextmanager
 def _environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Set environment variables during the body, because pyspark reads these settings only from there."""
+    """Set environment variables during the `with` block: pyspark reads these settings only from the environment."""
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:

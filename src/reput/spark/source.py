@@ -83,7 +83,7 @@ class RocketMQDataSource(DataSource):
         super().__init__(options)
         end_quietly()
         if _is_to_be_written():
-            # Report first that the source cannot be written, and not a mistake in the options.
+            # Messages can never be written with this source. Report this before any mistake in the options.
             self.writer(StructType(), overwrite=False)
         # Without a path, the next call of Spark raises the error.
         if "path" in options or "paths" in options:
@@ -176,7 +176,7 @@ def _is_to_be_written() -> bool:
 
 
 def _source_in(folder: str) -> type[RocketMQDataSource]:
-    """Create the data source as a local class, which Spark sends by value, with the folder."""
+    """Create the data source as a local class. Spark sends it by value, so its attribute `folder` is sent too."""
     return type(
         "RocketMQDataSourceHere", (RocketMQDataSource,), {"folder": folder, "__module__": __name__}
     )
@@ -194,7 +194,8 @@ def arrow_schema(schema: StructType) -> pa.Schema:
             raise UsageError(
                 f"column {field.name} has type {kind}, not {given}; correct the schema"
             )
-        # Spark would trust the given nullability, and return wrong answers.
+        # If the given schema says that a column is never null, Spark trusts it. If there are nulls, Spark would return
+        # wrong answers.
         if field != own:
             raise UsageError(
                 f"column {field.name}: its type, and all types in it, must be nullable"

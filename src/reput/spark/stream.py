@@ -191,7 +191,7 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return why_another(source, find_log_end(source, buffers) if near else mark.end, mark)
 
     def _give_up(self, source: LogListing, mark: ReadMark, why: str, instead: str) -> None:
-        """Raise StoreChangedError because the log was replaced, or log how the stream continues."""
+        """Raise StoreChangedError because the log was replaced. If failOnDataLoss is false, print a warning instead."""
         what = f"{source.name}: the log was replaced or truncated since it was read up to offset {mark.end}: {why}"
         if self._options.fail_on_data_loss:
             raise StoreChangedError(

@@ -154,7 +154,10 @@ SERIAL = SerialRunner()
 
 
 class _RetryingThreads(ThreadRunner):
-    """A ThreadRunner that repeats tasks after transient errors, because local file systems have no time-outs."""
+    """A ThreadRunner for local files, which repeats tasks after transient errors.
+
+    Requests to object storage are repeated until their time-out anyway, but operations of a file system are not.
+    """
 
     def run(
         self,
