@@ -287,8 +287,10 @@ class Chooser:
             before = self._links.count(), len(self._rows)
             for rows, is_inner in self._read("copies"):
                 self._take(rows, self._copies(rows), is_inner)
+            # This pass found neither a new message nor a new identifier, so another pass would find nothing.
             if (self._links.count(), len(self._rows)) == before:
                 break
+        # The id of a list is shared by its messages, also by messages that are not erased.
         self._found.ids = self._links.ids - self._links.lists
         self._found.message_ids = self._links.message_ids
         return self._found
@@ -303,6 +305,7 @@ class Chooser:
             self._batch_sizes.update(zip(rows.offsets[rows.is_batch].tolist(), sizes, strict=True))
             self._compressed.update(rows.offsets[rows.is_batch & rows.is_compressed].tolist())
             yield rows, False
+        # Without inner batches, a second scan would yield nothing.
         if not self._batch_sizes:
             return
         wanted = np.array(list(self._batch_sizes), np.int64)

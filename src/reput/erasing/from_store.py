@@ -41,6 +41,7 @@ def erase_from_store(
         )
     facts = facts_of(store, config)
     target = None if output is None else Path(output)
+    # Read the signing key now, so that an invalid key is reported before the log is read.
     purpose.signer()
     record_path = _audit_path(target, audit)
     if not plan_only:

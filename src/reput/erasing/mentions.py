@@ -56,6 +56,7 @@ def find_mentions(
     """
     bodies, notes = _bodies(store, chosen, options)
     texts = {encode_utf8(text) for text in chosen.ids | chosen.keys}
+    # Short keys occur by chance in many other messages.
     words = {text for text in texts if len(text) >= LEAST_BYTES}
     if len(words) < len(texts):
         notes.append(
@@ -102,6 +103,7 @@ def _bodies(
             inner = chosen.inner.get(offset)
             try:
                 messages = unwrap(decode(opened.get_record(offset)))
+            # A damaged body cannot be decompressed, so there is nothing to search for.
             except CorruptMessageError:
                 continue
             for message in messages:

@@ -63,6 +63,7 @@ def _met(dataset: Any, columns: list[str], chosen: ChosenMessages) -> Iterator[A
             .to_numpy(zero_copy_only=False)
             for name in columns
         ]
+        # One equal id identifies a message. A place does so only if topic and physical offset are both equal.
         if columns[0] in _BY_ID:
             yield np.logical_or.reduce(found)
         else:
