@@ -223,7 +223,7 @@ def test_what_is_not_a_table_is_refused(golden: Golden, lake: Lake) -> None:
     with pytest.raises(UsageError, match="is not empty, and nothing was exported there"):
         lake.export(path)
     assert lake.names() == ["messages/letter.txt"]
-    with pytest.raises(UsageError, match="name a folder in a bucket"):
+    with pytest.raises(UsageError, match="name a folder in the bucket"):
         open_table("s3://lake", "parquet", storage_options=s3)
     with pytest.raises(UsageError, match="conditional writes are not supported"):
         open_table("hdfs://name/lake/messages", "parquet")

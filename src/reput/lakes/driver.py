@@ -358,7 +358,7 @@ def _joined(before: ReadTask, ended: TaskResult, after: ReadTask, began: TaskRes
     """
     one, other = before.part, after.part
     if one.file != other.file or one.stop != other.start or other.topics is not None:
-        # Ranges that are not adjacent, or in different files, cannot be compared.
+        # Ranges cannot be compared if they are in different files, or if they are not adjacent.
         return True
     if ended.start >= one.stop or ended.end < one.stop:
         # No record begins in the range, or it ends with unreadable bytes.

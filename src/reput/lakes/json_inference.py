@@ -133,7 +133,7 @@ class ShapeInference:
 
     @property
     def notes(self) -> list[str]:
-        """Return a line for each reason to skip fields, and for each field that had to stay an integer."""
+        """Return a line for each reason to skip fields, and for each field that stays an integer despite fractions."""
         left_out = [
             f"inferring JSON types: fields {reason} are skipped; they remain in the body"
             for reason in sorted(self._left_out)

@@ -50,7 +50,7 @@ _BEAT_S = 4.0
 _PATIENCE_S = 30.0
 """Seconds without a sign of life after which another run takes the table from its owner."""
 _POLL_S = 1.0
-# Attempts to replace the head while the bucket does not respond.
+# Number of further attempts to replace the object `head` if the bucket does not respond.
 _REPEATS = 5
 # Longest URL of a table, in bytes. An object's whole name may have 900 bytes, with its partition and file.
 _MOST_NAME_BYTES = 400
@@ -79,7 +79,8 @@ class LakeBucket:
         parent, _, self.leaf = self.url.rpartition("/")
         if not urlsplit(self.url).path.strip("/") or len(self.url.encode()) > _MOST_NAME_BYTES:
             raise UsageError(
-                f"{url}: name a folder in a bucket, of at most {_MOST_NAME_BYTES} bytes: {self.url}/messages"
+                f"{url}: name a folder in the bucket, such as {self.url}/messages; "
+                f"the URL may have at most {_MOST_NAME_BYTES} bytes"
             )
         self.store = Bucket(parent, options)
         self.control = f"{self.leaf}/{CONTROL_FOLDER}" if is_inside else f"{self.leaf}.reput"
@@ -189,7 +190,7 @@ class LakeBucket:
             StoreLockedError: another run writes the table.
             UsageError: the place has other contents, or does not support conditional writes.
         """
-        # A store that ignores the conditions of writes would let two runs own the table at the same time.
+        # Object storage that ignores the conditions of writes would let two runs own the table at the same time.
         check_conditions(self.store, f"{self.control}/")
         owner = {"run": self._run, **_this_process()}
         try:
@@ -285,7 +286,8 @@ class LakeBucket:
         before, until = self._sign_of(run), time.monotonic() + _PATIENCE_S
         while time.monotonic() < until:
             time.sleep(min(_POLL_S, _PATIENCE_S))
-            # A new sign shows that the owner is alive. A new head shows that another run took the table first.
+            # If the owner's sign of life has changed, the owner is alive. If the head has changed, another run took the
+            # table first.
             if self._sign_of(run) != before or self._read()[1] != version:
                 raise self._busy()
 

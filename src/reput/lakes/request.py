@@ -221,7 +221,7 @@ class ExportRequest:
     def as_json(self) -> dict[str, Any]:
         """Return the request as JSON.
 
-        Names of schema files and URLs are omitted, because the table itself has the types.
+        The files and URLs from which schemas of bodies were read are omitted, because the table itself has the types.
         """
         kind = self.json_body if self.json_body in (None, INFER) else "a schema"
         return {**asdict(self), "json_body": kind, "body": self.body and self.value_column}

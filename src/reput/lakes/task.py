@@ -223,9 +223,9 @@ def split_by_fit(
 def with_values(
     batch: pa.RecordBatch, job: ExportJob, shape: BodyShape, counted: Reasons
 ) -> pa.RecordBatch:
-    """Add a column with the values of bodies, which are null if they do not fit, and a column with the reasons.
+    """Add a column with the values of the bodies, and a column with the reasons why values are null.
 
-    The reasons are counted.
+    A value that does not match its type in the shape becomes null. The reasons are counted.
     """
     parsed = _parsed(batch["body"], job, shape, counted)
     values = pa.field(job.request.value_column, shape.type)

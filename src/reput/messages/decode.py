@@ -401,8 +401,8 @@ class Records:
 
     def _make_message_id(self) -> pa.Array:
         starts = self.part("store_timestamp")
-        # A message id is the hexadecimal form of the store host and of the physical offset (8 bytes). The host lies
-        # between the store timestamp (8 bytes) and three fields before the body (16 bytes).
+        # A message id is the hexadecimal form of the store host and of the physical offset (8 bytes). In a record, the
+        # host is between the store timestamp (8 bytes) and the 16 bytes of the three fields that precede the body.
         host_bytes = self.part("body") - 16 - 8 - starts
         widths = {HOST_V4_BYTES: 2 * (HOST_V4_BYTES + 8), HOST_V6_BYTES: 2 * (HOST_V6_BYTES + 8)}
         counts = np.where(host_bytes == HOST_V4_BYTES, widths[HOST_V4_BYTES], widths[HOST_V6_BYTES])

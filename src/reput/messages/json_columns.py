@@ -73,7 +73,7 @@ class Runs(NamedTuple):
     kinds: Bytes
 
     def only(self, rows: npt.NDArray[Any]) -> Runs:
-        """Return the same runs with all other rows skipped."""
+        """Return these runs with all rows SKIPPED except the given `rows` (a mask)."""
         return self._replace(kinds=np.where(rows, self.kinds, SKIPPED).astype(np.uint8))
 
 

@@ -35,7 +35,7 @@ def json_text(value: Any) -> str:
 
 
 def visible(text: str) -> str:
-    r"""Return a part of a JSON text with the characters that have no glyph as \uXXXX."""
+    r"""Return a part of a JSON text, with each character that has no glyph written as \uXXXX."""
     return text if text.isascii() and "\x7f" not in text else _INVISIBLE.sub(_escaped, text)
 
 

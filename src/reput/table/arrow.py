@@ -370,7 +370,7 @@ def dataset(
     )  # fmt: skip
     logs = request.logs()
     for line in () if is_pattern else unknown_topics(logs, topics or ()):
-        # Name the line of the caller: `checked` adds a frame above this function.
+        # The warning must show the caller's line. It is 3 frames up, because `checked` adds a stack frame.
         warnings.warn(line, stacklevel=3)
     return Dataset(request)
 

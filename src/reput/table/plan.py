@@ -51,8 +51,8 @@ def pack(tasks: Sequence[Task], split_bytes: int, least_tasks: int = 1) -> list[
     Args:
         tasks: Ranges in order, each not much larger than `split_bytes`.
         split_bytes: Maximum log bytes per task. A single larger range is a task of its own.
-        least_tasks: Minimum number of tasks, if there are enough ranges. With the default of 1, there are about 8
-            tasks, each of at least 16 MiB.
+        least_tasks: Minimum number of tasks, if there are enough ranges. If it is 1 (the default), there are about 8
+            tasks, or fewer tasks of at least 16 MiB.
     """
     total = sum(cost_of(task.part) for task in tasks)
     share = -(-total // least_tasks) if least_tasks > 1 else max(total // _TASKS, _LEAST_BYTES)
@@ -138,7 +138,7 @@ def plan_reading(
 ) -> ReadPlan:
     """Plan how to read every message that meets the conditions.
 
-    bounds: bounds by name of a store
+    bounds: by store name, the physical offsets between which to read; stores without bounds are read whole
     split_bytes: maximum log bytes per task; fewer if there would be less than `least_tasks` tasks
     use_indexes: whether to find messages through ConsumeQueues and IndexFiles
     unwrap_batches: whether to read messages of inner batches; IndexFiles lack their keys
@@ -174,7 +174,10 @@ def plan_reading(
 
 
 def _excluding(source: LogListing, conditions: Sequence[Condition]) -> str | None:
-    """Return a column with the same value in all rows of a store, if conditions on it exclude the store; else None."""
+    """Find a column that has one value in all rows of a store, a value that the conditions do not allow.
+
+    Return its name, because then no row of the store can match. Return None if no column excludes the store.
+    """
     values = {"store": source.name, **source.names._asdict()}
     for column, value in values.items():
         named = choices(conditions, column)

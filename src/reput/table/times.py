@@ -31,7 +31,7 @@ from reput.tasks import no_progress, waiting
 CLOCK_STEP_MS = 3_600_000
 
 _SEARCHED_BYTES = 1 << 20
-# Limit per plan. Tasks read the remaining files with unknown times completely.
+# Maximum bytes that one plan scans to find times. Tasks read the other files with unknown times as a whole.
 _MOST_SCANNED_BYTES = 4 << 30
 # Each sample takes a request to the remote store, so only a few files are sampled.
 _SAMPLED_FILES = 16
