@@ -370,7 +370,7 @@ def _index_sizes(files: Sequence[tuple[str, int]], storage: Storage) -> _Shown:
         return _Shown(values, Doubt(INDEX_SETTINGS, names, whole, tuple(which)))
 
     if not known:
-        # All files have the size of a broker's default settings, so these settings are used without a doubt.
+        # All files have the size of a broker's default settings, so these settings apply.
         if sizes.keys() == {DEFAULT_GEOMETRY.file_bytes}:
             return _Shown({})
         return doubtful("no file shows them", [path for path, _ in files], {})
