@@ -29,7 +29,7 @@ Task = TypeVar("Task")
 Result = TypeVar("Result")
 AnyPath = str | os.PathLike[str]
 
-# The kernel's limit of links in one path. Opening a path with more of them fails with ELOOP.
+# Linux's limit of links in one path. Opening a path with more of them fails with ELOOP.
 _MOST_LINKS = 40
 _FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 

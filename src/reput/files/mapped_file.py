@@ -25,7 +25,7 @@ class MappedFile:
     """A mapped file, with its size at the time of opening.
 
     data       the bytes of the file
-    scattered  whether the kernel loads only the pages that are read, without read-ahead
+    scattered  whether the system loads only the pages that are read, without read-ahead
 
     Raises StoreNotFoundError, StoreAccessError, and FormatError for an empty file.
     """

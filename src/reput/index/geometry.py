@@ -245,7 +245,7 @@ class GeometryFinder:
 
 
 def _index_count(path: str, size: int, storage: Storage) -> int:
-    """Return the header's index count, or 0 if the file has no entries or no room for so many."""
+    """Return the header's index count; 0 if the file has no entries, or is too short for as many items."""
     if size < file_bytes(1, 2):
         return 0
     with storage.open(path) as reader:

@@ -212,7 +212,7 @@ class KeyIndex(Protocol):
     """An index from hashes of keys to messages of one log."""
 
     def parts(self) -> tuple[IndexPart, ...]:
-        """Return the present parts, oldest range first; ranges may overlap. Raises StoreAccessError, UsageError."""
+        """Return the current parts, oldest range first; ranges may overlap. Raises StoreAccessError, UsageError."""
         ...
 
     @property

@@ -28,7 +28,7 @@ _MOST_BYTES = 4 << 10
 
 # A longer segment is scanned for every query, instead of being cached.
 _KEPT_BYTES = 64 << 10
-# Bytes of the tail in which the last dispatched message is searched for.
+# The last dispatched message is searched for in at most this many bytes of the tail.
 _TAIL_BYTES = 1 << 20
 
 

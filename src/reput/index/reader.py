@@ -50,7 +50,7 @@ _NEIGHBOURS_BYTES = _NEIGHBOURS.size
 _SECONDS_AT = 12
 OFFSET_MAX = 2**63 - 1
 _READS_OF_HEADER = 5
-# Bounds the checks of a chain, so that frequent keys do not slow them down.
+# At most this many items of a chain are checked, because the chains of frequent keys are long.
 _CHAIN_STEPS = 256
 # For this many steps along their chains, the items of many chains are requested together. Later items are requested one
 # by one.
@@ -58,7 +58,7 @@ _ANNOUNCED_STEPS = 16
 # Another process may have added up to this many items that the file's header does not count yet.
 _UNCOUNTED_ITEMS = 1 << 12
 _UNUSED = bytes(1 << 16)
-# One read of so many slots takes less time than a few reads of one slot.
+# One read of this many slots takes less time than a few reads of one slot.
 _FEW_SLOTS = 1 << 12
 _SEARCHED_ITEMS = 1 << 16
 # A power cut loses whole pages of memory, so slots are checked by page.

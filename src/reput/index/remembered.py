@@ -125,7 +125,7 @@ class Remembered:
                     "file": _identity(file, items), "log": _log_files(log, ranges, before.log),
                     "witness": _witness(file, log, items), **more}  # fmt: skip
             data = json.dumps(kept).encode()
-            # Compared last: if the stamp is unchanged, the values above describe the same state.
+            # The stamp is compared last: if it is unchanged, the values above describe the same state.
             is_same = stamp_of(file.path) == before.file
             if is_same and len(data) <= _MOST_BYTES:
                 self._cache.write(_name(file, kind), data)

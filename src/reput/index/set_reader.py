@@ -18,7 +18,7 @@ from reput.format.index_file import HEADER_BYTES, index_key, key_hash
 from reput.index.geometry import GeometryFinder, IndexGeometry
 from reput.index.reader import IndexFileReader
 
-# Number of bytes in which a new file is searched for entries.
+# To see whether a new file has entries, at most this many of its first bytes are read.
 _HEAD_BYTES = 4096
 # Position of the two counts that end the header. The slots follow.
 _COUNTS_AT = HEADER_BYTES - 8
@@ -60,7 +60,7 @@ class IndexFileSetReader:
         self.current()
 
     def current(self) -> tuple[IndexFileReader, ...]:
-        """Return readers of the present files, oldest name first; readers of missing files are closed.
+        """Return readers of the files as they are now, oldest name first; readers of missing files are closed.
 
         Costs one stat if nothing changed. Raises the same errors as the constructor.
         """

@@ -33,7 +33,7 @@ _FULL_SHARE = 100
 # Maximum number of records, and of bytes, that are read in one gap.
 _READ_RECORDS = 8
 _READ_BYTES = 16 << 10
-# Number of following items in which the next message is searched for. Few messages have more keys.
+# At most this many items are read to find the item of another message. Few messages have more keys.
 _SAME_MESSAGE = 64
 
 # A page is in doubt if an intact page would rarely have such slots: if the negative logarithm of the probability is at
@@ -226,9 +226,9 @@ class SlotPages:
 
 
 def _too_few(used: int, slots: int, share: float) -> float:
-    """Return how unlikely it is that at most `used` of `slots` slots are used: -log of the probability's bound.
+    """Return how improbable it is that at most `used` of `slots` slots are used.
 
-    The bound is Chernoff's.
+    The result is the negative logarithm of Chernoff's upper bound of the probability.
 
     share  share of used slots in the whole file
     """

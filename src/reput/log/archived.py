@@ -15,7 +15,8 @@ from reput.log.files import CommitLogFile
 from reput.log.known_file import KnownFile, ReplacedIds, TimedPiece
 
 _EVER = (1 << 63) - 1
-# Bounds of the comparison of a store with its archive, so that it takes few requests.
+# A store is compared with its archive in at most this many bytes of at most this many files, so that the comparison
+# takes few requests.
 _COMPARED_BYTES = 256 << 10
 _COMPARED_FILES = 8
 
@@ -140,7 +141,7 @@ def continues(storage: JoinedStorage, newer: Sequence[CommitLogFile]) -> bool:
     for file in newer[:_COMPARED_FILES]:
         for message in _first_messages(storage, file):
             queue = message.topic, message.queue_id
-            # The first message of a queue decides, because later messages follow it in any case.
+            # Only the first message of a queue is compared with the archive. Later messages always continue its offset.
             end = None if queue in seen else storage.older.queue_end(*queue)
             seen.add(queue)
             if end is not None and (

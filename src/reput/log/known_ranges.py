@@ -245,7 +245,7 @@ def _name(file: CommitLogFile) -> str:
 
 
 def _settled(file: CommitLogFile) -> tuple[int, ...]:
-    """Return the stamp of a file before its scan; empty if a later change might not alter the stamp."""
+    """Return the stamp of a file before its scan; empty if a later change could leave the stamp unchanged."""
     if "://" in file.path:
         return _stamp(file)
     stamp = settled_stamp(file.path)

@@ -10,7 +10,7 @@ from typing import Any
 from reput.log.files import CommitLogFile
 from reput.log.sources import LogListing
 
-# Bytes that are compared at either end of the read part.
+# This many bytes are compared at the beginning, and at the end, of the part of a file that was read.
 _PROVEN_BYTES = 4096
 _MOST_BYTES = 1 << 63
 

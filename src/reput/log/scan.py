@@ -33,7 +33,7 @@ from reput.log.record_search import find_record, first_nonzero
 from reput.log.scan_mode import DEFAULT_RULES, DispatchRules, ScanMode
 from reput.log.verdict import WalkVerdict
 
-# Bounds of a batch: messages, index entries, and entries in further queues.
+# Maximum size of a batch: messages, index entries, and entries in further queues.
 BATCH_MESSAGES = 1 << 18
 _BATCH_KEYS = 4 * BATCH_MESSAGES
 _BATCH_MULTI = 1 << 16

@@ -24,7 +24,7 @@ from reput.log.record_search import first_nonzero
 
 # Number of times that a listing with missing files is repeated.
 _MORE_LOOKS = 2
-# Bounds of the search for a hint in an error message. The search must not take long.
+# At most this many entries of folders are searched for a hint in an error message, so that it does not take long.
 _MOST_NEAR = 100
 _REMOTE_PEEK_BYTES = 1 << 20
 

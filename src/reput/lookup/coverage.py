@@ -162,10 +162,9 @@ class LookupCoverage:
     def as_json(self, names: Sequence[str]) -> list[dict[str, Any]]:
         """Return a row for each store: how many bytes of its log an index covered, and how many were scanned.
 
-        These numbers are those for keys whose index entries are trusted.
-        `lost` lists segments whose entries could not be used for some keys, and which were scanned instead.
-        `inner_batches` has the number of keys that were compared with messages of inner batches. This number is None if
-        no key's topic has inner batches.
+        These numbers apply to keys whose index entries are trusted. `lost` lists segments whose entries could not be
+        used for some keys, and which were scanned instead. `inner_batches` has the number of keys that were compared
+        with messages of inner batches. This number is None if no key's topic has inner batches.
         """
         return [
             {
@@ -249,7 +248,7 @@ class LookupCoverage:
 
 
 def coverage_of(answer: Any) -> list[dict[str, Any]]:
-    """Return the coverage of a look-up's answer per store: bytes of its log, and how they were searched.
+    """Return the coverage of a look-up's answer per store: bytes of its log, and how many an index covered.
 
     Args:
         answer: The result of `reput.look_up`, or an Arrow table made from it. pandas and Polars drop the metadata

@@ -43,7 +43,7 @@ from reput.store.store_reader import StoreReader
 from reput.tasks import Progress, Runner, no_progress, silent, waiting
 
 _GROUP_KEYS = 1 << 22
-"""Maximum keys per task. Each task reads the whole IndexFile, which takes less time than searching so many keys."""
+"""Maximum keys per task. For so many keys, reading the whole IndexFile takes less time than following their chains."""
 
 
 def look_up(

@@ -46,7 +46,7 @@ class ScannedRange:
 
     The range is scanned in splits, one per task.
 
-    is_read      whether the scan ignores damage: it is known from an earlier scan, or no message of the range is in the
+    is_read      whether the scan ignores damage: an earlier scan has found it, or no message of the range is in the
                  time window
     segment      number of the segment whose index entries are not trusted; None if no index covers the range
     position     physical offset up to which the range has been read
@@ -307,7 +307,7 @@ class StorePlan:
         for finding, numbers in lost:
             keys.setdefault(finding, []).append(numbers)
         for finding in within_range(keys, known.log):
-            # What is unreadable for all keys is already reported by `coverage`.
+            # `coverage` already reports the ranges that are unreadable for all keys.
             if finding not in known.unreadable:
                 numbers = np.unique(np.concatenate(keys[finding]))
                 yield PartlyRead(self.number, numbers, (finding,))
@@ -315,7 +315,7 @@ class StorePlan:
     def coverage(self) -> Coverage:
         """Return the coverage for keys whose entries can all be trusted. All ranges must be finished."""
         damage = [lost for part in self.ranges for lost in part.damage] + self.log.holes()
-        # A scan that met the end of the log decides where it ends. Otherwise, the end of the last file counts.
+        # The log ends where a scan met its end. If no scan did, it ends at the end of the last file.
         ends = [part.position for part in self.ranges if part.at_end]
         start = self.log.min_offset
         answered = OffsetRange(start, max(min([self._files_end, *ends]), start))
