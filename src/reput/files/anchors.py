@@ -124,7 +124,7 @@ def anchored(
 
 @contextmanager
 def reading_for(output: AnyPath, stores: Iterable[AnyPath]) -> Iterator[None]:
-    """Hold anchors for `stores` during the with block, if root reads them to write into another user's folder.
+    """Hold anchors for `stores` during the with block, if root reads them and writes into another user's folder.
 
     A link in a store's folder is still followed if root created the link, or if the link and its target have the same
     owner.
@@ -151,9 +151,9 @@ def reading_for(output: AnyPath, stores: Iterable[AnyPath]) -> Iterator[None]:
 
 @contextmanager
 def writing_to(output: AnyPath, stores: Iterable[AnyPath] = ()) -> Iterator[None]:
-    """Hold, during the with block, the folder into which root writes and the stores from which it reads.
+    """Hold anchors during the with block for the folder into which root writes, and the stores from which it reads.
 
-    Nothing is held if no other user can change names there. Missing folders above the output are created.
+    No anchors are held if no other user can change names in that folder. Missing folders above the output are created.
 
     Raises StoreAccessError if a folder cannot be opened, or its path contains a link.
     """

@@ -118,7 +118,7 @@ class FileReader(Closing):
             self._fd = open_anchored(path, os.O_RDONLY | os.O_NONBLOCK)
         except FileNotFoundError:
             raise StoreNotFoundError(f"{path}: no longer exists") from None
-        # `open_anchored` refuses links in a held folder (`reput.files.anchors`).
+        # `open_anchored` refuses links below an anchor (`reput.files.anchors`).
         except StoreAccessError:
             raise
         except OSError as error:

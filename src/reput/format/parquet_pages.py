@@ -23,7 +23,7 @@ def uncompressed_sizes(column: bytes | memoryview) -> Iterator[int]:
         column: all bytes of a column chunk
 
     Raises:
-        ValueError: a header is not one of a page, or a page ends after the column.
+        ValueError: a header is not a page header, or a page ends after the column.
     """
     at = 0
     while at < len(column):
