@@ -1,4 +1,4 @@
-"""Build Arrow arrays from buffers that kernels fill, and divide rows into batches of bounded size.
+"""Build Arrow arrays from buffers that kernels (compiled functions) fill, and divide rows into batches of bounded size.
 
 `pa.array` and `pa.scalar` are avoided, because they import pandas. The import takes as long as the rest of a worker's
 first batch.

@@ -1,4 +1,6 @@
-"""Write columns as JSON with kernels, all rows of a batch at once, in the form of `reput.messages.json_text`.
+"""Write columns as JSON with kernels (compiled functions), in the form of `reput.messages.json_text`.
+
+All rows of a batch are written at once.
 
 A row is a sequence of values, each preceded by a label such as `,"topic":`. `render` works in two passes: it measures
 all columns, to find where each row begins in the buffer, and then writes one column after the other. Lists, maps and

@@ -82,7 +82,7 @@ def _stated_offsets(data: Bytes, positions: Offsets) -> Offsets:
 
 
 def _fields(records: Records, have_crc: npt.NDArray[np.bool_]) -> list[JsonColumn]:
-    # Decode `properties` first: this also finds the tags, keys and unique keys, so the kernel runs only once.
+    # Decode `properties` first: this also finds the tags, keys and unique keys, which are then not searched again.
     properties = records.column("properties")
     return [
         Raw(runs_of(records.column("message_id")), b'{"message_id":"', b'"'),

@@ -47,7 +47,7 @@ Offsets = npt.NDArray[np.int64]
 # A byte may take six characters in JSON (\u0000), and a compressed body also appears in base64.
 _LONGEST_LINE_BYTES = 8 * MAX_BODY_BYTES
 _SHORT_RUN = 64
-"""Fewest consecutive plain lines for which the kernel saves time."""
+"""Fewest consecutive plain lines for which the compiled functions save time."""
 
 
 class PlainLines(NamedTuple):
@@ -244,7 +244,7 @@ class LinesPut:
         """Put plain lines as columns, and all other lines one by one.
 
         After a short run of plain lines, an increasing number of lines is put one by one, even plain ones. Otherwise,
-        the kernel would start for every second line of a block in which plain and other lines alternate.
+        the compiled functions would start for every second line of a block in which plain and other lines alternate.
         """
         # The compiled functions write only the properties strings of 4.9, which lack the final separator of 5.x.
         if self._store.form != FORM_OF_FOUR:

@@ -32,7 +32,8 @@ _FIELDS = (
     "physical_offset", "size", "tags_code", "store_timestamp", "sys_flag", "queue", "queue_offset",
     "multi",
 )  # fmt: skip
-_MOST_ROWS = 1 << 20  # Bounds the messages that a task holds in memory.
+# A task writes its buffer to the file when it has this many messages, so that its memory is bounded.
+_MOST_ROWS = 1 << 20
 _NUMBER_BYTES = 8
 _NO_PACK = -1
 _Numbers = npt.NDArray[np.int64]
@@ -170,7 +171,7 @@ class _Sections:
     def numbers_of(self, queues: list[Queue]) -> npt.NDArray[np.int32]:
         """Return the numbers of a batch's queues in this file.
 
-        The batch may come from another split, which numbers queues differently.
+        In the staged file from which the batch comes, the queues may have different numbers.
         """
         numbers = [self._numbers.setdefault(queue, len(self._numbers)) for queue in queues]
         return np.array(numbers, np.int32)

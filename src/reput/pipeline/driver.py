@@ -445,7 +445,7 @@ class _Rebuild:
             queues = self.queues.plan(log, 2 * self.runner.parallelism, self._run_one)
             tasks += queues.tasks
         dividing = partial(divide, job.scanned, job.plan, job.parts)
-        # Packs read the divided files, so all divide tasks must end before any write task starts.
+        # The write tasks of packs read the divided files, so all divide tasks must end before any write task starts.
         self.run_tasks(dividing, queues.divides, [one.weight for one in queues.divides], "divide")
         weights = [task.weight for task in tasks]
         in_objects = isinstance(staging, BucketStaging)

@@ -150,7 +150,7 @@ class RepairPlaces:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Keep the store and its parent open during the body, so that no link below them is followed."""
+        """Keep the store and its parent open during the `with` block, so that no link below them is followed."""
         with ExitStack() as stack:
             for folder in (self.store.parent, self.store):
                 if inode_of(folder) is not None:
@@ -159,9 +159,9 @@ class RepairPlaces:
 
     @contextmanager
     def owned(self) -> Iterator[None]:
-        """Lock out other repairs of the store during the body. Raises StoreLockedError, StoreAccessError.
+        """Lock out other repairs of the store during the `with` block. Raises StoreLockedError, StoreAccessError.
 
-        If root creates the folder, it belongs to root during the body, so that no other user changes the new state.
+        If root creates the folder, it belongs to root during the block, so that no other user changes the new state.
         """
         if inode_of(self.root) is None:
             with explained(self.root, "be created"):
