@@ -176,7 +176,7 @@ class CorruptMessageError(FormatError):
         super().__init__(path, offset, reason, arguments=arguments)
 
     def _place(self) -> str:
-        """Return the place in the form of a finding: with the physical offset if it differs from the position."""
+        """Return the place as findings show it: the position in the file, and the physical offset if it differs."""
         place = super()._place()
         is_same = self.physical_offset == self.offset
         return place if is_same else f"{place}: physical offset {self.physical_offset}"

@@ -11,7 +11,7 @@ _MOST_LINKS = 40
 def is_out_of_reach(path: str | os.PathLike[str]) -> bool:
     """Return whether only root can replace a path, or any folder or link in it.
 
-    For users other than root, this is always True, because nobody gains rights by tricking their commands.
+    If this process does not run as root, return True without a check: nobody gains rights by tricking it.
     """
     if os.geteuid() != 0:
         return True

@@ -194,7 +194,8 @@ class _Archiver:
         # The ranges of both logs overlap, but no file has the same name and size in both.
         if sealed[-1].end > files[0].start:
             raise self._another()
-        # No log file is in both. Only queue offsets can show that the store's log continues the archive.
+        # The store and the archive have no log file in common. Only queue offsets can show that the store's log
+        # continues the archive.
         archived = ArchiveStorage(Archive(self._place, self._options))
         joined = JoinedStorage("", LOCAL, self._facts.path, archived)
         if any(file.messages for file in sealed) and not continues(joined, files):

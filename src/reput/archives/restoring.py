@@ -231,7 +231,8 @@ def restore_store(
 ) -> RestoreReport:
     """Write the archived store into an empty folder, as `reput.restore` specifies.
 
-    `end_offsets` lowers committed offsets of the new store that are too high, and returns their number.
+    `end_offsets` is called with the folder of the new store. It lowers the committed offsets that are too high, and
+    returns how many it lowered.
     """
     archive, target = Archive(place, options), Path(destination)
     check_empty(target)

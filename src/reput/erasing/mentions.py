@@ -52,7 +52,7 @@ def find_mentions(
     """Search the properties and decompressed bodies of all remaining messages.
 
     Returns:
-        The mentions by topic, and notes about texts for which there was no search.
+        The mentions, one per topic that has any, and notes about texts that were not searched for.
     """
     bodies, notes = _bodies(store, chosen, options)
     texts = {encode_utf8(text) for text in chosen.ids | chosen.keys}
@@ -121,7 +121,8 @@ def spellings(data: bytes) -> set[bytes]:
     """Return encoded forms of a text: Base64, hexadecimal, UTF-16, and as in JSON and URLs."""
     digits = data.hex().encode()
     found = {digits, digits.upper()}
-    # Base64 of a longer text, in which this one may begin after any number of bytes.
+    # A longer text that contains this one may have been encoded as Base64. This text may begin at any of its bytes, so
+    # search for each of the three alignments.
     for shift in range(3):
         coded = b64encode(bytes(shift) + data)[-(-8 * shift // 6) : (shift + len(data)) * 8 // 6]
         found |= {coded, coded.translate(_URL_SAFE)}

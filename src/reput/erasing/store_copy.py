@@ -50,7 +50,10 @@ _COPIED = frozenset(
         TIMER_LOG_FOLDER, TIMER_WHEEL_FILE, *QUEUE_FOLDERS,
     }
 )  # fmt: skip
-"""Parts that are copied: parts without bodies and keys, and the queues, which are rebuilt afterwards."""
+"""Parts that are copied. Except for the queues, they contain no bodies or keys of messages.
+
+The rebuild replaces the copied queues, but keeps those whose messages have all expired.
+"""
 _MADE_ANEW = frozenset({INDEX_FOLDER, ABORT_FILE, LOCK_FILE, RECOVERY_POINT_FILE})
 _HASHED_BYTES = 4 << 20
 

@@ -151,7 +151,7 @@ class StoreLog:
             files = self._files()
         if not files:
             raise StoreNotFoundError(
-                f"{self.name}: has no CommitLog file; their names are offsets of 20 digits"
+                f"{self.name}: has no CommitLog file (a file whose name is an offset in 20 digits)"
             )
         check_no_overlap(files)
         folder = self.store if self.is_local else None

@@ -122,7 +122,7 @@ class QueueTimes:
         """Return whether the entry before this queue offset belongs to a message before the piece."""
         try:
             return self._queue.entry(stop - 1).physical_offset < piece.start
-        # Without an entry, this cannot be decided.
+        # Without this entry, the place of its message is unknown.
         except (MessageNotFoundError, LostEntriesError):
             return False
 

@@ -63,7 +63,7 @@ class QueueReader(Protocol):
         ...
 
     def after(self, queue_offset: int, entry: ConsumeQueueEntry) -> int:
-        """Return the queue offset after an entry that `numbered` yielded with this queue offset."""
+        """Return the queue offset that follows an entry. The arguments are a pair that `numbered` yielded."""
         ...
 
     def span(self, queue_offset: int) -> tuple[int, int]:

@@ -305,7 +305,7 @@ class ConsumeQueueReader:
         if queue_offset >= self.max_queue_offset():
             where = f"{file.path}: queue offset {queue_offset}"
             raise MessageNotFoundError(f"{where}: no entry there")
-        # No pause for a batch queue: a bisection over it may meet many lost entries.
+        # Do not pause for a batch queue: its bisection may meet many lost entries, and would pause at each.
         if self.kind is CONSUME_QUEUE:
             time.sleep(_PATIENCE_S)
         resume = queue_offset

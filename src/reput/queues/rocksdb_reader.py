@@ -59,7 +59,7 @@ class RocksQueues:
     ) -> None:
         """Prepare a database for `store_queues.open_queues`.
 
-        `delays_ms` are the delays of the levels, for levels without an entry in the database.
+        `delays_ms` has the delay of each delay level. It is used for levels that have no entry in the database.
         """
         self.folder, self._storage, self._open_log = folder, storage, open_log
         self._delays_ms = delays_ms
@@ -353,5 +353,5 @@ def _shown_delay(database: RocksDatabase, level: int) -> int | None:
     # The entry of a delayed message has its due time in place of a tags code. The due time minus the store timestamp is
     # the delay.
     delay = -1 if value is None else value[0].tags_code - value[1]
-    # Implausible values are hashes of tags.
+    # If the difference is not a plausible delay, the tags code is the hash of a tag.
     return delay if 0 < delay <= _LONGEST_DELAY_MS else None

@@ -42,7 +42,10 @@ class TableWriter:
 
 @contextmanager
 def table_writer(path: Path) -> Iterator[TableWriter]:
-    """Create a table, which is complete and synced after the body. Raises StoreAccessError, MissingExtraError."""
+    """Create a table. It is complete and synced when the `with` block ends.
+
+    Raises StoreAccessError, MissingExtraError.
+    """
     rocksdict = require_library()
     writer = rocksdict.SstFileWriter(options=_options(rocksdict, is_compressed=True))
     with _explained(path), native(path) as place:

@@ -129,10 +129,10 @@ class QueueSetWriter:
         return {}
 
     def add_lost(self, found: Iterable[OffsetRange]) -> None:
-        """Record damage of the log, which explains gaps in the queue offsets of later messages."""
+        """Remember damaged ranges of the log. They explain gaps in the queue offsets of later messages."""
 
     def lost_ranges(self) -> tuple[OffsetRange, ...]:
-        """Return the damage in the dispatched part of the log."""
+        """Return the damaged ranges in the dispatched part of the log."""
         return ()
 
     def refused_bytes(self) -> dict[Queue, int]:

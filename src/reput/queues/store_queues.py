@@ -137,8 +137,8 @@ def open_queues(
         store: folder with the queues.
         storage: storage of the store.
         open_log: opens the log of the queues; by default the store's own log.
-        config: the broker's settings; by default those of a new broker. They state the delays of levels without an
-            entry in RocksDB.
+        config: the broker's settings; by default those of a new broker. They state the delays of those delay levels
+            that have no entry in RocksDB.
 
     Raises:
         StoreAccessError: a file cannot be read.

@@ -353,7 +353,7 @@ class BatchComparison:
 
     @property
     def dispatch_from(self) -> int:
-        """Return the physical offset of the first record that comes after the last entry of its queue."""
+        """Return the physical offset of the first record that lies after the record of its queue's last entry."""
         tails = [one.tail for one in self._queues.values() if one.tail is not None]
         return min(tails, default=self.log_end)
 
@@ -438,7 +438,10 @@ class BatchQueueFiles(FoundFiles):
         return BatchEnd(stop, position, int(last["physical_offset"]))
 
     def _begins_later(self, start: int, first: int, entries: _Entries) -> bool:
-        """Return whether the first entry of the file will lead to an earlier record than the present first entry."""
+        """Return whether the file now begins with an entry of a later record than after the change.
+
+        This is also True for a file that is missing or empty now.
+        """
         if start not in self._sizes:
             return True
         old = self._read(start, min(1, self._sizes[start] // BATCH_ENTRY_BYTES))

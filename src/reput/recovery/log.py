@@ -119,8 +119,8 @@ def find_log_end(
     """Return the end of the log, and set the report's `checked_from`. For `known` see `first_file_to_check`.
 
     Raises:
-        StoreError: With `whole_records` (see `recovered_end`), an intact record has no CRC of its own. A broker with
-            this setting would cut off the record and everything after it.
+        StoreError: `whole_records` is set (see `recovered_end`), but an intact record has no CRC of its own. A broker
+            with this setting would cut off the record and everything after it.
         StoreAccessError: The log cannot be read.
     """
     first = first_file_to_check(files, checkpoint, report.is_clean, known)
@@ -136,9 +136,10 @@ def find_log_end(
 
 
 def _refuse_without_crc(log: CommitLogReader, physical_offset: int) -> None:
-    """Raise StoreError if the log continues with records without a CRC, which the setting would cut off.
+    """Raise StoreError if the record at the end of the recovered log is intact, but has no CRC of its own.
 
-    A record torn by a crash, or a single record without a CRC among records with one, is damage: the log ends there.
+    A broker with forceVerifyPropCRC would cut off this record and everything after it. A record torn by a crash, or a
+    single record without a CRC among records with one, is damage and raises nothing: the log ends there.
     """
     record = _located(log, physical_offset)
     if record is None or _has_crc(record) or not crc_matches(record.data, record.layout):
@@ -191,9 +192,9 @@ def sync_log(files: list[CommitLogFile], begin: int, disk: Disk) -> None:
 
 
 def _clear(file: CommitLogFile, position: int, disk: Disk) -> int:
-    """Overwrite nonzero bytes from `position` on with zeros; return their number.
+    """Overwrite nonzero bytes from `position` on with zeros. Return how many bytes were cleared.
 
-    A blank record does not count.
+    If only a blank record was cleared, return 0.
     """
     with FileReader(file.path) as reader:
         head = reader.read(position, min(BLANK_BYTES, file.size - position))

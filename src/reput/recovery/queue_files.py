@@ -163,7 +163,7 @@ class QueueFiles(FoundFiles):
         return decode_entry(self.read(position, 1).tobytes())
 
     def first_at(self, physical_offset: int, low: int, high: int) -> int:
-        """Return the first position in [low, high) without an entry, or of a message at or after `physical_offset`.
+        """Return the first position in [low, high) without an entry, or whose message is at or after `physical_offset`.
 
         Returns `high` if there is no such position. The entries must be in order. Pre-blank entries are skipped.
         """

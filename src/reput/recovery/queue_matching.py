@@ -106,7 +106,7 @@ class QueuePart:
     """The result of matching a queue's messages in one or several log files.
 
     rank      rank of the next entry to compare (see QueueSurvey)
-    solid     number of the last earlier entry that leads to a message or to unreadable bytes; -1 for none
+    solid     number of the last entry before `rank` that leads to a message or to unreadable bytes; -1 if there is none
     moved     number of entries whose number is not the queue offset of their message
     kept      number of entries that lead to unreadable bytes
     right     whether any entry leads to a message
@@ -181,7 +181,7 @@ class QueueMatching:
             stated: The queue offsets that these messages state.
             scanned: Log range of the batch.
             unread: Unreadable ranges within it.
-            placed: Placement of the batch's messages; None if all state their own offset.
+            placed: Which messages are at the physical offset that they state; None if all are.
         """
         messages = batch.messages
         if placed is not None:
@@ -383,11 +383,11 @@ class QueueMatching:
     def _kept_before_wrong(
         self, part: QueuePart, survey: QueueSurvey, numbers: Offsets, words: RawEntries
     ) -> KeptQueue | None:
-        """Keep only the entries before the first wrong one, in a queue with extension files. Dispatch writes the rest.
+        """In a queue with extension files, keep only the entries before the first wrong one. Dispatch writes the rest.
 
-        A missing entry cannot be written there, because its unit would be out of order. Returns None if dispatch would
-        give an entry another number, or lose the bit map of its unit. In that case, entries are rewritten with a tags
-        code and no unit.
+        A missing entry of such a queue cannot be inserted: its unit (its record in the extension files) would be out of
+        order. Returns None if dispatch would give an entry a different number, or would lose the bit map of its unit.
+        In that case, entries are rewritten with a tags code and no unit.
         """
         for wrong, right in part.wrong:
             numbers, words = np.concatenate([numbers, wrong]), np.concatenate([words, right])
@@ -398,8 +398,8 @@ class QueueMatching:
         else:
             there = survey.numbers(0, survey.stop)
         after = np.unique(np.concatenate([there[there >= number], numbers]))
-        # Dispatch numbers entries without gaps, so each entry gets its old number again only if the old numbers have no
-        # gaps.
+        # Dispatch gives entries consecutive numbers. So each entry gets its old number again only if the old numbers
+        # have no gaps.
         is_certain = len(after) == int(after[-1]) + 1 - number and not part.moved.count
         if self._is_light or part.kept or not is_certain or survey.found.has_bit_maps(number):
             return None
@@ -520,7 +520,8 @@ class KeptQueue(NamedTuple):
 def _one_each(offsets: Offsets, numbers: Offsets, stated: Offsets) -> npt.NDArray[np.intp]:
     """Return the largest set of rows that can all be right: one entry per message, with ascending numbers.
 
-    If a message has several entries, the entry at its stated number is preferred if it fits.
+    Of several entries of one message, choose the one whose number is the queue offset that the message states, if the
+    numbers still ascend.
     """
     # Sort the rows so that no ascending sequence can contain two entries of one message.
     order = np.lexsort((-numbers, offsets))

@@ -10,7 +10,9 @@ from reput.recovery.queue_files import QueueFiles, is_blank, physical_offsets, s
 
 
 class QueueSurvey:
-    """The entries of messages that end before the log does, in log order. An entry's rank is its place in this order.
+    """The entries whose messages lie completely within the log, in the order of these messages in the log.
+
+    An entry's rank is its place in this order.
 
     If the files are in order, a rank is a position in the queue, and entries are read on demand. If an entry between
     two others is empty or out of order, all entries are kept in memory, sorted by physical offset.

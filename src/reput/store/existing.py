@@ -108,13 +108,13 @@ def refuse_to_repair(facts: StoreFacts) -> None:
 def keep_expired_queues(
     output: Path, new: Path, log_begin: int, kind: str = CONSUME_QUEUE_FOLDER
 ) -> int:
-    """Link queues whose messages have all expired into the new store; return the number of these queues.
+    """Link into the folder `new` the queues whose messages have all expired. Return the number of these queues.
 
     Like a broker, keep the last file of such a queue: it determines the queue offset of the next message. A queue
     counts as expired if all its entries lead before the beginning of the log.
 
     Args:
-        output: The folder with the old queues.
+        output: The folder with the existing queues, which a rebuild replaces.
         new: The folder that receives the links.
         log_begin: The physical offset at which the log begins.
         kind: The folder of the queues: consumequeue/ or batchconsumequeue/.

@@ -145,7 +145,7 @@ class StoreFacts:
 
     @cached_property
     def ends(self) -> LogEnds:
-        """Return the ends of the log for readers, for a rebuild, and of its data. Raises StoreError."""
+        """Return the end of the log for readers, its end for a rebuild, and the end of its data. Raises StoreError."""
         from reput.log.ends import find_log_ends
 
         return find_log_ends(self._source)
@@ -174,7 +174,7 @@ class StoreFacts:
         """
         from reput.store.broker_start import first_file_to_check
 
-        # Only a 5.x broker derives the start from its queues. A database can be opened only on this machine.
+        # Only a 5.x broker derives the start from its queues. RocksDB can open a database only in a local folder.
         known = self.known_offset if self.config.is_five and self.storage.is_local else None
         first = first_file_to_check(
             list(files), self.checkpoint, is_clean=not self.has_abort, known=known,

@@ -188,7 +188,7 @@ def sizes_of(facts: StoreFacts) -> FileSizes:
     if config is None:
         config = replace(StoreConfig(), **found.values)  # type: ignore[arg-type]
         topics = {queue.topic for folders in queues.values() for queue in folders}
-        # A light queue shows that the broker has both settings.
+        # A light queue shows that the broker has enableLmq and enableMultiDispatch.
         if any(t.startswith(LMQ_PREFIX) for t in topics | _topics_in_rocksdb(facts)):
             config = replace(config, enable_lmq=True, enable_multi_dispatch=True)
         if parts.version == "5.x":
@@ -282,7 +282,8 @@ def _size_of(
     # Of equally frequent distances, take the shortest: a missing file makes a distance longer.
     size = max(distances, key=lambda one: (distances[one], -one)) if distances else usual
     if kind is _LOG and len(sizes) == 1 < len(files) and not any(one % usual for one in distances):
-        # All files have the same size, and all distances are multiples of it: files are missing in between.
+        # All files have the same size, and the distances between their names are multiples of it. So this size is
+        # right, and a larger distance only shows that files are missing.
         size = usual
     values = {kind.setting: size // kind.unit} if kind.fits(size) else {}
     apart = [after.path for before, after in pairs if (after.start - before.start) % size]
@@ -341,7 +342,7 @@ def _was_cut(store: str, kind: FileSize, queues: Sequence[_QueueFolder], storage
                 and message.queue_offset >= stop
                 for message in messages
             )  # fmt: skip
-    except ReputError:  # Without a readable log there is no evidence.
+    except ReputError:  # Without a readable log, nothing shows that the queue continues.
         return False
 
 

@@ -40,7 +40,7 @@ class LocalCopy:
 def local_copy(
     url: str, options: Mapping[str, str] | None, progress: Progress
 ) -> Iterator[LocalCopy]:
-    """Copy all files of a store into a temporary folder, which is deleted after the body.
+    """Copy all files of a store into a temporary folder. The folder is deleted when the `with` block ends.
 
     Blocks of zeros take no space in the copy. The environment variable TMPDIR sets the place of the folder. `progress`
     is called with the phase "fetch".

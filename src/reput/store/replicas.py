@@ -56,7 +56,7 @@ def find_replicas(stores: Sequence[NamedStore]) -> Replicas:
 
 
 def replicas_of(stores: Sequence[NamedStore]) -> dict[str, str]:
-    """Find replicas by their settings only. Return the master's name for the name of each further store."""
+    """Find replicas by their settings only. Return, for the name of each replica, the name of its master."""
     first: dict[tuple[str, ...], str] = {}
     found: dict[str, str] = {}
     for store in sorted((one for one in stores if one.broker), key=lambda one: one.broker_id or 0):
@@ -70,7 +70,7 @@ def answered_by(
     is_complete: Sequence[bool],
     logs: Sequence[OffsetRange | None] = (),
 ) -> dict[str, str]:
-    """Return for each store without a complete answer the replica that can replace it.
+    """Return, for each store that could not answer a query completely, the replica whose answer can replace its answer.
 
     A slave may lag behind its master. It replaces the master only if it has the whole known range of the master's log.
 

@@ -84,11 +84,14 @@ class BatchTopics:
     """The batch topics of an open store, read again only when a folder that shows them has changed."""
 
     def __init__(self, store: str, storage: Storage = LOCAL, log: Storage | None = None) -> None:
-        """Read the topics; `log` is the place of the CommitLog if it is an archive, or a store and its archive."""
+        """Prepare to read the topics. `log` is the storage of the CommitLog.
+
+        If the log lies in an archive, or in a store joined with its archive, the archive also has batch topics.
+        """
         self._store, self._storage = store, storage
         self._archived = log if log is not None and (log.is_archive or log.is_joined) else None
         self._root = storage.watch(store)
-        # Watches of the folders that show which topics have batch queues.
+        # One Watch per folder whose contents show which topics have batch queues.
         self._watches: list[Watch] = []
         self._names: frozenset[str] = frozenset()
 

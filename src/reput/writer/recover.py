@@ -206,7 +206,7 @@ class Recovery:
     def _join(
         self, queues: dict[Queue, ConsumeQueueWriter], last: IndexFileWriter | None
     ) -> Recovered:
-        """Join the recovered parts, and dispatch the messages that lack entries according to the report."""
+        """Join the recovered parts. Dispatch messages from `queues_from` and `index_from` of the recovery report on."""
         store, config, report = self._store, self._config, self._report
         writer, rules, again_from = self._queue_writer(queues)
         lost_before = () if self._known is None else self._known.lost

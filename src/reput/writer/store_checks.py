@@ -55,8 +55,8 @@ def fitting_config(facts: StoreFacts, log_file_bytes: int | None) -> tuple[Store
         The settings, and a line for each queue file that is too short and will be extended.
 
     Raises:
-        UsageError: The files do not show the configured sizes, or the given version is older than the store's.
-        StoreError: The settings contradict the store's files.
+        UsageError: The size of some files is uncertain, or the given version is older than the store's.
+        StoreError: The given settings contradict the sizes of existing files.
     """
     facts.require_certain()
     config = facts.config

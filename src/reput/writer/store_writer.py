@@ -271,7 +271,8 @@ class StoreWriter:
     def put_batch(self, messages: Sequence[Message]) -> PutResults:
         """Put a batch: consecutive records of one file, all or none. Raises as `put` does.
 
-        All messages must have the same topic and queue, without delay, transaction or further queues.
+        All messages must have the same topic and queue. None of them may have a delay, belong to a transaction, or also
+        go to further queues (multi-dispatch).
         """
         self.check_open()
         check_batch(messages, self._log.delay_levels, self._log.has_further_queues)

@@ -36,7 +36,8 @@ from reput.queues.store_queues import open_queues
 from reput.store.facts import StoreFacts, facts_of
 from reput.verify.checking.tally import counted
 
-# Bytes. If the index ends more than this before the queues, it is disabled or damaged, and not only late.
+# Bytes of the log. Dispatch writes the index shortly after the queues. If the last message in the index is this far
+# before the last one in the queues, the index is not merely late, but disabled or damaged.
 _BEHIND_BYTES = 64 << 20
 _MORE_LOOKS = 5  # Maximum number of further attempts if a listed file expires before it is opened.
 _NO_START = "does not start"
@@ -166,7 +167,7 @@ def _list_log(store: CheckedStore) -> None:
         # If the folder is missing, this call raises an error that says so.
         StoreLog(store.path, folders=folders).list()
         raise StoreNotFoundError(
-            f"{folders[0]}: has no CommitLog file; their names are offsets of 20 digits"
+            f"{folders[0]}: has no CommitLog file (a file whose name is an offset in 20 digits)"
         )
     store.files = [found[0]]
     for file in found[1:]:

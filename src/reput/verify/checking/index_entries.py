@@ -68,7 +68,7 @@ class IndexFindings:
         # The finding for a damaged range of the log covers the items that lead into it. The check of the IndexFile has
         # already reported negative hashes.
         extra = extra[~(stretch.in_damage(offsets[extra]) | (hashes[extra] < 0))]
-        # An item that is not needed either repeats another item, or leads to a message without its key.
+        # A surplus item repeats another item, or leads to a message that does not have its key.
         repeats = np.isin(found[extra], expected)
         of_runs = np.repeat(np.arange(len(runs)), [len(run.found.numbers) for run in runs])
         numbers = np.concatenate([none, *(run.found.numbers for run in runs)])
@@ -87,7 +87,7 @@ class IndexFindings:
         for first, last in self._indexed:
             within |= (offsets >= first) & (offsets <= last)
         before_last = offsets < max(last for _, last in self._indexed)
-        # If a message lies in the range of no IndexFile, but before the last one, a whole file is missing.
+        # If a message lies before the end of the last IndexFile, but in the range of none, a whole file is missing.
         kinds = (
             (Kind.INDEX_FILE_LOST, ~late & ~within & before_last),
             (Kind.MISSING_INDEX_ENTRY, ~late & (within | ~before_last)),

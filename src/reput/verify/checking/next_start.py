@@ -81,7 +81,8 @@ def next_start(store: CheckedStore, tables: Sequence[SeenIndexFile]) -> Iterator
     again = store.checked
     deleted = [table for table in tables if is_deleted(store, table)]
     kept = [table for table in tables if table.items and table not in deleted]
-    # A broker skips only messages that begin before the end of its newest IndexFile, so it indexes the last one again.
+    # A broker skips only messages that begin before the physical offset at which its newest IndexFile ends. The last
+    # indexed message begins exactly there, so it is indexed again.
     twice = "; the last message of the IndexFiles that it keeps is indexed twice"
     deletes = f"deletes {counted(len(deleted), 'IndexFile')} and " if deleted else ""
     yield Finding(
@@ -178,12 +179,15 @@ def _skipped(store: CheckedStore) -> Iterator[Finding]:
 
 
 def _is_queued(store: CheckedStore, message: MessageExt) -> bool:
-    """Return whether the message at the greatest physical offset of the queues already has a queue entry.
+    """Return whether the message that begins at the greatest physical offset of the queues already has an entry.
 
-    The greatest offset of a batch queue is the begin of its newest record, so this record has an entry.
+    A ConsumeQueue states where its newest message ends, so a message that begins there has no entry. A batch queue
+    states where its newest record begins, so this record has an entry.
     """
     if store.facts.known_offset.in_rocksdb:
-        return False  # A database states the end of its last message. The message that begins there has no entry.
+        # A database states the physical offset after the last dispatched message. The message that begins there has no
+        # entry.
+        return False
     with closing(open_queues(store.path)) as queues:
         try:
             entry = queues.queue(message.topic, message.queue_id).entry(message.queue_offset)

@@ -51,7 +51,7 @@ class SkewRun(NamedTuple):
 class LightQueue:
     """The entries of a light queue for one log file.
 
-    `taken` counts the messages after the last entry that took a queue offset but have no entry.
+    `taken` counts messages that took a queue offset but have no entry. Only messages after the last entry count.
     """
 
     runs: list[SkewRun] = field(default_factory=list)
@@ -69,7 +69,7 @@ class LightQueue:
 
         Args:
             offsets: Physical offset of each entry's message, ascending.
-            skew: Lag of each entry.
+            skew: Lag of each entry: queue offset of its message minus number of the entry.
             times: Store timestamp of each message, ms.
             taken: Physical offsets of the messages that took a queue offset but have no entry, ascending.
             finding: Returns the finding for the entry in a row of `offsets`.
@@ -128,7 +128,8 @@ class LightQueues:
         taken += run.taken
         if not may_skew(skew, run.skew, taken):
             is_wrong = True
-        elif not 0 <= run.skew - skew <= taken:  # The broker restarted, and numbers from 0 again.
+        elif not 0 <= run.skew - skew <= taken:
+            # The broker restarted, and assigns queue offsets from 0 again.
             is_wrong = False
         if is_wrong and run.skew:
             times = np.array([run.first, run.last], np.int64)
@@ -140,7 +141,7 @@ class LightQueues:
 class QueueFindings:
     """Explains the differences between entries and messages of one log file, stretch by stretch.
 
-    without_queue  by queue without a ConsumeQueue: number of its messages, and physical offset of the first
+    without_queue  for each queue that has no ConsumeQueue: number of its messages, and physical offset of the first one
     light          lags of the entries of each light queue
     """
 
@@ -188,7 +189,7 @@ class QueueFindings:
     def _paired(
         self, stretch: LogStretch, place: QueueSpan, expected: ExpectedEntries, found: FoundEntries
     ) -> tuple[ExpectedEntries, FoundEntries]:
-        """Record messages without an entry and entries without a message. Return the matching pairs."""
+        """Note messages that lack an entry, and entries that lead to no message. Return the matching pairs."""
         has_entry = np.isin(expected.offsets, found.offsets)
         self._note_missing(place, expected.at(~has_entry))
         # Ignore entries that repeat another one. The check of the queue has reported them as out of order.
@@ -208,8 +209,8 @@ class QueueFindings:
 
     def _note_missing(self, place: QueueSpan, missing: ExpectedEntries) -> None:
         late = missing.offsets >= self._dispatched_to
-        # After a restart, a broker gives light queues queue offsets that they already contain, and drops these entries.
-        # All other missing entries are lost.
+        # After a restart, a broker assigns queue offsets of a light queue a second time, and drops the new entries. All
+        # other missing entries are lost.
         again = (missing.numbers < place.stop) & is_light(place.queue.topic) & ~late
         kinds = (
             (Kind.UNDISPATCHED_TAIL, late),

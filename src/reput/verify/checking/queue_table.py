@@ -36,8 +36,9 @@ class CheckedQueue:
     """The result of checking one queue. Entries are numbered by queue offset.
 
     places  the queue's files
-    spans   entries by number of the log file
-    end     physical offset after the message of its last entry within the log; -1 without such an entry
+    spans   for the number of each log file, the entries that lead into it
+    end     physical offset at which the message of its last entry ends; -1 without entries. Entries that lead beyond
+            the end of the log are ignored.
     stop    number of the first unwritten entry
     """
 

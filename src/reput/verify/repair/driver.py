@@ -204,7 +204,7 @@ def _rebuild(plan: Plan, new: Path, runner: Runner, progress: Progress) -> None:
 
 
 def _dispatch_rest(plan: Plan, new: Path) -> None:
-    """Add the entries up to the end of the log that a kept database lacks.
+    """If the queues' database is kept, add the entries that it lacks, up to the end of the log.
 
     The repaired store has no `abort`. A 5.3.3 broker that starts without `abort` skips a message that begins where the
     database ends.

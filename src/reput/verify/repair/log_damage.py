@@ -135,10 +135,9 @@ def _parts(damaged: DamagedRange) -> Iterator[tuple[int, int, KnownMessage | Non
 
 
 def _size_of(message: KnownMessage, room: int, needs_blank: bool) -> int:
-    """Return the size of a placeholder. It is the message's size if possible.
+    """Return the size of a placeholder in a part of `room` bytes. It is the message's size if possible.
 
-    The rest of its part, `room` bytes in all, must have room for a further record. Otherwise the placeholder fills the
-    whole part.
+    If the bytes after the placeholder would be too few for another record, the placeholder fills the whole part.
     """
     if needs_blank:
         room -= BLANK_BYTES
@@ -150,7 +149,7 @@ def _sizes(length: int) -> Iterator[int]:
     """Split `length` into sizes of records."""
     while length:
         size = min(length, _MOST_BYTES)
-        # The rest must have room for a record of its own.
+        # The bytes that remain must be enough for another record.
         if 0 < length - size < _LEAST_BYTES:
             size -= _LEAST_BYTES
         yield size
@@ -188,8 +187,8 @@ class FileDamage:
     """The damage of one log file.
 
     ranges  unreadable ranges and records with a wrong CRC, ascending, with valid records between them
-    end     physical offset after the last verifiable record (the file's begin without one), or the file's end if a
-            blank follows
+    end     physical offset after the last verifiable record, or the begin of the file if it has no such record. If a
+            blank record follows, the end of the file.
     times   store timestamp (ms) of a message near each range
     """
 
@@ -297,7 +296,8 @@ def _with_known(ranges: list[DamagedRange], queues: dict[Queue, str]) -> list[Da
     stops = np.array([one.stop for one in ranges])
     known: dict[int, dict[int, KnownMessage]] = {}
     for queue, folder in sorted(queues.items()):
-        # A message of a light queue also has an entry in its own queue, and a placeholder can name only that queue.
+        # A message in a light queue also has an entry in the queue of its topic. A placeholder can name only the queue
+        # of the topic.
         if queue.topic.startswith(LMQ_PREFIX):
             continue
         for message in _entries_within(queue, folder, starts, stops):

@@ -70,7 +70,10 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Remaining:
-    """A finding that the repair does not remove. With the argument `asked`, a repair would remove it."""
+    """A finding that the repair does not remove.
+
+    `asked` is the argument with which a repair would remove it; None if no argument would help.
+    """
 
     finding: Finding
     asked: Asked | None = None
@@ -116,7 +119,7 @@ class Plan:
 
     @property
     def inodes(self) -> dict[str, int]:
-        """Return the inode of each file and folder when the plan was made, by its path in the store."""
+        """Return the inodes that the files and folders had when the plan was made, by path in the store."""
         return {one.name: one.inode for one in self.seen}
 
     @property

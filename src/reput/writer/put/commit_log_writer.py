@@ -214,7 +214,7 @@ class CommitLogWriter:
         return self._result(position, number, now)
 
     def put_run(self, messages: Sequence[Message]) -> list[PutResult | ReputError]:
-        """Put several messages together. They must have no further queues, no delay, and properties as bytes.
+        """Put several messages together. Each must go to one queue only, without a delay, and have properties as bytes.
 
         Return the result or the error of each message: a refused message does not stop the others. Raises
         StoreFailedError if the store accepts no more messages.
@@ -237,7 +237,7 @@ class CommitLogWriter:
                     except MessageRefusedError as error:
                         results.append(error)
                 self._write_run(run, now)
-            # For example, the disk is full. Records that were not written yet are not put.
+            # A write failed, for example because the disk is full. Messages that were not written yet get this error.
             except ReputError as error:
                 results[written:] = [error] * (len(messages) - written)
             end = self.position

@@ -200,7 +200,10 @@ def shapes_of(messages: Sequence[Message]) -> dict[_Names, list[int]]:
 
 
 def _shared_columns(names: _Names, messages: Sequence[Message]) -> list[PropertyTexts]:
-    """Return the properties of messages with these names. Raises _DoubtError, MessageRefusedError."""
+    """Return one column per property. The properties of all messages have these names.
+
+    Raises _DoubtError, MessageRefusedError.
+    """
     if names is None or len(names) + len((KEYS, TAGS, UNIQ_KEY)) > _MOST_NAMES:
         raise _DoubtError
     if CRC_PROPERTY in names:
