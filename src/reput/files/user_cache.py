@@ -13,7 +13,7 @@ from reput.errors import StoreAccessError
 from reput.ownership import is_out_of_reach
 
 _OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
-# Length of the CRC-32 in hexadecimal digits, which precedes the data.
+# A file begins with the CRC-32 of its data, in this many hexadecimal digits.
 _CHECKSUM_DIGITS = 8
 _IDENTITY_BYTES = 100
 _ROUNDS = 16

@@ -16,7 +16,7 @@ _NEW, _OLD = "+", "_"
 
 
 def pop_retry_topics(group: str, topic: str) -> tuple[str, ...]:
-    """Return the retry topics from which a group may get a message again that it popped from this topic."""
+    """Return the retry topics that may contain messages which this group has popped from this topic."""
     if topic.startswith(RETRY_TOPIC_PREFIX):
         return (topic,)
     return tuple(f"{RETRY_TOPIC_PREFIX}{group}{separator}{topic}" for separator in (_OLD, _NEW))

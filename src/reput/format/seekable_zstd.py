@@ -90,7 +90,8 @@ def decode_tail(tail: bytes, data_bytes: int, tail_start: int) -> Frames:
     # A frame is read whole, so a hostile table must not state one of gigabytes.
     if int(sizes.max(initial=0)) > _MOST_STORED_BYTES:
         raise ValueError(
-            f"its seek table has a frame of {sizes.max():,} bytes, more than {_MOST_STORED_BYTES:,}"
+            f"its seek table has a frame of {sizes.max():,} bytes; "
+            f"at most {_MOST_STORED_BYTES:,} are allowed"
         )
     # Encode the parsed values again and compare, which detects all other errors, such as a wrong magic or content size.
     if encode_tail(table[:, 0].tolist(), data_bytes, digests) != tail or starts[-1] != tail_start:

@@ -131,7 +131,8 @@ class _FilePart:
         part.data[:] = np.frombuffer(data, np.uint8)
 
     def _are_entries(self, part: Window, records: npt.NDArray[np.void], rows: _Offsets) -> _Flags:
-        """Return flags for verified candidates. A candidate without a matching key is stale or a collision."""
+        """Return for each candidate whether its record states its offset, and has a key with its hash."""
+        # No texts of keys are passed, so the kernel reports a key with the right hash as OTHER.
         verdicts = np.empty(len(rows), np.uint8)
         kernel.match_keys(
             part.data, records, rows, np.arange(len(rows)), self._offsets, self._hashes,
