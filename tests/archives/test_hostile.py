@@ -129,6 +129,13 @@ def _change(member: str, value: Any) -> Callable[[dict[str, Any]], None]:
     return change
 
 
+def _stretch(content: dict[str, Any], kind: str) -> None:
+    """Claim that the index of the first log file has the entries of all files."""
+    last = content["log"][-1]
+    del content[kind][1:]
+    content[kind][0].update(end=last["begin"] + last["size"], files=1)
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -144,6 +151,16 @@ def _change(member: str, value: Any) -> Callable[[dict[str, Any]], None]:
         lambda content: content["settings"].update(queue_entries="x"),
         lambda content: content["settings"].update(nonsense=1),
         lambda content: content["settings"].update(queue_entries=0),
+        lambda content: content["settings"].update(delay_levels="1s " * 10_000 + "1s"),
+        _change("size", 0), _change("times", {"least": 2, "greatest": 1}),
+        _change("times", {"least": 0, "greatest": 1 << 63}),
+        lambda content: content["keys"][0].update(files=7),
+        lambda content: content["queues"][0].update(files=0),
+        lambda content: content["keys"][-1].update(end=(1 << 62) - 1),
+        lambda content: content["keys"][0].update(begin=1),
+        lambda content: content.update(keys=content["keys"][:1] * 2),
+        lambda content: content.update(queues=content["keys"]),
+        lambda content: _stretch(content, "keys"), lambda content: _stretch(content, "queues"),
     ],
 )  # fmt: skip
 def test_a_manifest_with_sizes_paths_or_settings_that_no_store_has_is_refused(

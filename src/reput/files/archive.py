@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import cached_property, lru_cache
+from itertools import chain
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
@@ -80,6 +81,7 @@ _READ_AT_ONCE_BYTES = 8 << 20
 _THREADS = 16
 _FRAMES_IN_THREADS = 32
 """Minimum number of frames that are decompressed and hashed in threads. For fewer frames, threads cost more time."""
+_FRAMES_PER_TASK = 16
 _Key = TypeVar("_Key")
 _Item = TypeVar("_Item")
 
@@ -344,11 +346,7 @@ class Archive:
 
     @cached_property
     def config(self) -> StoreConfig:
-        """Return the broker's settings. Raises FormatError."""
-        try:
-            return StoreConfig(**self.manifest.settings)  # type: ignore[arg-type]
-        except (UsageError, TypeError) as error:
-            raise FormatError(self.path(ARCHIVE_MANIFEST), 0, f"settings: {error}") from None
+        return _config_of(self.manifest)
 
     def path(self, name: str) -> str:
         """Return an object's path, for messages."""
@@ -407,8 +405,14 @@ class Archive:
         if last - first < _FRAMES_IN_THREADS:
             return list(map(content, range(first, last)))
         # The pool lasts for this call only: threads do not survive a fork, and the process may fork between two reads.
+        # Starting a task takes time, so each task has several frames.
+        pieces = [
+            range(at, min(at + _FRAMES_PER_TASK, last))
+            for at in range(first, last, _FRAMES_PER_TASK)
+        ]
         with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-            return list(pool.map(content, range(first, last)))
+            found = pool.map(lambda piece: [content(number) for number in piece], pieces)
+            return list(chain.from_iterable(found))
 
     def _content(self, file: LogFile, frames: Frames, number: int, stored: memoryview) -> bytes:
         """Decompress one frame. Raises CorruptMessageError."""
@@ -538,11 +542,21 @@ def read_manifest(objects: ObjectStore) -> Manifest:
 
 
 def manifest_of(objects: ObjectStore, data: bytes) -> Manifest:
-    """Parse a manifest. Raises FormatError."""
+    """Parse a manifest, and check the broker's settings in it. Raises FormatError."""
     try:
-        return decode_manifest(data)
+        found = decode_manifest(data)
+        _config_of(found)
     except ValueError as error:
         raise FormatError(posixpath.join(objects.place, ARCHIVE_MANIFEST), 0, str(error)) from None
+    return found
+
+
+def _config_of(manifest: Manifest) -> StoreConfig:
+    """Return the broker's settings. Raises ValueError."""
+    try:
+        return StoreConfig(**manifest.settings)  # type: ignore[arg-type]
+    except (UsageError, TypeError) as error:
+        raise ValueError(f"settings: {error}") from None
 
 
 @lru_cache(16)

@@ -49,7 +49,7 @@ _S3_NAMES = {
     "session_token": "token",
     "region": "region",
 }
-_PART_BYTES = 16 << 20
+_PART_BYTES, _PARTS_AT_ONCE = 8 << 20, 4
 _RETRIES = 8
 _LISTED_AT_ONCE = 1000
 # S3's answer to an upload without a checksum into a bucket with Object Lock.
@@ -113,9 +113,10 @@ class Bucket:
         try:
             # obstore uploads an iterable in parts. It aborts the upload if the iterable raises an error.
             self._ask(
-                name, POLICY.for_bytes(2 * _PART_BYTES),
+                name, POLICY.for_bytes(_PARTS_AT_ONCE * _PART_BYTES),
                 lambda: self._obstore.put(
-                    self._store, name, iter(upload), chunk_size=_PART_BYTES, max_concurrency=2
+                    self._store, name, iter(upload), chunk_size=_PART_BYTES,
+                    max_concurrency=_PARTS_AT_ONCE,
                 ),
                 lambda: upload.size,
             )  # fmt: skip

@@ -8,6 +8,7 @@ separately (`reput.format.seekable_zstd`).
 from __future__ import annotations
 
 import hashlib
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from typing import Annotated
 
@@ -31,6 +32,8 @@ _MOST_LOG_FILE_BYTES = (1 << 31) - 1
 _Count = Annotated[int, msgspec.Meta(ge=0, le=(1 << 62) - 1)]
 _FileBytes = Annotated[int, msgspec.Meta(ge=0, le=_MOST_LOG_FILE_BYTES)]
 _SmallBytes = Annotated[int, msgspec.Meta(ge=0, le=MOST_SMALL_OBJECT_BYTES)]
+_Time = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
+_Setting = Annotated[str, msgspec.Meta(max_length=10_000)]
 _Digest = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
 _Link = Annotated[str, msgspec.Meta(pattern="^([0-9a-f]{64})?$")]
 _LogName = Annotated[str, msgspec.Meta(pattern=r"^log/[0-9]{20}-[0-9a-f]{32}\.zst$")]
@@ -48,8 +51,8 @@ _LEAF, _NODE = b"\0", b"\1"
 class Times(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The earliest and the latest store time of a file's messages, in milliseconds since 1970."""
 
-    least: int
-    greatest: int
+    least: _Time
+    greatest: _Time
 
 
 class LogFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -75,7 +78,7 @@ class LogFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     path: str
     begin: _Count
-    size: _FileBytes
+    size: Annotated[int, msgspec.Meta(ge=1, le=_MOST_LOG_FILE_BYTES)]
     data_bytes: _FileBytes
     is_sealed: bool
     object: _LogName
@@ -182,7 +185,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     generation: _Count
     writer: str
     version: str
-    settings: dict[str, int | bool | str]
+    settings: dict[str, int | bool | _Setting]
     batch_topics: tuple[str, ...] = ()
     log: tuple[LogFile, ...] = ()
     keys: tuple[IndexObject, ...] = ()
@@ -251,19 +254,43 @@ def _problems(manifest: Manifest) -> Iterator[str]:
         are_ordered = file.begin <= file.messages_end <= file.end and file.data_bytes <= file.size
         if not are_ordered or file.tail_start < 0:
             yield f"{file.path}: its sizes contradict each other"
+        if file.times is not None and file.times.least > file.times.greatest:
+            yield f"{file.path}: its store times are reversed"
         if not _is_path_of(file):
             yield f"{file.path!r} is not the path of a log file below a store"
         before = file.end
     for parts in (manifest.keys, manifest.queues):
         before = 0
         for part in parts:
-            if not before <= part.begin <= part.end:
+            if not before <= part.begin < part.end:
                 yield f"{part.object} overlaps the index before it"
             if not part.footer_bytes <= part.object_bytes:
                 yield f"{part.object}: its sizes contradict each other"
+            if not _is_index_of(part, manifest.log):
+                yield f"{part.object}: its range is not that of {part.files:,} log files"
             before = part.end
+    names = [file.object for file in manifest.log]
+    names += [part.object for part in (*manifest.keys, *manifest.queues)]
+    if len(set(names)) < len(names):
+        yield "it names an object twice"
     if chained(manifest.log, manifest.before) != manifest.chain:
         yield "its log files differ from its chain"
+
+
+def _is_index_of(part: IndexObject, log: Sequence[LogFile]) -> bool:
+    """Return whether an index begins and ends with log files, and is said to have all files between them.
+
+    Readers take keys that an index lacks for absent, so an index of one file must not claim the range of several.
+    """
+    first = bisect_left(log, part.begin, key=lambda file: file.begin)
+    stop = bisect_left(log, part.end, key=lambda file: file.begin)
+    inside = log[first:stop]
+    if not inside or inside[-1].end != part.end:
+        return False
+    # The oldest index may also have the keys of expired log files.
+    if part.begin < log[0].begin:
+        return part.files > len(inside)
+    return part.begin == inside[0].begin and part.files == len(inside)
 
 
 def problem_since(before: Manifest, now: Manifest) -> str:
