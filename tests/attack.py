@@ -1,4 +1,4 @@
-"""The tests that attack: hostile logs, trees, indexes, clients and users. `make test-attack` runs them with seeds."""
+"""The tests that attack: hostile logs, trees, archives, indexes, clients and users. `make test-attack` runs them with seeds."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ TREES = (
     "cli/test_pipes.py", "lakes/test_places.py", "files/test_reader.py", "query/test_expiring_under.py",
     "query/test_lost_end.py", "query/test_shrinking.py", "recovery/test_recovery_point.py", "writer/test_links.py",
 )  # fmt: skip
+ARCHIVES = ("archives/test_hostile.py", "archives/test_random_changes.py")
 INDEXES = (
     "index/test_bulk.py", "index/test_changed_files.py", "index/test_changed_meanwhile.py", "index/test_proof.py",
     "index/test_spot_checks.py", "kernels/test_index_proof.py",
@@ -31,7 +32,7 @@ USERS = (
     "kernels/test_compile_cache.py", "lookup/test_staging.py", "messages/test_table_text.py", "verify/test_swaps.py",
     "writer/test_closing.py", "writer/test_fork.py", "writer/test_interrupts.py",
 )  # fmt: skip
-ATTACKS = frozenset((*LOGS, *TREES, *INDEXES, *CLIENTS, *USERS))
+ATTACKS = frozenset((*LOGS, *TREES, *ARCHIVES, *INDEXES, *CLIENTS, *USERS))
 
 _TESTS = Path(__file__).parent
 
