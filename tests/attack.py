@@ -1,4 +1,4 @@
-"""The tests that attack: hostile logs, trees, archives, indexes, clients and users. `make test-attack` runs them with seeds."""
+"""The tests that attack: hostile files, clients and users. `make test-attack` runs them with seeds."""
 
 from __future__ import annotations
 
