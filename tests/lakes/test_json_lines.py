@@ -101,7 +101,7 @@ def test_what_cannot_be_is_one_line(golden: Golden, tmp_path: Path) -> None:
         run(path, io.BytesIO(), incremental=True)
     with pytest.raises(UsageError, match="columns is only for tables"):
         run(path, out, columns=("topic",))
-    with pytest.raises(UsageError, match="body, json_body, upsert_by and"):
+    with pytest.raises(UsageError, match="body, json_body, upsert_by or"):
         run(path, out, json_body="infer")
     run(path, out)
     with pytest.raises(UsageError, match="another topics"):
