@@ -239,6 +239,18 @@ def test_what_is_not_a_table_is_refused(golden: Golden, lake: Lake) -> None:
         other.export(path, incremental=True)
 
 
+@pytest.mark.parametrize(("first", "other"), [("delta", "parquet"), ("parquet", "delta")])
+def test_a_table_of_another_layout_is_named(
+    golden: Golden, lake: Lake, first: str, other: str
+) -> None:
+    path = golden("lmq").path
+    replace(lake, layout=first).export(path)
+    before = lake.names()
+    with pytest.raises(UsageError, match=f"with layout {first}, not {other}"):
+        replace(lake, layout=other).export(path)
+    assert lake.names() == before
+
+
 def test_a_deleted_manifest_is_named_with_advice(golden: Golden, lake: Lake) -> None:
     path = golden("lmq").path
     lake.export(path)

@@ -196,7 +196,7 @@ class LakeBucket:
         try:
             head, version = self._read()
         except StoreNotFoundError:
-            self._check_empty(known_by)
+            self._check_empty(layout, known_by)
             self._head = {"layout": layout, "owner": owner}
             try:
                 self._version = self.store.put_new(
@@ -205,12 +205,7 @@ class LakeBucket:
             except ObjectConflictError:
                 raise self._busy() from None
         else:
-            if head.get("layout") != layout:
-                raise UsageError(
-                    f"{self.url}: messages were exported there with layout {head.get('layout')}, not {layout}; "
-                    "name another folder",
-                    arguments=["layout"],
-                )
+            self._check_layout(head.get("layout"), layout)
             self._check_whole(head)
             self._wait_for(head.get("owner"), version)
             self._head, self._version = head, version
@@ -236,10 +231,21 @@ class LakeBucket:
             f"{self.url}: another export is writing here; wait for it or stop it"
         )
 
-    def _check_empty(self, known_by: Sequence[str]) -> None:
+    def _check_layout(self, found: str | None, wanted: str) -> None:
+        if found != wanted:
+            raise UsageError(
+                f"{self.url}: messages were exported there with layout {found}, not {wanted}; "
+                "name another folder",
+                arguments=["layout"],
+            )
+
+    def _check_empty(self, layout: str, known_by: Sequence[str]) -> None:
         first = next((name for name in self._names() if not self._is_control(name)), None)
         is_known = any(next(self.store.list(f"{self.leaf}/{name}/"), None) for name in known_by)
         if first is not None and not is_known:
+            # A table of another layout may have its control folder elsewhere.
+            other = LakeBucket(self.url, self.options, is_inside=not self._is_inside).layout()
+            self._check_layout(other or layout, layout)
             raise UsageError(
                 f"{self.url}: is not empty, and nothing was exported there; name another folder"
             )
