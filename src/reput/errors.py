@@ -184,3 +184,9 @@ class CorruptMessageError(FormatError):
     def __reduce__(self) -> tuple[Any, ...]:
         values = self.path, self.offset, self.reason, self.physical_offset
         return type(self), values, {"arguments": self.arguments}
+
+
+def raise_if_refused(error: Exception) -> None:
+    """Raise an error again if this user may not read the file: then nothing shows that the file is damaged."""
+    if isinstance(error, PermissionError) or isinstance(error.__cause__, PermissionError):
+        raise error

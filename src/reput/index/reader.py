@@ -70,10 +70,12 @@ class BrokenChainError(UntrustedIndexError):
 
 
 def index_paths(folder: Path) -> list[Path]:
-    """Return the IndexFiles in a folder, oldest first; an empty list if the folder is missing."""
-    if not folder.is_dir():
-        return []
-    return sorted(path for path in folder.iterdir() if is_index_file_name(path.name))
+    """Return the IndexFiles in a folder, oldest first; an empty list if the folder is missing.
+
+    Raises StoreAccessError.
+    """
+    names = (entry.name for entry in LOCAL.list(str(folder)))
+    return sorted(folder / name for name in names if is_index_file_name(name))
 
 
 class IndexFileReader:

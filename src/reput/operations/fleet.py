@@ -11,7 +11,7 @@ from typing import Any, Unpack
 from reput.arguments import checked
 from reput.broker.offsets import consumer_lag
 from reput.clock import format_days, format_duration, now_ms
-from reput.errors import CorruptMessageError, MessageNotFoundError, ReputError
+from reput.errors import CorruptMessageError, MessageNotFoundError, ReputError, raise_if_refused
 from reput.examine.measuring.figures import DAY_MS, covered_log, disk_usage
 from reput.findings import Finding, Severity
 from reput.log.walk import newest_timestamp
@@ -43,6 +43,7 @@ class SurveyReport(Report):
         indexed: Share of the log that IndexFiles cover, from 0 to 1.
         lag: Largest lag of any consumer group, in messages, and the name of this group.
         surveyed_ms: Time of the survey, ms since 1970.
+        lag_problem: The reason why the lag is unknown although the store may have groups; empty if there is none.
     """
 
     findings: tuple[Finding, ...]
@@ -53,6 +54,7 @@ class SurveyReport(Report):
     indexed: float | None
     lag: tuple[int, str] | None
     surveyed_ms: int
+    lag_problem: str = ""
 
     @property
     def is_valid(self) -> bool:
@@ -103,9 +105,10 @@ def survey(store: str | PathLike[str], **reading: Unpack[ReaderOptions]) -> Surv
         begin, end = opened.begin_offset(), opened.end_offset()
         newest = newest_timestamp(opened.commit_log, end) if end > begin else None
         per_day = None if newest is None else _growth(opened, end, newest)
+        lag, lag_problem = _largest_lag(opened)
         return SurveyReport(
             found.findings, end - begin, newest, per_day, _days_until_full(opened, per_day),
-            _indexed(opened, begin, end), _largest_lag(opened), now_ms(),
+            _indexed(opened, begin, end), lag, now_ms(), lag_problem,
         )  # fmt: skip
 
 
@@ -136,16 +139,18 @@ def _indexed(store: MessageStore, begin: int, end: int) -> float | None:
     return sum(one.end - one.begin for one in ranges if one.basis != "scanned") / (end - begin)
 
 
-def _largest_lag(store: MessageStore) -> tuple[int, str] | None:
+def _largest_lag(store: MessageStore) -> tuple[tuple[int, str] | None, str]:
+    """Return the largest lag of a group, and the reason if it is unknown."""
     if not store.storage.is_local:
-        return None
+        return None, ""
     totals = Counter[str]()
     try:
         for queue in consumer_lag(store, store.path):
             totals[queue.group] += queue.lag or 0
-    except ReputError:  # If consumerOffset.json is damaged, only this figure is unknown.
-        return None
-    return max(((lag, group) for group, lag in totals.items()), default=None)
+    except ReputError as error:  # If consumerOffset.json is damaged, only this figure is unknown.
+        raise_if_refused(error)
+        return None, str(error)
+    return max(((lag, group) for group, lag in totals.items()), default=None), ""
 
 
 def fleet_lines(report: StoresReport[SurveyReport]) -> Iterator[str]:
@@ -176,12 +181,18 @@ def cells_of(fields: Mapping[str, Any]) -> Sequence[str]:
     if wrong:
         others = f" and {len(wrong) - 1:,} more" if len(wrong) > 1 else ""
         first = one_line(f"{wrong[0]['kind']}{others}: {wrong[0]['file']}", _FINDING_WIDTH)
-    per_day, indexed = fields["bytes_per_day"], fields["indexed"]
+    per_day, indexed, problem = (
+        fields["bytes_per_day"],
+        fields["indexed"],
+        fields.get("lag_problem"),
+    )
+    if problem and not first:
+        first = one_line(f"lag unknown: {problem}", _FINDING_WIDTH)
     return (
         "-" if newest is None else f"{format_duration(fields['surveyed_ms'] - newest)} ago",
         "-" if per_day is None else format_size(per_day),
         "-" if days is None else f"{format_days(days)} d",
         "-" if indexed is None else f"{int(100 * indexed)}%",
-        "-" if lag is None else f"{lag[0]:,} {one_line(lag[1], _NAME_WIDTH)}",
+        ("?" if problem else "-") if lag is None else f"{lag[0]:,} {one_line(lag[1], _NAME_WIDTH)}",
         first,
     )

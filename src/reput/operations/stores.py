@@ -28,7 +28,7 @@ from typing import (
     overload,
 )
 
-from reput.errors import ReputError, StoreError, UsageError
+from reput.errors import ReputError, StoreAccessError, StoreError, UsageError
 from reput.files.patterns import is_pattern
 from reput.files.storage import is_url, real_place
 from reput.findings import Finding, Severity
@@ -461,8 +461,8 @@ def in_threads(
         store = stores[place]
         try:
             report, size = ask(store)
-        except ReputError as error:
-            return place, StoreAnswer(store.name, store.path, None, error, bytes_of(store))
+        except (ReputError, OSError) as error:
+            return place, _unread(store, error, bytes_of(store))
         return place, StoreAnswer(store.name, store.path, report, None, size)
 
     remote = sum(is_url(one.path) or one.archive is not None for one in stores)
@@ -606,9 +606,16 @@ def _answer(
     """Run an operation on one store, and return its report or its error."""
     try:
         report = operation(path, **options)
-    except ReputError as error:
-        return StoreAnswer(store.name, store.path, None, error, size)
+    except (ReputError, OSError) as error:
+        return _unread(store, error, size)
     return StoreAnswer(store.name, store.path, report, None, size)
+
+
+def _unread(store: NamedStore, error: ReputError | OSError, size: int) -> StoreAnswer[Any]:
+    """Return the answer of a store that cannot be read."""
+    if not isinstance(error, ReputError):
+        error = StoreAccessError(f"{error.filename or store.path}: {error.strerror or error}")
+    return StoreAnswer(store.name, store.path, None, error, size)
 
 
 def bytes_of(store: NamedStore, storage_options: Mapping[str, str] | None = None) -> int:

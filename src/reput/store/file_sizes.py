@@ -21,7 +21,7 @@ from itertools import chain, islice, pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from reput.config import INDEX_SETTINGS, LOG_SETTING, StoreConfig
-from reput.errors import ReputError
+from reput.errors import ReputError, raise_if_refused
 from reput.files.storage import FolderEntry, Storage
 from reput.findings import Finding, Kind
 from reput.format.batch_consume_queue import BatchEntry
@@ -361,7 +361,8 @@ def _index_sizes(files: Sequence[tuple[str, int]], storage: Storage) -> _Shown:
         return _Shown({})
     try:
         known = GeometryFinder(None, None, storage).find(list(files))
-    except (ReputError, OSError):
+    except (ReputError, OSError) as error:
+        raise_if_refused(error)
         known = {}
     sizes = Counter(size for _, size in files)
 

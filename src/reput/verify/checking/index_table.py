@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from reput.compare.found import LogEdges, RawEntries, Span, Spans
-from reput.errors import ReputError
+from reput.errors import ReputError, raise_if_refused
 from reput.files.reader import FileReader
 from reput.findings import Finding, Kind
 from reput.format.index_file import (
@@ -74,6 +74,7 @@ def read_index_table(job: IndexJob, path: str) -> IndexTable:
         with FileReader(path) as reader:
             _Reading(job, reader, table).run()
     except ReputError as error:
+        raise_if_refused(error)
         # A file that has expired since it was listed is no problem.
         if Path(path).exists():
             table.note(Kind.INDEX_HEADER, f"cannot be read: {error}", None)

@@ -11,7 +11,13 @@ import numpy as np
 import numpy.typing as npt
 
 from reput.compare.by_number import EntryPlace, NumberedEntries, NumberedLog, NumberedMessages
-from reput.errors import MessageNotFoundError, MissingExtraError, StoreError, StoreNotFoundError
+from reput.errors import (
+    MessageNotFoundError,
+    MissingExtraError,
+    StoreError,
+    StoreNotFoundError,
+    raise_if_refused,
+)
 from reput.findings import Finding, Kind
 from reput.format.consume_queue import ConsumeQueueEntry
 from reput.format.dtypes import ENTRY_DTYPE
@@ -89,6 +95,7 @@ class OtherQueues:
             try:
                 listed = {Queue(*queue) for queue in index.list()}
             except (StoreError, MissingExtraError) as error:
+                raise_if_refused(error)
                 has_database = self._store.facts.has_queue_database
                 kind = Kind.QUEUE_FILE_SIZE if has_database else Kind.MISSING_QUEUE
                 self.cannot_tell = Finding(kind, folder, f"cannot be read: {error}")
@@ -179,6 +186,7 @@ def _explained(
             detail, position = error.reason, max(error.resume_offset, position + 1)
             yield Finding(Kind.QUEUE_GAP, reader.folder, detail)
         except StoreError as error:
+            raise_if_refused(error)
             yield Finding(Kind.QUEUE_FILE_SIZE, reader.folder, f"cannot be read: {error}")
             return
 

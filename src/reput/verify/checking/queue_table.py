@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from reput.compare.found import EntryPlaces, LogEdges, Span, Spans
-from reput.errors import ReputError
+from reput.errors import ReputError, raise_if_refused
 from reput.files.reader import FileReader
 from reput.findings import Finding, Kind
 from reput.format.consume_queue import ENTRY_BYTES, PRE_BLANK
@@ -58,6 +58,7 @@ def read_queue_table(job: QueueJob, task: tuple[Queue, str]) -> CheckedQueue:
         table.places = EntryPlaces(folder, tuple(_list_files(job, table)))
         _QueueReading(job, table).run()
     except (ReputError, OSError) as error:
+        raise_if_refused(error)
         if not job.is_live:
             table.findings.append(Finding(Kind.QUEUE_FILE_SIZE, folder, f"cannot be read: {error}"))
     return table

@@ -19,6 +19,7 @@ from reput.errors import (
     ReputError,
     StoreError,
     StoreNotFoundError,
+    raise_if_refused,
 )
 from reput.files.reader import FileReader
 from reput.findings import Finding, Kind
@@ -121,6 +122,7 @@ def _of_files(
             return
         entry = reader.entry(number)
     except ReputError as error:
+        raise_if_refused(error)
         if not store.is_live:
             yield Finding(Kind.FOREIGN_QUEUE_ENTRY, reader.folder, f"its last entry: {error}")
         return
@@ -142,6 +144,7 @@ def _compared(store: CheckedStore, log: CommitLogReader, last: _Last) -> Iterato
         yield Finding(Kind.FOREIGN_QUEUE_ENTRY, folder, detail, None, at)
         return
     except ReputError as error:
+        raise_if_refused(error)
         if not store.is_live:
             yield Finding(Kind.FOREIGN_QUEUE_ENTRY, folder, f"its last entry: {error}")
         return
@@ -166,6 +169,7 @@ def _of_database(store: CheckedStore, log: CommitLogReader, folder: str) -> Iter
             for end in database.ends():
                 yield from _of_end(store, log, database, end)
     except (StoreError, MissingExtraError) as error:
+        raise_if_refused(error)
         yield Finding(Kind.QUEUE_FILE_SIZE, folder, f"cannot be read: {error}")
 
 
