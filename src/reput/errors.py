@@ -48,7 +48,7 @@ class ReputError(Exception):
         """Return the message with the names of arguments replaced, for example by names of options."""
         text = str(self)
         for argument in sorted(self.arguments, key=len, reverse=True):
-            # Do not replace a name that is a part of a path or of a longer name.
+            # Replace the argument's name only as a whole word, not as a part of a path or of a longer name.
             text = re.sub(
                 rf"(?<![\w/.-]){re.escape(argument)}(?![\w/-]|\.\w)", name_of(argument), text
             )

@@ -437,7 +437,7 @@ def test_a_copy_of_a_log_file_under_another_name_is_refused(tmp_path: Path) -> N
         opened.put_many(Message("T", bytes(40), [f"k{n}"]) for n in range(120))
     log = sorted((tmp_path / "commitlog").iterdir())
     log[1].write_bytes(log[2].read_bytes())
-    with pytest.raises(StoreError, match=f"copies of others.*{log[1].name}; move them out"):
+    with pytest.raises(StoreError, match=f"copies of others.*{log[1].name}; move these copies out"):
         full_plan(tmp_path)
 
 

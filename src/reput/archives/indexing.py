@@ -370,7 +370,8 @@ class _Sink:
 
     def write(self, data: Any) -> int:
         written = bytes(data)
-        if self.closed:  # When its writer is deleted, pyarrow tries to complete an abandoned file.
+        # If the writer of an unfinished file is deleted, pyarrow tries to complete the file.
+        if self.closed:
             return len(written)
         self._since.append(written)
         self._file.write(written, self.size)

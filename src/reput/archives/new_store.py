@@ -58,7 +58,10 @@ class NewStore:
                 delete(self.folder / entry.name)
 
     def finish(self, last: Sequence[str]) -> None:
-        """Move the complete store to its place. The folders `last`, by which readers recognize a store, move last."""
+        """Move the complete store to its place.
+
+        The folders in `last` are moved at the end, because readers recognize a store by them.
+        """
         sync_tree(self.folder)
         names = sorted(os.listdir(self.folder), key=lambda name: (name in last, name))
         write_durable(self._staging / _MOVING, "\n".join(names).encode())

@@ -171,10 +171,10 @@ class _Links:
         ids: First unique keys. If a 5.x client sent a message in a list, it has two unique keys, and its copies keep
             only the last.
         lists: Unique keys that are ids of lists. Many messages share such a key, so it does not identify copies.
-        message_ids: Offset message ids, which copies name as their origin.
-        origins: Message ids that the messages found name as their origin.
+        message_ids: Offset message ids of found messages. Copies name them as their origin.
+        origins: Message ids that found messages name as their origin.
         halves: Physical offsets of found half messages, which committed messages name.
-        prepared: Physical offsets of half messages that are named by the committed messages found.
+        prepared: Physical offsets of half messages that found committed messages name.
     """
 
     ids: set[str] = field(default_factory=set)
@@ -351,7 +351,7 @@ class Chooser:
         )
 
     def _copies(self, rows: _Messages) -> Mask:
-        """Return a mask of rows that are copies or origins of found messages."""
+        """Return a mask of the rows that are copies of found messages, or from which found messages were copied."""
         links = self._links
         if rows.lists.null_count < len(rows.lists):
             is_known = _among(rows.lists, links.ids)

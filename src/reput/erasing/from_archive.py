@@ -162,7 +162,8 @@ class _ArchiveErasure:
             # List the objects before the commit, because objects that others upload later may be in use.
             self._seen = self._listed()
             manifest = self._replaced(archive.manifest, now.manifest, new, done, record)
-            # Without the record, nothing was committed: another archiver has changed an index. Rewrite the new one.
+            # If the manifest lacks the record, nothing was committed, because another archiver has changed an index.
+            # Then rewrite that index, and try again.
             if record in manifest.erasures:
                 return manifest
         raise StoreUnreachableError(

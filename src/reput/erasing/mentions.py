@@ -154,7 +154,7 @@ def _patterns(words: set[bytes], bodies: set[bytes]) -> _Patterns | None:
 
 
 def _shorter(texts: Sequence[bytes]) -> npt.NDArray[np.int64]:
-    """Return for each of these sorted texts the number of the longest other text with which it begins, or -1."""
+    """Return, for each of these sorted texts, the index of the longest other text that is a prefix of it, or -1."""
     found = np.full(len(texts), -1, np.int64)
     beginnings: list[int] = []
     for number, text in enumerate(texts):
@@ -188,7 +188,7 @@ def _holders(
 
 
 def _marked(array: Any, patterns: _Patterns) -> npt.NDArray[np.bool_]:
-    """Return flags for the values of an array that contain a pattern."""
+    """Return, for each value of an array, whether it contains a pattern."""
     array = array.cast(pa.large_binary())
     marked = np.zeros(len(array), np.uint8)
     _, offsets, data = array.buffers()

@@ -28,7 +28,10 @@ def rows_in(
     """
     destination = open_export(table, storage_options=options)
     if not isinstance(destination, ReadableDestination):
-        raise UsageError(f"{table}: its format cannot be read back", arguments=["tables"])
+        raise UsageError(
+            f"{table}: reput cannot read tables of this format; omit it from tables",
+            arguments=["tables"],
+        )
     try:
         return TableRows(table, sum(_count(one, table, chosen) for one in destination.datasets()))
     except (OSError, pa.ArrowException) as error:

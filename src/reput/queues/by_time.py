@@ -127,9 +127,9 @@ class QueueTimes:
             return False
 
     def _first_in(self, piece: TimedPiece, first: int, timestamp: int) -> int | None:
-        """Return the queue offset of a piece's first message stored at or after a time; None if all are earlier.
+        """Return the queue offset of the first message in a piece of the log that was stored at or after a time.
 
-        `first` is the queue's first offset in the piece.
+        Returns None if all its messages are earlier. `first` is the queue's first offset in the piece.
         """
         if piece.is_whole and piece.least >= timestamp:
             return first

@@ -24,7 +24,7 @@ from reput.format.rocksdb_queue import (
 MOST_UNDISPATCHED = 1 << 18
 """Maximum number of entries that are in no table on disk.
 
-Above this number, the owner writes a table, and a reader opens the database again.
+Above this number, the process that writes the database writes a table, and a reader opens the database again.
 """
 
 

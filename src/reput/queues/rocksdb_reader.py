@@ -126,7 +126,7 @@ class RocksQueues:
             later = RocksDatabase(self.folder)
             start = later.checkpoint()
             if start <= database.checkpoint():
-                # The owner has not written a newer table yet.
+                # No table was written since the database was opened.
                 later.close()
                 return
             delays = _delays(later, self._delays_ms)

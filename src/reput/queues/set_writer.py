@@ -329,9 +329,9 @@ class RocksQueueSetWriter(QueueSetWriter):
     """A writer of queues in a database. One thread appends.
 
     The database states up to which offset it has entries. The key of an entry contains its queue offset, so gaps need
-    no explanation. Nothing is synced: the database writes a table when its memory is full, and recovery dispatches the
-    rest again. Readers keep entries without a table in memory, so a table is written at least every `MOST_UNDISPATCHED`
-    entries.
+    no filler entries. Nothing is synced: the database writes a table when its memory is full, and recovery dispatches
+    the rest again. Readers keep entries without a table in memory, so a table is written at least every
+    `MOST_UNDISPATCHED` entries.
     """
 
     has_logics_timestamp = False
@@ -445,7 +445,7 @@ class RocksQueueSetWriter(QueueSetWriter):
         self._database.check_in_place()
 
     def disown(self) -> None:
-        """Leave the database to the parent of a forked child, even when the child ends."""
+        """In a forked child, leave the database to the parent. The child never closes it, not even when it ends."""
         self._database.disown()
 
     def close(self, sync: bool) -> None:

@@ -192,7 +192,7 @@ class JoinedQueues:
 
 
 class KnownOffset(NamedTuple):
-    """The greatest physical offset that a store's queues state, and whether these queues are in RocksDB.
+    """The greatest physical offset in a store's queues, and whether these queues are in RocksDB.
 
     ConsumeQueues and RocksDB state where their newest record ends. Batch queues state where their newest record begins.
     The offset is -1 if there are no queues in files, and 0 for a database without entries.
@@ -203,7 +203,7 @@ class KnownOffset(NamedTuple):
 
 
 def known_offset(store: str | PathLike[str]) -> KnownOffset:
-    """Return the greatest physical offset that the queues of a store state. A 5.x broker's recovery uses it.
+    """Return the greatest physical offset in the queues of a store. The recovery of a 5.x broker uses it.
 
     Mirrors `ConsumeQueueStoreInterface.getMaxPhyOffsetInConsumeQueue` (tag rocketmq-all-5.3.3). Unreadable ends are
     ignored.

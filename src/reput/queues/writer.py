@@ -49,9 +49,9 @@ from reput.log.reader import CommitLogReader
 from reput.queues.kinds import BATCH_QUEUE, CONSUME_QUEUE, EXTENSION, QueueKind, is_light
 
 _ENTRY_WORDS = CONSUME_QUEUE.entry_bytes // 4
-# Pre-blank entries per write.
+# Maximum number of pre-blank entries per write.
 _MOST_BLANKS = 1 << 16
-# Bytes of units per write.
+# Number of bytes of units (records in consumequeue_ext/) after which the buffer is written.
 _MOST_BUFFERED_BYTES = 1 << 20
 LostRanges = npt.NDArray[np.int64]
 """int64[n, 2]: beginnings and ends of unreadable ranges of the log, as ascending physical offsets."""
@@ -79,7 +79,8 @@ class EntryFilesWriter:
         self._disk = disk or Disk()
         self._has_new_files = False
         self._flushed = flushed
-        # The newest file must keep this identity, whether it is open or closed.
+        # Number and identity of the newest file, open or closed. If its name gets another identity, another process has
+        # replaced the file.
         self._newest: tuple[int, Identity] | None = None
         # Files written since the last check, open or closed.
         self._unchecked: dict[int, Identity] = {}
@@ -453,7 +454,7 @@ class ExtensionWriter:
         return address
 
     def put_all(self, messages: npt.NDArray[np.void]) -> None:
-        """Put a unit without a bit map for each message, and replace the message's tags code by the unit's address."""
+        """For each message, put a unit without a bit map, and replace the message's tags code by the unit's address."""
         codes, times = messages["tags_code"], messages["store_timestamp"]
         for row, (code, time) in enumerate(zip(codes.tolist(), times.tolist(), strict=True)):
             address = self.put(ExtensionUnit(code, time, b""))

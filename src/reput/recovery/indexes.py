@@ -119,7 +119,9 @@ class Comparison:
         self.last_message: int | None = None
 
     def run(self, queue_begins: dict[Queue, int], index_begin: int | None) -> None:
-        """Compare the queues with the log, from given positions on, and the items from number `index_begin` on.
+        """Compare the queues and the IndexFiles with the log.
+
+        Queues are compared from the positions in `queue_begins` on, and items from number `index_begin` on.
 
         Raises StoreAccessError, StoreChangedError.
         """
@@ -504,7 +506,9 @@ class FoundIndexes:
         return out_of_order(str(queue_folder(self._folder / kind, *name)), name, unplaced)
 
     def cut(self, log: CommitLogReader) -> CutIndexes:
-        """Keep the right entries, durably, and write the missing entries before the last one.
+        """Cut each index after the last entry to keep, and write the entries that are missing or wrong before it.
+
+        Everything that is kept becomes durable.
 
         Raises StoreAccessError.
         """

@@ -122,7 +122,10 @@ class QueueFiles(FoundFiles):
         return False
 
     def ends_at(self, position: int) -> bool:
-        """Return whether no file follows `position` except the next one, which a broker creates in advance."""
+        """Return whether no file begins after `position`.
+
+        A file may begin exactly there, because a broker creates the next file in advance.
+        """
         return not self._others and (not self.starts or self.starts[-1] <= position)
 
     def file_start(self, position: int) -> int:

@@ -243,7 +243,7 @@ class QueueMatching:
         self, part: QueuePart, numbers: Offsets, offsets: Offsets, stated: Offsets
     ) -> None:
         moved = np.flatnonzero(numbers != stated)
-        # Entries of a light queue have consecutive numbers, which may differ from the stated ones.
+        # Entries of a light queue have consecutive numbers, which may differ from the queue offsets in the messages.
         if len(moved) and not self._is_light:
             part.moved.add(len(moved), int(offsets[moved[0]]))
 
@@ -468,7 +468,8 @@ class QueueMatching:
     ) -> Offsets:
         """Return the ranks of plausible entries that lead to unreadable bytes.
 
-        Their numbers ascend, and before each of them the log has room for the messages of all lower numbers.
+        Their numbers ascend. Between the last matched entry before such an entry and the entry itself, the log has room
+        for the messages of all numbers in between.
         """
         low, high = neighbours(
             offsets[unread], offsets[matched], numbers[matched], survey.position - 1, 2**62

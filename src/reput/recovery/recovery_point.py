@@ -67,7 +67,7 @@ class RecoveryPoint:
     index_name   the last IndexFile, or an empty string
     index_count  number after its last item
     lost         unreadable ranges of the log; like `refused`, they explain gaps in the queue offsets of later messages
-    refused      by queue: the bytes of messages refused since its last entry
+    refused      by queue: the total size of the messages that dispatch refused since the queue's last entry
     """
 
     end: int

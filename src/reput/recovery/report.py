@@ -24,10 +24,11 @@ class RecoveryReport(ShownAsTable):
         compared_from: Messages from here on were compared with ConsumeQueues and IndexFiles.
         queues_from: Messages from here on were dispatched again to ConsumeQueues.
         index_from: Messages from here on were dispatched again to IndexFiles.
-        entries_written: Missing or wrong entries before the last entry of their ConsumeQueue, which were written.
-        entries_kept: Entries that lead to unreadable parts of the log, which stay unchanged.
-        damage: Unreadable ranges of the log, and messages without an entry that have no place in their ConsumeQueue;
-            both before `checked_from`.
+        entries_written: Number of entries that were missing or wrong before the last entry of their ConsumeQueue, and
+            were written.
+        entries_kept: Number of entries that lead to unreadable parts of the log. They stay unchanged.
+        damage: Unreadable ranges of the log, and messages that have neither an entry nor a fitting queue offset. Both
+            lie before `checked_from`.
         expired_unindexed: Range of messages that expired before they were dispatched, and have no index entries.
         notes: Problems, one line each.
     """

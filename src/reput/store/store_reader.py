@@ -225,7 +225,7 @@ def newer_part(storage: Storage) -> tuple[Storage, str]:
 
 
 def joined_queues(storage: Storage, newer: QueueIndex, own_log: CommitLogReader) -> QueueIndex:
-    """Return the joined queues of a store and its archive. `newer` and `own_log` belong to the store."""
+    """Join the queues of a store and its archive. `newer` are the store's own queues, `own_log` is its own log."""
     from reput.queues.joined import ContinuedQueues
 
     joined = _joined(storage)

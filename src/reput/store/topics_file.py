@@ -81,7 +81,7 @@ def batch_topics(store: str, storage: Storage = LOCAL) -> frozenset[str]:
 
 
 class BatchTopics:
-    """The batch topics of an open store, read again only when a folder that shows them has changed."""
+    """The batch topics of an open store. They are read again only when config/ or batchconsumequeue/ has changed."""
 
     def __init__(self, store: str, storage: Storage = LOCAL, log: Storage | None = None) -> None:
         """Prepare to read the topics. `log` is the storage of the CommitLog.

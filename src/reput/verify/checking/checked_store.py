@@ -61,7 +61,7 @@ class CheckedStore:
     queues     folder of each queue
     index      paths of the IndexFiles
     end        end of the log; in a store in use, the end of the checked part
-    ends       all ends of the log, which differ if its last record is incomplete
+    ends       the ends of the log for readers and a rebuild; they differ if the last record is incomplete (see LogEnds)
     last_file  number of the file that contains the end
     checked    physical offset at which a broker that starts now begins to check records
     """

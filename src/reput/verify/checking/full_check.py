@@ -106,7 +106,7 @@ def beyond(
 def _partly_copied(store: CheckedStore) -> Iterator[Finding]:
     """Yield a finding for a last record with a right CRC whose last byte is zero.
 
-    Readers skip such a record, which may be copied only in part. Brokers read it.
+    The readers of reput skip such a record, because perhaps only a part of it was copied. Brokers read it.
     """
     if store.is_live or store.ends.reader == store.ends.rebuild:
         return

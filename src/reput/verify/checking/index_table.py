@@ -48,7 +48,7 @@ class IndexTable:
     """The result of checking one IndexFile.
 
     first, last  physical offsets of its first and last items; -1 without items
-    spans        items by number of the log file
+    spans        for the number of each log file, the items that lead into it
     """
 
     path: str
@@ -191,7 +191,7 @@ class _Reading:
                 f"{header.end_physical_offset}, but its items lead to {table.first} to {table.last}"
             )
             table.note(Kind.INDEX_HEADER, detail, 16)
-        # If only the header's last page was not synced, its count is too low, and look-ups miss the items after it.
+        # If the last change of the header was not synced, its count is too low, and look-ups miss the last items.
         following = table.items + 1
         if following < job.index_items and self._items(following, following + 1).any():
             detail = f"the header counts {table.items} items, but more are written"

@@ -131,7 +131,7 @@ class OtherQueues:
     def _too_many(
         self, index: QueueIndex, expected: Counter[Queue], readable: list[OffsetRange]
     ) -> Iterator[Finding]:
-        """Yield entries without a message in readable parts of the log, and entries after its end."""
+        """Yield findings for entries that lead to no message in readable parts of the log, or beyond its end."""
         store = self._store
         if store.is_live:
             return

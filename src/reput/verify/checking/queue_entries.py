@@ -103,7 +103,10 @@ class _State(NamedTuple):
 
 
 class LightQueues:
-    """Decides which lags of light queues are findings, file by file in log order."""
+    """Decides which lags of light queues are findings, file by file in log order.
+
+    The lag of an entry is the queue offset of its message minus the number of the entry.
+    """
 
     def __init__(self, log_begin: int) -> None:
         self._from_zero = log_begin == 0
@@ -121,7 +124,7 @@ class LightQueues:
 
     def _take_run(self, queue: Queue, run: SkewRun, tally: Tally) -> None:
         state = self._states.get(queue)
-        # If earlier messages have expired, their lag is unknown. Then accept the first lag.
+        # If earlier messages of the queue have expired, their lag is unknown. Then accept the lag of the first entries.
         if state is None:
             state = _State(0 if self._from_zero else max(run.skew, 0), False, 0)
         skew, is_wrong, taken = state
@@ -163,7 +166,7 @@ class QueueFindings:
         }
 
     def explain(self, run: QueueRun, stretch: LogStretch) -> None:
-        """Add a finding for each wrong or missing entry of a stretch's messages."""
+        """Add a finding for each wrong or missing entry of the messages in a stretch of the log file."""
         expected, found, place = run.expected, run.found, run.place
         if place is None:
             offsets = expected.offsets

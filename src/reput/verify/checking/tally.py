@@ -149,4 +149,7 @@ _USUAL_COSTS = {
     Kind.MISSING_LOG_FILE: "all messages of the missing file",
     Kind.CHECKPOINT: "after a crash a broker begins its recovery at the wrong place",
 }
-"""The consequence of the damage for other kinds, without a count. The page of each kind in docs/findings repeats it."""
+"""By kind: the consequence of the damage, for kinds whose text has no count.
+
+The page of each kind in docs/findings repeats it.
+"""

@@ -256,7 +256,7 @@ def _copy_expired_queues(plan: Plan, new: Path) -> None:
 
 
 def _write_checkpoint(plan: Plan, new: Path) -> None:
-    """Write a checkpoint with which a broker keeps every file, after a clean shutdown and after a crash.
+    """Write a checkpoint with which a broker keeps every file when it starts, even if it starts after a crash.
 
     `reput.pipeline.commit` explains the times. Additional fields of 5.x stay unchanged.
     """
@@ -303,8 +303,8 @@ def _check(plan: Plan, new: Path, runner: Runner, progress: Progress) -> None:
 def _finish(plan: Plan, new: Path) -> None:
     """Give the new store the owners, permissions and lock of the old store. Make it durable."""
     remove_tree(new / LOCK_FILE)  # The rebuild has created this lock.
-    # Link the store's present lock, which may be newer than the plan. Both states share it, so a lock on one of them
-    # also protects the other.
+    # Link the present file `lock` of the store, which may be newer than the plan. Both states share it, so a lock on
+    # one of them also protects the other.
     link(plan.store / LOCK_FILE, new / LOCK_FILE)
     # A hard link already has the owner and permissions of the old file. Only new files need them.
     kept = {(entry.name, entry.inode) for entry in plan.seen}
@@ -439,7 +439,7 @@ def settle_repair(store: str | PathLike[str], at: AtStep = lambda step: None) ->
 
 
 def undo_repair(store: str | PathLike[str], at: AtStep = lambda step: None) -> Undone:
-    """Restore the state before the last repair by a swap. Keep the repaired state beside the store.
+    """Swap the store back to its state before the last repair. Keep the repaired state beside the store.
 
     Raises:
         StoreNotFoundError: There is nothing to undo.

@@ -208,10 +208,10 @@ class RepairPlaces:
             if record is None or (store == record.old and inode_of(attempt.new) == record.new):
                 remove_tree(attempt.folder)
                 at("dropped")
-            # An earlier repair was killed after the swap, before it named the old state.
+            # An earlier repair was killed after the swap, before it renamed the folder of the old state.
             elif inode_of(attempt.new) == record.old:
                 self._rename(attempt.new, attempt.backup)
-            # An undo was killed after its swap, before it named the repaired state.
+            # An undo was killed after its swap, before it renamed the folder of the repaired state.
             elif inode_of(attempt.backup) == record.new:
                 self._rename(attempt.backup, attempt.undone)
 

@@ -199,7 +199,7 @@ def steps_of(plan: Plan, found: CheckedStore) -> Iterator[Step]:
 
 
 def below(plan: Plan, folder: str) -> Sequence[TreeEntry]:
-    """Return the files of a folder of the store when the plan was made."""
+    """Return the files that a folder of the store had when the plan was made."""
     return [one for one in plan.seen if not one.is_folder and one.name.startswith(f"{folder}/")]
 
 
@@ -244,7 +244,7 @@ class _Steps:
         yield from self._kept()
 
     def _why(self, kinds: Iterable[Kind], start: int = 0, stop: int = 1 << 63) -> tuple[str, ...]:
-        """Return those of `kinds` that were found between the physical offsets, or without a physical offset."""
+        """Return those of `kinds` that have findings between these physical offsets, or findings without an offset."""
         found = (one for one in self._wrong if one.kind in kinds)
         here = (one for one in found if one.physical_offset is None or start <= one.start < stop)
         return tuple(dict.fromkeys(str(one.kind) for one in here))

@@ -111,7 +111,7 @@ def make_plan(
 
 
 def refuse(store: Path) -> tuple[TreeEntry, ...]:
-    """Return all files of a store that can be repaired. Raises the errors of `make_plan` for other stores."""
+    """Raise the errors of `make_plan` for a store that cannot be repaired. Return the files of any other store."""
     facts = facts_of(store)
     if facts.is_live:
         raise StoreLockedError(f"{store / LOCK_FILE}: {IN_USE}")
@@ -152,8 +152,8 @@ def _refuse_exchanged(found: CheckedStore, findings: Iterable[Finding]) -> None:
         clear = ", ".join(path.name for path in stated)
         raise StoreError(
             f"{found.path}: these CommitLog files are copies of others, as the physical offsets "
-            f"in their messages show: {clear}; move them out of the store, restore these files "
-            f"from a replica, and repair it again"
+            f"in their messages show: {clear}; move these copies out of the store, restore the right "
+            f"files with these names from a replica, and repair the store again"
         )
     # Suggest renames in two steps, because each new name may still be the name of another file.
     aside = [

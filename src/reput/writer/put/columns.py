@@ -172,9 +172,8 @@ def number_queues(
     rows["queue_id"] = queue_ids
     # Give each pair of topic and queue id one number.
     place = rows["topic"] * np.int64(most + 1) + queue_ids
-    if (
-        len(topics) * (most + 1) <= _MOST_COUNTED
-    ):  # Counting is faster than sorting, but needs memory for each pair.
+    # Counting is faster than sorting, but needs memory for each possible pair of topic and queue id.
+    if len(topics) * (most + 1) <= _MOST_COUNTED:
         places = np.flatnonzero(np.bincount(place))
         number = np.empty(len(topics) * (most + 1), np.int32)
         number[places] = np.arange(len(places))

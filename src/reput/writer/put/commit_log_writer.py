@@ -283,7 +283,7 @@ class CommitLogWriter:
             self._write(run.head, b"".join(run.parts), now, ends, run.heads)
 
     def _result(self, position: int, number: int, now: int) -> PutResult:
-        # PutResult(...) would take twice as long as creating the tuple and its digits in this way.
+        # Creating the tuple and the digits of its message id in this way takes half the time of PutResult(...).
         message_id = self.id_prefix + position.to_bytes(_OFFSET_BYTES).hex().upper()
         return _new(PutResult, (position, number, message_id, now))
 
@@ -439,8 +439,8 @@ class CommitLogWriter:
                 while progress[0] < len(columns.rows):
                     start = self._files.start
                     window = min(total + BLANK_BYTES, self._window_bytes)
-                    # The kernel fills one window per round, so that dispatch can begin before the last record is
-                    # written.
+                    # Each call of `lay_out_records` fills only one window of the file, so that dispatch can begin
+                    # before the last record is written.
                     end = min(self.position + window, self._files.end)
                     if end > self._files.mark:
                         self._files.prepare(end)

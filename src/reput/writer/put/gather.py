@@ -44,7 +44,8 @@ _Value = TypeVar("_Value", bound=Hashable)
 _Names = tuple[str, ...] | None
 _MOST_NAMES = 12
 """Maximum number of properties in columns. With more, a Java HashMap has more buckets, and so another order."""
-# Number of messages in a short first pass. If messages differ, these first ones usually show it.
+# Number of messages that are examined first. If any message sets a rare field, usually one of these does, and the
+# others need not be examined.
 _PROBED = 1 << 6
 _NUMBERS: tuple[tuple[str, Callable[[Sequence[Message]], list[int]]], ...] = (
     ("flag", lambda messages: [m.flag for m in messages]),
@@ -184,7 +185,8 @@ def _properties(
 def shapes_of(messages: Sequence[Message]) -> dict[_Names, list[int]]:
     """Group messages by the names of their properties, and return the rows of each group.
 
-    Messages whose properties are a string form the group None. If there is only one group, its list of rows is empty.
+    Messages whose properties are a string form the group None. If there is only one group, an empty list stands for all
+    rows.
     """
     properties = [m.properties for m in messages]
     if not any(properties) and set(map(type, properties)).isdisjoint((str, bytes)):

@@ -149,7 +149,7 @@ def properties_string(
 def _is_of_no_queue(properties: Mapping[str, str]) -> bool:
     """Return whether INNER_MULTI_QUEUE_OFFSET is the only empty property.
 
-    A 5.x broker leaves it empty without light queues.
+    A 5.x broker leaves it empty for a message whose only further queue is not a light queue.
     """
     empty = [name for name, value in properties.items() if not value]
     return empty == [INNER_MULTI_QUEUE_OFFSET]

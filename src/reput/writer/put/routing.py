@@ -127,7 +127,7 @@ def with_offsets(message: Message, offsets: list[int], form: RecordForm = FORM_O
     """Return the message as it is stored, with a property for its queue offsets in further queues."""
     text = MULTI_DISPATCH_SEPARATOR.join(map(str, offsets))
     if not offsets:
-        # If no name is a light queue, a broker writes an empty number for each name.
+        # If no name is a light queue, a broker writes an empty string instead of a queue offset for each name.
         names = _dispatch_names(property_of(message, INNER_MULTI_DISPATCH) or "")
         text = MULTI_DISPATCH_SEPARATOR * (len(names) - 1)
     # A 4.9 broker removes the property WAIT from a message with further queues. A 5.x broker keeps it.
@@ -136,7 +136,10 @@ def with_offsets(message: Message, offsets: list[int], form: RecordForm = FORM_O
 
 
 def may_be_delayed(names: Collection[str] | None) -> bool:
-    """Return whether messages with these property names may be delayed. None means that the properties are a string."""
+    """Return whether messages with these property names may be delayed.
+
+    `names` is None if the properties are given as a string, whose names are unknown.
+    """
     return names is None or DELAY in names
 
 
