@@ -216,7 +216,7 @@ class LogFrames:
 
 
 class _Batch(NamedTuple):
-    """Consecutive frames, compressed by one call, because each call costs time: content, bytes, sizes and digests."""
+    """Consecutive frames that were compressed by one call, because each call costs time."""
 
     content: npt.NDArray[np.uint8]
     stored: bytes

@@ -99,7 +99,7 @@ class Eraser:
             yield Run(at, encode_blank(file.size - at))
 
     def _erase(self, data: Bytes, base: int, starts: Offsets) -> int:
-        """Erase the chosen records in `data`, which begins at the physical offset `base`; return their number."""
+        """Erase the chosen records in `data`, which begins at physical offset `base`. Return how many were erased."""
         wanted = self.within(base, base + len(data))
         wanted = wanted[np.isin(wanted, starts)]
         whole, keeps_body, touched = [], [], []

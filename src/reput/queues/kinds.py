@@ -93,7 +93,7 @@ class QueueKind:
     def first_entry(self, name: str) -> int | None:
         """Return the number of the first entry in a file with this name.
 
-        None if the name is not valid for this kind.
+        Returns None if the name is not valid for this kind.
         """
         start = parse_offset_file_name(name)
         return None if start is None or start % self.entry_bytes else start // self.entry_bytes

@@ -121,7 +121,7 @@ class RocksQueues:
         if newest.count < self._most_undispatched:
             return
         self._most_undispatched = newest.count + rocksdb_database.MOST_UNDISPATCHED
-        # While the owner changes the files, the database cannot be opened. Then a later call tries again.
+        # While another process changes the files, the database cannot be opened. Then a later call tries again.
         with suppress(StoreError):
             later = RocksDatabase(self.folder)
             start = later.checkpoint()
@@ -234,7 +234,7 @@ class RocksQueueReader:
         yield from self._newest.entries(*self.queue, last + 1)
 
     def _last_stored(self) -> int:
-        """Return the queue offset of the last entry in the database; -1 without entries.
+        """Return the queue offset of the last entry in the database; -1 if there is none.
 
         A broker that cuts its log moves the end of a queue back, but leaves the later entries, which are then invalid.
         """

@@ -330,7 +330,7 @@ class RocksQueueSetWriter(QueueSetWriter):
 
     The database states up to which offset it has entries. The key of an entry contains its queue offset, so gaps need
     no filler entries. Nothing is synced: the database writes a table when its memory is full, and recovery dispatches
-    the rest again. Readers keep entries without a table in memory, so a table is written at least every
+    the later messages again. Readers keep entries without a table in memory, so a table is written at least every
     `MOST_UNDISPATCHED` entries.
     """
 
@@ -455,7 +455,7 @@ class RocksQueueSetWriter(QueueSetWriter):
 
 
 def _stop(batch: DispatchBatch) -> int | None:
-    """Return the physical offset after the newest message that a broker dispatches to queues, or None without one."""
+    """Return the physical offset after the newest message that a broker dispatches to queues; None if none is."""
     messages = batch.messages
     kind = messages["sys_flag"] & SYS_FLAG_TRANSACTION_MASK
     dispatched = messages[(kind == 0) | (kind == SYS_FLAG_COMMIT)]

@@ -185,7 +185,7 @@ class QueueWriter:
     """The common part of writers of queues in files.
 
     position             queue offset of the next message; None before the first entry
-    max_physical_offset  physical end of the last entry's message (batch queues: its beginning); -1 without an entry
+    max_physical_offset  physical end of the last entry's message (batch queues: its beginning); -1 if empty
     """
 
     def __init__(

@@ -167,7 +167,7 @@ def _has_crc(record: LocatedRecord) -> bool:
 
 
 def truncate_log(files: list[CommitLogFile], end: int, disk: Disk, report: RecoveryReport) -> None:
-    """Delete the files after `end`, and clear the rest of the file that contains `end`, durably."""
+    """Delete the files after `end`, and clear the bytes after `end` in its file, durably."""
     # Delete the newest file first, so that the remaining files have no hole between them after a power cut.
     while files[-1].start > end:
         gone = files.pop()

@@ -80,7 +80,7 @@ class Tail:
     begin        physical offset of the first message
     first, last  queue offsets that the first and the last message state
     fall         physical offset of the first message whose queue offset is not higher than that of the previous
-                 message; None without such a message
+                 message; None if there is no such message
     """
 
     begin: int

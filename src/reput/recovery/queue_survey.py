@@ -18,7 +18,7 @@ class QueueSurvey:
     two others is empty or out of order, all entries are kept in memory, sorted by physical offset.
 
     begin, stop  the first rank, and the rank after the last
-    last         physical offset of the last entry; -1 without entries
+    last         physical offset of the last entry's message; -1 if there are no entries
     is_ordered   whether the files are in order
     """
 
@@ -91,7 +91,7 @@ class QueueSurvey:
         return self._numbers[rank : rank + count]
 
     def number_before(self, rank: int) -> int:
-        """Return the number of the last entry before `rank`, or -1 without such an entry.
+        """Return the number of the last entry before `rank`, or -1 if there is none.
 
         The queue must be in order.
         """

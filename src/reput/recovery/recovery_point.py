@@ -296,7 +296,7 @@ def _queue_file(folder: Path, name: Queue, start: int) -> Path:
 
 
 def _locked_at(store: Path) -> int:
-    """Return the time (ns) at which `lock` was last taken; 0 without a `lock`, as in a folder with only indexes."""
+    """Return the time (ns) at which `lock` was last taken; 0 if it is missing, as in a folder with only indexes."""
     path = store / LOCK_FILE
     return path.stat().st_mtime_ns if path.exists() else 0
 

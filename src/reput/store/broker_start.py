@@ -23,7 +23,8 @@ from reput.queues.store_queues import KnownOffset
 
 _CHECKED_FILES = 3
 _CHECKPOINT_SLACK_MS = 3_000
-_MAGICS = (MESSAGE_MAGIC, MESSAGE_MAGIC_V2)  # 5.x uses V2 for topics longer than 127 bytes.
+# Records of 5.x have V2 if their topic is longer than 127 bytes.
+_MAGICS = (MESSAGE_MAGIC, MESSAGE_MAGIC_V2)
 
 
 def first_file_to_check(

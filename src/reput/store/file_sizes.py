@@ -244,7 +244,7 @@ class _Found:
 
 
 def _queue_folders(folder: str, storage: Storage) -> Iterator[_QueueFolder]:
-    """Yield the queues in order, each with its files in order."""
+    """Yield the folders of queues, sorted by path, each with its files, oldest first."""
     for queue in walk_queues(folder, storage):
         yield _QueueFolder(queue.topic, queue.name, tuple(_files_in(queue.path, storage)))
 

@@ -151,7 +151,10 @@ class DispatchService:
         return False
 
     def finish(self) -> None:
-        """Dispatch the rest, and end the thread. Raises StoreFailedError if dispatch does not reach the log's end."""
+        """Dispatch the remaining messages, and end the thread.
+
+        Raises StoreFailedError if dispatch does not reach the log's end.
+        """
         self._is_closing = True
         self._work.notify_all()
         if self._thread is not None:

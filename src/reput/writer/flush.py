@@ -86,7 +86,7 @@ class Flusher:
         return self._health.reason is not None or self._has_ended
 
     def finish(self) -> None:
-        """End the thread, and flush the rest. Raises StoreFailedError, StoreAccessError."""
+        """End the thread, and flush all bytes that are not durable yet. Raises StoreFailedError, StoreAccessError."""
         self._is_closing = True
         self._work.notify_all()
         if self._thread is not None:

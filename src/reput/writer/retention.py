@@ -135,7 +135,7 @@ class Retention:
             return self._delete(log, files_before(log, before, most, self._age))
 
     def clean(self) -> ExpiryReport | None:
-        """Delete files beyond the limits. Return the report, or None without such files. Raises StoreAccessError."""
+        """Delete files beyond the limits. Return the report, or None if nothing was done. Raises StoreAccessError."""
         with self.paused, closing(CommitLogReader(StoreLog(self._store))) as log:
             gone = max(self._too_old(log), self._too_many(log), key=len)
             # The first call also deletes index files that an interrupted deletion has left.

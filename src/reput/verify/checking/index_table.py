@@ -47,7 +47,7 @@ class IndexJob:
 class IndexTable:
     """The result of checking one IndexFile.
 
-    first, last  physical offsets of its first and last items; -1 without items
+    first, last  physical offsets of its first and last items; -1 if it has no items
     spans        for the number of each log file, the items that lead into it
     """
 

@@ -42,7 +42,7 @@ class SeenIndexFile(Protocol):
     """The facts about an IndexFile that a prediction needs: an `IndexTable`, or the result of a quick check.
 
     items  number of items
-    last   physical offset of its last item; -1 without items
+    last   physical offset of its last item; -1 if it has no items
     spans  number of items that lead into each log file, by number of the log file
     """
 

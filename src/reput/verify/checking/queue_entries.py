@@ -144,6 +144,8 @@ class LightQueues:
 class QueueFindings:
     """Explains the differences between entries and messages of one log file, stretch by stretch.
 
+    A stretch is a part of the log file that is compared at once.
+
     without_queue  for each queue that has no ConsumeQueue: number of its messages, and physical offset of the first one
     light          lags of the entries of each light queue
     """
@@ -166,7 +168,7 @@ class QueueFindings:
         }
 
     def explain(self, run: QueueRun, stretch: LogStretch) -> None:
-        """Add a finding for each wrong or missing entry of the messages in a stretch of the log file."""
+        """Add a finding for each wrong or missing entry of the messages in a stretch."""
         expected, found, place = run.expected, run.found, run.place
         if place is None:
             offsets = expected.offsets

@@ -37,8 +37,8 @@ class CheckedQueue:
 
     places  the queue's files
     spans   for the number of each log file, the entries that lead into it
-    end     physical offset at which the message of its last entry ends; -1 without entries. Entries that lead beyond
-            the end of the log are ignored.
+    end     physical offset at which the message of its last entry ends; -1 if it has no entries. Entries that lead
+            beyond the end of the log are ignored.
     stop    number of the first unwritten entry
     """
 

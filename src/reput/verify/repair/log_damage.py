@@ -114,7 +114,7 @@ def filler(damaged: DamagedRange) -> Iterator[tuple[int, bytes]]:
 def _parts(damaged: DamagedRange) -> Iterator[tuple[int, int, KnownMessage | None]]:
     """Cut the range where known messages begin. Yield begin, end and message of each part.
 
-    A part that is too short for a record becomes a piece of a neighbouring part.
+    A part that is too short for a record is joined with a neighbouring part.
     """
     parts: list[tuple[int, KnownMessage | None]] = [(damaged.start, None)]
     for message in damaged.known:

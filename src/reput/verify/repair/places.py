@@ -118,7 +118,9 @@ class RepairPlaces:
     def __init__(self, store: Path) -> None:
         """Prepare for a store at its real path. Raises StoreError if no folder can be created beside it."""
         if store == store.parent:
-            raise StoreError(f"{store}: has no parent folder in which a repair could build")
+            raise StoreError(
+                f"{store}: has no parent folder in which a repair could build the new store"
+            )
         self.store, self.root = store, store.with_name(store.name + SUFFIX)
         if self.root.is_symlink():
             raise refused_link(self.root)
