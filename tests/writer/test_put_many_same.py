@@ -14,7 +14,7 @@ from reput.config import StoreConfig
 from reput.errors import MessageRefusedError
 from reput.format.host import Host
 from reput.format.unique_key import UniqueKeys
-from reput.writer.put.arrow import from_columns
+from reput.writer.put.arrow import _array, _encoded, from_columns
 from reput.writer.put.gather import from_messages
 from reput.writer.put.message import Message, PutResult
 from reput.writer.put.results import PutResults
@@ -185,6 +185,17 @@ def test_columns_are_written_as_messages_are(tmp_path: Path, config: StoreConfig
             in_columns.put_columns(
                 from_columns(batch | {"sys_flag": 128}, STORE_HOST, form=in_columns.form)
             )
+
+
+def test_columns_in_chunks_become_large_arrays() -> None:
+    # One plain array holds at most 2 GiB of texts, and the chunks of a column may have more.
+    parts = [["T", "U"], ["T"]]
+    column = pa.chunked_array([pa.array(part, pa.binary()) for part in parts])
+    assert _array(column, 3).type == pa.large_binary()
+    topic = _array(pa.chunked_array(parts), 3)
+    assert topic.type == pa.large_string()
+    names, index = _encoded(topic)
+    assert (names, index.tolist()) == (["T", "U"], [0, 1, 0])
 
 
 def test_results_are_a_sequence() -> None:

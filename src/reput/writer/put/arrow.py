@@ -131,10 +131,14 @@ def _array(value: Any, count: int) -> Any:
         array = value if isinstance(value, pa.Array | pa.ChunkedArray) else pa.array(value)
     except pa.ArrowException as error:
         raise UsageError(f"columns: {error}") from None
-    if isinstance(array, pa.ChunkedArray):
-        array = array.combine_chunks()
-    # If the values are too large for one array, `combine_chunks` returns a ChunkedArray again.
-    return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
+    if not isinstance(array, pa.ChunkedArray):
+        return array
+    # A plain array has offsets of 32 bits, so it cannot hold the values of all chunks if they exceed 2 GiB.
+    if pa.types.is_string(array.type) or pa.types.is_binary(array.type):
+        array = array.cast(
+            pa.large_string() if pa.types.is_string(array.type) else pa.large_binary()
+        )
+    return array.combine_chunks()
 
 
 def _numbers(array: Any, missing: int, count: int) -> npt.NDArray[np.int64]:
@@ -152,7 +156,8 @@ def _encoded(array: Any) -> tuple[list[str], npt.NDArray[np.int32]]:
     """Return the distinct strings of a column, and for each row the index of its string."""
     if array.null_count:
         raise MessageRefusedError("column topic: a message has no topic")
-    encoded = array.cast(pa.string()).dictionary_encode()
+    is_text = pa.types.is_large_string(array.type)
+    encoded = (array if is_text else array.cast(pa.string())).dictionary_encode()
     return encoded.dictionary.to_pylist(), encoded.indices.to_numpy()
 
 
