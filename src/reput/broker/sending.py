@@ -153,8 +153,8 @@ class _StoredShape(NamedTuple):
 class SentMessages:
     """Converts clients' requests to messages to put, with the properties that a broker stores.
 
-    A 4.9 broker adds WAIT only to messages that wait in another topic, because it encodes their properties again. A 5.3
-    broker always stores WAIT, its region, and whether it traces.
+    A 4.9 broker adds the property WAIT only to delayed messages and half messages, because it encodes their properties
+    again when it moves them to another topic. A 5.3 broker always stores WAIT, its region, and whether it traces.
 
     Attributes:
         takes_timers: Whether timer messages are accepted.

@@ -1,4 +1,4 @@
-"""Compare the entries that the log derives with the entries in a store's index files.
+"""Compare the entries that belong to the messages of the log with the entries in a store's index files.
 
 These operations use the package:
 

@@ -233,7 +233,7 @@ def parse_users(data: bytes, place: str) -> Users:
                 raise wrong("proxy: a header must have only letters, digits and hyphens")
         groups = table.get("groups", {})
         if not isinstance(groups, dict):
-            raise wrong("proxy: groups must be a table of roles")
+            raise wrong("proxy: groups must be a table of the roles of each group")
         permissions = {name: roles_of(groups, name, "proxy.groups") for name in groups}
         networks = _networks(table.get("addresses"), wrong)
         proxy = Proxy(

@@ -244,7 +244,7 @@ def _among(array: pa.Array, wanted: pa.Array | Collection[Any]) -> Mask:
         return np.zeros(len(array), np.bool_)
     if not isinstance(wanted, pa.Array):
         wanted = pa.array(list(wanted), array.type)
-    # pc.is_in treats null as a value, but `wanted` never contains one.
+    # pc.is_in would match a null with a null, but `wanted` contains no null.
     return _mask(pc.is_in(array, wanted))
 
 

@@ -349,7 +349,7 @@ class Archive:
         return _config_of(self.manifest)
 
     def path(self, name: str) -> str:
-        """Return an object's path, for messages."""
+        """Return an object's path, for use in error messages."""
         return posixpath.join(self.place, name)
 
     def each(self, function: Callable[[_Key], _Item], items: Sequence[_Key]) -> list[_Item]:

@@ -126,7 +126,7 @@ def check_conditions(store: ObjectStore, folder: str = "") -> None:
 
 
 def check_name(name: str) -> None:
-    """Raise UsageError for a name that leads out of the place, or that some stores do not allow."""
+    """Raise UsageError for a name that leads out of the bucket or folder, or that some object stores refuse."""
     parts = name.split("/")
     if (
         not name

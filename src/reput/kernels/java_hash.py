@@ -45,7 +45,8 @@ def java_hash(data, start, end, value):
             position += 8
     rest = end - position
     if 0 < rest < 8 and end >= 8:
-        # The last few bytes also take one step: the bytes before them are set to 0, which adds nothing to a hash.
+        # Hash the last few bytes as one full word, too. Its other bytes were hashed before. They are set to 0 in the
+        # word, which adds nothing to a hash.
         word = word_at(data, end - 8) & (_ALL_BITS << np.uint64(64 - 8 * rest))
         others = word & _NOT_ASCII
         if not others:

@@ -137,7 +137,7 @@ Staged = Any
 class Destination(Protocol):
     """A table. Every method raises StoreAccessError if the system or a library refuses an operation.
 
-    name      name of the table in messages
+    name      name of the table in error messages
     layout    parquet, iceberg or delta
     table     distinguishes tables in one folder
     known_by  names of files and folders; a table of this layout has at least one of them

@@ -55,15 +55,15 @@ def check_paths(keys: str, output: str | None) -> None:
 
 
 def read_keys(keys: str, options: Mapping[str, str] | None = None) -> Keys:
-    """Read keys from a Parquet file, or from a .csv file with a header, all of whose columns are text.
+    """Return batches of keys, read from a Parquet file or from a .csv file with a header and text in all columns.
 
     Args:
         keys: A path, or the URL of a file in a bucket.
         options: Options of the URL's file system, as for `reput.open_store`.
 
     Raises:
-        UsageError: The file cannot be read. The batches also raise it for a line with a wrong number of values, which
-            would otherwise be read as wrong keys.
+        UsageError: The file cannot be read. Reading a batch also raises it for a line with a wrong number of values,
+            which would otherwise give wrong keys.
     """
     malformed: list[str] = []
     with _explained(keys, malformed):

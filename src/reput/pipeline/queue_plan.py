@@ -342,7 +342,10 @@ def _task(number: int, kind: Kind, first: int, stop: int, entries: int) -> Queue
 
 
 def _kinds(task: PlanTask, table: RunTable, runs: SplitRuns) -> dict[str, set[int]]:
-    """Return, by kind of task, the numbers of the queues that need a special task. No task writes `unnamed` queues."""
+    """Return, for each kind of special task, the queues that need it, by their positions in `runs.queues`.
+
+    No task writes `unnamed` queues.
+    """
     queues = runs.queues
     irregular = set(np.flatnonzero(table.irregular).tolist())
     batch = {n for n, queue in enumerate(queues) if queue.topic in task.batch_topics}

@@ -96,8 +96,8 @@ class Staging(FencedRun):
     def create(self) -> None:
         """Create the folder. Raises StoreAccessError, also if the path is a symbolic link.
 
-        If this process is root and another user can write the folder, delete it first, because kernels trust staged
-        files.
+        If this process is root and another user can write the folder, delete it first, because the compiled
+        kernels do not check staged files.
         """
         if os.geteuid() != 0:
             make_folder(self.folder)

@@ -334,7 +334,7 @@ _KINDS = (CONSUME_QUEUE_FOLDER, EXTENSION_FOLDER)
 
 
 def _compared(batches: Batches, old: dict[Queue, OldQueue]) -> dict[Queue, ConsumeQueueWriter]:
-    """Compare the old queues with all messages, and return them ready for appending."""
+    """Compare the old queues with all messages, and return writers that append to these queues."""
     for batch in batches(_QUEUE_FIELDS):
         for number, name in enumerate(batch.queues):
             if name in old:

@@ -323,7 +323,7 @@ def _times(store: AnyStore, topic: str, queues: list[int]) -> tuple[int, int]:
 def _offsets_at(store: AnyStore, topic: str, queue_id: int, bounds: list[int]) -> list[int]:
     """Return, for each time, the queue offset of the first message stored at or after it.
 
-    Intervals without messages are not searched.
+    If two times have the same queue offset, the times between them are not looked up.
     """
     offsets: dict[int, int] = {}
 

@@ -508,7 +508,7 @@ class MessageStore(StoreReader):
         """Return ranges of queue offsets that contain every message stored between two times (ms), newest range first.
 
         Both times are inclusive. If clocks were set back, messages of other times may be between the first and the last
-        of these messages. Most of them are in none of the ranges. Raises as `pull` does.
+        of these messages. The ranges leave out most messages of other times. Raises as `pull` does.
         """
         return self._following(lambda: queue_times(self, topic, queue_id).spans(begin, end))
 

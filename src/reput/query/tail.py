@@ -126,8 +126,8 @@ class QueueTail:
             if entry.physical_offset >= stop:
                 continue
             queue = entry.topic, entry.queue_id
-            # A batch (5.x) has one entry for several queue offsets. So lower the expected queue offset of this entry by
-            # the number of queue offsets that have no entry.
+            # A batch (5.x) has one entry, with the first of its queue offsets. Without an entry for the others, the queue
+            # offset of this entry is lower than that of the newer entry by more than 1.
             if entry.unnumbered and queue in expected:
                 expected[queue] -= entry.unnumbered
             if hashes and not _may_match(entry, hashes):

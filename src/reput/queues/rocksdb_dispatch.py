@@ -1,8 +1,8 @@
 """Derive the entries that a broker writes into RocksDB (`RocksDBConsumeQueueStore`, tag rocketmq-all-5.3.3).
 
-Each message has an entry in its own queue, and one in each light queue (%LMQ%) that its properties name. Further queues
-that are not light get no entry. Messages of retry and system topics are in no light queue, even if they inherit such
-properties.
+Each message has an entry in its own queue, and one in each light queue (%LMQ%) that its properties name. Other queues
+that the properties name get no entry. Messages of retry and system topics are in no light queue, even if they inherit
+such properties.
 """
 
 from __future__ import annotations
