@@ -126,7 +126,7 @@ class QueueTail:
             if entry.physical_offset >= stop:
                 continue
             queue = entry.topic, entry.queue_id
-            # A batch (5.x) has one entry, with the first of its queue offsets. Without an entry for the others, the queue
+            # A batch (5.x) has one entry, with the first of its queue offsets. As the others have no entry, the queue
             # offset of this entry is lower than that of the newer entry by more than 1.
             if entry.unnumbered and queue in expected:
                 expected[queue] -= entry.unnumbered
