@@ -82,7 +82,7 @@ def _last_before(data, position, end, patterns, pattern_at):
 def _continues_word(data, begin, position):
     """Return whether the byte before a position belongs to the same word.
 
-    The last character of an escape is not part of a word, such as the D of %3D.
+    The last character of an escape, such as the D of %3D, is not part of a word.
     """
     if position == begin or not _is_of_word(byte_at(data, position - 1)):
         return False

@@ -68,7 +68,7 @@ def _compiled_copy(
 
 
 def _interpreted_release() -> None:
-    """Do nothing: plain Python stores in program order."""
+    """Do nothing: plain Python writes in program order."""
 
 
 @intrinsic
@@ -80,7 +80,8 @@ def _compiled_release(typing_context: Any) -> Any:
     return types.void(), generate
 
 
-# release(): a process that sees a store after this call, for example in mapped memory, also sees all stores before it.
+# release(): a process that sees a write made after this call, for example in mapped memory, also sees all writes made
+# before the call.
 release = _interpreted_release if INTERPRETED else _compiled_release
 # Arguments of these functions: uint8 array, position, value. The caller has checked that the bytes lie inside.
 put_byte = _interpreted_store(1) if INTERPRETED else _compiled_store(1)

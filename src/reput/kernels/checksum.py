@@ -127,8 +127,7 @@ if FOLDS:
             a_low, a_high = fold(a_low, a_high, k16_low, k16_high)
             a_low, a_high = a_low ^ word_at(data, start), a_high ^ word_at(data, start + 8)
             start += 16
-        # The remaining 16 bytes have the same remainder as all bytes so far, so compute the CRC of these 16 bytes
-        # instead.
+        # All bytes so far have been folded into 16 bytes with the same remainder. So compute the CRC of these 16 bytes.
         value = _eight_bytes(tables, np.int64(0), a_low)
         value = _eight_bytes(tables, value, a_high)
         return _by_tables(tables, data, start, stop, value) ^ 0xFFFFFFFF

@@ -166,8 +166,8 @@ def scan_records(
         message.sys_flag = sys_flag
         message.queue = queue
         message.key_count = key_row - first_key
-        # Prepared and rolled-back messages (flag 4) are in no queue. The length of the longest name excludes most other
-        # messages at once.
+        # Prepared and rolled-back messages (flag 4) are in no queue. Most other messages have no property name as long
+        # as INNER_MULTI_QUEUE_OFFSET, so they need no search for it.
         if multi_dispatch and sys_flag & 4 == 0 and longest >= len(_QUEUE_OFFSETS):
             multi_row = _add_multi(
                 data, properties_at, record_end, row, multi_row, queue_id, lmq, state, multi,

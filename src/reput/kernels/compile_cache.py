@@ -64,7 +64,7 @@ LEVELS = {
     "x86_64": (Level("x86-64-v3", "+pclmul", _V3), Level("x86-64-v2", "+pclmul", _V2)),
     "aarch64": (Level("generic", "", ()),),
 }
-"""Levels by machine, best first."""
+"""Levels of processors for each type of machine, best first."""
 
 
 @cache
@@ -85,7 +85,7 @@ def sources() -> str:
 
 @cache
 def shipped() -> tuple[Path, Level] | None:
-    """Return folder and level of the shipped kernels that fit this processor; None without such kernels."""
+    """Return the folder of the shipped kernels that fit this processor, and their level; None without such kernels."""
     if find_spec("numba") is None:
         return None
     folder = SHIPPED / release()

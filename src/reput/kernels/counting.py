@@ -27,14 +27,16 @@ def count_messages(
     is_counted          bool[queues]: whether the tags codes of a queue's messages are hashes of tags, and so are
                         counted
     before_ms           time of the previous message
-    begin_ms, part_ms   start of the timeline, from -2**61 to 2**61, and length of one of its parts
+    begin_ms, part_ms   time at which the timeline begins, a number between -2**61 and 2**61; length of the parts into
+                        which the timeline is divided
     cells               int64[queues, parts, 2]: messages and bytes; increased here
     keys, tags          int64[2**bits, 2], by the lower bits of a hash: number of messages, increased here, and
                         physical offset of the last one, set here
     """
     parts, key_mask, tag_mask = cells.shape[1], len(keys) - 1, len(tags) - 1
     key, last = 0, len(key_hash) - 1
-    # The part of the timeline to which the previous message belongs, and the times of this part (none at first).
+    # The part of the timeline in which the previous message was stored, and the part's begin and end. At first, this
+    # range is empty, so the first message does not belong to it.
     part, low, high = 0, 1, 0
     longest = np.int64(0)
     for row in range(len(messages)):
@@ -49,7 +51,7 @@ def count_messages(
             high, part = low + part_ms, min(max(part, 0), parts - 1)
         offset = message.physical_offset
         cells[message.queue, part, 0] += 1
-        # `message.size` would be the attribute of NumPy's scalar in plain Python.
+        # In plain Python, `message.size` would be an attribute of NumPy's scalar, not the field.
         cells[message.queue, part, 1] += message["size"]
         for _ in range(message.key_count):
             prefetch(keys, np.int64(key_hash[min(key + _AHEAD, last)] & key_mask))
@@ -87,7 +89,7 @@ def count_slots(items, lengths, sample):
             if key_hash % SAMPLE == 0:
                 sample[sampled] = key_hash
                 sampled += 1
-        # A negative hash is damaged. It counts for the slot of its plain remainder.
+        # A negative hash is damaged. It is counted in the slot hash % slots, which is not negative, as in Python.
         else:
             lengths[np.int64(key_hash) % len(lengths)] += 1
     return sampled

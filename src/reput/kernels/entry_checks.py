@@ -14,7 +14,7 @@ _INT64_MAX = 9223372036854775807
 
 @njit(cache=True, nogil=True)
 def check_items(items, stop, newest):
-    """Check that a broker can have put the items from 1 to before `stop` in this order.
+    """Check that a broker can have put the items 1 to `stop` - 1 in this order.
 
     Return the number of the first impossible item, or `stop`.
 

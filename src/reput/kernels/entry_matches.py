@@ -69,15 +69,15 @@ def match_queue_entries(messages, multi, offsets, first, start, count, entries, 
 
 @njit(cache=True, nogil=True)
 def match_items(messages, key_hash, state, items, begin, first_begin):
-    """Return whether items match the batch's keys in order, from a given key to the end of keys or items.
+    """Return whether items match the batch's keys in order, from a given key on, until keys or items end.
 
     messages, key_hash  columns of a DispatchBatch
     state        int64[ITEM_STATE_FIELDS], updated here. The next call continues with the message ROW, its key
                  KEY_OF_ROW (which is key KEY of the batch), and the item ITEM. The state also contains the message
                  times of the first and the last item so far
     items        uint32[n, 5], the file's bytes
-    begin        start of the items' times, ms
-    first_begin  start of the time of items[0]; ANY_TIME if this time is not compared
+    begin        time (ms) from which the seconds of the items are counted
+    first_begin  time (ms) from which the seconds of items[0] are counted; ANY_TIME if they are not compared
     """
     row, of_row, key, item = state[ROW], state[KEY_OF_ROW], state[KEY], state[ITEM]
     is_match = True

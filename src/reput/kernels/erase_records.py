@@ -121,7 +121,7 @@ def _has_crc(data, start, end):
 def _erase(data, length_at, topic, end, keeps_body, kept, kept_at, tombstone, scratch):
     """Overwrite everything after the length of a body; return whether a tombstone was written.
 
-    topic  bytes between body and properties, which are kept
+    topic  number of bytes between body and properties; these bytes are kept
     """
     body_at = length_at + 4
     body = max(read_i32(data, length_at), 0)

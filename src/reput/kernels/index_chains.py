@@ -38,7 +38,7 @@ def put_keys(
 
     Return the first entry that was not put.
 
-    header            int64[6], the fields of IndexHeader, changed in place; the count is as in memory, from 1
+    header            int64[6], the fields of IndexHeader, changed in place; INDEX_COUNT is the number of the next item
     slots             uint32[hash_slots]
     items             uint32[n, 5], a window of the items that begins with number `first_item`
     key_hash, key_row int32 per entry: hash of topic#key, and row of its message
@@ -103,7 +103,10 @@ def _signed(word):
 
 @njit(inline="always")
 def _slot_of(key_hash, slot_total):
-    """Return the slot of an item's hash. A negative hash is damaged, and gets the slot of the plain remainder."""
+    """Return the slot of an item's hash: hash % slots, as Python computes it.
+
+    A negative hash is damaged. Its slot is not negative.
+    """
     if key_hash >= 0:
         return np.uint32(np.uint32(key_hash) % slot_total)
     return np.uint32(np.int64(key_hash) % np.int64(slot_total))
@@ -128,12 +131,13 @@ def _is_in_order(items, row, item, offset, count):
 
 @njit(inline="always")
 def _step(items, first, item, count, wanted, newest, slot, slot_total):
-    """Return (number of the chain's next item, physical offset of this item).
+    """Read an item of a chain. Return (number of the next item in the chain, physical offset of `item`).
 
-    The number is CHAIN_END or CHAIN_BROKEN if no valid item follows. The offset is -1 if the item has another hash.
+    The number is CHAIN_END or CHAIN_BROKEN if no valid item follows. The offset is -1 if `item` has another hash.
 
-    items   items from number `first` on, including the item and its neighbours
-    newest  physical offset of the previous item with this hash in the chain
+    items   items from number `first` on, including `item`, and the items before and after it in the file
+    item    number of the item to read
+    newest  physical offset of the last item with this hash that was met before `item`
     """
     row = item - first
     found = _signed(items[np.uint64(row), np.uint64(0)])
@@ -167,13 +171,13 @@ def follow_chain(items, first, item, count, newest, begin, end, key_hash, slot_t
     items       uint32[n, 5], from number `first` on, including the item after `item`
     item        number of the item that the chain has reached
     count, begin, end  as in `look_up_keys`
-    newest      physical offset of the previous item with this hash; the highest possible one at first
+    newest      physical offset of the last item with this hash that was met; at first the highest possible offset
     key_hash    int64
     slot_total  uint32, the file's number of slots
     hits        int64[n], set to the physical offsets, without consecutive duplicates
 
-    Returns (item, newest, steps, hits). The item is the last one before the part, CHAIN_END, or an item of the part at
-    which the chain breaks.
+    Returns (item, newest, steps, hits). The item is the first one of the chain that lies before the part in the file,
+    CHAIN_END, or the item of the part at which the chain breaks.
     """
     slot = np.uint32(np.uint32(key_hash) % slot_total)
     steps, found = 0, 0

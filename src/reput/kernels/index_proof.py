@@ -30,7 +30,10 @@ def _offset_of(items, item):
 
 @njit(inline="always")
 def _slot_of(hashed, slot_total):
-    """Return the slot of an item's hash. A negative hash is damaged, and gets the slot of the plain remainder."""
+    """Return the slot of an item's hash: hash % slots, as Python computes it.
+
+    A negative hash is damaged. Its slot is not negative.
+    """
     if hashed >= 0:
         return np.uint64(np.uint32(hashed) % np.uint32(slot_total))
     return np.uint64(np.int64(hashed) % np.int64(slot_total))
@@ -49,7 +52,7 @@ def _mixed(slot, item, seed):
 def check_slots(slots, seed):
     """Return the sum of hashes over a file's slots, with which `check_items` continues.
 
-    An empty slot changes nothing: its pointer is 0, and it needs one pointer of 0.
+    An empty slot does not change the sum: its pointer 0 adds the hash of (slot, 0), and the slot subtracts it again.
 
     slots  uint32[hash_slots], the file's bytes
     seed   uint64, unknown to the writer of the file
@@ -123,16 +126,18 @@ def find_lost_items(items, first, last, leads_to, offset_after, lost, found):
     leads_to            int32[hash_slots], at first the slots; overwritten
     offset_after        physical offset of the item after these; at first the highest possible one
     lost                int64, set to the items' numbers, descending, some of them twice
-    found               number of items found before
+    found               number of items that earlier calls have found
 
-    Returns (their number, which may exceed the room in `lost`; physical offset of the first item).
+    Returns (number of items found by all calls, which may exceed the room in `lost`; physical offset of the first
+    item).
     """
     for row in range(len(items) - 1, -1, -1):
         item = np.int64(first) + row
         hashed = _signed(items[row, 0])
         slot = _slot_of(hashed, len(leads_to))
         is_reached = leads_to[slot] == item
-        # Items are visited from the newest to the oldest. `leads_to` has the next item that each slot's chain expects.
+        # Items are visited from the newest to the oldest. For each slot, `leads_to` has the next item of the slot's
+        # chain.
         if is_reached:
             previous = _signed(items[row, 4])
             # A chain that leads to a newer item is cut off.
@@ -160,9 +165,9 @@ def find_wide_gaps(items, first, least, gaps, widths, found):
 
     items         as in `check_items`
     gaps, widths  int64, set to the items' numbers, ascending, and to these distances
-    found         number of earlier gaps
+    found         number of gaps that are already in `gaps`
 
-    Returns (number of gaps, least). If there is no room for all gaps, `least` is doubled until they fit.
+    Returns (number of gaps in `gaps`, least). If there is no room for all gaps, `least` is doubled until they fit.
     """
     offset = _offset_of(items, 0)
     for row in range(len(items) - 1):

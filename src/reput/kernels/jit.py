@@ -40,7 +40,8 @@ _inside = local()
 def _interpreted(function: Any) -> Any:
     """Return a kernel in plain Python that behaves like a compiled one.
 
-    When other code than a kernel calls it, integers wrap around, and the result consists of Python's own numbers.
+    When code other than a kernel calls it, integer overflows cause no warnings, and the result consists of Python's own
+    numbers.
     """
     is_planning = HAS_NUMBA and PLANNING_VARIABLE in os.environ
 

@@ -79,15 +79,17 @@ def _field(data, at, guess):
 def parse_lines(
     data, start, stop, rows, spans, body_at, bodies, head_at, heads, tail_at, tails, text
 ):
-    """Read plain lines from data[start:stop]; return (rows, position of the first other line or `stop`, lines).
+    """Read lines from data[start:stop], up to the first line that is not plain.
+
+    Returns (number of messages, position of the line that is not plain or `stop`, number of lines before it).
 
     data      uint8, whole lines, with PADDING more bytes after `stop`
     rows      PUT_DTYPE[n], one more row than there can be messages; the caller sets topic, born_host and queue
     spans     SPANS_DTYPE[n], places of a row's topic and host in `data`; host and host_stop are equal without a host
     body_at, bodies     int64[n + 1], uint8: body r is bodies[body_at[r]:body_at[r + 1]]
-    head_at, heads      properties strings in the same form; if a unique key must be created (rows.reserved is 1), their
-                        part before it
-    tail_at, tails      their part after it
+    head_at, heads      properties strings, stored like the bodies. If a unique key must be created (rows.reserved is
+                        1), only the part before this key
+    tail_at, tails      the part of the properties string after the created key
     text                uint8; like bodies, heads and tails, it is as long as `data`
     """
     pairs = np.zeros((MOST_PAIRS + 4, 6), np.int64)
@@ -123,7 +125,7 @@ def parse_lines(
             field = _field(data, at + 1, follows[before])
             if field < 0 or seen >> field & 1:
                 break
-            # A bit per field: a second occurrence of a field is left to the other reader.
+            # `seen` has a bit per field. A line with a field twice is not plain.
             seen |= np.int64(1) << field
             follows[before] = field
             before = field
@@ -132,7 +134,7 @@ def parse_lines(
                 break
             at = skip_space(data, at + 1)
             byte = byte_at(data, at)
-            # null
+            # The value begins with n: null.
             if byte == 0x6E:
                 is_optional = field not in (
                     _TOPIC, _QUEUE_ID, _FLAG, _SYS_FLAG, _RECONSUME_TIMES, _PREPARED_OFFSET, _CRC_OK,
@@ -185,7 +187,8 @@ def parse_lines(
                 if at < 0:
                     break
                 keys_stop = used
-            # true. A false `body_crc_ok` is an error, which `reput.messages.json_lines` reports.
+            # The value begins with t: true. `body_crc_ok` must be true. If it is false, the line is not plain, and
+            # `reput.messages.json_lines` reports the error.
             elif byte == 0x74:
                 is_true = (
                     byte_at(data, at + 1) == 0x72 and byte_at(data, at + 2) == 0x75

@@ -83,7 +83,7 @@ def read_pairs(data, at, stop, text, used, pairs):
 def join_keys(data, at, stop, text, used):
     """Join a list, after its bracket, with spaces: return (position after the list, end of the text).
 
-    The position is -1 for a key that is empty or contains a space, because the joined text would not return this key.
+    The position is -1 if a key is empty or contains a space, because splitting the joined text would lose this key.
     """
     at = skip_space(data, at)
     if byte_at(data, at) == CLOSE_LIST:

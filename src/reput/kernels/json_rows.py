@@ -173,7 +173,7 @@ def measure_texts(data, starts, stops, kinds, around_bytes, missing_bytes, invis
 
 @njit(cache=True, nogil=True)
 def put_texts(data, starts, stops, kinds, label, missing, invisible, out, cursors):
-    """Write `label` and the text in quotes, or `missing`, at the cursor of each row."""
+    """Write `label` and the text in quotes at the cursor of each row; `missing` if the value is MISSING."""
     for row in range(len(starts)):
         at = cursors[row]
         if kinds[row] == PRESENT:
@@ -242,7 +242,10 @@ def put_integers(values, kinds, label, missing, out, cursors):
 
 @njit(cache=True, nogil=True)
 def put_runs(data, starts, stops, kinds, label, end, missing, out, cursors):
-    """Write `label`, the bytes data[starts[i]:stops[i]] and `end`, or else `missing`, at the cursor of each row."""
+    """Write `label`, the bytes data[starts[i]:stops[i]] and `end` at the cursor of each row.
+
+    A row whose value is MISSING gets `missing` instead.
+    """
     for row in range(len(starts)):
         at = cursors[row]
         if kinds[row] == PRESENT:
@@ -260,7 +263,10 @@ def put_runs(data, starts, stops, kinds, label, end, missing, out, cursors):
 
 @njit(cache=True, nogil=True)
 def put_base64(data, starts, stops, kinds, label, missing, out, cursors):
-    """Write `label` and the bytes data[starts[i]:stops[i]] in base64 and quotes, or else `missing`, at each cursor."""
+    """Write `label` and the bytes data[starts[i]:stops[i]], in base64 and quotes, at the cursor of each row.
+
+    A row whose value is MISSING gets `missing` instead.
+    """
     for row in range(len(starts)):
         at = cursors[row]
         if kinds[row] == PRESENT:

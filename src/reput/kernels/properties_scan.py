@@ -182,7 +182,8 @@ def next_space(data, position, stop):
     """Return the position of the next space, or `stop`. Each step takes eight bytes."""
     while position + 8 <= stop:
         word = word_at(data, position) ^ _SPACE_BYTES
-        # Only the lowest mark is reliable.
+        # A zero byte of `word` sets a bit in `zeros`. A borrow of the subtraction may also set bits above it, so only
+        # the lowest bit is reliable.
         zeros = (word - _ONE_BYTES) & ~word & _TOP_BITS
         if zeros:
             return position + (trailing_zeros(zeros) >> 3)

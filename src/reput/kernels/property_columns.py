@@ -166,7 +166,7 @@ def split_properties(
                     mark, last_8 = _put_ascii(names, name_at, data, name, name_stop)
                     _put_ascii(values, value_at, data, value, value_stop)
                     # Only hashes of names are compared. If two different names have the same hash, the record counts
-                    # as not plain, and the other kernel compares the names themselves.
+                    # as not plain, and `split_any_properties` compares the names.
                     is_plain = count < _FEW
                     for other in range(count):
                         is_plain &= marks[other] != mark
@@ -185,7 +185,7 @@ def split_properties(
             if name_stop < 0 and ones:
                 name_stop = block + trailing_zeros(ones)
             block += 64
-        # `progress` still leads to this record, so the other kernel overwrites what was written for it.
+        # `progress` still points to this record, so `split_any_properties` overwrites what was written for it.
         if not is_plain:
             break
         total += count
@@ -198,7 +198,7 @@ def split_properties(
 def split_any_properties(
     data, parts, spans, maps, name_offsets, names, value_offsets, values, progress
 ):  # fmt: skip
-    """Split the properties of all records. The first of them is not plain."""
+    """Split the properties of the remaining records. The first one is not plain: `split_properties` stopped at it."""
     pairs = np.empty((_MAX_STRING_BYTES // LEAST_PROPERTY_BYTES + 1, 4), np.int64)
     slots = np.zeros(_SLOTS, np.int64)
     while progress[0] < len(parts):

@@ -85,16 +85,17 @@ def append_entries(
 ):
     """Lay out the entries that `ConsumeQueue.putMessagePositionInfo` (4.9.3) accepts.
 
-    The broker closes every gap in the queue offsets. This kernel keeps a gap if lost messages explain it: the bytes
-    lost since the previous entry have room for as many records, or the next message continues after the gap.
+    The broker closes every gap in the queue offsets. This kernel keeps a gap if lost messages explain it: since the
+    previous entry, the log must have room for a record per missing queue offset. All bytes count as room if the next
+    message of the queue has the next queue offset. Otherwise, only unreadable bytes and refused messages count.
 
     messages             rows with physical_offset, size and tags_code
     rows, queue_offset   int64 per entry; `queue_offset` may have one more: the queue offset after the last message
     position             number of entries in the queue, at which the next is appended
     max_physical_offset  end of the last message in the queue, or -1
     lost                 int64[n, 2], ranges of the log that cannot be read
-    room                 bytes of the messages that were refused since the last accepted one; -1 for a queue without
-                         gaps
+    room                 bytes of the messages that were refused since the last accepted one; -1 if all gaps must be
+                         closed
     entries, numbers     uint32[n, 5], the file's bytes, and int64[n], the entries' numbers; set here
 
     Returns the number of accepted entries; position, max_physical_offset and room after them; and whether an entry

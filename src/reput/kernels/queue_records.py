@@ -38,7 +38,9 @@ def read_records(
     file, begin, end, entries, entry, queue_id, queue_offset, topic, codes, tags, tag_at,
     most_records, out, at, work,
 ):  # fmt: skip
-    """Read the records of entries into `out`, while they lie in one log file, pass the checks, and fit.
+    """Read the records of entries into `out`.
+
+    Stop at the first record that is not in this log file, fails a check, or does not fit into `out`.
 
     file            descriptor of the log file, which has the physical offsets from `begin` to `end`
     entries, entry  uint8, entries as they are stored; number of the first entry to read

@@ -28,7 +28,7 @@ POSITION = 0  # The next record's position in the buffer.
 MESSAGES = 1  # Rows filled so far; the next two count rows of index entries and of further queues.
 KEY_ROWS = 2
 MULTI_ROWS = 3
-END_OFFSET = 4  # Physical offset of the last message with index entries. Earlier messages get none.
+END_OFFSET = 4  # Physical offset of the last message with index entries. Messages with a lower offset get none.
 MISPLACED = 5  # Number of messages whose PHYSICALOFFSET is not their place.
 BAD_MULTI = 6  # Number of messages whose INNER_MULTI_QUEUE_OFFSET is unreadable.
 # After MORE_BYTES, the least size of the record. After SIZE_MISMATCH, the size of its parts.
