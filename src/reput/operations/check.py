@@ -172,7 +172,7 @@ def finding_lines(finding: Finding, store: str) -> Iterator[str]:
 
 
 def repair_command(finding: Finding, store: str) -> str:
-    """Return the command that repairs a finding; empty if there is none."""
+    """Return the command that repairs a finding; an empty text if no command repairs it."""
     options = {
         # No option of `reput repair` brings these messages back. The command only removes the index entries that lead
         # to them.

@@ -45,7 +45,7 @@ from reput.tasks import Progress, silent
 ORIGIN_STORE, ORIGIN_OFFSET, ORIGIN_QUEUE_OFFSET = (
     "REPUT_ORIGIN_STORE", "REPUT_ORIGIN_OFFSET", "REPUT_ORIGIN_QUEUE_OFFSET",
 )  # fmt: skip
-"""Properties of a copied message: the archive, and its physical offset and queue offset there."""
+"""Properties of a copied message: the archive, and the physical offset and queue offset of the original in it."""
 _HARMLESS = (CLUSTER, WAIT, RETRY_TOPIC)
 _DROPPED = (
     *(name for name in KEPT_PROPERTIES if name not in _HARMLESS), CRC_PROPERTY, ORIGIN_STORE, ORIGIN_OFFSET,
@@ -81,7 +81,7 @@ def copy_messages(
         decompressed=False, storage_options=options,
     ).to_reader()  # fmt: skip
     with new_store(target) as new:
-        # Start without the log of an earlier, killed run: its messages would be copied twice.
+        # Delete the log that an earlier, killed run has written: its messages would be copied twice.
         new.keep_only([])
         copied, left_out, log_end = _copy(rows, new.folder, config, keys, archive, progress)
         progress("move", 0, 1)
@@ -164,5 +164,5 @@ def _properties(rows: pa.RecordBatch, archive: str) -> pa.Array:
         )
     ]
     both = pc.binary_join_element_wise(own, *origin, PROPERTY_SEPARATOR)
-    # If the message had no properties, remove the separator at the start.
+    # If a message had no properties, the joined text begins with a separator. Remove it.
     return pc.utf8_ltrim(both, PROPERTY_SEPARATOR)

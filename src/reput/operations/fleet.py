@@ -43,7 +43,7 @@ class SurveyReport(Report):
         indexed: Share of the log that IndexFiles cover, from 0 to 1.
         lag: Largest lag of any consumer group, in messages, and the name of this group.
         surveyed_ms: Time of the survey, ms since 1970.
-        lag_problem: The reason why the lag is unknown although the store may have groups; empty if there is none.
+        lag_problem: The reason why the lag is unknown although the store may have groups; otherwise empty.
     """
 
     findings: tuple[Finding, ...]

@@ -172,7 +172,7 @@ def _(found: IndexInspection) -> Pairs:
     header = found.header
     sizes = f"{found.hash_slots:,} slots, {found.index_items:,} items"
     yield "size", f"{found.size_bytes:,} bytes: {sizes}"
-    # A broker never uses the first item, so a full file has one entry less than items.
+    # A broker never uses item 0, so a full file has one entry fewer than it has items.
     full = "full" if found.entries >= found.index_items - 1 else f"{100 * found.fill:.1f} % full"
     yield "entries", f"{found.entries:,} ({full}), {found.distinct_hashes:,} different key hashes"
     if found.entries:

@@ -109,7 +109,7 @@ class Journal(Closing):
         self._end = len(whole)
         if len(data) > len(whole):
             with FileWriter(Path(self._path), self._end):
-                pass  # `FileWriter` truncates the file to this size.
+                pass  # `FileWriter` truncates the file to `self._end` bytes.
         if not whole:
             self._append(header)
 
@@ -128,7 +128,7 @@ class Journal(Closing):
             ) from None
 
     def report_of(self, store: NamedStore, output: str) -> KeptReport | None:
-        """Return the answer that was recorded for a store with its present settings and this output, or None.
+        """Return the recorded answer for a store with its present settings and this output; None if there is none.
 
         `output` is the file or folder that the operation writes for the store.
         """

@@ -42,7 +42,7 @@ class RepairReport(Report):
 
     @property
     def closing(self) -> str:
-        """Return the last line of the text, for a repair that was done."""
+        """Return the line that ends the report of a completed repair."""
         return f"Repaired; the old state is in {printable(str(self.plan.backup))}"
 
     def as_dict(self) -> dict[str, Any]:

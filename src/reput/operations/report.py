@@ -98,7 +98,7 @@ class ClusterPages:
 
     def write(self, answer: StoreAnswer[StoreReport]) -> None:
         """Write the page of one store, unless it could not be read. Raises StoreAccessError."""
-        if isinstance(answer.report, StoreReport):  # A report from a journal has a page already.
+        if isinstance(answer.report, StoreReport):  # Reports from a journal have pages already.
             make_folder(self._folder)
             page = answer.report.html().encode("utf-8", "backslashreplace")
             self._disk.replace(self._folder / self._files[answer.store], page)

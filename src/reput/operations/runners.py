@@ -110,7 +110,10 @@ def opened_runner(chosen: Chosen, size_bytes: int, prepare: Callable[[], None]) 
 
 @contextmanager
 def spark_session(chosen: Chosen, prepare: Callable[[], None]) -> Iterator[Any]:
-    """Yield the caller's session, or a new one. While Spark starts, which is mostly waiting, kernels are compiled."""
+    """Yield the caller's session, or a new one.
+
+    Kernels are compiled while Spark starts, because this process mostly waits for the start.
+    """
     if not isinstance(chosen.runner, str):
         prepare()
         yield chosen.runner

@@ -176,7 +176,7 @@ class StoresReport(Report, Generic[_Result]):
     def counted(self) -> tuple[StoreAnswer[_Result], ...]:
         """Return the answers over which sums are computed: one per log.
 
-        Of several replicas, it is the first that was read.
+        Of several replicas, only the first that was read is counted.
         """
         found: dict[str, StoreAnswer[_Result]] = {}
         for one in sorted(self.answers, key=lambda one: one.store in self.replica_of):
@@ -283,7 +283,7 @@ def takes_stores(
     def entrance(*args: Any, **options: Any) -> Any:
         given: Any = args[0] if args else options.get(first)
         is_one = isinstance(given, str | PathLike) or not isinstance(given, NamedStore | Sequence)
-        if is_one:  # Values of other types go to the operation, which refuses them.
+        if is_one:  # An argument of a wrong type goes to the operation, which refuses it.
             return operation(*args, **options)
         if len(args) > 1:
             raise UsageError("with several stores, pass all other arguments by name")
@@ -328,7 +328,7 @@ def _expanded(
         return [one]
     try:
         paths = find_stores([one.path], one.options.get("storage_options", storage_options))
-    except StoreError:  # The operation reports the reason.
+    except StoreError:  # The operation will report the error.
         return [one]
     return [replace(one, name=each, path=each) for each in paths]
 
@@ -404,7 +404,7 @@ def over_stores(
         def done(place: int, answer: StoreAnswer[_Result]) -> None:
             answers[place] = answer
             on_answer(answer)
-            # Record the answer last. If the process is killed before, the store is read again.
+            # Record the answer after `on_answer`. If the process is killed before, the store is read again.
             if journal is not None and answer.report is not None:
                 journal.add(named[place], output_of(named[place]), answer.report)
 
@@ -439,7 +439,10 @@ def over_stores(
 
 
 def raise_if_misused(answers: Sequence[StoreAnswer[Any]]) -> None:
-    """Raise the first store's error if the operation refused the arguments for all stores: they are probably wrong."""
+    """Raise the first store's error if the operation refused the arguments for every store.
+
+    Then the arguments are probably wrong.
+    """
     if answers and all(isinstance(one.error, UsageError) for one in answers):
         raise answers[0].error or UsageError()
 
@@ -583,7 +586,7 @@ def _merged(
     merged = {**options, **of_store}
     if merged.get("config") is not None:
         merged.pop("broker_config", None)
-    # An operation without this option supports only local stores.
+    # An operation without the option `storage_options` supports only local stores.
     if "storage_options" in merged and not _takes_storage(operation):
         merged.pop("storage_options", None)
     return merged

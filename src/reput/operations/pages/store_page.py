@@ -284,7 +284,7 @@ def _by_kind(
 
 
 def _disk(figures: StoreFigures) -> dict[str, Any] | None:
-    """Return the state of the disk, and the time until it is full; None if unknown."""
+    """Return the sizes of the disk, and the time until it is full; None if the sizes are unknown."""
     sizing = figures.sizing
     if sizing.used_bytes is None or sizing.free_bytes is None:
         return None
