@@ -133,7 +133,9 @@ def batch_queue_files(
 def batches_agree(
     store: Path, topics: frozenset[str], config: StoreConfig, known: RecoveryPoint, is_closed: bool
 ) -> bool:
-    """Return whether the batch queues end at the recovery point. If `is_closed`, there must also be no later file.
+    """Return whether the batch queues' entries of messages before the recovery point end where the point states.
+
+    With `is_closed`, the queues must also have no file after these ends.
 
     Raises StoreError for wrong file sizes, StoreAccessError.
     """
@@ -182,7 +184,7 @@ class BatchMatching:
         self.tail: int | None = None
 
     def compare(self, messages: npt.NDArray[np.void], stated: npt.NDArray[np.int64]) -> None:
-        """Compare the queue's messages in a part of the log, and the queue offsets that they state."""
+        """Compare the queue's entries with its messages in a part of the log, and with the queue offsets they state."""
         with self._lock:
             offsets = messages["physical_offset"]
             if not len(offsets):
@@ -375,7 +377,7 @@ class BatchQueueFiles(FoundFiles):
         super().__init__(folder, BATCH_QUEUE, file_bytes)
 
     def end_before(self, physical_offset: int) -> BatchEnd:
-        """Return the place where the entries of records before a physical offset end.
+        """Return the place after the last entry whose record lies before a physical offset.
 
         Only the last file with such a record is read.
         """
@@ -438,7 +440,7 @@ class BatchQueueFiles(FoundFiles):
         return BatchEnd(stop, position, int(last["physical_offset"]))
 
     def _begins_later(self, start: int, first: int, entries: _Entries) -> bool:
-        """Return whether the file now begins with an entry of a later record than after the change.
+        """Return whether the change replaces the file's first entry by an entry of an earlier record.
 
         This is also True for a file that is missing or empty now.
         """
@@ -467,7 +469,7 @@ class BatchQueueFiles(FoundFiles):
         return entries
 
     def ends_at(self, entries: int) -> bool:
-        """Return whether no file lies after the first `entries` entries."""
+        """Return whether no file begins after the queue's first `entries` entries."""
         return not self._others and (not self.starts or self.starts[-1] < max(entries, 1))
 
 

@@ -95,7 +95,7 @@ def find_extended_queues(store: Path, config: StoreConfig) -> dict[Queue, QueueF
 def cut_units(
     found: Mapping[Queue, QueueFiles], kept: Mapping[Queue, int], config: StoreConfig, disk: Disk
 ) -> dict[Queue, int]:
-    """Remove units without an entry at the end of each queue; return the byte position after the remaining units.
+    """Remove the units after the unit of each queue's last entry. Return the byte position after the remaining units.
 
     `kept` has the position after each queue's last entry. Raises StoreAccessError.
     """

@@ -41,7 +41,7 @@ class FoundIndexFile:
     """One IndexFile, memory-mapped during recovery.
 
     count     number after its last valid item; items are numbered from 1
-    is_whole  whether header and slots refer to exactly these items
+    is_whole  whether header and slots refer to exactly the valid items
     problem   description of the damage, or an empty string
     """
 
@@ -86,7 +86,7 @@ class FoundIndexFile:
         """Check every item and slot, and end the file before the first wrong item."""
         if self.problem:
             return
-        # The newest item of each slot, as a broker's writes would have left the slots.
+        # `newest` becomes the slots that a broker would have after it wrote these items: the newest item of each slot.
         newest = np.zeros(self._config.hash_slots, np.uint32)
         slots = self._bytes()[HEADER_BYTES : self._items_at].view(np.uint32)
         header, stop = self.header, int(check_items(self.items, self.count, newest))

@@ -196,7 +196,7 @@ class Comparison:
 
         If so, the index ends before this item, and dispatch adds the later items again in sequence.
         """
-        # The index has additional items between the last compared one and the first item of this range.
+        # The index has additional items between the last compared item and the first item of this range.
         if piece.index_begin != self.index_end:
             self.index_from = piece.start
             return True
@@ -217,7 +217,7 @@ class Comparison:
         begin = start
         for batch in scan.batches():
             # If records of this batch state wrong physical offsets, these offsets cannot show where dispatch must
-            # start. Then it starts at the begin of the batch.
+            # start. In that case, dispatch starts at the begin of the batch.
             scanned = OffsetRange(begin, scan.end.position)
             trusted = None if scan.misplaced else scanned
             piece.last = _place(int(batch.messages["physical_offset"][-1]), trusted, begin)

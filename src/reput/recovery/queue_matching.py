@@ -111,7 +111,7 @@ class QueuePart:
     kept      number of entries that lead to unreadable bytes
     right     whether any entry leads to a message
     unplaced  messages that have no entry and no fitting number
-    missing   messages without an entry for which there may be a place
+    missing   messages without an entry, if the queue may have a place where the entry can be inserted
     wrong     numbers of entries with a wrong size or tags code, and the right entries
     matched   only in a disordered queue: ranks of entries that lead to messages; a message may have several
     stated    the queue offsets that the messages of matched entries state
@@ -203,7 +203,7 @@ class QueueMatching:
         if survey is None or not len(offsets):
             return
         found = survey.read(part.rank, len(offsets))
-        # Nearly all batches are done here, after comparing the bytes of all their entries at once.
+        # In nearly all batches of the scan, all entries of the queue are right, so one comparison of bytes suffices.
         is_same = len(found) == len(offsets) and bool((found == expected).all())
         if is_same and not survey.has_twice(part.rank + len(found) - 1):
             self._take(part, survey, offsets, stated)
@@ -299,7 +299,7 @@ class QueueMatching:
         numbers: Offsets,
         stop: int,
     ) -> None:
-        """Note the messages without an entry that have a place between the entries of their neighbours."""
+        """Note messages without an entry that have a place between the entries of their neighbours in the log."""
         if not len(missing.offsets):
             return
         edges = part.solid, survey.number_from(stop)
@@ -323,12 +323,12 @@ class QueueMatching:
         """
         low, high = neighbours(missing.offsets, solid, numbers, *edges)
         missing = missing._replace(low=low, high=high)
-        # At least one number must be free between the entries of the neighbours.
+        # At least one number must be free between the entries of the previous and the next message in the log.
         fits = high - low > 1
         if not self._is_light:
             fits &= between(missing.stated, low, high)
-            # The log between the two neighbours has room for a limited number of messages. Reject a queue offset that
-            # implies more of them.
+            # The log between the message and its next neighbour has room for a limited number of messages. Reject a
+            # queue offset that implies more messages in between.
             next_offset = np.append(solid, last)[np.searchsorted(solid, missing.offsets)]
             room = (next_offset - missing.offsets) // MIN_RECORD_BYTES
             fits &= high - missing.stated <= np.maximum(room, 1)
@@ -447,8 +447,8 @@ class QueueMatching:
             if again is not None:
                 return again
         first = min([int(numbers[0]), *placed[:1].tolist()])
-        # Entries before a recovery point were not compared, so they are kept. Otherwise a hole after the point would
-        # delete all earlier files of the queue.
+        # Entries before a recovery point were not compared, so they are kept. Otherwise, if the queue has a hole after
+        # the point, recovery would delete all earlier files of the queue.
         has_more_before = floor >= 0
         first = survey.position if has_more_before else survey.found.file_start(first)
         # A broker ends a queue at an entry of zeros, so fill all positions without an entry with pre-blank entries.
@@ -468,8 +468,8 @@ class QueueMatching:
     ) -> Offsets:
         """Return the ranks of plausible entries that lead to unreadable bytes.
 
-        Their numbers ascend. Between the last matched entry before such an entry and the entry itself, the log has room
-        for the messages of all numbers in between.
+        Their numbers ascend. If numbers are missing between such an entry and the previous matched entry, the log has
+        room for the messages with these numbers.
         """
         low, high = neighbours(
             offsets[unread], offsets[matched], numbers[matched], survey.position - 1, 2**62
@@ -483,7 +483,7 @@ class QueueMatching:
         return unread[ascending(numbers[unread])]
 
     def _placed(self, part: QueuePart, missing: Missing) -> tuple[Offsets, RawEntries]:
-        """Return numbers and entries of the missing messages that fit between their neighbours."""
+        """Return numbers and entries of the missing messages that fit between their neighbours in the log."""
         if self._is_light:
             # If there are as many free numbers as messages, the order of the messages decides. Otherwise nothing shows
             # which number belongs to which message.

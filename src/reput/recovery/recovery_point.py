@@ -126,7 +126,7 @@ class RecoveryPointWriter:
             if start + entries <= position:
                 path = found.path(start)
                 if path not in self._looks:
-                    # Read the time before the file, so that a later change is noticed.
+                    # Read the modification time before the content, so that a later change of the file is noticed.
                     changed = path.stat().st_mtime_ns
                     last = found.entry(start + entries - 1)
                     offset = -1 if last is None else last.physical_offset
@@ -164,7 +164,7 @@ def read_recovery_point(
 ) -> tuple[RecoveryPoint | None, bool]:
     """Return the recovery point (None if invalid), and whether nothing has changed since a clean shutdown.
 
-    If a clean shutdown wrote the point and files changed later, the point is valid only with `may_be_touched`.
+    If a clean shutdown wrote the point, but files changed later, the point is returned only with `may_be_touched`.
     """
     try:
         content = json.loads(read_file(store / name, _MOST_BYTES))
@@ -190,7 +190,8 @@ def read_recovery_point(
                 for topic, queue_id, size in content.get("refused", [])
             },
         )
-        # The digest covers only files that the point names, so also look for later files and further queues.
+        # The digest covers only files that the point names. So also check that no queue has a later file, and that no
+        # other queue has files.
         closed = content["closed"] == _digest(store, known, config) and all(
             found.ends_at(known.queues[queue][0]) if queue in known.queues else not found.starts
             for queue, found in queues.items()

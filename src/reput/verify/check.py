@@ -84,7 +84,8 @@ def _findings(
 
 def _checkpoint(store: CheckedStore) -> Iterator[Finding]:
     path = store.path / CHECKPOINT_FILE
-    # A running broker may rewrite the file at any time, and a link may lead out of the store. So skip both.
+    # Do not read the checkpoint of a running broker, which may be rewriting it. Do not follow a link, which may lead
+    # out of the store.
     if store.has_checkpoint and not store.is_live and not path.is_symlink():
         try:
             yield from inspect_checkpoint(str(path)).findings

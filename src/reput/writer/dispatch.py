@@ -95,7 +95,7 @@ class DispatchService:
             return self._subscribers.add_arrival(callback, self.taken)
 
     def add(self, dispatcher: Dispatcher) -> Subscription:
-        """Pass each later batch to a dispatcher. No batch is being dispatched while the dispatcher is added."""
+        """Add a dispatcher, which receives every later batch. Waits until no batch is being dispatched."""
         with self.between_batches:
             return self._subscribers.add_dispatcher(dispatcher, self.taken)
 
@@ -123,7 +123,7 @@ class DispatchService:
 
         Raises:
             StoreFailedError: Dispatch has failed.
-            UsageError: The caller is an arrival callback. Dispatch waits for it, so it cannot wait for dispatch.
+            UsageError: The caller is an arrival callback. Dispatch waits for callbacks, so this would never return.
         """
         if self.position < physical_offset and timeout_s != 0:
             if self.is_own_thread:
@@ -246,7 +246,7 @@ class DispatchService:
                 self.position = self.taken = scan.end.position
 
     def _note_damage(self, found: list[Finding], noted: int) -> int:
-        """Add the new findings to `damage`. The first `noted` ones are old. Return the number of all findings."""
+        """Add new findings to `damage`, which already has the first `noted` of them. Return the number of `found`."""
         if new := found[noted:]:
             self.damage += new
             self._queues.add_lost(ranges_of(new))

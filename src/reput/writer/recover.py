@@ -225,7 +225,7 @@ class Recovery:
     def _queue_writer(
         self, queues: dict[Queue, ConsumeQueueWriter]
     ) -> tuple[ConsumeQueueSetWriter | RocksQueueSetWriter, DispatchRules, int]:
-        """Return the queues, their rules of dispatch, and the physical offset from which to dispatch."""
+        """Return the writer of all queues, its rules of dispatch, and the physical offset from which to dispatch."""
         config, report = self._config, self._report
         if self._database is not None:
             writer, report.queues_from = self._database

@@ -158,7 +158,7 @@ class StoreWriter:
             self._files, end, offsets, self.config, self.health, self._unique_keys,
             settings.store_host, self._clock_ms, self.dispatcher.notify, topics,
         )  # fmt: skip
-        # Recovery has made all messages durable, so the checkpoint may state this time.
+        # Recovery has made all messages durable, so the checkpoint may state the store time of the last one.
         self._log.store_timestamp = self.dispatcher.store_timestamp
         self._last_flush = 0, end
         self.retention = Retention(
@@ -262,7 +262,10 @@ class StoreWriter:
         return PutResults.joined(parts, self._log.id_prefix)
 
     def _are_put_singly(self, messages: Sequence[Message]) -> bool:
-        """Return whether some messages may take several queue offsets, or go to further queues."""
+        """Return whether some of these messages cannot be put as columns.
+
+        Such messages may take several queue offsets, or go to further queues.
+        """
         log = self._log
         if log.has_further_queues and any(map(may_have_further_queues, shapes_of(messages))):
             return True
@@ -388,7 +391,8 @@ class StoreWriter:
         self._queues.disown()
 
     def _end_to_flush(self) -> int:
-        # Read the time before the position: then the message with this time ends at or before the position.
+        # Read the store time first. A put between the two reads then only moves the position, so the message with this
+        # time still ends at or before the position.
         timestamp = self._log.store_timestamp
         self._last_flush = timestamp, self._log.position
         return self._last_flush[1]

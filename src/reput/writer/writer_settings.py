@@ -105,7 +105,7 @@ class WriterSettings:
         )  # fmt: skip
 
     def changed(self, given: Mapping[str, Any]) -> WriterSettings:
-        """Return these settings with all given values except None. Raises UsageError."""
+        """Return a copy of these settings, changed to the given values. None changes nothing. Raises UsageError."""
         unknown = given.keys() - {field.name for field in fields(WriterSettings)}
         if unknown:
             raise UsageError(f"open_store: a writable store has no setting {sorted(unknown)[0]!r}")
@@ -167,7 +167,7 @@ _NUMBERS = {
     "fileReservedTime": ("file_reserved_hours", 1),
     "diskMaxUsedSpaceRatio": ("disk_max_used_space_ratio", 1),
 }
-"""The field for each broker setting, and the number of the broker's units in one unit of the field."""
+"""The field for each broker setting, and a divisor: the broker's value divided by it is the value of the field."""
 _TEXTS = {"deleteWhen": "delete_when", "storePathCommitLog": "store_path_commit_log"}
 
 WITHOUT_COUNTERPART = frozenset(

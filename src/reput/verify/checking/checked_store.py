@@ -131,7 +131,8 @@ def look_at(path: Path, config: StoreConfig | None) -> CheckedStore:
 
 def _look(path: Path, facts: StoreFacts) -> CheckedStore:
     store = CheckedStore(path, facts)
-    # Read this before any file is listed, so that later messages are not reported as missing from the indexes.
+    # Find the end of dispatch before any file is listed, so that later messages are not reported as missing from the
+    # indexes.
     horizon = _dispatched(path) if store.is_live else None
     _list_log(store)
     _list_queues(store)

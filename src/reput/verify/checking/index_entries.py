@@ -87,7 +87,8 @@ class IndexFindings:
         for first, last in self._indexed:
             within |= (offsets >= first) & (offsets <= last)
         before_last = offsets < max(last for _, last in self._indexed)
-        # If a message lies before the end of the last IndexFile, but in the range of none, a whole file is missing.
+        # If a message lies before the end of the last IndexFile, but in the range of no IndexFile, a whole file is
+        # missing.
         kinds = (
             (Kind.INDEX_FILE_LOST, ~late & ~within & before_last),
             (Kind.MISSING_INDEX_ENTRY, ~late & (within | ~before_last)),
@@ -147,8 +148,8 @@ class IndexFindings:
         header = place.header
         expected = _seconds(times, header.begin_timestamp)
         is_first = items.numbers == 1
-        # `IndexService` creates a file with the end time of the previous file as its begin time, so the time of the
-        # first item is relative to it. The first `putKey` then replaces the header's begin time.
+        # `IndexService` creates a file with the end time of the previous file as its begin time. So the time of the
+        # first item is relative to that end time. The first `putKey` then replaces the header's begin time.
         if is_first.any():
             base = place.first_base
             first = items.seconds[is_first] if base is None else _seconds(times[is_first], base)
@@ -184,7 +185,7 @@ class IndexFindings:
         stated: int,
         at: int,
     ) -> None:
-        """Check the begin or end time of the header: the store time of the first, or last, item's message."""
+        """Check the header's begin time (end time): the store time of the message of the first (last) item."""
         row = np.flatnonzero((items.numbers == number) & (items.offsets == offset))
         if not len(row) or times[row[0]] == stated:
             return

@@ -48,7 +48,7 @@ class IndexTable:
     """The result of checking one IndexFile.
 
     first, last  physical offsets of its first and last items; -1 if it has no items
-    spans        for the number of each log file, the items that lead into it
+    spans        summary of the items that lead into each log file, by number of the log file
     """
 
     path: str
@@ -143,7 +143,8 @@ class _Reading:
     def _read_items(self, slots: RawEntries) -> bool:
         """Fill the table. Return whether a look-up reaches each item and the items are in order."""
         table, spans = self._table, Spans(self._job.edges)
-        # The seed is random, so that nobody can prepare a hostile file with a matching sum.
+        # The seed of the hashes is random. With a known seed, a hostile file could be damaged and still have the right
+        # sum of hashes.
         seed = np.uint64(int.from_bytes(os.urandom(8), "little"))
         total, _, _ = check_slots(slots, seed)
         before, wrong = -1, 0

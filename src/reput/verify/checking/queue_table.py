@@ -36,7 +36,7 @@ class CheckedQueue:
     """The result of checking one queue. Entries are numbered by queue offset.
 
     places  the queue's files
-    spans   for the number of each log file, the entries that lead into it
+    spans   summary of the entries that lead into each log file, by number of the log file
     end     physical offset at which the message of its last entry ends; -1 if it has no entries. Entries that lead
             beyond the end of the log are ignored.
     stop    number of the first unwritten entry
@@ -93,10 +93,10 @@ class _QueueReading:
     def __init__(self, job: QueueJob, table: CheckedQueue) -> None:
         self._job, self._table = job, table
         self._spans = Spans(job.edges)
-        self._before = -1  # Physical offset after the message of the last entry.
-        self._next: int | None = None  # Number of the entry that should follow.
+        self._before = -1  # Physical offset at which the message of the last entry ends.
+        self._next: int | None = None  # Number that the next entry should have.
         self._gap: int | None = None  # Number of the first unwritten entry.
-        # Number and physical offset of the first entry out of order, as a list of at most one pair.
+        # The first entry out of order: its number and physical offset. The list is empty if all entries are in order.
         self._disorder: list[tuple[int, int]] = []
         self._disordered = 0
         self._ended_early = False

@@ -47,7 +47,7 @@ SALVAGED_TOPIC = "REPUT_SALVAGED"
 SALVAGED_PROPERTY = "REPUT_SALVAGED"
 _PROPERTIES = f"{SALVAGED_PROPERTY}\x01true\x02".encode()
 _NOBODY = Host("0.0.0.0", 0)
-# Fillers are at most so long, because a broker's recovery reads each record into memory.
+# Maximum size of a filler record. A broker's recovery reads each record into memory.
 _MOST_BYTES = 1 << 20
 _LEAST_BYTES = MIN_RECORD_BYTES + len(SALVAGED_TOPIC) + len(_PROPERTIES)
 _PIECE_ENTRIES = 1 << 18
@@ -149,7 +149,7 @@ def _sizes(length: int) -> Iterator[int]:
     """Split `length` into sizes of records."""
     while length:
         size = min(length, _MOST_BYTES)
-        # The bytes that remain must be enough for another record.
+        # Leave either no bytes, or enough bytes for another record.
         if 0 < length - size < _LEAST_BYTES:
             size -= _LEAST_BYTES
         yield size
@@ -188,7 +188,7 @@ class FileDamage:
 
     ranges  unreadable ranges and records with a wrong CRC, ascending, with valid records between them
     end     physical offset after the last verifiable record, or the begin of the file if it has no such record. If a
-            blank record follows, the end of the file.
+            blank record follows the last verifiable record, this is the end of the file.
     times   store timestamp (ms) of a message near each range
     """
 
@@ -216,7 +216,8 @@ def damage_of(file: CommitLogFile, whole: int = 0) -> FileDamage:
         right[wrong] = False
         if right.any():
             end = int(ends[right][-1])
-            edges = np.flatnonzero(right)[[0, -1]]  # Times near a range need not be exact.
+            # The first and the last right record suffice: a filler needs only an approximate store time.
+            edges = np.flatnonzero(right)[[0, -1]]
             good.append((offsets[edges], piece.batch.messages["store_timestamp"][edges].copy()))
     bad += ranges_of(scan.damage)
     if scan.end.unreadable:

@@ -4,10 +4,10 @@ The folder STORE.reput-repair lies beside STORE. It has a numbered folder for ea
 
     owner        locked while a repair, or an undo, runs
     1/
-      new/          the new state; swapped with STORE as a whole, by one rename
+      new/          the new state; one rename swaps it with STORE as a whole
       repair.json   written before the swap: the inodes of the old and the new state
-      backup/       the state of STORE before the repair; `new` gets this name after the swap
-      undone/       the state of STORE before an undo; `backup` gets this name after the swap back
+      backup/       the state of STORE before the repair. After the swap, `new` has this state, and is renamed.
+      undone/       the state of STORE before an undo. After the swap back, `backup` has this state, and is renamed.
 
 Folders are identified by inode, which a rename keeps. So after a kill at any point, `settle` can identify each folder,
 and completes or undoes the swap.
@@ -130,7 +130,10 @@ class RepairPlaces:
         return Attempt(self.root / str(max((one.number for one in self.attempts()), default=0) + 1))
 
     def new_attempt(self, backup: Path) -> Attempt:
-        """Create the folder that a plan has announced. Raises StoreChangedError if another repair has taken it."""
+        """Create the folder of a repair whose plan has chosen the place of the backup.
+
+        Raises StoreChangedError if another repair has created this folder since.
+        """
         attempt = Attempt(backup.parent)
         if inode_of(attempt.folder) is not None:
             raise StoreChangedError(
@@ -152,7 +155,10 @@ class RepairPlaces:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Keep the store and its parent open during the `with` block, so that no link below them is followed."""
+        """Keep the store and its parent open during the `with` block.
+
+        Paths below the two folders then follow no link, even if another program replaces a folder by a link.
+        """
         with ExitStack() as stack:
             for folder in (self.store.parent, self.store):
                 if inode_of(folder) is not None:

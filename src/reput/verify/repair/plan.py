@@ -244,7 +244,10 @@ class _Steps:
         yield from self._kept()
 
     def _why(self, kinds: Iterable[Kind], start: int = 0, stop: int = 1 << 63) -> tuple[str, ...]:
-        """Return those of `kinds` that have findings between these physical offsets, or findings without an offset."""
+        """Return the kinds among `kinds` of which the check has a finding between these physical offsets.
+
+        A finding without an offset counts as well.
+        """
         found = (one for one in self._wrong if one.kind in kinds)
         here = (one for one in found if one.physical_offset is None or start <= one.start < stop)
         return tuple(dict.fromkeys(str(one.kind) for one in here))

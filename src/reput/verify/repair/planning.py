@@ -111,7 +111,7 @@ def make_plan(
 
 
 def refuse(store: Path) -> tuple[TreeEntry, ...]:
-    """Raise the errors of `make_plan` for a store that cannot be repaired. Return the files of any other store."""
+    """Raise the errors of `make_plan` if a store cannot be repaired. Otherwise return its files."""
     facts = facts_of(store)
     if facts.is_live:
         raise StoreLockedError(f"{store / LOCK_FILE}: {IN_USE}")
@@ -183,7 +183,7 @@ def check_unchanged(
     """
     now = tuple(tree_entries(plan.store))
     if facts_of(plan.store).has_queue_database_files:
-        # Programs that read a RocksDB database create hard links to its files.
+        # Programs that read a RocksDB database create hard links to its files, which update the files' change times.
         linked = {*linked, CONSUME_QUEUE_FOLDER}
 
     def look(entries: Sequence[TreeEntry]) -> dict[str, tuple[int, ...]]:

@@ -58,7 +58,7 @@ _HEAD_BYTES = SIZE_AND_MAGIC.size
 _NO_HEAD = bytes(_HEAD_BYTES)
 _OFFSET_BYTES = 8
 _OFFSET_DIGITS = 2 * _OFFSET_BYTES
-_WINDOW_BYTES = 8 << 20  # A put of columns prepares and writes so many bytes at a time.
+_WINDOW_BYTES = 8 << 20  # Number of bytes that a put of columns prepares and writes at a time.
 _new = tuple.__new__
 
 
@@ -107,7 +107,8 @@ class ColumnsUnderWay(NamedTuple):
     """A put of many records in progress.
 
     progress      int64[2]: number of rows in the log, and physical offset at which the last record ends
-    next_offsets  int64[n]: next queue offset of each of `queues`
+    queues        the queues of the records
+    next_offsets  int64[n]: next queue offset of each of these queues
     """
 
     progress: npt.NDArray[np.int64]
@@ -314,7 +315,7 @@ class CommitLogWriter:
             magic: Magic of the record.
             topic: Encoded topic with its length prefix.
             properties: Encoded properties, with room for the record's CRC.
-            ends: New ends of further queues.
+            ends: The next queue offset, after this record, of each further queue that also receives the message.
             count: Number of queue offsets that the record takes in its own queue.
         """
         counts = not message.sys_flag & SYS_FLAG_PREPARED
@@ -385,8 +386,8 @@ class CommitLogWriter:
     ) -> None:
         """Write a record that fits into the last file, and set the new position. `head` is its size and magic.
 
-        `rest` may contain further records. In `rest`, the size and magic of these records are zeros. `heads` has the
-        right values.
+        `rest` may contain further records, with zeros in place of their sizes and magics. `heads` contains these sizes
+        and magics.
         """
         files, end = self._files, self.position + _HEAD_BYTES + len(rest)
         if end > files.mark:

@@ -59,7 +59,10 @@ _NUMBERS: tuple[tuple[str, Callable[[Sequence[Message]], list[int]]], ...] = (
 
 
 class _DoubtError(Exception):
-    """These properties cannot be columns, or must be refused. So encode each message's properties separately."""
+    """Raised if properties cannot be columns, or may have to be refused.
+
+    The caller then encodes each message's properties separately.
+    """
 
 
 def from_messages(
@@ -202,7 +205,7 @@ def shapes_of(messages: Sequence[Message]) -> dict[_Names, list[int]]:
 
 
 def _shared_columns(names: _Names, messages: Sequence[Message]) -> list[PropertyTexts]:
-    """Return one column per property. The properties of all messages have these names.
+    """Return one column per property. All messages have properties with exactly the names `names`.
 
     Raises _DoubtError, MessageRefusedError.
     """
@@ -224,7 +227,8 @@ def _shared_columns(names: _Names, messages: Sequence[Message]) -> list[Property
         (TAGS, _tags([m.tags for m in messages])),
     ):
         if texts is not None:
-            # Both `properties` and `keys` (or `tags`) set the property. `properties_string` decides such a case.
+            # `properties` also contains KEYS (or TAGS), although the message has keys (or tags). `properties_string`
+            # decides such a case.
             if name in columns:
                 raise _DoubtError
             columns[name] = texts

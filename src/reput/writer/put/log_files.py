@@ -95,7 +95,8 @@ class LogFiles:
         self._preparer = Preparer(self._prepare_ahead)
 
     def _make(self, start: int) -> MappedWriter:
-        # An interrupt (Ctrl-C) after an earlier call may have kept the caller from using the file. Use it now.
+        # An earlier call may have opened the file, and an interrupt (Ctrl-C) may then have stopped the caller. Return
+        # the open file.
         if start in self._open:
             return self._open[start]
         path = self._folder / offset_file_name(start)
@@ -148,7 +149,7 @@ class LogFiles:
             is_short = self.ready < min(self._used + _AHEAD_BYTES, self.end)
             if is_short:
                 self._prepare_piece()
-                # The writer asks for more when half of the prepared bytes are used.
+                # The writer asks for the next piece when half of the prepared bytes are used.
                 self.mark = max(self.mark, self.ready - _AHEAD_BYTES // 2)
             return is_short
 

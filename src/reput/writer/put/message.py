@@ -114,7 +114,7 @@ def properties_string(
     Excludes the property for the record's CRC. Raises MessageRefusedError.
     """
     given, keys = message.properties, message.keys
-    # Most messages have only keys. For them, this special case takes half the time of the general case.
+    # Most messages have no property except KEYS. For them, this special case takes half the time of the general case.
     if keys and not given and not message.tags and not isinstance(given, _WHOLE):
         text = _KEYS_IS + _joined_at_once(keys) + _AND_UNIQ_KEY_IS + unique_keys.next(now_ms)
         # The text must have exactly one separator, the one before UNIQ_KEY. A second one is part of a key: then the
@@ -157,7 +157,10 @@ def _is_of_no_queue(properties: Mapping[str, str]) -> bool:
 
 @lru_cache(4096)
 def _heads(names: tuple[str, ...]) -> list[tuple[str, str]]:
-    """Return names in a broker's order, each with the text before its value. `names` are in insertion order."""
+    """Return the names of properties in a broker's order, each with the name and separator that precede its value.
+
+    `names` are in insertion order.
+    """
     for name in names:
         if NAME_SEPARATOR in name or PROPERTY_SEPARATOR in name:
             raise MessageRefusedError(f"property {name!r}: a name cannot contain \\x01 or \\x02")

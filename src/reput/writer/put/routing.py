@@ -111,7 +111,8 @@ def light_queues(message: Message) -> list[tuple[str, int]] | None:
     light = [name for name in names if name.startswith(LMQ_PREFIX)]
     if light and len({*light}) < len(names):
         raise MessageRefusedError(
-            f"INNER_MULTI_DISPATCH {value!r}: name only light queues ({LMQ_PREFIX}...), each once, or no light queue"
+            f"INNER_MULTI_DISPATCH {value!r}: if it names a light queue ({LMQ_PREFIX}...), all its names must be "
+            "different light queues"
         )
     for name in light:
         FORM_OF_FIVE.encode_topic(name)
