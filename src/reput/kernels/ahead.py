@@ -66,8 +66,8 @@ def compile_all(modules: Sequence[str], progress: Progress = lambda done, count:
     """Compile the kernels that `plan` finds, with one process per processor.
 
     A second caller that needs the same kernels waits for the first, and then finds them compiled. Kernels that fail to
-    compile here are compiled by their first caller. If the package ships compiled kernels, do nothing, because few are
-    missing.
+    compile here are compiled by their first caller. If the package ships compiled kernels for this
+    processor, do nothing, because few kernels must be compiled.
     """
     if find_spec("numba") is None or shipped() is not None or (os.cpu_count() or 1) < 2:
         return
@@ -93,7 +93,7 @@ def _compile(form: Form) -> None:
 
 
 def main(modules: Sequence[str]) -> None:
-    # If this module runs as `__main__`, it is a second copy. Calls are recorded in the imported copy.
+    # This file runs as the module `__main__`. Kernels record their calls in the imported module, so read them there.
     from reput.kernels import ahead
 
     for module in modules:

@@ -16,7 +16,7 @@ _FACTOR, _SHIFT, _MASK = 0x9E3779B1, 32 - TABLE_BITS, 0xFFFFFFFF
 
 @njit(cache=True, nogil=True)
 def build_table(patterns, pattern_at, table):
-    """Mark the first four bytes of each pattern in `table`, uint8[1 << TABLE_BITS], by their hash.
+    """Set table[hash], uint8[1 << TABLE_BITS], for the hash of the first four bytes of each pattern.
 
     Pattern n is patterns[pattern_at[n]:pattern_at[n + 1]].
     """
@@ -38,7 +38,7 @@ def mark_holders(data, at, patterns, pattern_at, is_word, shorter, table, marked
         position = begin
         while position + LEAST_BYTES <= end and not marked[row]:
             first = read_i32(data, position) & _MASK
-            # At most positions, one look-up in the table shows that no pattern begins there.
+            # For nearly all positions, one look-up in the table shows that no pattern begins there.
             if table[((first * _FACTOR) & _MASK) >> _SHIFT]:
                 # Try the found pattern, then each shorter pattern that is a prefix of it.
                 number = _last_before(data, position, end, patterns, pattern_at)

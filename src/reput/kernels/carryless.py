@@ -12,10 +12,10 @@ from typing import Any
 
 from reput.kernels.llvm import INTERPRETED, binding, cgutils, intrinsic, ir, types
 
-# Constants with which to fold across 64 bytes, and across 16 bytes.
+# Constants that fold 16 bytes into the 16 bytes that lie 64 or 16 bytes later.
 FOLD_64_LOW, FOLD_64_HIGH = 0x0154442BD4, 0x01C6E41596
 FOLD_16_LOW, FOLD_16_HIGH = 0x01751997D0, 0x00CCAA009E
-# PCLMULQDQ multiplies one half of a vector by one half of another. This operand selects the halves.
+# PCLMULQDQ multiplies one half of a vector by one half of another vector. These operands select the halves.
 _LOW_BY_LOW, _HIGH_BY_HIGH = 0x00, 0x11
 
 

@@ -7,9 +7,9 @@ import numpy as np
 from reput.kernels.integers import prefetch, swap32
 from reput.kernels.jit import njit
 
-# One in this many hashes is sampled.
+# Hashes that are divisible by this number are sampled, to estimate the number of distinct hashes.
 SAMPLE = 16
-# A counter is prefetched this many keys before it is needed.
+# Number of keys between the prefetch of a counter and its use.
 _AHEAD = 32
 # Differences of two times within this bound do not overflow.
 _MOST_TIME = 1 << 61
@@ -30,8 +30,8 @@ def count_messages(
     begin_ms, part_ms   time at which the timeline begins, a number between -2**61 and 2**61; length of the parts into
                         which the timeline is divided
     cells               int64[queues, parts, 2]: messages and bytes; increased here
-    keys, tags          int64[2**bits, 2], by the lower bits of a hash: number of messages, increased here, and
-                        physical offset of the last one, set here
+    keys, tags          int64[2**bits, 2], one row for each value of the lower bits of a hash: number of messages,
+                        increased here, and physical offset of the last one, set here
     """
     parts, key_mask, tag_mask = cells.shape[1], len(keys) - 1, len(tags) - 1
     key, last = 0, len(key_hash) - 1

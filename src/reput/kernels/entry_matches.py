@@ -1,7 +1,7 @@
 """Compare entries of ConsumeQueues and IndexFiles with the entries that dispatch would write now.
 
-For each message, only the place where its entry must be is compared. There is no search for entries in other places, so
-the result only states whether there is a difference.
+For each message, only the place where its entry must be is compared. Entries are not searched for in other places. So
+the result states whether there is a difference, but not which one.
 """
 
 from __future__ import annotations
@@ -72,9 +72,9 @@ def match_items(messages, key_hash, state, items, begin, first_begin):
     """Return whether items match the batch's keys in order, from a given key on, until keys or items end.
 
     messages, key_hash  columns of a DispatchBatch
-    state        int64[ITEM_STATE_FIELDS], updated here. The next call continues with the message ROW, its key
-                 KEY_OF_ROW (which is key KEY of the batch), and the item ITEM. The state also contains the message
-                 times of the first and the last item so far
+    state        int64[ITEM_STATE_FIELDS], updated here. ROW, KEY_OF_ROW, KEY and ITEM state where the next call
+                 continues: row of the message, number of its key in the message and in the batch, and number of
+                 the item. The state also contains the message times of the first and the last item so far
     items        uint32[n, 5], the file's bytes
     begin        time (ms) from which the seconds of the items are counted
     first_begin  time (ms) from which the seconds of items[0] are counted; ANY_TIME if they are not compared
@@ -89,8 +89,7 @@ def match_items(messages, key_hash, state, items, begin, first_begin):
             continue
         found = items[np.uint64(item)]
         offset, stored = message.physical_offset, message.store_timestamp
-        # In the first item of a file, the time is the difference to the end time of the previous file
-        # (`IndexFile.putKey`).
+        # The first item of a file states the seconds since the end timestamp of the previous file (`IndexFile.putKey`).
         from_ms = first_begin if item == 0 else begin
         if (
             found[np.uint64(0)] != swap32(key_hash[np.uint64(key)])

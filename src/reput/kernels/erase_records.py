@@ -40,9 +40,9 @@ _CRC_BYTES, _CRC_DIGITS = CRC_PROPERTY_BYTES, 10
 def erase_records(data, position, keeps_body, kept, kept_at, tombstone, scratch):
     """Erase whole records, and return the number of records that are too short for a tombstone.
 
-    data        uint8, with every record wholly inside and its lengths checked
+    data        uint8, contains every record completely; the caller has checked the lengths in each record
     position    int64 per record
-    keeps_body  uint8 per record: erase only its properties, because its body was erased before
+    keeps_body  uint8 per record: 1 if its body was erased before, so that only its properties are erased
     kept, kept_at  names of properties that stay: name i is kept[kept_at[i]:kept_at[i + 1]]
     tombstone   uint8: name of the property, 1, and its value
     scratch     uint8[SCRATCH_BYTES]
@@ -148,10 +148,11 @@ def _erase(data, length_at, topic, end, keeps_body, kept, kept_at, tombstone, sc
     value = _value_bytes(tombstone)
     # The tombstone takes bytes of the body if the properties have too little room.
     wanted = 0 if keeps_body else min(max(len(tombstone) + 1 - room, 0), body)
-    # The value of the tombstone's property may be cut to one character. Its name and two separators must fit.
+    # A tombstone is written if its name, two separators and one character of its value fit. The value may be cut.
     has_tombstone = room + wanted >= len(tombstone) - value + 2
     if not has_tombstone:
-        # The copy ends with a separator. If the last property had none, the copy is one byte too long.
+        # The kept properties in `scratch` end with a separator. If the last property of the record had none, they can
+        # be one byte too long.
         if room < 0:
             own -= 1
             room = 0

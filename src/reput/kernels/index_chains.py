@@ -76,7 +76,7 @@ def put_keys(
             item[np.uint64(3)] = swap32(seconds)
             item[np.uint64(4)] = swap32(previous)
             slots[slot] = swap32(count)
-            # IndexFile.putKey sets the header's begin with the first item.
+            # Like IndexFile.putKey, set the begin fields of the header when the first item is put.
             if count <= 1:
                 header[BEGIN_OFFSET] = offset
                 header[BEGIN_TIMESTAMP] = stored
@@ -207,13 +207,13 @@ def look_up_keys(
 
     slots, items      as in `put_keys`; items from number 0 to the file's last
     count             number of the newest item to consider; later items may not be linked yet
-    begin, end        physical offsets: the search ends before `begin`, and skips offsets from `end` on
+    begin, end        range of the physical offsets to return; offsets descend, so a search ends below `begin`
     key_hash          int32; keys from `start` on are looked up
     hits_key, hits_offset  int32 and int64, room for hits: number of the key, and offset; without consecutive duplicates
-    broken            uint8 per key, set to 1 if a chain leads nowhere, in circles, or into another slot
+    broken            uint8 per key, set to 1 if a chain leads into another slot, or to an item that is not older
 
-    Returns (keys done, hits). If the room for hits is too small, the function returns before all keys are done. The
-    hits of the keys that are not done are then incomplete.
+    Returns (keys done, hits). If the room for hits is too small, the function returns before all keys are done, and
+    the hits of the other keys may be incomplete.
     """
     slot_total = np.uint32(len(slots))
     lane_key = np.full(LANES, -1, np.int64)
@@ -263,8 +263,7 @@ def look_up_keys(
                 active -= item < 0
             if item == CHAIN_BROKEN:
                 broken[key] = 1
-            # Start loading the item, and the neighbours with which it is compared. They are read when it is this lane's
-            # turn again.
+            # Start loading the item and its neighbours. They are read in the next turn of this lane.
             prefetch(items, max(item - 1, 0))
             prefetch(items, max(item + 1, 0))
             lane_item[lane] = item

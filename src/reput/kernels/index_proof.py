@@ -72,7 +72,9 @@ def check_slots(slots, seed):
 
 @njit(cache=True, nogil=True)
 def check_items(items, first, last, slot_total, seed, total, before):
-    """Add items to the sum of hashes, and check their order. If a look-up reaches every item, the sum is 0 at the end.
+    """Continue the sum of `check_slots` with items, and check their order.
+
+    If look-ups reach every item, the sum over all slots and items is 0.
 
     items   uint32[n, 5], the file's bytes from item `first` on
     last    the newest item that is counted
@@ -124,7 +126,7 @@ def find_lost_items(items, first, last, leads_to, offset_after, lost, found):
 
     items, first, last  as in `check_items`
     leads_to            int32[hash_slots], at first the slots; overwritten
-    offset_after        physical offset of the item after these; at first the highest possible one
+    offset_after        physical offset of the item after these items; the highest possible offset if no item follows
     lost                int64, set to the items' numbers, descending, some of them twice
     found               number of items that earlier calls have found
 
@@ -164,7 +166,7 @@ def find_wide_gaps(items, first, least, gaps, widths, found):
     """Find items, except the last, whose message lies more than `least` bytes before the next item's message.
 
     items         as in `check_items`
-    gaps, widths  int64, set to the items' numbers, ascending, and to these distances
+    gaps, widths  int64, set to the items' numbers, ascending, and to the widths of their gaps in bytes
     found         number of gaps that are already in `gaps`
 
     Returns (number of gaps in `gaps`, least). If there is no room for all gaps, `least` is doubled until they fit.
@@ -172,7 +174,7 @@ def find_wide_gaps(items, first, least, gaps, widths, found):
     offset = _offset_of(items, 0)
     for row in range(len(items) - 1):
         following = _offset_of(items, row + 1)
-        # There is no more room: raise the bound, and keep only the gaps that exceed it.
+        # There is no room for another gap: double `least`, and keep only the gaps that are wider.
         while following - offset > least and found == len(gaps):
             least *= 2
             found = 0

@@ -163,7 +163,7 @@ def _compiled_bytes_above_127(typing_context: Any, data: Any, position: Any) -> 
 # equal_bytes(data, position, byte): a mask with one bit for each of the 64 bytes from `position` on, set if the byte
 # equals `byte`.
 equal_bytes = _interpreted_equal_bytes if INTERPRETED else _compiled_equal_bytes
-# bytes_above_127(data, position): the same mask, with the bits set for bytes that are not ASCII.
+# bytes_above_127(data, position): such a mask of the 64 bytes, with a bit set if the byte is not ASCII.
 bytes_above_127 = _interpreted_bytes_above_127 if INTERPRETED else _compiled_bytes_above_127
 
 # Arguments of these functions: uint8 array, position. The caller has checked that the bytes lie inside.
@@ -182,7 +182,7 @@ def same_bytes(left, left_start, right, right_start, count):
         if word_at(left, left_start + index) != word_at(right, right_start + index):
             return False
         index += 8
-    # Compare the rest in one step, together with some bytes that were compared before.
+    # Compare the last few bytes as one full word, which begins with bytes that were compared before.
     if index < count and count >= 8:
         index = count - 8
         return word_at(left, left_start + index) == word_at(right, right_start + index)

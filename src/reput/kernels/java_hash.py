@@ -35,7 +35,7 @@ def java_hash(data, start, end, value):
     """
     position = start
     value = np.uint64(value)
-    # A mask of the top bits that are set in the current word: its bytes that are not ASCII.
+    # The top bits of the bytes of the current word that are not ASCII.
     others = _NONE
     while position + 8 <= end and not others:
         word = word_at(data, position)
@@ -45,8 +45,8 @@ def java_hash(data, start, end, value):
             position += 8
     rest = end - position
     if 0 < rest < 8 and end >= 8:
-        # Hash the last few bytes as one full word, too. Its other bytes were hashed before. They are set to 0 in the
-        # word, which adds nothing to a hash.
+        # Hash the last few bytes as a full word as well. The word begins with bytes that were hashed before. They are
+        # set to 0, which adds nothing to the hash.
         word = word_at(data, end - 8) & (_ALL_BITS << np.uint64(64 - 8 * rest))
         others = word & _NOT_ASCII
         if not others:

@@ -1,7 +1,7 @@
 """Decode UTF-8 as Java does and encode it again, for readers that refuse invalid bytes.
 
-The rules are those of `reput.format.java_string.decode_utf8`. Malformed input becomes U+FFFD, whose three bytes may
-replace a single one. So a text of n bytes becomes at most `WORST_GROWTH * n` bytes.
+The rules are those of `reput.format.java_string.decode_utf8`. A single malformed byte may be replaced by U+FFFD,
+which has three bytes. So a text of n bytes becomes at most `WORST_GROWTH * n` bytes.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def put_text(out, at, data, start, stop):
         position += 8
         at += 8
     if ascii_only and position < stop and position + 8 <= len(data) and at + 8 <= len(out):
-        # Copy the rest in one step, together with the bytes after it.
+        # Copy the last few bytes as one full word. The bytes after the text are copied as well, but do not count.
         ours = ~(_ALL << np.uint64(8 * (stop - position)))
         ascii_only = not word_at(data, position) & ours & _NOT_ASCII
         if ascii_only:

@@ -41,7 +41,7 @@ def _is_own(text, start, stop, own):
 
 @njit(cache=True, nogil=True)
 def read_pairs(data, at, stop, text, used, pairs):
-    """Read a map after its brace: return (position after the map, end of the text, number of pairs).
+    """Read a JSON map, from after its brace. Return (position after the map, end of `text`, number of pairs).
 
     pairs  int64[MOST_PAIRS + 4, 6]; the first four columns are set to the places of names and values in `text`
     """
@@ -112,9 +112,9 @@ def join_keys(data, at, stop, text, used):
 
 @njit(cache=True, nogil=True)
 def complete_pairs(text, used, pairs, count, own, start, stop):
-    """Add a pair unless the map has it: return (count, end of the text).
+    """Add the property `own` with the value text[start:stop], unless the map has it. Return (count, end of the text).
 
-    The count is -1 if the map has another value.
+    The count is -1 if the map has the property with another value.
     """
     for pair in range(count):
         if _is_own(text, pairs[pair, 0], pairs[pair, 1], own):
@@ -154,10 +154,10 @@ def _bucket(text, start, stop):
 
 @njit(cache=True, nogil=True)
 def put_properties(text, pairs, count, out, used, cut):
-    """Write the properties string in a broker's order and return its end; -1 if the store must check the properties.
+    """Write the properties string in a broker's order. Return its end, or -1 if the store must check the properties.
 
-    pairs  int64[MOST_PAIRS + 4, 6]; the last two columns are set here, to the bucket and the order
-    cut    int64[1], set to the place of the unique key that must be created; -1 if the map has one
+    pairs  int64[MOST_PAIRS + 4, 6]; the last two columns are set here: the bucket of each pair, and the sorted order
+    cut    int64[1], set to the position at which a unique key must be inserted; -1 if the map has a unique key
     """
     has_unique = False
     for pair in range(count):
@@ -175,7 +175,7 @@ def put_properties(text, pairs, count, out, used, cut):
         has_unique = has_unique or _is_own(text, start, stop, UNIQUE)
         bucket = _bucket(text, start, stop)
         pairs[pair, 4] = bucket
-        # Insertion sort by bucket. Pairs of one bucket keep the order of their insertion.
+        # Insertion sort by the bucket in Java's HashMap. Pairs of one bucket keep the order of their insertion.
         place = pair
         while place > 0 and pairs[pairs[place - 1, 5], 4] >= bucket:
             other = pairs[place - 1, 5]
@@ -186,7 +186,7 @@ def put_properties(text, pairs, count, out, used, cut):
             pairs[place, 5] = other
             place -= 1
         pairs[place, 5] = pair
-    # A missing UNIQ_KEY is added later, and counts as well.
+    # A missing UNIQ_KEY is added later, so it counts as one more pair.
     if count + (not has_unique) > MOST_PAIRS:
         return np.int64(-1)
     cut[0] = -1
@@ -195,7 +195,7 @@ def put_properties(text, pairs, count, out, used, cut):
         pair = pairs[place, 5]
         if not has_unique and cut[0] < 0 and pairs[pair, 4] > _UNIQUE_BUCKET:
             cut[0] = used
-            # The text after the unique key is a separate string.
+            # The properties after the unique key form a separate string, so no separator is written before the first.
             begin = used
         if used > begin:
             put_byte(out, used, 2)
@@ -214,7 +214,7 @@ def put_properties(text, pairs, count, out, used, cut):
 
 @njit(cache=True, nogil=True)
 def _is_twice(text, pairs, place, start, stop):
-    """Return whether the pair at `place` of the order, or an earlier pair of the same bucket, has this name."""
+    """Return whether the pair at sorted position `place`, or an earlier pair of the same bucket, has this name."""
     bucket, length = pairs[pairs[place, 5], 4], stop - start
     while place >= 0 and pairs[pairs[place, 5], 4] == bucket:
         other = pairs[place, 5]

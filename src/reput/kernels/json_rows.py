@@ -17,7 +17,7 @@ from reput.kernels.jit import njit
 from reput.kernels.json_values import ONES, TOP_BITS, special_in
 
 MISSING, PRESENT, SKIPPED = 0, 1, 2
-"""Kinds of a value: written as the text for missing values, written as itself, or skipped."""
+"""Kinds of a value. For a MISSING value, a fixed text is written; for a SKIPPED value, nothing."""
 
 _QUOTE, _BACKSLASH, _DELETE, _SPACE = 0x22, 0x5C, 0x7F, 0x20
 _DELETES = np.uint64(0x7F7F7F7F7F7F7F7F)

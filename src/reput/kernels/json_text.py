@@ -1,7 +1,7 @@
-"""Find bodies that consist of one JSON object, by their brackets and strings.
+"""Find bodies that consist of one JSON object. Only their brackets and strings are examined.
 
-A parser that reads concatenated bodies finds one object per body only if each body closes its own brackets. The text
-between the brackets is left to the parser.
+A parser that reads concatenated bodies finds one object per body only if each body closes its own brackets. The parser
+itself checks the text between the brackets.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ _BACKSLASH = 0x5C
 _SPACES = np.uint64(0x2020202020202020)
 _QUOTES = np.uint64(0x2222222222222222)
 _BACKSLASHES = np.uint64(0x5C5C5C5C5C5C5C5C)
-# Character of a short escape, by its letter; 0 for other letters.
+# The character that a short escape stands for, by the escape's letter (n: line feed); 0 for other letters.
 _ESCAPES = np.zeros(256, np.uint8)
 for _letter, _char in zip('btnfr"\\/', '\b\t\n\f\r"\\/', strict=True):
     _ESCAPES[ord(_letter)] = ord(_char)
@@ -71,7 +71,7 @@ def decode_string(data, at, stop, out, used):
     """
     while at < stop:
         found = special_in(word_at(data, at))
-        # Copy eight bytes in one step, but advance only to the first byte that needs care.
+        # Copy eight bytes in one step, but advance only to the first special byte (`special_in`).
         put_i64(out, used, read_i64(data, at))
         clean = np.int64(8) if not found else trailing_zeros(found) >> 3
         at += clean
@@ -165,7 +165,7 @@ def _unit(data, at):
 
 @njit(cache=True, nogil=True)
 def decode_base64(data, at, out, used):
-    """Decode base64 as `decode_string` decodes text. Its padding must be complete, and its spare bits zero."""
+    """Decode base64 as `decode_string` decodes text. The padding must be complete, and unused bits must be zero."""
     while True:
         first, second = _DIGITS64[byte_at(data, at)], _DIGITS64[byte_at(data, at + 1)]
         if first == 255 or second == 255:

@@ -52,7 +52,7 @@ class KernelCache(FunctionCache):
         if found is None and on_compile:
             for compiling in on_compile:
                 compiling(self._py_func.__qualname__)
-            # A callback that ran before may have compiled the kernel.
+            # One of these callbacks may have compiled the kernel.
             found = self._find(signature, context)
         return found
 

@@ -16,16 +16,16 @@ from reput.kernels.jit import njit
 from reput.kernels.properties_scan import find_index_properties, next_property, next_space
 from reput.kernels.record_walk import equals
 
-# Results for a record.
+# Results of locating a record.
 WHOLE = 0
 MORE_BYTES = 1  # The record is longer than the bytes read; it has at least `needed` bytes.
 NO_RECORD = 2
 
-# Results for a candidate.
-OTHER = 0  # Its record has a key with the same hash, but another text.
+# Results of comparing a candidate with the record at its offset.
+OTHER = 0  # The record has a key with the same hash, but another text.
 MATCH = 1
 STALE = 2  # No record at this offset can have an index entry with this hash.
-STALE_MATCH = 3  # Its record has the wanted key, but states another physical offset.
+STALE_MATCH = 3  # The record has the wanted key, but states another physical offset.
 
 _UNIQ_KEY = np.frombuffer(UNIQ_KEY.encode(), np.uint8)
 
@@ -274,7 +274,7 @@ def hash_own_ids(data, records, hashes, record_of):
     hashes     int32, set to the hashes
     record_of  int64, of the same length, set to the rows of `records`
 
-    Returns their number, and the number of finished rows, which is less than n if there was no room for all hashes.
+    Returns the number of hashes, and the number of finished rows, which is less than n if not all hashes had room.
     """
     count = 0
     for row in range(len(records)):
@@ -288,7 +288,7 @@ def hash_own_ids(data, records, hashes, record_of):
         start, limit = record.properties_at, record.properties_at + record.properties_bytes
         name, name_stop, value_stop = next_property(data, start, limit)
         while name < limit:
-            # `unique_at` is the place of the last UNIQ_KEY, which has an index entry.
+            # The last UNIQ_KEY, at `unique_at`, is skipped, because it has an index entry.
             is_unique = equals(data, name, name_stop - name, _UNIQ_KEY)
             if is_unique and name_stop + 1 < record.unique_at:
                 if count == len(hashes):

@@ -1,7 +1,7 @@
 """Store columns of integers in few bytes per value, as differences from the smallest value, and restore them.
 
 The columns are passed as a two-dimensional array: one row per record, one column per field. NumPy would read this whole
-array four times for each column.
+array four times for each column, so kernels process it instead.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ def find_index_properties(data, start, stop):
     8 bytes of data before `start`, such as a record's header, and no position may reach 2**31.
 
     Processors cannot predict branches that depend on the ends and names of properties. So one comparison finds all
-    separators in 64 bytes, each property takes one step, and names are compared without branches.
+    separators in 64 bytes, a loop takes one step per property, and names are compared without branches.
     """
     unique, keys, tags, longest = np.int64(0), np.int64(0), np.int64(0), np.int64(0)
     name, name_stop = start, np.int64(-1)
@@ -80,9 +80,10 @@ def find_index_properties(data, start, stop):
 
 @njit(inline="always")
 def separators(data, position, stop):
-    """Return two bit maps of the first 64 bytes of data[position:stop], or of all if there are fewer.
+    """Return two bit maps of the first 64 bytes of data[position:stop].
 
-    The first map marks the bytes 0x01. The second one marks the bytes 0x02, and the end if there are fewer.
+    The first map marks the bytes 0x01, the second one the bytes 0x02. If there are fewer than 64 bytes, the second map
+    also marks the position `stop`.
     """
     ones, ends = _NONE, _NONE
     # The comparison of 64 bytes must not read beyond the array.
@@ -140,7 +141,7 @@ def next_property(data, position, stop):
             position = name_stop + 1
             continue
         value_stop = next_separator(data, name_stop + 1, stop)
-        # A value may contain further bytes 0x01.
+        # A value may contain 0x01 as well, so only 0x02 ends it.
         while value_stop < stop and byte_at(data, value_stop) == 1:
             value_stop = next_separator(data, value_stop + 1, stop)
         if name_stop > position and value_stop > name_stop + 1:

@@ -55,7 +55,7 @@ _UNIQ_KEY, _KEYS, _TAGS = (
 
 @njit(cache=True, nogil=True)
 def find_spans(data, parts, spans):
-    """Write the places of UNIQ_KEY, KEYS and TAGS of each record, SPANS_DTYPE[n]. A missing one has 0 bytes."""
+    """Write the places of UNIQ_KEY, KEYS and TAGS of each record, SPANS_DTYPE[n]; 0 bytes for a missing property."""
     for row in range(len(parts)):
         _find_span(data, parts, row, spans[row])
 
@@ -126,15 +126,17 @@ def split_properties(
 ):  # fmt: skip
     """Split the properties of each record into names and values, up to the first record that is not plain.
 
-    spans  set here as `find_spans` does
+    spans  as in `find_spans`; set here
     maps   int32[n + 1], where the properties of each row begin
     name_offsets, value_offsets  int32, one more than there can be properties
     names, values  uint8, 8 bytes longer than the texts
     progress  int64[2]: number of finished rows, and of their properties; increased here
 
-    A record is not plain if its text is not ASCII, or if it has many properties, or two with one name. Few logs have
-    such records. `split_any_properties` splits them. It is a separate kernel, because it takes long to compile. One
-    comparison finds all separators in 64 bytes, so that each property takes one step.
+    A record is not plain if its text is not ASCII, if it has many properties, or if two of them have the same name.
+    Few logs have such records. `split_any_properties` splits them. It is a separate kernel, because it takes long to
+    compile.
+
+    One comparison finds all separators in 64 bytes, so that a loop takes one step per property.
     """
     marks = np.empty(_FEW, np.uint64)
     row, total = progress[0], progress[1]
@@ -297,8 +299,8 @@ def _enter_all(data, pairs, count, slots, row):
 def _find_or_enter(data, pairs, count, slots, row, start, stop):
     """Return the number of the pair with this name; enter a new name as pair `count`.
 
-    The lower bits of a slot are the number of a pair. The upper bits are the number of the row, so that the table need
-    not be cleared between rows.
+    The hash table `slots` contains, in each slot, the number of a pair in the lower bits and the number of its row in
+    the upper bits. So the table need not be cleared between rows.
     """
     slot = (java_hash(data, start, stop, 0) & 0x7FFFFFFF) * 0x9E3779B1 >> 16 & _MASK
     while slots[slot] >> 16 == row + 1:

@@ -44,5 +44,5 @@ def sum_of_steps(entries, count, seed):
 
 @njit(cache=True, nogil=True)
 def step(begin, end, seed):
-    """Return the sum that `sum_of_steps` must return if the entries cover the range from `begin` to `end`."""
+    """Return the sum that `sum_of_steps` returns for entries that exactly cover the range from `begin` to `end`."""
     return _mark(end, seed) - _mark(begin, seed)

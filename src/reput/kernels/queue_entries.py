@@ -109,11 +109,11 @@ def append_entries(
         size = message["size"]
         begin = message.physical_offset
         end = wrapped_sum(begin, size)
-        # After a crash, the log is dispatched again from before the queue's end.
+        # After a crash, messages that the queue already has are dispatched again.
         if end <= max_physical_offset:
-            continue  # The queue has this entry already.
-        # The broker drops an entry before the queue's end. It appends an entry after a gap at the end, and only logs
-        # "[BUG]logic queue order maybe wrong".
+            continue
+        # The broker drops an entry whose queue offset lies before the queue's end. If the queue offset lies after the
+        # end, it appends the entry without a gap, and only logs "[BUG]logic queue order maybe wrong".
         if offset > MAX_QUEUE_OFFSET or (offset != 0 and offset < position):
             refused = refused or offset <= MAX_QUEUE_OFFSET
             if room >= 0:
@@ -144,8 +144,8 @@ def append_entries(
 def summarize_runs(bounds, queue_offset, first, slack, ahead, highest):
     """Write the first queue offset, `slack`, `ahead` and the highest queue offset of each group of entries.
 
-    A queue with p entries accepts all entries of a group, each at its queue offset, if and only if p <= slack. There is
-    no gap if p >= ahead. Offsets of 0 are always accepted.
+    A queue with p entries accepts all entries of a group, each at its queue offset, if and only if p <= slack. No
+    queue offset is skipped if p >= ahead. Entries with the queue offset 0 are always accepted.
 
     bounds                        int64[g + 1]
     first, slack, ahead, highest  int64[g], set here

@@ -1,4 +1,4 @@
-"""Read records of a queue from a log file, verify and join them: the kernel of a pull.
+"""Read and verify records of a queue from a log file, and concatenate their bytes, for a pull.
 
 The checks are those of `reput.query.pull_records`. The kernel stops at the first entry or record that fails a check.
 Its caller decides how to continue.
@@ -50,7 +50,7 @@ def read_records(
     tags, tag_at    uint8, int64[n + 1]: the wanted tags, joined
     most_records    limit of the number of records
     out, at         uint8, whose length is the limit of bytes; position for the first record
-    work            uint8, for records with gaps between them
+    work            uint8, a buffer for records with other bytes between them
 
     Returns (entry, at, records): the first entry that is not done, the end of the records, and their number.
     """
@@ -89,7 +89,7 @@ def read_records(
             break
         # Adjacent records are read directly into `out`. Records with gaps are read into `work`, and then copied.
         source, base = (out, at) if joined else (work, 0)
-        # Fewer bytes mean that the file was truncated or deleted. The caller finds out which.
+        # If fewer bytes were read, the file was truncated or deleted. The caller finds out which.
         if pread(file, source, base, stop - offset, offset - begin) != stop - offset:
             break
         while entry < following:
@@ -111,7 +111,7 @@ def read_records(
 
 @njit(inline="always")
 def _place(entries, entry, begin, end):
-    """Return physical offset and size of a record. The size is 0 if the file cannot contain such a record."""
+    """Return the physical offset and the size that an entry states; a size of 0 if no such record fits in the file."""
     position = entry * ENTRY_BYTES
     offset, size = read_i64(entries, position), read_i32(entries, position + _SIZE_AT)
     if size < MIN_RECORD_BYTES or not begin <= offset <= end - size:
@@ -153,8 +153,8 @@ def _is_right(
         return False
     sys_flag = read_i32(data, position + 36)
     transaction = sys_flag & SYS_FLAG_TRANSACTION_MASK
-    # The caller handles rare records: topics of more than 127 bytes (magic V2, excluded above), IPv6 hosts, and
-    # transactions that are not committed.
+    # The caller handles rare records: those with IPv6 hosts, uncommitted transactions, or topics of more than 127
+    # bytes. Such topics have magic V2, which the test above excludes.
     if sys_flag & _HOSTS_V6 != 0 or (transaction != 0 and transaction != SYS_FLAG_COMMIT):
         return False
     at = _BODY_LENGTH_AT + 4 + max(read_i32(data, position + _BODY_LENGTH_AT), 0)

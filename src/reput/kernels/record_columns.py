@@ -212,7 +212,7 @@ def put_message_ids(data, start, physical_offset, offsets, out):
 def _put_digits(out, at, value):
     """Write the lower 32 bits of a number in hexadecimal.
 
-    The digits are first spread to one per byte, then made characters, all eight in parallel.
+    All eight digits are converted in parallel: they are first spread to one per byte, then turned into characters.
     """
     digits = np.uint64(value) & np.uint64(0xFFFFFFFF)
     digits = (digits | digits << np.uint64(16)) & np.uint64(0x0000FFFF0000FFFF)

@@ -55,11 +55,12 @@ def lay_out_records(
     progress     int64[2]: next row, and physical offset of its record; advanced with each record
     bodies, body_at          uint8; int64[n + 1]: row r has bodies[body_at[r]:body_at[r + 1]]
     properties, property_at  uint8; int64[p, n + 1]: values of p properties; empty values are omitted
-    names, name_at           uint8; int64[p + 1]: their names; a value without a name is a whole properties string
+    names, name_at           uint8; int64[p + 1]: names of the p properties; if a name is empty, its values are whole
+                             properties strings
     topics, topic_at, hosts, host_at   texts, indexed by the rows' `topic` and `born_host`
     next_offset  int64, indexed by the rows' `queue`; advanced here
     physical_offset, queue_offset      int64[n], set here
-    is_five      whether a separator also follows each named property (5.x)
+    is_five      whether each named property ends with a separator, as in 5.x
     has_crc      whether the record ends with the property of its CRC (reput.format.record_crc)
     """
     head = np.empty(8, np.uint8)

@@ -20,18 +20,18 @@ BATCH_FULL = 2
 TABLE_FULL = 3
 BLANK = 4  # The blank that ends the file is at the position.
 UNREADABLE = 5
-SIZE_MISMATCH = 6  # TOTALSIZE is not the sum of the parts. A broker continues after the parts.
+SIZE_MISMATCH = 6  # TOTALSIZE is not the sum of the parts. A broker continues where the parts end.
 SCHEDULED = 7  # A delayed message is at the position. Its properties decide whether it is readable.
 
 # Fields of a walk's state, an int64 array that is kept between calls.
 POSITION = 0  # The next record's position in the buffer.
-MESSAGES = 1  # Rows filled so far; the next two count rows of index entries and of further queues.
-KEY_ROWS = 2
-MULTI_ROWS = 3
+MESSAGES = 1  # Number of filled rows of messages.
+KEY_ROWS = 2  # Number of filled rows of index entries.
+MULTI_ROWS = 3  # Number of filled rows of further queues (INNER_MULTI_DISPATCH).
 END_OFFSET = 4  # Physical offset of the last message with index entries. Messages with a lower offset get none.
 MISPLACED = 5  # Number of messages whose PHYSICALOFFSET is not their place.
 BAD_MULTI = 6  # Number of messages whose INNER_MULTI_QUEUE_OFFSET is unreadable.
-# After MORE_BYTES, the least size of the record. After SIZE_MISMATCH, the size of its parts.
+# If the walk stopped with MORE_BYTES: the least size of the record. With SIZE_MISMATCH: the sum of its parts.
 NEEDED = 7
 GAP = 8  # In a DLedger log, the size of the header between two records.
 STATE_FIELDS = 9
@@ -45,8 +45,8 @@ def check_record(data, position, end, at_file_end):
 
     at_file_end  whether the file ends at `end`
 
-    Returns the reason to stop here, or STOPPED; the record's size (with MORE_BYTES, its least size); position and
-    length of its topic; and the position of its properties.
+    Returns the reason why the walk must stop at this record, or STOPPED if it need not; the record's size (with
+    MORE_BYTES, its least size); position and length of its topic; and the position of its properties.
     """
     # A record never continues in the next file.
     beyond = UNREADABLE if at_file_end else MORE_BYTES
@@ -85,7 +85,8 @@ def check_record(data, position, end, at_file_end):
     if position + needed > end:
         return beyond, needed, 0, 0, 0
     if total < (20 if sys_flag & 48 else 8) or total < max(topic_bytes, properties_bytes):
-        # Java's reader copies these parts into an array of TOTALSIZE bytes, and throws if a part does not fit.
+        # Java's reader copies hosts, topic and properties into an array of TOTALSIZE bytes. If one does not fit, it
+        # throws.
         return UNREADABLE, 8, 0, 0, 0
     if total != needed:
         return SIZE_MISMATCH, needed, 0, 0, 0
