@@ -278,9 +278,10 @@ def _problems(manifest: Manifest) -> Iterator[str]:
 
 
 def _is_index_of(part: IndexObject, log: Sequence[LogFile]) -> bool:
-    """Return whether an index begins and ends with log files, and is said to have all files between them.
+    """Return whether an index begins and ends where log files do, and states their correct number.
 
-    Readers take keys that an index lacks for absent, so an index of one file must not claim the range of several.
+    A reader concludes from a missing key that no message has it. So an index of one file must not claim the range of
+    several files.
     """
     first = bisect_left(log, part.begin, key=lambda file: file.begin)
     stop = bisect_left(log, part.end, key=lambda file: file.begin)
@@ -307,10 +308,10 @@ def problem_since(before: Manifest, now: Manifest) -> str:
         return "lacks erasures that an earlier manifest had"
     erased = {begin for one in now.erasures for begin in one.begins}
     log = {file.begin: file for file in now.log}
-    # If files have expired, the field `before` has changed, and the log begins later.
+    # When log files expire, the manifest's `before` changes, and its log begins later.
     begin = now.log[0].begin if now.log and now.before != before.before else 0
     for file in before.log:
-        # This file has expired since.
+        # The file has expired since the earlier manifest was written.
         if file.begin < begin:
             continue
         if file.is_sealed and file.begin not in erased and log.get(file.begin) != file:
@@ -329,7 +330,7 @@ def _is_path_of(file: LogFile) -> bool:
 
 
 def chained(files: Sequence[LogFile], before: str = "") -> str:
-    """Return the last link of the hash chain over the entries of log files in the manifest.
+    """Return the last link of the hash chain over the manifest's entries of these log files.
 
     A link is the SHA-256 of the previous link and one file's entry. `before` is the link before the first file.
     """
@@ -376,7 +377,10 @@ def tree_path(digests: bytes, number: int) -> tuple[str, ...]:
 
 
 def root_above(digest: bytes, number: int, leaves: int, path: Sequence[str]) -> str:
-    """Return the root computed from a leaf's digest and its path; an empty text if the path has the wrong length."""
+    """Return the root that results from a leaf's digest and `path`, the sibling nodes between leaf and root.
+
+    Return an empty text if the path has the wrong length.
+    """
     node, beside = hashlib.sha256(_LEAF + digest).digest(), list(path)
     while leaves > 1:
         if number ^ 1 < leaves:

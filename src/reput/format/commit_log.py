@@ -1,8 +1,8 @@
 """CommitLog records: layout, decoding, encoding, and the proof that bytes are a record.
 
 Mirrors `CommitLog.checkMessageAndReturnSize`, `CommitLog.calMsgLength`, `CommitLog.MessageExtEncoder` and
-`MessageDecoder.decode` of tag rocketmq-all-4.9.3. Brokers of 5.x write long topics with magic V2, whose topic length
-has two bytes. All integers are big endian.
+`MessageDecoder.decode` of tag rocketmq-all-4.9.3. All integers are big endian. If a topic is long, a broker of 5.x
+writes magic V2, and a topic length of two bytes.
 
 A record is
 

@@ -50,7 +50,10 @@ MESSAGE_DTYPE = np.dtype(
 """A message of a DispatchBatch. `queue` is an index into the batch's queues; `key_count` counts its index entries."""
 
 MULTI_DTYPE = np.dtype([("queue_offset", "i8"), ("row", "i4"), ("queue", "i4")])
-"""A further queue of a message (INNER_MULTI_DISPATCH). `row` is the row of the message."""
+"""A queue that gets an entry for a message in addition to its own queue (INNER_MULTI_DISPATCH).
+
+`row` is the row of the message.
+"""
 
 assert HEAD_DTYPE.itemsize == body_length_position(0) + 4
 assert ENTRY_DTYPE.itemsize == ENTRY_BYTES

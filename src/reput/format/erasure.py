@@ -33,7 +33,8 @@ class ChangedFile(msgspec.Struct, frozen=True):
 
     Attributes:
         begin: physical offset at which it begins
-        before, after: SHA-256 of the file before and after the erasure; `before` is empty if the account has no hashes
+        before, after: SHA-256 of the file before and after the erasure; `before` is empty if the erasure was recorded
+            without hashes
     """
 
     begin: int

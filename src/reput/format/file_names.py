@@ -27,7 +27,7 @@ ABORT_FILE = "abort"
 ABORT_COPY_FILE = "abort.bak"
 LOCK_FILE = "lock"
 RECOVERY_POINT_FILE = "reput.known"
-"""A file that reput adds to a store to which it writes."""
+"""The recovery point of reput (`reput.recovery.recovery_point`), in a store to which reput writes."""
 
 CONFIG_FOLDER = "config"
 TOPICS_FILE = "topics.json"
@@ -102,7 +102,8 @@ def index_file_names(first_timestamps: Sequence[int], now_ms: int) -> list[str]:
     the store names its next file by its clock, and that name must sort after all of these. Names are in local time, as
     a broker's are.
     """
-    # Each name needs a later millisecond, and none may be after `now_ms`. This is the latest time for the first name.
+    # Each name needs a later millisecond than the previous one, and none may be after `now_ms`. So the first name must
+    # not be after `latest`.
     latest = _local_ms(now_ms) - len(first_timestamps)
     names, previous = [], 0
     for number, timestamp in enumerate(first_timestamps):

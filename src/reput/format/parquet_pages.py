@@ -51,7 +51,7 @@ class _Header:
         found: dict[int, int] = {}
         number = 0
         while head := self._byte():
-            # A field's number is stated as the difference from the previous one, or by itself if that is too large.
+            # If the difference from the previous field's number fits in four bits, only the difference is stored.
             kind, delta = head & 15, head >> 4
             number = number + delta if delta else self._integer()
             if kind in _VARINTS:

@@ -22,7 +22,7 @@ _MOST_MESSAGES, _MOST_IN_ORDER, _MOST_DIGITS = 127, 1 << 16, 9
 
 
 class PopKey(NamedTuple):
-    """The fields that a checkpoint and its acknowledgements share."""
+    """The fields that identify a pop, in its checkpoint and in the acknowledgements of its messages."""
 
     group: str
     topic: str

@@ -36,7 +36,10 @@ class IndexedKey(NamedTuple):
 
 
 class RocksIndexItem(NamedTuple):
-    """An item of the index. A key may contain the separator, so `names` has every key that the item may be for."""
+    """An item of the index.
+
+    A key may contain the separator, so the stored key can be split in several ways. `names` has the result of each.
+    """
 
     hour: int
     physical_offset: int

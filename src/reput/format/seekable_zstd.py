@@ -24,7 +24,7 @@ _FOOTER = struct.Struct("<IBI")
 """The footer of the seek table: number of frames, flags (0: no checksums), magic."""
 _ENTRY_BYTES = 8
 _MOST_STORED_BYTES = FRAME_BYTES + (FRAME_BYTES >> 7)
-"""Maximum size of a compressed frame, with a reserve: zstd adds at most 1/256 of the content's size, and 32 bytes."""
+"""Maximum size of a compressed frame. zstd adds at most 1/256 of the content's size, and 32 bytes. This is more."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ def decode_tail(tail: bytes, data_bytes: int, tail_start: int) -> Frames:
     table = np.frombuffer(tail, "<u4", 2 * count, at).reshape(count, 2)
     sizes = table[:, 0].astype(np.int64)
     starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
-    # A frame is read whole, so a hostile table must not state one of gigabytes.
+    # Readers load a whole frame into memory. A hostile table could state a frame of gigabytes.
     if int(sizes.max(initial=0)) > _MOST_STORED_BYTES:
         raise ValueError(
             f"its seek table has a frame of {sizes.max():,} bytes; "

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from reput.format.properties import TRANSACTION_CHECK_TIMES
 
 _SEPARATOR = b","
-# Longer numbers are ignored, because a hostile message could contain thousands of digits. Queue offsets are Java longs,
-# which have at most 19 digits. The number of times that the broker asked a producer is much smaller.
+# Longer numbers are ignored, because a hostile message could contain thousands of digits. A queue offset is a Java
+# long, with at most 19 digits. The number of times that a broker has asked a producer has at most 9 digits.
 _MOST_DIGITS, _MOST_TIMES_DIGITS = 19, 9
 
 
