@@ -175,7 +175,7 @@ def _scan(listing: LogListing) -> Iterator[Figure]:
 
 
 def _queries(store: MessageStore, keys: Sequence[Key]) -> Iterator[Figure]:
-    """Measure exact queries, one after the other. In the second round, the files are in the page cache."""
+    """Measure queries of all keys, of all keys again (now with files in the page cache), and of absent keys."""
     for name in ("query, first time, median", "query, again, median"):
         times = []
         for topic, key in keys:

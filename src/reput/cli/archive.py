@@ -96,7 +96,7 @@ def command(
     ARCHIVE is a folder, or a URL of S3, GCS or Azure. Every command that reads a store reads an
     archive. STORE is only read; a broker may run on it.
 
-    A log file is copied once another one follows it. The last one is not copied, because the broker
+    A log file is copied after the next file has begun. The last file is not copied, because the broker
     may still append to it; --with-last copies it as it is now, and a later run replaces that copy.
     Run the command whenever files have filled up, and before the broker deletes them. With --follow
     it runs until SIGINT or SIGTERM, and prints a report whenever it has copied something. Several

@@ -219,13 +219,13 @@ def command(
 ) -> int:
     """Write the messages of STOREs into a table at DEST, one row per message.
 
-    A STORE is a directory with commitlog/, a commitlog folder, or a single file of one; of a
-    running broker, of a stopped one, or a copy. It may be a pattern or a URL
+    A STORE is a directory with commitlog/, a commitlog folder, or a single file of one. Its
+    broker may be running or stopped, and STORE may be a copy. STORE may also be a pattern or a URL
     (s3://bucket/broker-*/store). The table records stores of a fleet file by their names. Of
     replicas, only the master is exported.
 
     The data and the offset reached in each store are committed together. With --incremental, a run
-    continues from there: even if runs are killed and repeated, each message is exported exactly
+    continues at these offsets: even if runs are killed and repeated, each message is exported exactly
     once. Before it commits, a run reads its files back, and compares messages, bytes and body CRCs
     with the log.
 

@@ -24,7 +24,7 @@ from reput.pipeline.report import RebuildReport, damage_lines
 from reput.tasks import Progress
 from reput.text import printable
 
-# Signals that end the run, with Python's default handlers.
+# The signals that end the run, each with Python's default handler for it.
 _SIGNALS: dict[signal.Signals, Any] = {
     signal.SIGINT: signal.default_int_handler,
     signal.SIGTERM: signal.SIG_DFL,

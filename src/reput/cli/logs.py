@@ -15,7 +15,7 @@ _NAMES = ("warning", "info", "debug")
 
 
 def level_of(verbosity: int, variable: str | None) -> int:
-    """Return the log level: by the number of -v options, else by the variable REPUT_LOG, else warnings.
+    """Return the log level that -v options select. Without them, `variable` (REPUT_LOG) does; the default is warnings.
 
     Raises:
         UsageError: the variable does not contain the name of a level.

@@ -76,7 +76,7 @@ _MODULES = {
     "compact-table": "compact_table",
 }
 _OLD = {"compact": "compact-table", **{name: f"state {name}" for name in _STATE}}
-"""Old spellings, which still work with a warning."""
+"""Old names of commands with their present names. An old name still works, with a warning."""
 # Commands whose start time users notice. Importing `logging` would be a large part of this time.
 _QUICK = ("query", "trace", "show")
 _COMPILING = "Compiling kernels for this processor, once"
@@ -191,8 +191,8 @@ def _diagnose(ctx: click.Context, param: click.Parameter, value: bool) -> None:
 def cli(ctx: click.Context, verbose: int) -> None:
     """Read, rebuild and query message stores of Apache RocketMQ 4.9 and 5.x, byte for byte.
 
-    STORE is the directory that contains commitlog/: of a running broker, of a stopped one, or a
-    copy. Only put, rebuild, repair, recover, expire and serve --accept-sends write into it;
+    STORE is the directory that contains commitlog/. Its broker may be running or stopped, and STORE
+    may be a copy. Only put, rebuild, repair, recover, expire and serve --accept-sends write into it;
     archive and erase write into an ARCHIVE, export and compact-table into a table.
     """
     _announce_compiling(ctx.invoked_subcommand)

@@ -59,8 +59,8 @@ def answer_stores(
     Args:
         operation: A function of one store, which returns a report.
         given: The stores.
-        layout: "text"; "json" (one object); "jsonl" (`rows` of each store as soon as it is read, then one line per
-        store and the total); or a name in `MONITORING`.
+        layout: "text"; "json" (one object); "jsonl" (the `rows` of each store as soon as the store is read, at the end
+        a line per store and a line with the total); or a name in `MONITORING`.
         fail_on: "damage" or "warning".
         resume: A file with the answers of an interrupted run, which are reused; None for a new run.
         rows: Returns the lines of one store's report for "jsonl".
@@ -113,7 +113,7 @@ def _print_stores(
     else:
         for line in lines(report):
             click.echo(line)
-    # A store that could not be read may be damaged, so warnings are not enough here.
+    # A store that could not be read may be damaged, so return the exit code of damage.
     if report.counts[StoreState.NOT_READ]:
         return DAMAGED
     return code_of(report.severity, fail_on)

@@ -101,7 +101,7 @@ def _keep(first: socket.socket, parent: int, count: int) -> socket.socket:
                 return far
             far.close()
             workers.add(worker)
-            # Pass the socket itself to the first process (SCM_RIGHTS). If that process has ended, the loop ends below.
+            # Pass the socket itself to the first process (SCM_RIGHTS). If that process has ended, this one ends below.
             with near, contextlib.suppress(OSError):
                 socket.send_fds(first, [b"w"], [near.fileno()])
         ready, _, _ = select.select([first], [], [], _LOOK_S)

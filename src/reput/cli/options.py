@@ -181,7 +181,7 @@ config_options = together(
         "--index-items", type=int, metavar="N", help="Items of an IndexFile (maxIndexNum)."
     ),
 )
-"""--broker-config, --hash-slots and --index-items."""
+"""The options --broker-config, --hash-slots and --index-items."""
 
 index_option = click.option(
     "--index",
@@ -190,7 +190,7 @@ index_option = click.option(
     help="Use the index/ and consumequeue/ of this folder, which rebuild --output wrote.",
 )
 reader_options = together(config_options, index_option)
-"""The options of `open_from`."""
+"""The options of commands that open a store with `open_from`."""
 
 queue_entries_option = click.option(
     "--queue-entries",
@@ -260,7 +260,7 @@ message_options = together(
     format_option(("text", "jsonl", "csv"), "Output format.", "text", {"table": "text"}),
     csv_safe_option,
 )
-"""--format and --csv-safe, of commands that print messages."""
+"""The options --format and --csv-safe of commands that print messages."""
 
 
 def text_or_json(what: str) -> Decorator:
@@ -365,7 +365,7 @@ def given_config(
 def config_from(
     broker_config: str | None, otherwise: StoreConfig | None = None, **given: int | str | None
 ) -> StoreConfig:
-    """Return the broker's settings: from its file, else `otherwise`, else the defaults. Given options override them.
+    """Return the settings in the broker's file; without a file, `otherwise` or the defaults. `given` overrides them.
 
     Raises StoreNotFoundError, UsageError.
     """
@@ -468,7 +468,7 @@ runner_options = runner_options_of(
 """--runner and --master of commands whose best runner depends on the size of the stores."""
 
 owner_options = together(config_options, queue_entries_option, text_or_json("Output format."))
-"""The options that `own` takes, and --format."""
+"""The options of commands that open a store with `own`, including --format."""
 
 
 def own(store: str, broker_config: str | None, **sizes: int | None) -> WritableStore:

@@ -1,4 +1,4 @@
-"""Print tables, lines for programs, warnings and advice. Text of a store is never markup."""
+"""Print tables, lines for programs, warnings and advice. Text from a store is never interpreted as markup of rich."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from reput.query.message_store import MessageStore
 
-# Width of the widest table for a pipe. rich needs a limit to measure a table.
+# Maximum width of a table that is written to a pipe. rich cannot lay out a table without a maximum.
 _LONGEST_LINE = 1 << 12
 _MOST_NAMES = 8
 _POLL_S = 0.05
@@ -107,7 +107,7 @@ def say_waiting(store: str) -> None:
 def pause() -> bool:
     """Wait for a moment, and return True. Raises BrokenPipeError if the reader of the output has closed it."""
     watch = select.poll()
-    # Without any requested event, poll still reports POLLERR: the reader of the pipe has closed it.
+    # poll reports POLLERR even if no event is requested. POLLERR means that the reader has closed the pipe.
     watch.register(sys.stdout.fileno(), 0)
     if any(what & select.POLLERR for _, what in watch.poll(_POLL_S * 1000)):
         raise BrokenPipeError

@@ -185,7 +185,7 @@ def _rebuild_all(
 
 
 def _folder_of(output: str, name: str) -> str:
-    """Return the folder in `output` for a store. Raises UsageError if the name is unusable as a folder name."""
+    """Return the folder in `output` for a store. Raises UsageError if the store's name cannot name a folder."""
     parts = [part for part in name.split("/") if part not in ("", ".")]
     if not parts or ".." in parts or is_url(name):
         raise UsageError(

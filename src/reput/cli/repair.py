@@ -87,7 +87,7 @@ def command(
     # Finish or undo an interrupted swap first. Otherwise `store` may be a half-built folder.
     if not plan_only:
         settle_repair(store)
-    # Check this before the settings. If a store cannot be repaired at all, the error should not be about its settings.
+    # Check the store before its settings. If it cannot be repaired at all, the error should not be about settings.
     check_repairable(store)
     config = given_config(store, broker_config, sizes, writes=True)
     with PhaseBars() as progress:

@@ -97,7 +97,7 @@ def _report_all(
 
         def on_answer(answer: StoreAnswer[StoreReport]) -> None:
             bar(answer)
-            # The page is written before the answer is recorded, so a resumed run needs to write only missing pages.
+            # Write the page before the answer is recorded. So each recorded answer has its page when a run is resumed.
             pages.write(answer)
 
         found = over_stores(

@@ -377,12 +377,12 @@ def _tiered(
     layout: str,
     csv_safe: bool,
 ) -> int:
-    """Read messages that a 5.x broker uploaded to tiered storage: STORE is its tieredStoreFilePath, or its store.
+    """Read messages that a 5.x broker uploaded to tiered storage.
 
-    Without --topic, list the queues, their offsets and sizes. --key looks in the index that was
-    uploaded, and in tiered_index_file/ of a broker's store; --scan reads every message of the topic
-    instead, so the answer is complete. With --queue-id, print messages of that queue, oldest first.
-    The physical offset of a message is its position in the uploaded log of its queue.
+    STORE is the broker's tieredStoreFilePath, or the broker's store. Without --topic, list the queues, their
+    offsets and sizes. --key looks in the index that was uploaded, and in tiered_index_file/ of a broker's store;
+    --scan reads every message of the topic instead, so the answer is complete. With --queue-id, print messages of
+    that queue, oldest first. The physical offset of a message is its position in the uploaded log of its queue.
 
     Exits with 1 if there is no message, and with 3 if something could not be read.
     """

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from reput.query.tail import LogTail
 
 _ALL = "all"
-# Records per write. For a table and CSV it is small, because they are formatted in memory.
+# Records per write. Tables and CSV get fewer, because the lines of a write are formatted in memory.
 _TOGETHER = {"jsonl": 4096, "csv": 256, "text": 256}
 
 

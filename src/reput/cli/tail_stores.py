@@ -59,7 +59,7 @@ def tail_stores(
 
 
 class _Opened(NamedTuple):
-    """An open store, in the form that `in_threads` expects of a report."""
+    """An open store, with the fields of a report that `in_threads` needs."""
 
     store: MessageStore
     is_complete: bool = True

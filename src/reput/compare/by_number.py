@@ -87,12 +87,12 @@ class NumberedMessages:
         self._is_inner = messages["sys_flag"][last] & SYS_FLAG_INNER_BATCH != 0
 
     def place(self, row: int) -> EntryPlace:
-        """Return the expected entry of a row."""
+        """Return the expected entry in a row of `expected`."""
         offset, size, tags = (int(column[row]) for column in self.expected[1:4])
         return offset, size, tags
 
     def is_of_earlier(self, row: int, place: EntryPlace) -> bool:
-        """Return whether an entry belongs to an earlier message that states the same queue offset as that of `row`."""
+        """Return whether an entry belongs to an earlier message with the queue offset of `row`."""
         same = self._every.at(self._every.numbers == self.expected.numbers[row])
         columns = (column.tolist() for column in same[1:4])
         return place != self.place(row) and place in zip(*columns, strict=True)

@@ -1,4 +1,4 @@
-"""Find and read the entries of ConsumeQueues and IndexFiles that lead into one file of the log.
+"""Find and read the entries of ConsumeQueues and IndexFiles that point into one file of the log.
 
 Entries are assigned to the log file of their message, so that each log file can be checked separately.
 """
@@ -35,7 +35,7 @@ RawEntries = npt.NDArray[np.uint32]
 
 
 class Span(NamedTuple):
-    """The entries that lead into one log file: the first, the last, and their number.
+    """The entries that point into one log file: the first, the last, and their number.
 
     Entries for other files may lie between them if the index is out of order.
     """
@@ -68,7 +68,7 @@ class LogEdges:
 
 
 class Spans:
-    """Collects for each log file the span of entries that lead into it. Entries may be added in any order."""
+    """Collects for each log file the span of entries that point into it. Entries may be added in any order."""
 
     def __init__(self, edges: LogEdges) -> None:
         self._edges = edges
@@ -120,7 +120,7 @@ class EntryPlaces(NamedTuple):
 
 
 class QueueSpan(NamedTuple):
-    """The entries of a queue that lead into one file of the log, and the files that contain them.
+    """The entries of a queue that point into one file of the log, and the files that contain them.
 
     span   None if the queue has no such entry
     files  the files with entries of the span
@@ -191,7 +191,7 @@ def resolve_units(codes: npt.NDArray[np.int64], units: Path) -> None:
 
 
 class IndexSpan(NamedTuple):
-    """The items of one IndexFile that lead into one file of the log.
+    """The items of one IndexFile that point into one file of the log.
 
     first_base: the time to which the seconds of the first item are relative, ms; None if unknown
     is_growing: whether the file is still being written; then its header is not compared

@@ -1,4 +1,4 @@
-"""Compare one file of the log with all entries that lead into it.
+"""Compare one file of the log with all entries that point into it.
 
 The comparison needs no other log file, so files can be compared in parallel. It has two steps:
 
@@ -42,7 +42,7 @@ _ITEMS_READ = 1 << 16
 
 
 class ComparedFile(NamedTuple):
-    """A log file, and the places of the entries that lead into it.
+    """A log file, and the places of the entries that point into it.
 
     stop: the physical offset at which the file ends, or at which the log ends if that is earlier
     log_end: the physical offset at which the log ends
@@ -71,7 +71,7 @@ class QueueRun(NamedTuple):
 
 
 class IndexRun(NamedTuple):
-    """The items of one IndexFile that lead into one stretch of the log."""
+    """The items of one IndexFile that point into one stretch of the log."""
 
     found: FoundItems
     place: IndexSpan
@@ -204,8 +204,8 @@ class _SoundQueues:
             if count := place.read_into(self._entries[begin:]):
                 self._places[place.queue] = (place.numbers.start, begin, count)
                 begin += count
-        # For the kernel, with one column per queue: number of the first entry, place of this entry in `_entries`,
-        # number of entries, number of matched entries.
+        # Arguments of the kernel. Each queue has a column: number of its first entry, place of this entry in
+        # `_entries`, number of entries, number of matched entries.
         self._arrays = np.zeros((4, 0), np.int64)
 
     def match(self, batch: DispatchBatch, offsets: Column) -> bool:
@@ -226,7 +226,7 @@ class _SoundQueues:
         self._known = queues
 
     def are_all_matched(self) -> bool:
-        """Return whether each entry that leads into the file was matched."""
+        """Return whether each entry that points into the file was matched."""
         matched = dict(zip(self._known, self._arrays[3].tolist(), strict=True))
         return all(matched.get(queue, 0) == total for queue, total in self._totals.items())
 
@@ -238,7 +238,7 @@ class _SoundIndex:
         self._places = list(reversed(places))
         self._state = np.zeros(ITEM_STATE_FIELDS, np.int64)
         self._items = _memory().items[:0]
-        # Item numbers: of the first item in memory, of the next item to read, and of the end of the span.
+        # The numbers of three items: the first in memory, the next to read, and the end of the span.
         self._first = self._next = self._stop = 0
         self._place = places[0]
 
@@ -281,7 +281,7 @@ class _SoundIndex:
         return count > 0
 
     def _is_header_right(self) -> bool:
-        """Return whether the header's times match the first and the last message, if these were read."""
+        """Return whether the header's times match the first and the last item. An item that was not read matches."""
         header = self._place.header
         if self._place.is_growing:
             return True
@@ -292,7 +292,7 @@ class _SoundIndex:
         return not is_last or last == header.end_timestamp
 
     def is_all_matched(self) -> bool:
-        """Return whether each item that leads into the file was matched."""
+        """Return whether each item that points into the file was matched."""
         return (
             not self._places
             and self._next == self._stop

@@ -4,7 +4,7 @@ The number of an entry is its queue offset. The rule:
 
 1. An entry that leads to a message keeps its number. The queue offset in the record does not count, because no
    checksum covers it.
-2. An entry that leads into an unreadable part of the log stays: its message may be restored.
+2. An entry that points into an unreadable part of the log stays: its message may be restored.
 3. A message without an entry gets the number that it states, if this number is free and lies between the entries of
    its neighbours in the log.
 
@@ -89,13 +89,13 @@ def entry_of_each(
 def neighbours(
     offsets: Offsets, solid: Offsets, numbers: Offsets, before: int, after: int
 ) -> tuple[Offsets, Offsets]:
-    """Return the numbers of the entries before and after messages at these offsets.
+    """Return for each message the numbers of the entries before and after it in the log.
 
     Args:
         offsets: Physical offsets of messages.
-        solid: Physical offsets of the entries that keep their numbers, ascending.
+        solid: Physical offsets of the entries whose numbers are certain, ascending.
         numbers: Numbers of these entries.
-        before, after: Values to return before the first entry and after the last.
+        before, after: Values to return if a message has no entry before it, or none after it.
     """
     edged = np.concatenate([[before], numbers, [after]])
     place = np.searchsorted(solid, offsets)
@@ -114,10 +114,10 @@ def ascending(numbers: Offsets) -> npt.NDArray[np.intp]:
     """
     if (np.diff(numbers) > 0).all():
         return np.arange(len(numbers))
-    # By length: the smallest number with which an ascending subsequence of this length can end, and its row.
+    # For each length: the smallest number at the end of an ascending subsequence of this length, and its row.
     tails: list[int] = []
     ends: list[int] = []
-    # For each row: the previous row of the longest ascending subsequence that ends with it.
+    # For each row: the row before it in the longest ascending subsequence that ends at this row.
     before: list[int] = []
     for row, number in enumerate(numbers.tolist()):
         place = bisect_left(tails, number)

@@ -106,7 +106,10 @@ class ItemComparison:
         offsets: Column,
         hashes: npt.NDArray[np.uint32],
     ) -> tuple[int, list[OffsetRange]]:
-        """Return the end of the last message, and the ranges of messages without an item."""
+        """Compare the part [start, stop) of one log file with items.
+
+        Return the end of its last message, and the ranges of messages that lack an item.
+        """
         scan = FileScan(file, start, stop, SALVAGE, buffers=self._buffers)
         known = key_pairs(offsets, hashes, file.start)
         holes: list[OffsetRange] = []
@@ -117,7 +120,7 @@ class ItemComparison:
             return file.end, [OffsetRange(start, file.end)]
         end = scan.end.position
         # An item has the offset that its message states. If a message lies at a different offset, its items cannot be
-        # matched. Then the whole range is not covered.
+        # matched. Then nothing in [start, stop) is covered.
         if scan.misplaced:
             return end, [OffsetRange(start, max(end, stop))]
         holes += ranges_of(scan.damage)
@@ -127,7 +130,7 @@ class ItemComparison:
 
 
 def _missing(piece: ScannedPiece, known: npt.NDArray[np.uint64], base: int) -> list[OffsetRange]:
-    """Return the ranges of consecutive messages with keys that lack an item for at least one key."""
+    """Return the ranges of messages that lack an item for a key. Messages without keys are ignored."""
     batch = piece.batch
     begins = piece.base + piece.positions
     if not len(batch.key_hash):
@@ -223,7 +226,7 @@ class _Prover:
         # A broker may have put items that its header does not count yet.
         newest = min(max(newest, last), self._most)
         if self._are_linked(newest, len(slots), seed, total):
-            # Items that the header does not count yet may occupy further slots.
+            # Items that the header does not count yet may use slots that it does not count either.
             if used_slots <= used <= used_slots + newest - last:
                 return []
             self._problems.append(f"{used} slots are used, but the header states {used_slots}")
@@ -240,7 +243,10 @@ class _Prover:
         return numbers
 
     def _are_linked(self, newest: int, slots: int, seed: np.uint64, total: np.uint64) -> bool:
-        """Return whether look-ups reach all items up to `newest`, and all items that the header counts are in order."""
+        """Return whether look-ups reach all items up to `newest`, and the items are in order.
+
+        The order of items that the header does not count yet is not checked.
+        """
         before, wrong, self._messages = -1, 0, 0
         seconds, falls = 0, 0
         for first, items in self._entries.pieces(1, newest + 1):
@@ -279,7 +285,7 @@ class _Prover:
         first, last = run
         start, stop = entries.offset(first), min(entries.offset(last) + 1, self._log.files_end)
         if first > 1 and entries.offset(first - 1) < begin:
-            start = begin  # Older messages have expired, so the range begins with the log.
+            start = begin  # All older messages have expired, so the items cover the log from its beginning.
         kept: list[OffsetRange] = []
         if known is not None and first < known.items:
             edge = entries.offset(known.items)
@@ -363,8 +369,8 @@ def prove_new(store: str, file: IndexFileReader) -> Proof:
 def remember(store: str, file: IndexFileReader, proof: Proof, log_before: dict[int, Stamp]) -> None:
     """Store the proof of a file that this process wrote and moved to its final place.
 
-    `log_before` has the stamps of the log files, taken before the proof: a file that changed during the proof then
-    invalidates it. Raises StoreError.
+    `log_before` has the stamps (identity, size and time) of the log files before the proof began. So the stored proof
+    is invalid if a file changed during the proof. Raises StoreError.
     """
     before = Stamps(settled_stamp(file.path), log_before)
     with closing(CommitLogReader(StoreLog(store))) as log:

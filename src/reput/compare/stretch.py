@@ -111,8 +111,8 @@ def stretches(
         file: The log file.
         log_end: The physical offset at which the log ends.
         ends_log: Whether this is the last file with a record. Unreadable bytes at its end are then the end of the log.
-        has_light: Whether the store has light queues (LMQ); if so, `taken` is filled.
-        look: Called with each piece before its entries are derived.
+        has_light: Whether the store has light queues (LMQ). Only then is `LogStretch.taken` filled.
+        look: Called with each piece (consecutive records) before the entries of its messages are derived.
 
     Raises StoreError.
     """

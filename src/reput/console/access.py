@@ -53,7 +53,8 @@ class Access:
         CURRENT.set(NOBODY if user is None else user)
         scope[USER] = "" if user is None else user.name
         proxy = None if self._users is None else self._users.proxy
-        # The proxy ends TLS, so only this header shows whether the browser used HTTPS. Other clients could forge it.
+        # The proxy ends TLS, so only this header shows whether the browser used HTTPS. Ignore it if a
+        # client without the proxy sends it, because it could be forged.
         if proxy is not None and proxy.is_peer(connection):
             secure = connection.headers.get("x-forwarded-proto", "") == "https"
             scope["scheme"] = "https" if secure else scope["scheme"]
@@ -121,7 +122,7 @@ def is_own_form(request: Request) -> bool:
 
 def _is_foreign(scope: Scope, headers: Headers) -> bool:
     """Return whether a page of another site sent the request. A link to a page of this server is allowed."""
-    # Only browsers send this header. A request without it comes from a program, and not from a page.
+    # Only browsers send Sec-Fetch-Site. A request without it comes from a program, and not from a page.
     site = headers.get("sec-fetch-site", "none")
     if site in ("same-origin", "none"):
         return False

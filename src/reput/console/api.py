@@ -103,7 +103,7 @@ class Api:
     ) -> Response:
         share = Share()
         steps = search(store, wanted, share)
-        # Check now, because the status of an answer cannot change after it has begun.
+        # Refuse too many searches now, because the status of an answer cannot change after it has begun.
         self._mounts.check_room()
         if choice(request.query_params, "format", ("json", "jsonl")) == "jsonl":
             return self._stream(_search_lines(steps, share))

@@ -108,7 +108,7 @@ class _Gathered:
 
     def _of_store(self, name: str, store: SharedStore) -> Iterator[FoundMessage]:
         wanted = self._wanted._replace(limit=min(self._wanted.limit, _PAGE))
-        # The merge holds a page of every store at the same time, so all pages share the memory of one answer.
+        # The merge holds a page of every store at the same time. Together, the pages may use the memory of one answer.
         share_bytes = max(HTTP.answer_bytes // len(self._stores), _LEAST_SHARE_BYTES)
         while True:
             outcome = None

@@ -171,7 +171,10 @@ def chosen(mounts: Mounts, store: str | None) -> list[tuple[str, SharedStore]]:
 def groups_of(
     stores: Sequence[tuple[str, SharedStore]], only: str | None = None
 ) -> tuple[list[Group], list[str]]:
-    """Return the groups with committed offsets or dead letters, or only the named group, and a line per problem."""
+    """Return the groups with committed offsets or dead letters, and a line per problem.
+
+    With `only`, return only the group of this name.
+    """
     groups: dict[str, Group] = {}
     problems = []
     for name, store in stores:

@@ -77,7 +77,7 @@ class Guarded(H11Protocol):
     @property
     def is_silent(self) -> bool:
         """Return whether the connection waits for a request, or for the rest of a request."""
-        # Unlike its annotation, this is None before the first request.
+        # `cycle` is None before the first request, although its annotation excludes None.
         cycle: RequestResponseCycle | None = self.cycle
         is_asked = cycle is not None and not cycle.response_complete and not cycle.more_body
         return not is_asked and not self.unsent_bytes

@@ -70,7 +70,7 @@ class _KeptCursors:
         name = secrets.token_urlsafe(12)
         self._kept[name] = cursors, before
         self._count += len(cursors)
-        # Keep the newest entry even if it alone is too large. Otherwise, its page could never continue.
+        # Keep the newest cursors even if they alone exceed the limit. Otherwise, their page could never continue.
         while self._count > self._most and len(self._kept) > 1:
             self._drop(next(iter(self._kept)))
         return name
@@ -176,7 +176,7 @@ class _Watched:
                             )
                         self._new(name, tail, until)
                     self.cursors[name] = tail.position
-            except UsageError:  # The user's conditions are wrong, whatever the store.
+            except UsageError:  # The conditions are wrong for every store.
                 raise
             except ReputError as error:
                 self.notes.append(f"{name}: {error}")

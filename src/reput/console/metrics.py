@@ -41,7 +41,7 @@ _GAUGES = {
     "reput_store_groups_left_out": "Consumer groups without a metric of their lag",
     "reput_store_counted_seconds": "When end, queues, groups and lag were counted, in seconds since 1970",
 }
-# The numbers are limited, because each group is a separate time series in Prometheus: per store, and for all stores.
+# Maximum numbers of lags: of one store, and of all stores. Each lag is a time series in Prometheus.
 _MOST_GROUPS, _MOST_LAGS = 100, 5_000
 # No broker accepts a longer name, but a file of offsets can contain any text.
 _MOST_NAME = 255
@@ -67,7 +67,7 @@ class Metrics:
         self.registry.register(_SurveyCollector(mounts))
         if traffic is not None:
             self.registry.register(_TrafficCollector(traffic))
-        # This adds metrics of processor time, memory and open files of this process.
+        # Add metrics of this process: processor time, memory and open files.
         ProcessCollector(registry=self.registry)
         labels = ["route", "method", "status"]
         self._requests = Counter(
@@ -189,7 +189,7 @@ class _StoreCollector(Collector):
         for name in self._mounts.names:
             with suppress(ReputError):
                 _, store = self._mounts.named(name)
-                # `behind` is None if another process writes the log.
+                # `bytes_behind` returns None if another process writes the log.
                 behind = store.bytes_behind()
                 if behind is not None:
                     unflushed.add_metric([name], behind[0])

@@ -59,7 +59,7 @@ class Mounts:
         Raises StoreNotFoundError for an unknown name, StoreUnreachableError for a missing store, and UsageError if a
         name is needed.
         """
-        # Listing the missing stores may take long. Skip this if the store is open.
+        # Look at the open stores first, because listing the missing stores may take long.
         if name and (store := self._stores.get(name)) is not None:
             return name, store
         names, missing = self.names, self.missing
@@ -82,7 +82,7 @@ class Mounts:
 
         Raises the errors of the call.
         """
-        # With a single thread, a hanging call makes later health checks time out, instead of starting more threads.
+        # Use a single thread. If a call hangs, later calls time out, but they do not block further threads.
         if self._aside is None:
             self._aside = CapacityLimiter(1)
         with anyio.move_on_after(seconds):
@@ -100,9 +100,9 @@ class Mounts:
             return await run_sync(call, limiter=self._search_limiter())
 
     async def iterate(self, pieces: Generator[Result, None, None]) -> AsyncIterator[Result]:
-        """Yield the pieces of a generator, which runs in threads for searches and is closed when the client leaves.
+        """Yield the pieces of a generator. It is closed when the client leaves.
 
-        Raises BusyError.
+        The generator runs in the threads for searches. Raises BusyError.
         """
         try:
             with self._search_counted():
@@ -112,7 +112,8 @@ class Mounts:
                         return
                     yield piece  # type: ignore[misc]
         finally:
-            # When the client has left, this task is already cancelled, and would not wait without the shield.
+            # When the client has left, this task is already cancelled. Without the shield, it would not wait until the
+            # generator is closed.
             with anyio.CancelScope(shield=True):
                 await run_sync(pieces.close)
 

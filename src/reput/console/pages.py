@@ -89,7 +89,8 @@ class Pages:
         is_small = size.isdigit() and int(size) <= _MOST_FORM_BYTES
         form = parse_qs((await request.body()).decode("utf-8", "replace")) if is_small else {}
         given = form.get("token", [""])[0]
-        # A page of another site could sign the browser in with the token of another user, or guess tokens.
+        # Accept only forms of this server. Otherwise, a page of another site could sign the browser in with the token
+        # of another user, or guess tokens.
         if not is_own_form(request) or self._users.with_token(given.strip()) is None:
             return await self._views.page(request, "login.html", 403, next=wanted, is_wrong=True)
         answer = RedirectResponse(wanted, status_code=303)

@@ -32,7 +32,7 @@ class Pasted(NamedTuple):
 
 
 def understood(given: str) -> Pasted:
-    """Return the possible meanings of a text. A text without white space may always be a key.
+    """Return the possible meanings of a text. Any text without white space may be a key.
 
     Raises:
         UsageError: The text has too many keys.

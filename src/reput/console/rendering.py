@@ -111,7 +111,7 @@ def segment(text: object) -> str:
 
 
 def exact(text: str) -> str:
-    """Return a text as JSON in ASCII, for HTML attributes. In the plain text, browsers would change some characters."""
+    """Return a text as JSON in ASCII, for HTML attributes. Browsers would change some characters of the raw text."""
     return json.dumps(text)
 
 

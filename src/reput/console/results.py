@@ -103,7 +103,7 @@ class Results:
         is_stopped: Whether the user stopped the search.
         unsearched: Number of stores whose search was stopped, or ended at the time limit.
         failures: Stores that could not be searched, with the errors.
-        missing: Number of missing stores. The page names them elsewhere.
+        missing: Number of configured stores that do not exist.
         problems: Reasons why messages may be missing.
         covered: The searched ranges, in sentences.
         cursors: By store, the cursor of older messages for the next page; empty if there are none.
@@ -228,7 +228,7 @@ class Results:
         }
 
     def _end(self, parts: Sequence[_OfStore]) -> None:
-        """Join the parts, and compute the cursors."""
+        """Join the results of the stores, and compute the cursors of the next page."""
         cursors, has_older = dict[str, int](), False
         for part in parts:
             cursor = self._given.get(part.name)
@@ -271,7 +271,7 @@ class Results:
 
 
 def _in_turn(steps: Steps) -> Iterator[tuple[MessageExt, ...] | Progress | Outcome]:
-    """Yield steps. Only a few searches make a step at the same time, because each step takes memory."""
+    """Yield the steps of a search. Few searches may take a step at the same time, because each step takes memory."""
     try:
         while True:
             with _AT_WORK:

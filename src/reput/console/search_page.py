@@ -44,7 +44,7 @@ class SearchPage:
         query = request.query_params
         q = {name: text(query, name) or "" for name in _FIELDS}
         if not q["store"] and not self._mounts.names and self._mounts.missing:
-            self._mounts.named(None)  # This raises the error that names the missing stores.
+            self._mounts.named(None)  # Raises the error that names the missing stores.
         chosen = [self._mounts.named(q["store"])] if q["store"] else self._all()
         common: dict[str, Any] = {"view": "search", "q": q, "wrong": ""}
         if not any(q[name] for name in _ASKED):

@@ -128,7 +128,7 @@ class Share:
         return tuple(taken)
 
     def page(self, limit: int) -> int:
-        """Return the number of messages to read next, so that few are read that do not fit into the budget."""
+        """Return how many messages to read next. By the average size so far, they fit into the budget."""
         if not self._count:
             return min(_FIRST_PAGE, limit)
         average = max((self.most_bytes - self._left) // self._count, 1)
@@ -138,9 +138,9 @@ class Share:
 def search(
     store: SharedStore, wanted: SearchForm, share: Share, until: Until | None = None
 ) -> Steps:
-    """Yield messages as they are found, newest first, until the budget is spent. Also yield progress.
+    """Yield messages as they are found, newest first, until the byte budget of `share` is spent.
 
-    The last value is the outcome.
+    Also yield the progress. The last value is the outcome.
 
     Raises UsageError, StoreError.
     """
@@ -219,7 +219,7 @@ def _swept(store: SharedStore, wanted: SearchForm, share: Share, until: Until) -
         stop = reader.known_ranges.end() if wanted.after is None else wanted.after
         count, last, is_late = 0, stop, False
         cursor: int | None = None
-        waiting = list[MessageExt]()  # Messages of one record, which must stay together.
+        waiting = list[MessageExt]()  # The messages of one record belong on one page.
         for step in chain(sweep.steps(), [None]):
             if waiting and (
                 not isinstance(step, MessageExt)
@@ -242,7 +242,7 @@ def _swept(store: SharedStore, wanted: SearchForm, share: Share, until: Until) -
         begin = reader.begin_offset() if cursor is None else cursor
         searched = OffsetRange(begin, max(stop, begin))
         problems = tuple(within_range(sweep.damage, searched))
-        # These messages may match, so the answer is not complete.
+        # Bodies that were not searched may match, so the answer is not complete.
         if sweep.unsearched:
             detail = f"{sweep.unsearched:,} bodies were not searched: they are too long, or damaged"
             problems = (*problems, Finding(Kind.BODY_TOO_LARGE, store.path, detail))
@@ -251,7 +251,7 @@ def _swept(store: SharedStore, wanted: SearchForm, share: Share, until: Until) -
 
 
 def _joined(before: Outcome | None, page: Outcome) -> Outcome:
-    """Join the outcome of the pages before (None if there are none) with that of the next, older page."""
+    """Join the outcome of the newer pages (None at the first page) with the outcome of the next, older page."""
     if before is None:
         return page
     problems = tuple(dict.fromkeys((*before.problems, *page.problems)))

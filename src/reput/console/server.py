@@ -39,10 +39,10 @@ class HttpServer:
         traffic: Traffic | None = None,
         users: Users | None = None,
     ) -> None:
-        """Prepare a server. Port 0 selects any free port. `stores` and `missing` are as for `create_app`.
+        """Prepare a server. Port 0 selects any free port.
 
-        `hosts` are further names of this server; `tls` the files of a certificate chain and its key; `audit`,
-        `traffic` and `users` as for `create_app`.
+        `hosts` contains further names of this server, and `tls` the files of a certificate chain and its key. The
+        arguments `stores`, `missing`, `audit`, `traffic` and `users` are the same as for `create_app`.
         """
         self._stores, self._token, self._missing = stores, token, missing
         self._further_hosts, self._tls = hosts, tls
@@ -83,10 +83,10 @@ class HttpServer:
                 await self._running
 
     def _hosts(self) -> list[str] | None:
-        """Return the allowed host names.
+        """Return the host names that requests may contain; None for any name, if requests need a token.
 
-        Without a token, requests to an address of this machine must name the address itself, not a name that resolves
-        to it.
+        Without a token, loopback names, the server's own address and the further names are allowed. Any other name
+        could belong to another site that lets it resolve to this machine.
         """
         if self._token is not None or self._users is not None:
             return None

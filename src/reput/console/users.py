@@ -29,7 +29,7 @@ class ForbiddenError(ReputError):
 
 
 class Permission(StrEnum):
-    """A role of a user."""
+    """What a user may do. The file of users calls permissions roles."""
 
     SEARCH = "search"
     BODIES = "bodies"
@@ -45,7 +45,7 @@ class ConsoleUser:
 
     Attributes:
         name: The name for the audit log; empty if the server does not distinguish users.
-        permissions: The user's roles.
+        permissions: The user's permissions.
     """
 
     name: str = ""

@@ -36,7 +36,7 @@ class CommitLogInspection:
 
     finished: whether the file ends with a blank record, so that the log continues in the next file
     free_bytes: number of bytes after the last record
-    misplaced: number of records that state another physical offset than that of their place
+    misplaced: number of records that are not at the physical offset that they state
     wrong_bodies: number of records whose body does not match its CRC; only the first 1,000 of them have a finding
     """
 
@@ -141,7 +141,7 @@ def _check_bodies(piece: ScannedPiece, file: CommitLogFile, found: CommitLogInsp
 def _note_end(
     found: CommitLogInspection, file: CommitLogFile, scan: FileScan, record_bytes: int
 ) -> None:
-    """Classify the bytes after the last record: a blank, unused space (zeros), damage, or a torn end."""
+    """Classify the bytes after the last record: a blank record, unused space (zeros), damage, or a torn end."""
     verdict = scan.verdict()
     log_end = end_for_rebuild(verdict)
     damage = [lost for lost in verdict.damage if lost.start < log_end]

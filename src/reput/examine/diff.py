@@ -31,7 +31,7 @@ _CHUNK_ENTRIES = 1 << 16
 Queue = tuple[str, int]
 Entries = npt.NDArray[np.void]
 MOST_ITEMS = 4 << 20  # Limit of index items of one store in memory.
-# Items that lead into the same 2**16 bytes of the log are compared in the same pass. Smaller parts would spread
+# Items that point into the same 2**16 bytes of the log are compared in the same pass. Smaller parts would spread
 # neighbouring differences over several passes.
 _OFFSETS_A_PART = 16
 Stores = tuple[MessageStore, MessageStore]
@@ -102,7 +102,7 @@ def _compare(
 def _note_holes(
     found: Difference, queue: Queue, pair: tuple[Entries, Entries], first: int
 ) -> npt.NDArray[np.bool_]:
-    """Add entries that only one store has; return flags for queue offsets with an entry in both stores.
+    """Add to `found` the entries that only one store has. Return which queue offsets have an entry in both stores.
 
     Batch queues and queues in RocksDB may lack entries in the middle.
     """
@@ -182,8 +182,8 @@ def _compare_items(stores: Stores, found: Difference, number: int, passes: int) 
     tables = [_table(store, found.way, number, passes) for store in stores]
     columns = [(offset, key_hash) for offset, key_hash in tables]
     if found.way is Way.BY_QUEUE:
-        # The stores are not copies of one log, so their physical offsets differ. Compare only the key hashes. The
-        # second column repeats them, because mypy expects two columns.
+        # The stores are not copies of one log, so their physical offsets differ. Compare only the key hashes. They are
+        # passed twice, because mypy expects two columns.
         columns = [(key_hash, key_hash) for _, key_hash in tables]
     alone = unmatched(columns[0], columns[1])
     for side, rows in enumerate(alone):
@@ -257,7 +257,7 @@ def diff(a: MessageStore, b: MessageStore) -> Difference:
     LogComparison(stores, found).run()
     compare_queues(stores, found)
     compare_index(stores, found)
-    # A checkpoint depends on when its broker flushed, so this is no difference of the content.
+    # Checkpoints depend on when each broker flushed, so a different checkpoint is only noted.
     if a.checkpoint() != b.checkpoint():
         found.notes.append(f"checkpoints differ: {a.checkpoint()}, but {b.checkpoint()}")
     return found

@@ -116,7 +116,7 @@ def _walk(reader: IndexFileReader, slot: SlotRow) -> Iterator[ItemRow]:
     position, before, number = slot.position, reader.index_items, slot.newest_item
     try:
         while number:
-            # A link always leads to an older item, so numbers must decrease. This check also stops in a cycle.
+            # A link always leads to an older item, so numbers must decrease. This check also detects a cycle.
             if not 0 < number < before:
                 reason = f"the chain of slot {slot.slot} leads to item {number}"
                 raise FormatError(reader.path, position, reason)

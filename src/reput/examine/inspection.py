@@ -66,7 +66,7 @@ Inspection = (
     | MarkerInspection
 )
 _INDEX_NAME_DIGITS = 17
-_CHECKPOINT_FIELDS = 40  # Bytes of all fields, including 5.x. The rest of the page is zero.
+_CHECKPOINT_FIELDS = 40  # Bytes of all fields, including 5.x. The rest of the file is zero.
 
 
 def inspect(

@@ -128,7 +128,7 @@ def _blocks(
                 detail = f"entry {gap} is not written and ends the queue, but later ones are"
                 _note(found, kind, Kind.QUEUE_GAP, gap, detail)
                 is_told = True
-            if is_told and kind is CONSUME_QUEUE:  # There is nothing more to report.
+            if is_told and kind is CONSUME_QUEUE:  # Readers never see later entries.
                 return
             yield first, block, written
 

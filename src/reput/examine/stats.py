@@ -183,7 +183,7 @@ def _measure(store: MessageStore, log: LogFigures, end: int) -> list[IndexFileFi
 
 
 def _times(store: MessageStore, end: int) -> tuple[int, int]:
-    """Return the store time (ms) of the first message, and the newest one near the end of the log; 0 if unknown."""
+    """Return the store time (ms) of the first message, and the newest store time near the log's end; 0 if unknown."""
     last = newest_timestamp(store.commit_log, end) or 0
     try:
         return store.get(store.commit_log.first_offset).store_timestamp, last

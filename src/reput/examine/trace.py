@@ -284,7 +284,7 @@ class _Tracer:
                 self._take(number, message, FoundBy.ORIGIN_MESSAGE_ID)
 
     def life(self) -> Life:
-        """Return the events in order of time, and the reasons that they show."""
+        """Return the events in order of time, the reasons that follow from them, and the coverage."""
         places = sorted(self._found, key=lambda place: (self._found[place].stored_ms, *place))
         events: list[Event] = []
         for place in places:

@@ -21,7 +21,7 @@ class Finding:
         file_offset: Position in the file; None if the problem has no position.
         physical_offset: Offset in the CommitLog of the first lost byte; None if no byte is lost.
         length: Bytes lost, in the CommitLog or in the file; 0 if unknown or if no byte is lost.
-        count: Number of similar findings that this one represents, including itself. It is the first of them.
+        count: Number of similar findings, of which this one is the first; 1 if it is the only one.
         cost: Consequence of the problem, in words; empty if unknown.
         at_next_start: What a broker does about the problem at its next start, in words; empty if unknown.
     """
@@ -44,7 +44,7 @@ class Finding:
     def as_error(self, advice: str = "", arguments: Iterable[str] = ()) -> CorruptMessageError:
         """Return an error with the content of the finding, for callers that cannot continue.
 
-        Raises ValueError as `start` does.
+        Raises ValueError if no byte of the CommitLog is lost.
         """
         return CorruptMessageError(
             self.file, self.file_offset or 0, f"{self._loss}{self.detail}{advice}", self.start,
@@ -73,7 +73,7 @@ class Finding:
 
     @property
     def stop(self) -> int:
-        """Return the physical offset after the last byte lost. Raises ValueError as `start` does."""
+        """Return the physical offset after the last byte lost. Raises ValueError if no byte of the log is lost."""
         return self.start + self.length
 
     def __str__(self) -> str:

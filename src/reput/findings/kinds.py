@@ -224,7 +224,7 @@ class Kind(StrEnum):
         "entries for messages after the end of the log",
     )  # fmt: skip
 
-    # Kinds of the store's small files, and kinds that belong to no file
+    # Findings about the store's small files, and about the store as a whole
     CHECKPOINT = (
         "checkpoint", Severity.DAMAGE, Remedy.REBUILD_INDEXES,
         "a checkpoint whose size differs from a broker's, or with an impossible time",

@@ -2,7 +2,7 @@
 
 The log is only read, and the indexes lie in another folder. They always equal the indexes that a rebuild would create
 from the log up to `position`: the same code scans the log and writes the indexes, and each start removes unfinished
-work of the previous run. To do so, a start reads the log from shortly before the recovery point.
+work of the previous run. Therefore, a start reads the log again from shortly before the recovery point.
 
 New bytes at the end of the log are indexed after a short pause, because a broker may have copied a record only partly
 into its mapped file. When a broker recovers, it may truncate the last file of its log; the bytes after the cut stay
@@ -85,7 +85,7 @@ class FollowedBatchTopics:
         return not batch_topics(str(self._store)) <= self.names
 
     def _state(self) -> tuple[int, int] | None:
-        """Return values that change whenever a broker replaces its file of topics."""
+        """Return the time and the inode of the file of topics. They change when a broker replaces the file."""
         try:
             status = os.stat(self._store / TOPICS_PATH)
         except OSError:
@@ -130,7 +130,7 @@ class FollowedLog:
         return (self._log.last_with_data() or self.files[0]).start
 
     def held(self, checkpoints: list[LogCheckpoint]) -> list[LogCheckpoint]:
-        """Return the checkpoints before the first mismatch with this log.
+        """Return the checkpoints that match this log, up to the first one that does not match.
 
         Checkpoints of expired messages are skipped.
         """
@@ -176,7 +176,7 @@ class FollowedLog:
 class Follower:
     """Opens the indexes in `output`, and continues them with the log of `store`. Not thread-safe.
 
-    Raises StoreNotFoundError, StoreAccessError, StoreError if the files do not have the sizes of the settings.
+    Raises StoreNotFoundError, StoreAccessError, StoreError if the sizes of the files differ from the settings.
     """
 
     def __init__(
@@ -187,7 +187,7 @@ class Follower:
         self._rules = DispatchRules.of(self._config)
         self._buffers = ScanBuffers()
         self._log = FollowedLog(StoreLog(store), self._buffers)
-        self._index_ends: dict[Path, int] = {}  # End timestamp of each full file.
+        self._index_ends: dict[Path, int] = {}  # End timestamp of each full IndexFile.
         self.report = FollowReport(str(output))
         for folder in (CONSUME_QUEUE_FOLDER, INDEX_FOLDER):
             self._disk.make_folder(output / folder)
@@ -241,7 +241,7 @@ class Follower:
                 self.sync()
         state.is_fresh, state.rebuilt_to = False, None
         self.sync()
-        self._remove_expired()  # Files of messages that expired between runs.
+        self._remove_expired()  # Files whose messages expired between runs.
 
     def _unchanged_until(self) -> int:
         """Return the physical offset up to which the log is unchanged since it was indexed.
@@ -364,7 +364,7 @@ class Follower:
         self._queues.close(sync=False)
 
     def _last_item(self) -> tuple[str, int]:
-        """Return the name of the last IndexFile with items, and the number after its last item.
+        """Return the name of the last IndexFile with items, and the number of the item to append to it.
 
         A new file gets its name with its first item, so a file without items has no lasting name.
         """
@@ -391,7 +391,7 @@ class Follower:
         return last is None or last.physical_offset < log.begin or log.holds(last)
 
     def _dispatch(self, target: int) -> None:
-        """Index the messages before the physical offset `target`. The log before it must be final."""
+        """Index the messages before the physical offset `target`. The log must not change any more before `target`."""
         report, files, last, is_misplaced = self.report, self._log.files, None, False
         for file in files:
             if file.end <= report.position or file.start >= target:
@@ -443,7 +443,7 @@ class Follower:
             self._state.add(self._last, self._log.files[0].size)
 
     def _follow_expiry(self) -> None:
-        """Delete files of the indexes that cover only expired messages, as a broker does."""
+        """Delete ConsumeQueue files and IndexFiles whose messages have all expired, as a broker does."""
         begin = self._log.begin
         if begin > self.report.log_begin:
             self.report.log_begin = begin

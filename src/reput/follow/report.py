@@ -19,7 +19,7 @@ class FollowReport(Report):
     log_begin       present beginning of the followed log
     compared_from   offset from which the start of the run compared the indexes with the log
     position        offset before which the indexes have every message
-    messages, keys  numbers that this run indexed, including a few that its start indexed again
+    messages, keys  how many of each this run indexed, including a few that its start indexed again
     expired_files   number of deleted files of the indexes, whose messages have expired
     """
 

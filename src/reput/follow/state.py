@@ -100,7 +100,7 @@ class FollowState:
 def begin(store: Path, output: Path, config: StoreConfig | None) -> FollowState:
     """Return the stored state of `output`, or create it from `config`, or else from the sizes of the files.
 
-    Raises UsageError if the settings differ from the files' settings, StoreError, StoreAccessError.
+    Raises UsageError if `config` differs from the stored settings, StoreError, StoreAccessError.
     """
     Disk().make_folder(output)
     for name in (CHECKPOINT_FILE, STATE_FILE, RECOVERY_POINT_FILE):

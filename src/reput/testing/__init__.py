@@ -17,7 +17,7 @@ __all__ = ["Broker"]
 
 
 def __getattr__(name: str) -> Any:
-    if name == "Broker":  # Imported late: this loads the server and the kernels.
+    if name == "Broker":  # Imported late, because it loads the server and the kernels.
         from reput.testing.broker import Broker
 
         return Broker

@@ -16,11 +16,11 @@ class Way(StrEnum):
     """How the messages of two stores were paired."""
 
     BY_OFFSET = "by_offset"
-    """By physical offset, because both are copies of one log."""
+    """By physical offset, because A and B are copies of one log."""
     BY_QUEUE = "by_queue"
     """By topic, queue and queue offset."""
     BY_ROW = "by_row"
-    """By physical offset, column by column: messages of a store, and rows of an export."""
+    """By physical offset: a message of a store with a row of an export, column by column."""
 
 
 class Part(StrEnum):

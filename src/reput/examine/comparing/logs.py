@@ -50,7 +50,7 @@ class QueueNumbers:
         self.queues: list[Queue] = []
 
     def of(self, queues: Iterable[Queue]) -> Column:
-        """Return the number of each queue, int64[n]."""
+        """Return the number that identifies each queue, int64[n]."""
         return np.array([self._number(queue) for queue in queues], np.int64)
 
     def _number(self, queue: Queue) -> int:
@@ -156,7 +156,7 @@ def add_different(
 ) -> None:
     """Add examples of messages whose content differs between the stores.
 
-    Each row is paired with one of the other store.
+    The n-th row of `left` is compared with the n-th row of `right`.
     """
     room = found.room(Part.MESSAGE, What.DIFFERENT)
     offsets = zip(left.offset[:room].tolist(), right.offset[:room].tolist(), strict=True)
@@ -239,7 +239,7 @@ class LogComparison:
         for side, reader in enumerate(self._readers):
             self._found.damage[side].extend(dict.fromkeys(reader.damage))
 
-    # By offset, the logs are compared file by file.
+    # Comparison by physical offset: file by file.
 
     def _by_offset(self) -> None:
         files = [{file.start: file for file in store.commit_log.files} for store in self._stores]
@@ -292,7 +292,7 @@ class LogComparison:
         for number in range(passes):
             tables = []
             for reader, store in zip(self._readers, self._stores, strict=True):
-                # Each pass reads the whole log again, and finds the same damage again.
+                # Forget the damage of the previous pass: each pass reads the whole log, and finds all damage again.
                 reader.damage = list(store.commit_log.holes())
                 parts, held = [], 0
                 for rows in _all_rows(reader, store):

@@ -157,8 +157,8 @@ class Sizing:
             Unallocated parts of sparse files do not count.
         index_items, hash_slots: Sizes with which one IndexFile has room for the keys of one day.
         hours_per_index_file: Hours until an IndexFile of the store's current sizes is full.
-        used_bytes, free_bytes: Bytes of the store's disk; None if it is not local.
-        days_until_full: Days until the disk is full at this rate, if nothing expires.
+        used_bytes, free_bytes: Bytes of the store's disk; None if the store is not local.
+        days_until_full: Days until the disk is full if the store keeps its average rate and nothing expires.
     """
 
     keys_per_day: float | None
@@ -231,7 +231,10 @@ def index_coverage(store: MessageStore) -> IndexCoverage:
 
 
 def covered_log(segments: Iterable[Segment], log_end: int) -> list[CoveredRange]:
-    """Convert the segments of a look-up, newest first, to ranges in ascending order, which end at the log's end."""
+    """Convert the segments of a look-up to ranges of the log, oldest first. The last range ends at `log_end`.
+
+    Adjacent segments with the same basis become one range.
+    """
     found: list[CoveredRange] = []
     for segment in sorted(segments, key=lambda one: one.start):
         basis = "scanned" if segment.part is None else str(segment.part.basis)

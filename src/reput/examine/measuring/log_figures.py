@@ -40,11 +40,11 @@ class FrequentHashes:
         self.counters: npt.NDArray[np.int64] = np.zeros((1 << bits, 2), np.int64)
 
     def counter_of(self, hashed: int) -> int:
-        """Return the number of the counter that counts a hash."""
+        """Return the row of `counters` that counts a hash."""
         return hashed & self._mask
 
     def top(self, most: int) -> list[tuple[int, int, int]]:
-        """Return the largest counters above 1, each as (its number, count, physical offset of a counted message)."""
+        """Return the largest counters above 1, each as (row, count, physical offset of a counted message)."""
         counts = self.counters[:, 0].copy()
         rows = np.flatnonzero(counts >= _reached_by(most, counts))
         rows = rows[np.argsort(-counts[rows], kind="stable")][:most]
@@ -52,7 +52,7 @@ class FrequentHashes:
 
     @property
     def error(self) -> int:
-        """Return the average number of messages with other hashes in a counter, rounded up."""
+        """Return by how much a count is too high on average, rounded up. Several hashes share a counter."""
         return -(-int(self.counters[:, 0].sum()) // len(self.counters))
 
 
@@ -103,7 +103,7 @@ class LogFigures:
         self.messages += len(messages)
         self.index_entries += len(batch.key_hash)
         self.inner_batches += int(np.count_nonzero(messages["sys_flag"] & SYS_FLAG_INNER_BATCH))
-        # The first message of the log has no earlier one. Take its own time, so that it has no gap before it.
+        # Nothing precedes the first message of the log. Compare it with its own time, so that it follows no gap.
         first_ms, before = int(messages["store_timestamp"][0]), self._last_ms
         begin_ms = min(max(line.begin_ms, -_MOST_TIME), _MOST_TIME)
         last_ms, longest = count_messages(
@@ -183,8 +183,8 @@ class LogFigures:
 class _Cells:
     """Messages and bytes of one log file by queue and time. Kernels of `reput.kernels.counting` fill the cells.
 
-    cells: int64[queues or more, parts, 2]; number of messages, and bytes
-    has_tags: bool[queues or more]; whether tags codes are hashes of tags (in the schedule topic, they are times)
+    cells: int64[n, parts, 2], where n may exceed the number of queues; number of messages, and bytes
+    has_tags: bool[n]; whether tags codes are hashes of tags (in the schedule topic, they are times)
     """
 
     def __init__(self, parts: int) -> None:

@@ -205,7 +205,7 @@ def of_transaction(own: Sequence[Numbered], end_ms: int) -> Iterator[Reason]:
     if checks or len(halves) > 1:
         yield Reason(
             ReasonKind.CHECKED,
-            # For each check, the broker stores the half message again. The earliest of them may have expired.
+            # For each check, the broker stores the half message again. The earliest copies may have expired.
             f"The broker asked the producer {counted(max(checks, len(halves) - 1), 'time')} what became of the "
             "transaction.",
             tuple(number for number, _ in halves),

@@ -195,7 +195,7 @@ class UnindexedQueues:
             )
         elif isinstance(error, LostEntriesError):
             found = Finding.of_error(Kind.QUEUE_GAP, error)
-        else:  # The queue does not exist, so it has no such records.
+        else:  # The queue does not exist, so nothing is unreadable.
             return
         if found not in self.problems:
             self.problems.append(found)
