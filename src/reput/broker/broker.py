@@ -124,7 +124,7 @@ class ServedBroker:
         self.subscriptions = SubscriptionGroups(
             path, is_writable, clock_ms, limits.subscription_groups
         )
-        # Heartbeats and locks always use the machine's time, not `clock_ms`.
+        # Heartbeats and locks use the machine's time, even if the caller has passed another clock as `clock_ms`.
         self.groups = ClientGroups(limits=limits)
         self.locks = QueueLocks(most=limits.total_locked_queues)
         self.counters = Counters(limits.counters)
@@ -184,7 +184,7 @@ class ServedBroker:
         return self.writable.wait_dispatched(end, timeout_s)
 
     def store_time(self, topic: str, queue_id: int, queue_offset: int) -> int:
-        """Return the store timestamp of a message (ms), or -1 if it does not exist."""
+        """Return the store timestamp of a message (ms), or -1 if the message does not exist."""
         try:
             return self.store.get_by_queue(topic, queue_id, queue_offset).store_timestamp
         except MessageNotFoundError:

@@ -132,7 +132,7 @@ class Counters:
         Args:
             name, key: Name and key as a tool sends them: `TOPIC_PUT_NUMS` and a topic, `GROUP_GET_NUMS` and
                 `topic@group`.
-            cluster: The key of counters of the whole broker.
+            cluster: Name of the cluster. Used as `key`, it means the counter of the whole broker.
         """
         now = self._clock_ms()
         with self._guard:

@@ -80,8 +80,8 @@ class DelayedDelivery:
         for queue_offset, entry in self._entries(level, queue_id):
             if entry != PRE_BLANK:
                 now = self._clock_ms()
-                # A due time further ahead than the level's delay is wrong: for example, the clock was changed. Like a
-                # broker, deliver such a message at once.
+                # No message waits longer than its level's delay. If the due time is later, for example because the
+                # clock was changed, deliver the message at once, as a broker does.
                 is_due_ever = entry.tags_code <= now + self._delays_ms[level - 1]
                 if is_due_ever and entry.tags_code > now:
                     break
@@ -133,7 +133,7 @@ class DelayedDelivery:
 def due_message(stored: MessageExt) -> Message | None:
     """Return the message to put when a delayed message is due, or None if its destination is unknown."""
     queue = held_queue(stored.properties)
-    # A broker discards such half messages as well (`ScheduleMessageService`): a half message cannot be delayed.
+    # Like a broker (`ScheduleMessageService`), discard delayed half messages: a half message cannot be delayed.
     if queue is None or queue[0] == HALF_TOPIC:
         return None
     return replace(Message.of(stored), topic=queue[0], queue_id=queue[1])

@@ -47,7 +47,7 @@ class Limits:
         handshake_s: Seconds for a TLS handshake.
         groups, subscriptions: Groups and subscriptions of one connection, over all its heartbeats.
         registered_bytes: Size of one connection's registrations.
-        members: Sum of the group members of a store.
+        members: Members of all groups of a store together.
         total_registered_bytes: Size of all registrations with a store.
         topics: Topics of a store. Beyond this number, clients cannot create topics.
         topic_queues: Queues of one topic.

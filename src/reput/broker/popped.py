@@ -98,7 +98,7 @@ class Popped:
 
 @dataclass(slots=True)
 class _Noted:
-    """A checkpoint. Once it is due, `place` is its topic, queue id and queue offset in the revive topic."""
+    """A checkpoint, and its place in the revive topic (topic, queue id and queue offset); None until it is due."""
 
     checkpoint: PopCheckpoint
     place: tuple[str, int, int] | None = None
@@ -247,11 +247,14 @@ class PoppedMessages:
 
 
 class _Copies:
-    """The copies of revived messages: same unique key, and one more reconsume time (`PopReviveService.reviveRetry`)."""
+    """The copies of revived messages, which a broker put into retry topics (`PopReviveService.reviveRetry`).
+
+    A copy has the unique key of its message, and a number of reconsume times that is higher by one.
+    """
 
     def __init__(self, store: MessageStore, committed: dict[tuple[str, str, int], int]) -> None:
         self._store, self._committed = store, committed
-        # For each popped message, the unique key and the reconsume times by which its copy is found.
+        # For each popped message, the unique key and the number of reconsume times by which its copy is found.
         self._of: dict[tuple[PopKey, int], tuple[str, int]] = {}
         self._wanted: dict[str, dict[tuple[str, int], list[MessageExt]]] = {}
 
@@ -280,10 +283,10 @@ class _Copies:
     def revived(
         self, key: PopKey, offsets: tuple[int, ...], is_settled: bool
     ) -> tuple[Revived, ...]:
-        """Return which of these messages were revived.
+        """Return the revived messages among the messages at these queue offsets.
 
-        If the broker has settled the pop, these are all of them. Otherwise, these are the messages that have a copy in
-        a retry topic.
+        If the broker has settled the pop, it has revived all of these messages. Otherwise, it has revived the messages
+        that have a copy in a retry topic.
         """
         found = []
         for offset in offsets:
@@ -310,7 +313,7 @@ class _Copies:
 def _places(
     checkpoint: PopCheckpoint,
 ) -> Iterator[tuple[tuple[str, str, int, int], tuple[int, int]]]:
-    """Yield the place of each message of a checkpoint, and a value that is higher in newer checkpoints.
+    """Yield the place of each message of a checkpoint, with a sort key: newer checkpoints have higher keys.
 
     A place is group, topic, queue id and queue offset.
     """

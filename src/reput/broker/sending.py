@@ -66,7 +66,7 @@ _new = tuple.__new__
 _BATCHED = struct.Struct(">iiiii")
 _PROPERTIES_LENGTH = struct.Struct(">h")
 _SEPARATOR = PROPERTY_SEPARATOR.encode()
-# A 5.x broker creates the map of properties with this capacity, which determines their order.
+# The capacity with which a 5.x broker creates a map of properties. It determines the order of the properties.
 _BUCKETS_OF_FIVE = 128
 _TRACED = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
 _TIMES = (TIMER_DELIVER_MS, TIMER_DELAY_MS, TIMER_DELAY_SEC)

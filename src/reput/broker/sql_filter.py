@@ -192,7 +192,7 @@ class _FilterParser:
         def equal(properties: Properties) -> Value:
             a, b = first(properties), second(properties)
             # Like a broker (`ComparisonExpression.createEqual`): if only the left value is missing, the result is
-            # unknown; if only the right one is, false. Two missing values are equal.
+            # unknown. If only the right value is missing, the result is false. Two missing values are equal.
             if a is None or b is None:
                 return None if a is None and b is not None else a is None
             return _is_same(a, b) or _compare(a, b) == 0

@@ -51,8 +51,8 @@ from reput.writer.put.message import Message
 if TYPE_CHECKING:
     from reput.query.writable_store import WritableStore
 
-# lastReadTimeMs, lastTimerLogFlushPos, lastTimerQueueOffset, masterTimerQueueOffset, and the data version's
-# stateVersion, timestamp and counter (`TimerCheckpoint`).
+# The fields of config/timercheck (`TimerCheckpoint`): lastReadTimeMs, lastTimerLogFlushPos, lastTimerQueueOffset,
+# masterTimerQueueOffset, and the data version's stateVersion, timestamp and counter.
 _CHECK = struct.Struct(">qqqqqqq")
 _CHECK_BYTES = 4096
 _MOST_AT_ONCE = 256
@@ -148,7 +148,8 @@ class TimedDelivery:
             return 0
         self._follow()
         now, count = self._clock_ms(), 0
-        # When the message was stored, `timer_due` reduced its time by up to one step. Do not deliver it that early.
+        # `timer_due` has rounded the due time down, by up to a second. Wait a second longer, so that no message is
+        # delivered early.
         while self._heap and self._heap[0].due_ms + _STEP_MS <= now and count < _MOST_AT_ONCE:
             waiting = self._heap[0]
             if waiting.queue_offset not in self._rolled:
@@ -257,8 +258,8 @@ class TimedDelivery:
             try:
                 self._store.put(replace(Message.of(stored), properties=text, keys=None, tags=None))
             except MessageRefusedError:
-                # The message stays where it is, and so does the saved position. After a restart, later messages are
-                # delivered again.
+                # The message stays at its place in the queue, so the saved position does not advance. After a crash,
+                # later messages are delivered again.
                 return
             self._rolled.add(queue_offset)
             self._done(queue_offset)

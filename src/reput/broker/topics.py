@@ -115,11 +115,11 @@ class TopicView:
         """Return a topic, or None if it does not exist."""
         known, queues = self.known.get(topic), self.found.get(topic, 0)
         if known is None:
-            # The folders of a deleted topic remain.
+            # The folders of a deleted topic remain, so folders alone do not show that it exists.
             if not queues or topic in self.deleted:
                 return None
             known = TopicConfig(topic, queues, queues)
-        # Raise the number to that of the existing queues, so that clients can read all of them.
+        # Clients must be able to read all existing queues, even if the file states fewer.
         if known.read_queues < queues:
             known = replace(known, read_queues=queues)
         return known if self.is_writable else replace(known, perm=known.perm & ~PERM_WRITE)
@@ -161,7 +161,7 @@ class TopicTable:
         self._version: dict[str, int] = {}
         self._known, self._deleted = self._read()
         self._version |= {"counter": self._version.get("counter", 0), "timestamp": clock_ms()}
-        # Topics that the file lacks, each with the counter of the data version at its creation.
+        # Topics that are not in the file yet. The value is the counter of the data version when the topic was created.
         self._unsaved: dict[str, int] = {}
         self._found = self.find()
         self._found_at = clock_ms()
@@ -172,7 +172,7 @@ class TopicTable:
                 DEFAULT_TOPIC, _DEFAULT_QUEUES, _DEFAULT_QUEUES, example
             )
             for config in own:
-                # The settings in the file take precedence.
+                # If the file has settings for the topic, keep them.
                 self._known.setdefault(config.name, config)
 
     def is_own(self, topic: str) -> bool:
@@ -184,7 +184,8 @@ class TopicTable:
         """Return a topic, or None if it does not exist."""
         known = self._known.get(topic)
         if known and self._is_writable and known.read_queues >= self._found.get(topic, 0):
-            return known  # The same result as the view's, but faster: this runs for every message.
+            # `TopicView.get` below would return the same, but more slowly. This method runs for every message.
+            return known
         return TopicView(self._known, self._found, self._deleted, self._is_writable).get(topic)
 
     def view(self) -> TopicView:
@@ -300,7 +301,7 @@ class TopicTable:
         return found
 
     def take_over(self, found: dict[str, int]) -> None:
-        """Replace the numbers of queues by the result of `find`."""
+        """Use the number of queues per topic that `find` has returned."""
         self._found, self._found_at = found, self._clock_ms()
 
     def _read(self) -> tuple[dict[str, TopicConfig], dict[str, dict[int, int]]]:

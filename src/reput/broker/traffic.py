@@ -39,7 +39,8 @@ class Traffic:
     ) -> None:
         """Prepare to count.
 
-        `name_of` and `outcome_of` return names of codes. They know few names, so clients cannot fill the memory.
+        `name_of` and `outcome_of` return names of codes. All unknown codes must share one name, so that clients cannot
+        fill the memory.
         """
         self._name_of, self._outcome_of = name_of, outcome_of
         self.requests: dict[tuple[str, str], int] = {}

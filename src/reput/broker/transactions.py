@@ -120,8 +120,8 @@ class Transactions:
                 continue
             if each.checks >= _MOST_CHECKS:
                 discarded = replace(Message.of(stored), topic=DISCARDED_HALF_TOPIC, queue_id=0)
-                # A broker copies such a message to this topic, and stops asking about it. If the copy is refused,
-                # continue, so that other messages need not wait.
+                # If a message was checked too often, a broker copies it to DISCARDED_HALF_TOPIC, and stops asking about
+                # it. If the copy is refused, continue, so that other messages need not wait.
                 with suppress(MessageRefusedError):
                     self._store.put(discarded)
                 self._decide(queue_offset)
@@ -168,8 +168,8 @@ class Transactions:
                 pulled = self._store.pull(topic, 0, queue_offset, _MOST_AT_ONCE)
             except MessageNotFoundError:
                 return
-            # Without progress, the end of the queue is reached. A pull may also return no messages and move on, for
-            # example if messages have expired.
+            # The queue ends where the next offset does not advance. A pull without messages does not prove the end: the
+            # next offset may be after expired messages.
             if not pulled.messages and pulled.next_begin_offset <= queue_offset:
                 return
             yield from pulled.messages

@@ -76,7 +76,7 @@ class Coverage:
 
     @property
     def spot_checked_files(self) -> int:
-        """Return the number of used IndexFiles that were not proved to cover the whole range."""
+        """Return the number of used IndexFiles that were only spot-checked. The other used IndexFiles were proved."""
         return len({part.index_file for part in self.indexed if part.basis is not Basis.PROVEN})
 
     @property
@@ -316,7 +316,7 @@ def index_files_in_words(count: int) -> str:
 
 
 def _bases(coverage: Coverage) -> str:
-    """Return the reasons for trust, with counts, such as `2 proven, 1 spot-checked`."""
+    """Return how many of the used IndexFiles are proven or spot-checked, such as `2 proven, 1 spot-checked`."""
     spot_checked = coverage.spot_checked_files
     proven = coverage.indexed_files - coverage.archive_indexes - spot_checked
     counts = ((proven, Basis.PROVEN), (spot_checked, Basis.SPOT_CHECKED))

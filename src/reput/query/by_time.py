@@ -23,7 +23,7 @@ from reput.queues.queue_index import LostEntriesError
 
 # Number of messages of the first read, and of the largest one. Reads grow, because often few messages are wanted.
 _FIRST_MESSAGES, _MOST_MESSAGES = 16, 256
-# Messages up to this size are kept until they are returned. Of longer messages, only the place is kept.
+# Messages up to this size are kept until they are returned. For longer messages, only the physical offset is kept.
 _KEPT_BYTES = 4 << 10
 _READ_BYTES = 1 << 20
 # After so many problems, a search ends. A badly damaged queue would otherwise be read entry by entry to its beginning.

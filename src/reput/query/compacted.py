@@ -71,7 +71,7 @@ class CompactedLog:
                 yield from self._records(log, file)
 
     def latest(self) -> list[LocatedRecord]:
-        """Return the newest record of each key (KEYS as a whole), in order. Records without a body are excluded."""
+        """Return the newest record of each key, in order, except records without a body. The key is all of KEYS."""
         newest: dict[str, LocatedRecord] = {}
         for record in self:
             keys = read_properties(record).get(KEYS, "")

@@ -43,7 +43,7 @@ _READ_BYTES = 1024
 _STEP_BITS = 12
 _INT = struct.Struct(">i")
 _LONG = struct.Struct(">q")
-# Reads TOTALSIZE, MAGIC and SYSFLAG of a record. Its size is the position of BORNHOST in the record.
+# Unpacks TOTALSIZE, MAGIC and SYSFLAG of a record. The struct ends where BORNHOST begins.
 _HEAD = struct.Struct(">ii28xi8x")
 _MAX_PORT = 65535
 # DefaultMessageStore.queryMessage makes at most three passes.
@@ -122,7 +122,7 @@ class BrokerView:
             # Nothing was appended since the end was found.
             return end
         if self._effort is not None:
-            # Searching for the end would take an unknown number of steps.
+            # A search for the end takes an unknown number of steps. Do not begin it if steps are limited.
             raise EffortError
         with self._known.guard:
             # Another reader may have found the end while this one waited for the lock.
@@ -136,7 +136,7 @@ class BrokerView:
         return end
 
     def _is_unwritten(self, physical_offset: int) -> bool:
-        """Return whether nothing is written at an offset yet, with a small read instead of a walk."""
+        """Return whether nothing is written at an offset yet. This takes only one small read."""
         file = self._log.file_at(physical_offset)
         nothing = bytes(BLANK_BYTES)
         return file is not None and self._log.read(file, physical_offset, BLANK_BYTES) == nothing
@@ -297,7 +297,7 @@ def _select(
     offsets: list[int],
     effort: Effort | None,
 ) -> None:
-    """Add the offsets of the hash's chain within the time window, as IndexFile.selectPhyOffset does."""
+    """Append to `offsets` what IndexFile.selectPhyOffset finds: the physical offsets of a hash in the time window."""
     item, count = file.slot(wanted % file.hash_slots), header.next_item
     if not 0 < item <= count or count <= 1:
         return

@@ -65,7 +65,8 @@ class InnerBatches:
     ) -> None:
         """Search the batches for which `may_hold` is true. Messages of all other batches are only counted.
 
-        With `walks_first`, the first bytes are walked in plain Python, which takes less time than loading the kernels.
+        With `walks_first`, the first bytes of a search are read in plain Python. This takes less time than loading the
+        kernels.
         """
         self._log, self._topics, self._may_hold = log, topics, may_hold
         self._left_bytes = WALKED_BYTES if walks_first else 0

@@ -51,7 +51,7 @@ from reput.query.wanted import WantedKey, WantedKeyAnywhere, WantedUniqueKey
 from reput.store.store_reader import ReaderOptions, StoreReader
 from reput.store.topics_file import BatchTopics
 
-# Topics in which a broker holds messages of other topics, and the reason as it appears in notes.
+# Topics in which a broker keeps messages of other topics. The value completes a note: why a message is there.
 _REASONS = {
     SCHEDULE_TOPIC: "it waits for its delay to pass",
     TIMER_TOPIC: "it waits for its delivery time, or was recalled",
@@ -259,8 +259,9 @@ class MessageStore(StoreReader):
     def find_by_id(self, message_id: str, topic: str | None = None) -> QueryResult:
         """Return the message with this offset id, or all messages with this unique key, newest first.
 
-        32 hexadecimal digits may be an offset id or a unique key; the record at the offset decides. A unique key is
-        searched for in `topic`, or in all topics that have ConsumeQueues. Raises as `query` does.
+        32 hexadecimal digits may be an offset id or a unique key. They are taken as an offset id only if the record at
+        this offset has this id. A unique key is searched for in `topic`, or in all topics that have ConsumeQueues.
+        Raises as `query` does.
         """
         message = self.get_by_offset_id(message_id)
         if message is not None:
@@ -398,7 +399,7 @@ class MessageStore(StoreReader):
     ) -> PulledBody | None:
         """Return the records of `pull_records` joined, in bounded time; None if it may take longer.
 
-        The end of a queue and damaged messages take longer, so `pull_records` handles every case of doubt.
+        A pull that reaches the queue's end or a damaged message may take longer: call `pull_records` then.
         """
         from reput.query.pull_records import quick_records
 
@@ -444,7 +445,7 @@ class MessageStore(StoreReader):
     @checked
     def lost_end(self, log_end: int) -> Finding | None:
         """Return a finding if the log was once longer than now, else None. See `Planner.lost_end`."""
-        # Planning refreshes the log and the index.
+        # `segments` refreshes the log and the index, so that `lost_end` compares their current states.
         self._planner.segments()
         return self._planner.lost_end(log_end)
 
@@ -508,7 +509,7 @@ class MessageStore(StoreReader):
         """Return ranges of queue offsets that contain every message stored between two times (ms), newest range first.
 
         Both times are inclusive. If clocks were set back, messages of other times may be between the first and the last
-        of these messages. The ranges leave out most messages of other times. Raises as `pull` does.
+        of these messages. The ranges exclude most of the messages of other times. Raises as `pull` does.
         """
         return self._following(lambda: queue_times(self, topic, queue_id).spans(begin, end))
 

@@ -37,7 +37,7 @@ _MOST_WALKED_BYTES = 4 << 20
 
 
 class QueuePlace(NamedTuple):
-    """A place in a queue of a topic."""
+    """A queue, and a queue offset in it."""
 
     topic: str
     queue_id: int
@@ -151,8 +151,8 @@ def get_by_queue(store: StoreReader, topic: str, queue_id: int, queue_offset: in
         raise file.corrupt(entry.physical_offset, str(error)) from None
     stated = queue_offset_in(record, topic, queue_id)
     is_own = stated == queue_offset or (stated is not None and is_restarted(record, topic, stated))
-    # A 5.x broker leaves gaps in the queue offsets of light queues, so a record may state a higher offset than its
-    # place.
+    # A 5.x broker leaves gaps in the queue offsets of light queues, so a record may state a higher offset than the
+    # position of its entry.
     if not is_own and topic.startswith(LMQ_PREFIX):
         is_own = _is_in_place(store, queue, QueuePlace(topic, queue_id, queue_offset), record)
     if not is_own and stated != queue.span(queue_offset)[0]:
@@ -221,7 +221,7 @@ def _is_in_place(
     if stated < queue_offset:
         return False
     if queue_offset <= queue.min_queue_offset(store.commit_log.min_offset):
-        # No previous entry remains for a comparison.
+        # All earlier entries have expired, so no previous message can be compared.
         return True
     try:
         entry = queue.entry(queue_offset - 1)

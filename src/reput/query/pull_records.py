@@ -1,9 +1,9 @@
 """Read many stored records of a queue at once. Most are read and verified with arrays.
 
 A run of entries is read with as few calls as its records allow. All checks of `reput.query.pull` are made on the whole
-run at once. The run ends at the first record that fails a check or needs further checks: a damaged record, the record
-of a further queue, a record after a gap, a record with IPv6 hosts, or the newest record of the queue. There,
-`reput.query.pull` continues: it reads the messages one by one.
+run at once. The run ends at the first record that fails a check or needs further checks: a damaged record, a
+record whose own queue is another one, a record after a gap, a record with IPv6 hosts, or the newest record of the
+queue. There, `reput.query.pull` continues: it reads the messages one by one.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def pull_records(
         return alone
     try:
         rest = pull(next_offset, max_messages - count, left)
-    # Return the records read so far. The next pull reports the problem.
+    # The next message cannot be read. Return the records before it. The next pull reports the error.
     except StoreError:
         return alone
     # `pull` returns at least one record, even if it does not fit.
@@ -154,7 +154,7 @@ def quick_records(
         return None
     if wanted:
         if most - place.queue_offset > _MANY_ENTRIES:
-            # Load the kernel for later answers: it is faster if many entries must be compared with the tags.
+            # Load the kernel for later pulls, because it compares many entries with tags faster.
             _KERNEL.load()
         return None
     run = _read_run(store, place, max_messages, max_bytes)
@@ -164,7 +164,7 @@ def quick_records(
     end = place.queue_offset + count
     body = run.body()
     if len(body) >= _LARGE_BYTES:
-        # Load the kernel for later answers: it copies large ones faster.
+        # Load the kernel for later pulls, because it copies large answers faster.
         _KERNEL.load()
     return PulledBody(body, count, end, run.min_offset, run.max_offset)
 
@@ -270,7 +270,7 @@ class _KernelRead:
 
 
 def _work() -> npt.NDArray[np.uint8]:
-    """Return this thread's buffer for records with gaps between them."""
+    """Return this thread's buffer, which the kernel uses to read records with gaps between them."""
     found: npt.NDArray[np.uint8] | None = getattr(_of_thread, "work", None)
     if found is None:
         found = _of_thread.work = np.empty(_WORK_BYTES, np.uint8)
@@ -289,10 +289,10 @@ def _as_records(before: list[bytes], pulled: Pulled) -> PulledRecords:
 def _read_run(
     store: StoreReader, place: QueuePlace, max_messages: int, max_bytes: int | None
 ) -> _ReadRun | None:
-    """Return the verified records from a place on, or None if `reput.query.pull` must read them."""
+    """Return the verified records from a queue offset on, or None if `reput.query.pull` must read them."""
     try:
         queue = store.queues.queue(place.topic, place.queue_id)
-        # In other kinds of queues (5.x), an entry may cover several queue offsets. Only `reput.query.pull` reads these.
+        # In other kinds of queues (5.x), an entry may cover several queue offsets. `reput.query.pull` reads them.
         if type(queue) is not ConsumeQueueReader:
             return None
         least, most = queue.min_queue_offset(store.commit_log.min_offset), queue.max_queue_offset()
@@ -323,9 +323,9 @@ def _fitting(sizes: _Int64s, max_bytes: int | None) -> tuple[int, bool]:
 
 
 def _read(store: StoreReader, offsets: _Int64s, sizes: _Int64s) -> tuple[bytes, _Int64s]:
-    """Read the records at these offsets, up to the first that no file contains. Neighbouring records take one call.
+    """Read the records at these offsets, up to the first record that is in no file.
 
-    Return the bytes read, and where the records begin in them.
+    Records that are close together are read with one call. Return the bytes, and the position of each record in them.
     """
     if not len(offsets):
         return b"", offsets
@@ -352,7 +352,8 @@ def _read(store: StoreReader, offsets: _Int64s, sizes: _Int64s) -> tuple[bytes, 
         done = _leading(lengths == (stops - starts)[:done])
         pieces, lengths = pieces[:done], lengths[:done]
     records = int(lasts[done - 1]) + 1 if done else 0
-    # The position of each piece in the joined bytes, minus its position in the log.
+    # For each piece, its position in the joined bytes minus its physical offset. Added to the physical offset of a
+    # record in the piece, this is the record's position in the joined bytes.
     shifts = np.concatenate([[0], np.cumsum(lengths)[:-1]]) - starts[:done] if done else starts[:0]
     counts = (lasts - firsts + 1)[:done]
     return _joined(pieces), offsets[:records] + np.repeat(shifts, counts)

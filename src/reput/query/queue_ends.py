@@ -32,14 +32,15 @@ from reput.store.store_reader import StoreReader
 _FIRST_ALLOWANCE_BYTES = 16 << 20
 _ALLOWANCE_BYTES_PER_S = 2 << 20
 _MOST_BYTES_A_LOOK = 4 << 20
-# Limit for one walk through a gap.
+# Maximum number of log bytes that one call of `check_gap` reads.
 _MOST_GAP_BYTES = 256 << 20
 _ENTRIES_BACK = 512
 # Number of queues that are remembered, which bounds the memory.
 _MOST_QUEUES = 1 << 12
 # Number of records that are read after a message to decide whether it was dispatched.
 _RECORDS_AFTER = 64
-# Dispatch writes one queue after the other, so other queues may be ahead for a moment.
+# Dispatch writes one queue after the other, so a message may get its entry a moment after later messages of other
+# queues. Before a missing entry is reported, wait this long, this many times.
 _PATIENCE_S, _ROUNDS = 0.05, 20
 
 
@@ -132,7 +133,7 @@ class QueueEnds:
         """Raise FormatError if the log contains a message of this queue before its first entry."""
         log, queue = self._store.commit_log, self._store.queues.queue(topic, queue_id)
         least = queue.min_queue_offset(log.min_offset)
-        # The numbers of light queues restart at 0 with each broker start.
+        # In light queues, queue offsets restart at 0 with each start of the broker.
         if least <= 0 or topic.startswith(LMQ_PREFIX):
             return
         try:
@@ -167,8 +168,8 @@ class QueueEnds:
 
         Raises LostEntriesError if the log has a message that belongs in the gap. A long log is searched by several
         calls: until the last one, LostEntriesError is raised as well, and the next call continues the search. Light
-        queues are not checked: a rebuild leaves pre-blank entries in them if it cannot decide the numbers of their
-        messages.
+        queues are not checked: their entries may be pre-blank because a rebuild could not determine the queue offsets
+        of the messages.
         """
         known = self._gaps.get((topic, queue_id), range(0))
         if queue_offset in known:
@@ -218,7 +219,7 @@ class QueueEnds:
         least, stop = queue.min_queue_offset(log.min_offset), queue_offset
         while stop > least:
             begin = max(stop - _ENTRIES_BACK, least)
-            # If these entries are damaged as well, search the earlier ones.
+            # If entries in this range are lost, continue with the range before it.
             with suppress(LostEntriesError):
                 for number, entry in reversed(list(queue.numbered(begin, stop))):
                     if entry != PRE_BLANK:

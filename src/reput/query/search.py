@@ -149,7 +149,7 @@ class Search:
         segments = planner.segments()
         self._problems += planner.problems
         self._planner, self._log_end = planner, self._log.files_end
-        # With a limit, the newest segments may have enough messages, so do not read all parts in advance.
+        # Without a limit, all segments are searched, so their index parts can be fetched together in advance.
         if self._limit == _UNBOUNDED:
             self._prefetch(segments)
         for segment in segments:
@@ -167,7 +167,7 @@ class Search:
                 break
 
     def _prefetch(self, segments: Sequence[Segment]) -> None:
-        """Request the parts of an archive's index for all segments at once."""
+        """Fetch the parts of an archive's index that the search needs, for all segments together."""
         parts = [
             (one.part, one.range)
             for one in segments
@@ -192,7 +192,7 @@ class Search:
         return len(self._found) > self._limit and len(self._up_to_limit()) < len(self._found)
 
     def _keep(self, record: LocatedRecord) -> None:
-        """Add a record. If it exceeds a limit, the answer ends before it."""
+        """Add a found record. If the answer is then too large, limit it to the records before this one."""
         self._found.append(record)
         self._left_bytes -= len(record.data)
         if self._left_bytes < 0:
@@ -200,7 +200,7 @@ class Search:
             self._limit = min(self._limit, max(count - 1, 1))
 
     def _add_further(self, search: InnerBatches | ReplacedIdSearch, segment: Segment) -> None:
-        """Add a segment's messages without index entries."""
+        """Add the messages of a segment that have no index entries."""
         found = search.find(segment.start, min(segment.stop, self._before), self._is_wanted)
         # If the segment was scanned, the scan has already found messages with replaced ids.
         if isinstance(search, ReplacedIdSearch):
@@ -232,7 +232,7 @@ class Search:
         for search in (self._inner, self._replaced):
             if search is not None:
                 self._damage += [one for one in search.damage if one.start < self._log_end]
-        # Report a lost end only if the answer covers the end of the log, not if it continues from a cursor.
+        # A search from a cursor does not include the end of the log, so do not report that this end was lost.
         lost_end = self._planner.lost_end(self._log_end) if self._before >= self._log_end else None
         coverage = Coverage(
             log=answered,
@@ -300,7 +300,7 @@ class Search:
         self._damage += damage
 
     def _scan_range(self, start: int, stop: int, seen: Sequence[int] = ()) -> None:
-        """Scan file by file, newest first, until enough messages are found. `seen` has further candidates."""
+        """Scan file by file, newest first, until enough messages are found. Also compare the messages at `seen`."""
         stop = min(stop, self._before)
         for file in reversed(self._log.files):
             begin, end = max(start, file.start), min(stop, file.end)
@@ -390,7 +390,7 @@ def search_steps(
         begin_offset = log.min_offset
         search = unindexed.search(log, wanted, **bounds)
         try:
-            # After a new start, records that were yielded before are skipped.
+            # If the search has begun again, skip the records that were already yielded.
             for step in search.steps(planner):
                 new = tuple(one for one in step.records if one.physical_offset < oldest)
                 oldest = new[-1].physical_offset if new else oldest

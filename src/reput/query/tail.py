@@ -78,7 +78,11 @@ class QueuedEntry(NamedTuple):
 
 
 class _Read(NamedTuple):
-    """An entry whose record was read: its number, the queue offset that the record states, and the record's place."""
+    """An entry whose record was read.
+
+    number  queue offset of the entry
+    stated  queue offset that the record states
+    """
 
     number: int
     stated: int
@@ -126,8 +130,8 @@ class QueueTail:
             if entry.physical_offset >= stop:
                 continue
             queue = entry.topic, entry.queue_id
-            # A batch (5.x) has one entry, with the first of its queue offsets. As the others have no entry, the queue
-            # offset of this entry is lower than that of the newer entry by more than 1.
+            # A batch (5.x) has several queue offsets, but only the first one has an entry. Subtract the number of queue
+            # offsets without an entry.
             if entry.unnumbered and queue in expected:
                 expected[queue] -= entry.unnumbered
             if hashes and not _may_match(entry, hashes):
@@ -158,7 +162,7 @@ class QueueTail:
             return self._log.locate(entry.physical_offset, entry.size)
         except (MessageNotFoundError, CorruptMessageError) as error:
             at, file = entry.physical_offset, self._log.file_at(entry.physical_offset)
-            # Without a file, the message has expired, which is no damage.
+            # If no file contains this offset, the message has expired. This is no damage.
             if file is not None:
                 reason = getattr(error, "reason", "no message begins there")
                 self.damage.append(file.lost(at, at + entry.size, reason))
@@ -175,8 +179,8 @@ class QueueTail:
             self._report(Kind.FOREIGN_QUEUE_ENTRY, entry, reason)
             return False
         if is_restarted(record, entry.topic, stated):
-            # This is a queue besides the message's own queue. In such a queue, a restarted broker numbers messages from
-            # 0 again. So the queue offset of the message before this one cannot be predicted.
+            # The message's own queue is another one. In a further queue like this one, a restarted broker numbers
+            # messages from 0 again. So the queue offset of the previous message cannot be predicted.
             expected.pop(queue, None)
             return True
         awaited = expected.get(queue)
@@ -194,7 +198,7 @@ class QueueTail:
         return True
 
     def _is_skewed(self, entry: QueuedEntry, record: LocatedRecord, stated: int) -> bool:
-        """Return whether a gap in the offsets of a light queue can come from the broker itself."""
+        """Return whether the broker itself can have skipped queue offsets of a light queue. Then no message is lost."""
         queue = entry.topic, entry.queue_id
         newer = self._newer.get(queue)
         if newer is None or not entry.topic.startswith(LMQ_PREFIX):
@@ -233,7 +237,7 @@ class QueueTail:
         queue = self._store.queues.queue(topic, queue_id)
         least, stop = self._bounds(topic, queue_id)
         step = _FIRST_ENTRIES
-        # The queue offset of the previously yielded entry, which is the next newer one.
+        # Queue offset of the entry that follows in the queue; None at the end, or if lost entries follow.
         newer: int | None = None
         while least < stop:
             start = max(stop - step, least)
@@ -302,7 +306,7 @@ class TailFilter:
         return self.topic in (None, topic) and self.queue_id in (None, queue_id)
 
     def takes(self, record: LocatedRecord) -> bool:
-        """Return whether the filter accepts a message. As in queues, open and rolled-back transactions are excluded."""
+        """Return whether the filter accepts a message. Messages of open and rolled-back transactions are excluded."""
         # Without conditions, the message need not be decoded.
         if self == _ALL_OF_LOG:
             return True
@@ -322,7 +326,7 @@ class TailFilter:
     def _takes_queue_of(self, message: MessageExt) -> bool:
         """Return whether the message is in a requested queue.
 
-        A message may be in other queues besides its own. These are compared only if a topic is requested.
+        A message may be in further queues besides its own. Further queues are compared only if a topic is requested.
         """
         if self.takes_queue(message.topic, message.queue_id):
             return True
@@ -422,7 +426,7 @@ class LogTail:
         self.position = walk.position
 
     def _check_end(self, newest_entry: int, log_end: int | None = None) -> None:
-        """Report if the log has lost its newest messages: a queue or an IndexFile refers to a message after its end.
+        """Report if the log has lost its newest messages: a queue or IndexFile refers to a message after the log's end.
 
         `newest_entry` is the highest physical offset of the queues' entries.
         """
@@ -457,7 +461,7 @@ class LogTail:
         self._tell(walk)
 
     def _behind(self, start: int, count: int) -> list[LocatedRecord]:
-        """Return the last messages at or after `start`, oldest first, by walking each file up to the log's end."""
+        """Return the last `count` messages at or after `start`, oldest first. Walk the newest file first."""
         found: list[LocatedRecord] = []
         self.position = max(start, self._log.files_end)
         for file in reversed(self._log.files):
@@ -478,7 +482,7 @@ class LogTail:
         if self._wanted == _ALL_OF_LOG:
             entries = islice(filter(self._is_there, self._entries()), count)
             offsets = [entry.physical_offset for entry in entries]
-            # The queues have fewer entries than the requested messages, but the log may have more: walk all of it.
+            # If the queues have fewer than `count` entries, the log may still have more messages, so walk all of it.
             start = offsets[-1] if len(offsets) == count else self._log.min_offset
             return list(deque(self._taken(LogWalk(self._log, start, stop)), maxlen=count))
         if self._wanted.key is not None:

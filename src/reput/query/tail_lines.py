@@ -46,8 +46,8 @@ def lines_of_all(tail: LogTail, log: CommitLogReader) -> Iterator[SomeLines]:
             few = 0
             records.close()
             tail.position = some[-1].physical_offset + some[-1].layout.total_bytes
-            # The tail has read further than it has yielded. This part is read again, so its damage must not be reported
-            # twice.
+            # The records after this position were read, but not yielded. They are read again below, so drop their
+            # damage: it must not be reported twice.
             tail.damage = [lost for lost in tail.damage if lost.start < tail.position]
             for file in log.files:
                 if file.start <= tail.position < file.end and not file.gap:
@@ -56,7 +56,7 @@ def lines_of_all(tail: LogTail, log: CommitLogReader) -> Iterator[SomeLines]:
 
 
 def _plain_lines(tail: LogTail, log: CommitLogReader, file: CommitLogFile) -> Iterator[SomeLines]:
-    """Yield lines of one file from the tail's position, up to unreadable bytes. The tail continues there."""
+    """Yield lines of one file, from the tail's position to its end or to unreadable bytes. Update the position."""
     from reput.log.scan import FileScan
     from reput.log.scan_mode import UP_TO_DAMAGE
     from reput.messages.message_lines import message_lines

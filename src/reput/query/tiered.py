@@ -48,7 +48,7 @@ from reput.query.wanted import WantedKey
 
 # The plugin's default number of slots. It is tried first, because the file does not state its own number.
 _DEFAULT_SLOTS = 5_000_000
-# All possible numbers of slots are tried only in files up to this size.
+# For files up to this size, all possible numbers of slots are tried. For larger files, only the default is tried.
 _MOST_SEARCHED_BYTES = 1 << 20
 # To check a possible number of slots, this many items are read: each must be in the chain of its slot.
 _CHECKED_ITEMS = 64
@@ -312,8 +312,8 @@ class TieredStore:
     def query(self, topic: str, key: str, scan: bool = False) -> list[LocatedRecord]:
         """Return messages of a topic that have this key, newest first, through the uploaded index.
 
-        The uploaded index lacks the messages of its newest file, which only the broker's own folder has. With `scan`,
-        all messages of the topic are compared instead, and no uploaded message is missed.
+        The newest file of the index is not uploaded: it exists only in the broker's own folder. So the newest messages
+        may be missed. With `scan`, all messages of the topic are compared instead, and no uploaded message is missed.
 
         Raises StoreAccessError.
         """

@@ -77,7 +77,7 @@ class TimerLog:
 
     def __iter__(self) -> Iterator[TimedMessage]:
         recalled = self._recalled()
-        # `_recalled` has read the timer log once. The second pass below finds the same damage again.
+        # `_recalled` has read the timer log and listed its damage. The pass below lists it again, so clear the list.
         self.damage = []
         for unit in self._units():
             message = self._message(unit)

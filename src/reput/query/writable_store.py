@@ -77,7 +77,7 @@ class WritableStore(SharedStore, Closing):
             store.ignored_settings = ignored
             return store
         except BaseException:
-            # Release the lock of the store. Otherwise, this process would keep it.
+            # After an error, release the lock of the store. Otherwise, this process would keep the lock until it ends.
             writer.close()
             raise
 
@@ -180,7 +180,7 @@ class WritableStore(SharedStore, Closing):
         return unflushed, self.dispatch_lag_bytes
 
     def subscribe(self, callback: Arrival) -> Subscription:
-        """Call `callback(topic, queue_id, max_offset)` whenever a queue has grown, until the handle is closed.
+        """Call `callback(topic, queue_id, max_offset)` whenever a queue has grown, until the store is closed.
 
         The callback runs in the thread of dispatch, which waits for it. Its exceptions are logged and otherwise
         ignored.
@@ -191,10 +191,10 @@ class WritableStore(SharedStore, Closing):
     def add_dispatcher(self, dispatcher: Dispatcher) -> Subscription:
         """Call `dispatcher.dispatch(batch)` after ConsumeQueue and IndexFile have received a batch.
 
-        Dispatchers are called in the order of registration, in the thread of dispatch, until the handle is closed. The
-        handle's `begins_at` is the physical offset of the first message passed to this dispatcher, which must read
-        earlier messages itself. A dispatcher that raises is detached: it receives no more batches, and the handle has
-        the `error`.
+        Dispatchers are called in the order of registration, in the thread of dispatch, until the store is closed. The
+        returned subscription has `begins_at`, the physical offset of the first message passed to this dispatcher. The
+        dispatcher must read earlier messages itself. A dispatcher that raises is detached: it receives no more batches,
+        and the subscription has the `error`.
         """
         self.check_open()
         return self._writer.dispatcher.add(dispatcher)

@@ -117,7 +117,7 @@ def _matches_part(pattern: str, part: str) -> bool:
 
 
 _Needs = Iterator[tuple[str | None, int]]
-"""Pairs of a resource and the needed permission. A group is named by its retry topic; None means administration."""
+"""Pairs of resource and needed permission. A group is named by its retry topic; administration is the resource None."""
 
 
 def _sends(request: Command) -> _Needs:

@@ -23,7 +23,7 @@ _FIELDS = {
     "group": ("consumerGroup", "group", "producerGroup", "groupName", "a"),
     "queue": ("queueId", "e"), "queue_offset": ("queueOffset",),
 }  # fmt: skip
-"""For each field of the audit, the header fields with its value. SEND_MESSAGE_V2 names header fields by letters."""
+"""For each audit field, the header fields that can contain its value. SEND_MESSAGE_V2 names fields by letters."""
 
 
 _REQUESTS = {int(code): code.name for code in RequestCode}

@@ -32,7 +32,7 @@ class Command(msgspec.Struct):
     Attributes:
         code: Code of the request (RequestCode) or of its outcome (ResponseCode).
         opaque: Number of the request, which its answer repeats.
-        flag: Bit 0 is set in answers, bit 1 in requests without an answer.
+        flag: Bit 0 is set in answers, bit 1 in requests that need no answer.
         remark: A text for people.
         fields: The fields of this code (`extFields`).
         language: Name of the client's language.

@@ -167,7 +167,7 @@ class Connection(asyncio.Protocol):
         self._work()
 
     def push(self, command: Command) -> None:
-        """Send the client a request without an answer, unless the client has stopped reading."""
+        """Send the client a request that needs no answer, unless the client has stopped reading."""
         if self._transport is not None and self._choked_since is None:
             self._transport.write(self._session.send(command))
 
@@ -240,7 +240,8 @@ class Connection(asyncio.Protocol):
         if not self._is_reading and _is_reset(transport):
             transport.abort()
             return False
-        # A client may always have one running job, so that an answer as large as the limit can be sent at all.
+        # A client without a running job may always begin one. Otherwise, it might never get an answer if `answer_bytes`
+        # is not below `client_bytes`.
         if self._user.running and self.held_bytes + limits.answer_bytes > limits.client_bytes:
             return False
         self._reserved_bytes += limits.answer_bytes

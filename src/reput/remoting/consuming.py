@@ -128,7 +128,7 @@ class Consuming:
         if self._broker.writable is not None:
             self._broker.topics.create(f"{RETRY_TOPIC_PREFIX}{group}", config.retry_queues)
             return
-        # If the retry topic cannot be created, the group works without it: nothing is sent to it in a read-only store.
+        # The store is read-only, so nothing is sent to the retry topic, and the group works even without this topic.
         with suppress(LimitError):
             self._broker.topics.create(f"{RETRY_TOPIC_PREFIX}{group}", config.retry_queues)
 
@@ -172,9 +172,8 @@ class Consuming:
         queue_id = request.int32("queueId")
         offset = self._broker.offsets.committed(group, topic, queue_id)
         if offset is None and (floor := self._broker.topics.floor(topic, queue_id)):
-            offset = (
-                floor  # Offsets below belong to the messages of a deleted topic of the same name.
-            )
+            # Messages before the floor belong to a deleted topic of the same name.
+            offset = floor
         if offset is not None and offset >= 0:
             return request.answer(fields={"offset": str(offset)})
 

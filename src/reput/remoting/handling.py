@@ -30,7 +30,7 @@ class Peer(Protocol):
         """Return a hash of the object's identity: clients are equal only if they are the same object."""
 
     def push(self, command: Command) -> None:
-        """Send the client a request without an answer, unless the client has stopped reading."""
+        """Send the client a request that needs no answer, unless the client has stopped reading."""
 
     def ask(self, command: Command, then: Callable[[Command | None], object]) -> None:
         """Send the client a request that it answers.

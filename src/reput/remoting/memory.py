@@ -34,8 +34,8 @@ class Memory:
     def hold(self, holder: Holder, held_bytes: int) -> None:
         """Record the bytes that a connection holds now.
 
-        If all connections together exceed the limit, close the one with the highest `_burden`, until they fit. Do not
-        simply close the connection that grew last. Otherwise, one large client could lock out all others.
+        While all connections together exceed the limit, close the connection with the highest `_burden`. Do not simply
+        close the connection that grew last. Otherwise, one large client could lock out all others.
         """
         if not holder.held_bytes:
             holder.held_since = time.monotonic()
@@ -50,7 +50,7 @@ class Memory:
 
 
 def _burden(holder: Holder) -> tuple[float, float]:
-    """Return the rank by which connections are closed: their bytes times their age, highest first.
+    """Return a connection's bytes times its age. The connection with the highest product is closed first.
 
     Small connections are closed last, because a small request may rightly wait for a long time.
     """

@@ -55,7 +55,7 @@ class NameServer:
         return request.answer(body="\n".join(lines).encode())
 
     def _no_topics(self, request: Command, peer: Peer) -> Command:
-        """Answer with an empty list. Topics of units are not supported."""
+        """Answer requests for unit topics (GET_UNIT_TOPIC_LIST) with an empty list: units are not supported."""
         return request.answer(body=encode_body({"topicList": []}))
 
     def _put_value(self, request: Command, peer: Peer) -> Command:

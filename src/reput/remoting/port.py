@@ -139,8 +139,8 @@ class Port:
             return False
         if request.code not in PULLS:
             return request.code in OF_STATE
-        # A pull needs the process with groups and offsets only if it uses its group's subscription, or commits an
-        # offset.
+        # If a pull uses its group's subscription or commits an offset, only the process with groups and offsets can
+        # answer it. Any process can answer other pulls.
         flags = request.fields.get("sysFlag")
         return not (str(flags).isdigit() and keeps_nothing(int(str(flags))))
 

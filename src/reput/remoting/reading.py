@@ -1,6 +1,6 @@
-"""Answer requests for messages: by key, by place, by queue and time.
+"""Answer requests for messages by key or by offset, and for the offsets, times and entries of queues.
 
-Mirrors `QueryMessageProcessor` and the offsets of `AdminBrokerProcessor` (tag rocketmq-all-4.9.3).
+Mirrors `QueryMessageProcessor` and parts of `AdminBrokerProcessor` (tag rocketmq-all-4.9.3).
 """
 
 from __future__ import annotations

@@ -108,7 +108,8 @@ class Rights:
     def _may_read(self, record: bytes) -> bool:
         try:
             return self.may_read(decode(record, 0))
-        except (RecordError, FormatError):  # The topics of a damaged record are unknown.
+        except (RecordError, FormatError):
+            # The record is damaged, so its topic is unknown, and the sender's rights cannot be checked.
             return False
 
 

@@ -241,7 +241,8 @@ class Sending:
         repeated = (request.code, *map(request.fields.get, wanted))
         try:
             known = self._known.get(repeated)
-        except TypeError:  # A value is a list or a map, which is invalid for every field.
+        except TypeError:
+            # A field is a list or a map. This is not hashable, and is refused when the field is parsed.
             known = None
         if known is None:
             sent = _sent(request, names, born_host)

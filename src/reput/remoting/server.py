@@ -29,9 +29,9 @@ _MOST_WARNED = 1000
 _MOST_TOGETHER, _LARGE_BYTES = 32, 32 << 10
 """Maximum number of sends that are put together, and the size above which a send is put at once."""
 _SHARED_AGAIN = 16
-"""Number of puts for a single connection after which the server checks again whether several connections send."""
+"""Number of puts for a single connection that do not wait. The next put waits once, to notice other senders."""
 _UnputSend = tuple[Connection, Command, int]
-"""A connection, its request, and the request's size."""
+"""A send that waits to be put: its connection, its request, and the request's size."""
 
 
 class Server:

@@ -169,7 +169,7 @@ class Service:
         known = {one.path for one in gone}
         for path, reason in reasons.items():
             since_ms = self._since_ms.setdefault(path, now_ms())
-            # If a folder of stores is missing, report the stores that were in it instead.
+            # If a folder of stores is missing, `gone` has the stores that were in it. Then do not report the folder.
             if not any(one == path or one.startswith(f"{path.rstrip('/')}/") for one in known):
                 gone.append(MissingStore(self._name_of(path), path, since_ms, reason))
         return gone
@@ -346,7 +346,7 @@ class Service:
                 each.port.ask_producers(due)
 
     async def _save(self) -> None:
-        """Write the changes. Pause longer if writing is slow."""
+        """Save the changes of all brokers. Then pause for several times as long as this took."""
         begun = time.monotonic()
         for broker in self._brokers():
             for save in broker.unsaved():
@@ -354,7 +354,7 @@ class Service:
         await asyncio.sleep(_SAVE_PAUSES * (time.monotonic() - begun))
 
     async def _list_topics(self) -> None:
-        """List the queues again. Pause longer if there are many."""
+        """Count each topic's queues again. Then pause for several times as long as this took."""
         begun = time.monotonic()
         for broker in self._brokers():
             if broker.topics.is_stale:
@@ -387,7 +387,7 @@ class Service:
                 self._try_to_open(served)
 
     def _is_spare(self, served: Served) -> bool:
-        """Return whether this is an address that was opened for a store that did not exist yet."""
+        """Return whether the address was opened before any store existed. If so, the next new store gets it."""
         return served.store is None and served.path == self._paths[0] and not is_store(served.path)
 
 

@@ -41,7 +41,7 @@ class Session:
         self._frames.feed(data)
 
     def next(self) -> Command | None:
-        """Return the next complete command, or None.
+        """Return the next command, or None if it has not arrived completely.
 
         Raises RemotingError for bytes that violate the protocol. The connection cannot be used any further.
         """

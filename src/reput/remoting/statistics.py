@@ -435,7 +435,7 @@ class Statistics:
 
 _NEVER = (1 << 31) - 1
 _LAG_BYTES = 150
-"""Approximate bytes per queue of a group in an answer."""
+"""Approximate bytes that an answer needs for each queue of a group."""
 _NOT_COUNTED = (
     "sendThreadPoolQueueSize", "sendThreadPoolQueueCapacity", "pullThreadPoolQueueSize",
     "pullThreadPoolQueueCapacity", "sendThreadPoolQueueHeadWaitTimeMills",

@@ -129,7 +129,7 @@ class FairThreads:
 
     def _next(self) -> User | None:
         is_last = self._running == self._most - 1 > 0
-        # The highest rank that may take this thread. There is a limit only for the last thread.
+        # Maximum rank of a client that may use the next thread. Only the last free thread has such a limit.
         light = math.inf
         if is_last and len(self._busy) == self._running:
             light = math.log2(_LIGHT_S) + self._clock() / _HALF_LIFE_S
@@ -154,7 +154,7 @@ class FairThreads:
         return None
 
     def _look_again(self) -> None:
-        """Check again later. The usage of a waiting client falls with time, until it may take the last thread."""
+        """Check again later. By then, the usage of a waiting client may be low enough for the last free thread."""
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(_LOOK_S, self._looked)
 

@@ -62,8 +62,8 @@ class Workers:
 
     def __init__(self, channels: Sequence[socket.socket]) -> None:
         """Prepare. `channels` has one channel per worker."""
-        # The processes that take turns in serving connections, each as the channel to it. The value None stands for
-        # this process.
+        # The channel to each process, in the order in which the processes get connections. None stands for this
+        # process.
         self._channels: list[socket.socket | None] = [None, *channels]
         self._turn = 0
         self._service: Service | None = None
