@@ -84,7 +84,7 @@ def check_fields(instance: object, *, of: str = "") -> None:
 
     Args:
         instance: The dataclass.
-        of: Prefix of the field's name in the message.
+        of: Prefix of the field's name in the error message.
     """
     kind = type(instance)
     if kind not in _of_fields:

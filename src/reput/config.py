@@ -220,7 +220,7 @@ def _logical_lines(text: str) -> Iterator[str]:
         if not line and (not part or part[0] in "#!"):
             continue
         line += part
-        # An even number of backslashes are escaped backslashes.
+        # Only an odd number of backslashes continues the line: each pair is one escaped backslash.
         if (len(line) - len(line.rstrip("\\"))) % 2:
             line = line[:-1]
         else:

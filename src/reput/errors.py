@@ -187,6 +187,6 @@ class CorruptMessageError(FormatError):
 
 
 def raise_if_refused(error: Exception) -> None:
-    """Raise an error again if this user may not read the file: then nothing shows that the file is damaged."""
+    """Raise an error again if this user has no permission to read the file. Such an error does not prove damage."""
     if isinstance(error, PermissionError) or isinstance(error.__cause__, PermissionError):
         raise error

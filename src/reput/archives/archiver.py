@@ -45,8 +45,8 @@ from reput.store.facts import StoreFacts, facts_of
 from reput.tasks import Progress, Runner, silent
 
 _ZEROS_DIGEST = hashlib.sha256(bytes(FRAME_BYTES)).digest()
-# Age at which unnamed objects are deleted. Younger ones may not be committed yet, or be used by readers of an older
-# manifest.
+# Age at which unnamed objects are deleted. A younger object is perhaps not committed yet, or in use by readers of an
+# older manifest.
 _ORPHAN_NS = 24 * 3600 * 10**9
 _MOST_SNAPSHOT_FILE_BYTES = 16 << 20
 
@@ -91,8 +91,8 @@ class _Archiver:
 
     def run(self, *, with_last: bool, retention_days: int | None) -> ArchiveReport:
         manifest = create(self._objects, self._first_manifest())
-        # List the log after reading the manifest. In the other order, another archiver could add a file between the
-        # two, and the store would seem older than the archive.
+        # Read the manifest first, then list the log. In the other order, another archiver could add a file between the
+        # two steps, and the store would seem older than the archive.
         log = self._facts.refresh().log
         # A broker creates the next file in advance, so the last file may be empty.
         last = log.last_with_data()

@@ -157,7 +157,7 @@ def _scanned(task: CopyTask, size: int, topics: frozenset[str]) -> ScannedFile:
 
 
 def upload_file(objects: ObjectStore, index: IndexObject, path: Path) -> IndexObject:
-    """Upload an index from a local file, in parts, and return it."""
+    """Upload the object of an index from a local file, in parts. Return `index`."""
 
     def chunks() -> Iterator[bytes]:
         with FileReader(str(path)) as file:

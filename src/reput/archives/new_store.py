@@ -96,7 +96,7 @@ class NewStore:
 def new_store(target: Path) -> Iterator[NewStore]:
     """Yield a store, which the `with` block must write and finish.
 
-    If it fails, the next run can continue.
+    If the block fails, the next run can continue.
 
     Raises:
         UsageError: The target contains anything other than an unfinished store.

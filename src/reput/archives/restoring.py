@@ -84,7 +84,7 @@ def verify(place: str, options: dict[str, str] | None, progress: Progress = sile
 def _problem(error: StoreError) -> str:
     """Return the text of a permanent error.
 
-    Raise a transient error, because it does not show a problem of the archive.
+    If the error is transient, raise it again: it does not show a problem of the archive.
     """
     if is_transient(error):
         raise error
@@ -102,7 +102,10 @@ def _verify_erasure(archive: Archive, record: ErasureObject) -> None:
 
 
 def _verify_size(archive: Archive, part: LogFile | IndexObject | Snapshot | ErasureObject) -> None:
-    """Raise FormatError if an object has extra bytes at its end, because readers of zstd and Parquet begin there."""
+    """Raise FormatError if an object has extra bytes at its end.
+
+    Readers of seekable zstd and of Parquet begin at the end of an object, so extra bytes would mislead them.
+    """
     if archive.objects.head(part.object).size != part.object_bytes:
         raise FormatError(
             archive.path(part.object), part.object_bytes, "is longer than the archived object"
@@ -246,7 +249,7 @@ def restore_store(
     # Take the first snapshot of the configuration after the log reached the restored end. A later one may have
     # committed offsets beyond the restored end.
     fitting = [one for one in snapshots if one.log_end >= end][:1] or list(snapshots[-1:])
-    # Read these before anything is written, because reading either may fail.
+    # Read the snapshot and the archive's settings before anything is written, because these reads may fail.
     files = read_snapshot(archive, fitting[0]) if fitting else {}
     config = archive.config
     done, total = 0, sum(file.size for file in chosen)

@@ -137,9 +137,9 @@ class ChosenMessages:
     """The messages to erase.
 
     Attributes:
-        sizes: By physical offset, the size of each record that is erased wholly or in part.
-        inner: By physical offset of an inner batch (5.x), the queue offsets of its messages to erase. Records without
-            an entry here are erased completely.
+        sizes: The size of each record that is erased wholly or in part, by physical offset.
+        inner: The queue offsets of the messages to erase in each inner batch (5.x), by the batch's physical offset.
+            Records without an entry here are erased completely.
         counts: Number of messages by role and topic.
         ids: Unique keys of the messages to erase.
         message_ids: Offset message ids of records that are erased completely.
@@ -235,7 +235,7 @@ class _Messages:
         return lists.values.take(pa.array(np.where(exists, at, 0), mask=~exists))
 
     def origin(self, name: str) -> pa.Array:
-        """Return the property with this name, which names the origin of a message."""
+        """Return the values of a property that contains the id of the message from which a message was copied."""
         return pc.map_lookup(self.column("properties"), pa.scalar(name), "last")
 
 
@@ -252,7 +252,7 @@ class Chooser:
     """Finds the messages to erase in one store or archive.
 
     Attributes:
-        ends: By the first physical offset of a log file, the physical offset after its last message.
+        ends: The physical offset after the last message of each log file, by the physical offset of the file's begin.
     """
 
     def __init__(
@@ -290,7 +290,7 @@ class Chooser:
             # This pass found neither a new message nor a new identifier, so another pass would find nothing.
             if (self._links.count(), len(self._rows)) == before:
                 break
-        # The id of a list is shared by its messages, also by messages that are not erased.
+        # The id of a list (see `_Links`) belongs to all messages of the list, including messages that are not erased.
         self._found.ids = self._links.ids - self._links.lists
         self._found.message_ids = self._links.message_ids
         return self._found
@@ -419,7 +419,7 @@ class Chooser:
             for offset, number in zip(
                 offsets, rows.column("queue_offset").to_pylist(), strict=True
             ):
-                # A record must keep its length, but replacing a part of compressed data would change it.
+                # A record must keep its length, but erasing a part of a compressed body would change the length.
                 if offset in self._compressed:
                     self._whole.add(offset)
                     found.inner.pop(offset, None)

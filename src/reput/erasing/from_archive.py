@@ -75,7 +75,7 @@ class _ArchiveErasure:
         archive = Archive(self._place, self._options)
         self._objects = archive.objects
         if not plan_only and (left := self._old_objects(archive.manifest)):
-            # Perhaps an earlier erasure was killed before it deleted the old objects.
+            # Delete old objects of an earlier erasure, which was perhaps killed before it deleted them.
             cleared = commit(self._objects, _cleared)
             self._delete_unnamed(left, cleared)
             archive = Archive(self._place, self._options)
@@ -218,8 +218,8 @@ class _ArchiveErasure:
     def _old_objects(self, manifest: Manifest, listed: Iterable[str] | None = None) -> list[str]:
         """Return old objects of erased log files and of their indexes, which the manifest no longer names.
 
-        Objects of log files that are not sealed are excluded, because another archiver may be uploading one. `reput
-        archive` deletes unused ones after a day.
+        Objects of log files that are not sealed are excluded, because another archiver may be uploading such an object.
+        If they stay unused, `reput archive` deletes them after a day.
         """
         begins = {begin for one in manifest.erasures for begin in one.begins}
         spans = [

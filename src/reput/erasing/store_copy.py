@@ -52,7 +52,7 @@ _COPIED = frozenset(
 )  # fmt: skip
 """Parts that are copied. Except for the queues, they contain no bodies or keys of messages.
 
-The rebuild replaces the copied queues. It takes the queue offsets of the entries from them.
+The rebuild replaces the copied queues, and takes each entry's queue offset from its old entry.
 """
 _MADE_ANEW = frozenset({INDEX_FOLDER, ABORT_FILE, LOCK_FILE, RECOVERY_POINT_FILE})
 _HASHED_BYTES = 4 << 20

@@ -87,7 +87,7 @@ class LogListing:
 class LogSource(Protocol):
     """One CommitLog. Not thread-safe.
 
-    name      place of the log's files, for messages
+    name      place of the log's files, for error messages
     is_local  whether the files are local
     """
 

@@ -37,7 +37,7 @@ class RocksTableWritten(NamedTuple):
 
     path      the file; None if the table would be empty
     entries   entries in the table
-    replaced  by queue: the number of entries that a later entry with the same queue offset replaced
+    replaced  for each queue, the number of entries that a later entry with the same queue offset replaced
     ends      the newest entry of each queue in this table
     stop      physical offset after the newest message
     refused   number of messages without an entry, because an old entry has their queue offset

@@ -35,7 +35,7 @@ class _FoundTime(NamedTuple):
 class QueueTimes:
     """A search in one queue by the known store times of its log.
 
-    Methods raise MessageNotFoundError if a file expires meanwhile, and the errors of QueueReader's methods.
+    Methods raise MessageNotFoundError if a file expires during the search, and the errors of QueueReader's methods.
     """
 
     def __init__(self, queue: QueueReader, known: KnownRanges, timestamp_of: TimestampOf) -> None:
@@ -119,10 +119,10 @@ class QueueTimes:
         return _first(self._queue, number, stop)
 
     def _lies_before(self, piece: TimedPiece, stop: int) -> bool:
-        """Return whether the entry before this queue offset belongs to a message before the piece."""
+        """Return whether the entry before queue offset `stop` belongs to a message before the piece of the log."""
         try:
             return self._queue.entry(stop - 1).physical_offset < piece.start
-        # Without this entry, the place of its message is unknown.
+        # The entry is missing or unreadable, so the place of its message is unknown.
         except (MessageNotFoundError, LostEntriesError):
             return False
 
@@ -152,7 +152,7 @@ class QueueTimes:
                 )
             )
             return self._queue.span(numbers[-1])[1] if numbers else None
-        # The search ends at the first message stored later.
+        # Find the first message stored after `timestamp`.
         number = self._bisected(first, stop, timestamp + 1)
         return number if number > first else None
 

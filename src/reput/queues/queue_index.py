@@ -28,7 +28,7 @@ class LostEntriesError(FormatError):
 class QueueReader(Protocol):
     """One queue of a topic: entries by queue offset, from `min_queue_offset` to before `max_queue_offset`.
 
-    folder  place of the queue, for messages
+    folder  place of the queue, for error messages
     kind    kind of the queue
     """
 
@@ -94,7 +94,7 @@ class QueueReader(Protocol):
 class QueueIndex(Protocol):
     """All queues of a store: ConsumeQueue files, batch queues or RocksDB (5.x).
 
-    folder  place of the queues, for messages
+    folder  place of the queues, for error messages
     """
 
     folder: str

@@ -52,7 +52,7 @@ _BLANK = encode_entry(PRE_BLANK)
 
 
 class ConsumeQueueReader:
-    """The files of one queue, as a QueueReader. Files may grow, be created and expire meanwhile.
+    """The files of one queue, as a QueueReader. Files may grow, be created and expire while it is open.
 
     folder  folder of the files, <topic>/<queue id>
     """
@@ -71,7 +71,7 @@ class ConsumeQueueReader:
         self._listing = Watched(storage.watch(folder), self._list, None)
         self._files: list[QueueFile] = []
         self._starts: list[int] = []
-        # The end of the queue when it was last read.
+        # The queue's end, as the last search found it.
         self._end: int | None = None
         # The argument of the last call of `min_queue_offset`, and the result.
         self._least: tuple[int, int] | None = None
@@ -186,7 +186,10 @@ class ConsumeQueueReader:
         return found
 
     def _last_entry(self, file: QueueFile) -> ConsumeQueueEntry | None:
-        """Return the last entry of a file that is not pre-blank, or else its last entry; None for an empty file."""
+        """Return a file's last entry that is not pre-blank. If all are pre-blank, return PRE_BLANK.
+
+        Returns None for an empty file.
+        """
         for stop in range(file.count, 0, -_READ_ENTRIES):
             begin = max(stop - _READ_ENTRIES, 0)
             if stop == file.count and (last := self._entry(file, file.stop - 1)) != PRE_BLANK:
@@ -270,7 +273,10 @@ class ConsumeQueueReader:
         return None
 
     def _not_blank(self, reader: SparseReader, number: int, count: int) -> int:
-        """Return the first entry of a file from `number` on that is not pre-blank, or `count`."""
+        """Return the number of the first entry from `number` on that is not pre-blank, or else `count`.
+
+        The numbers count the entries of one file.
+        """
         step = _READ_ENTRIES
         while number < count:
             step = min(step, count - number)
@@ -416,7 +422,7 @@ class ExtendedQueueReader(ConsumeQueueReader):
 
 
 class BatchQueueReader:
-    """The files of one batch queue, as a QueueReader. Files may grow, be created and expire meanwhile.
+    """The files of one batch queue, as a QueueReader. Files may grow, be created and expire while it is open.
 
     folder  folder of the files, <topic>/<queue id>
     """

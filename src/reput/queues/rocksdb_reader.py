@@ -1,8 +1,8 @@
 """Read queues in RocksDB (`RocksDBConsumeQueueStore`, tag rocketmq-all-5.3.3).
 
-Reading writes nothing into the store's folder and takes no lock: the store may be stopped, killed or in use. Queue
-offsets without an entry are normal here. Prepared messages in light queues have none, and neither have the later
-messages of inner batches. A broker bisects over such holes and may return a wrong minimum; this reader does not.
+Reading writes nothing into the store's folder and takes no lock: the store may be stopped, killed or in use. Some
+queue offsets have no entry, and that is normal: prepared messages in light queues have no entry, and an inner batch has
+only one. A broker bisects over such holes and may return a wrong minimum. This reader does not.
 
 A broker keeps new entries in memory, without a write-ahead log (`AbstractRocksDBStorage`). They reach the disk when the
 broker writes a whole table, or stops. The reader dispatches missing entries again from the CommitLog, as a broker does
@@ -135,7 +135,7 @@ class RocksQueues:
 
 
 class RocksQueueReader:
-    """One queue, as a QueueReader: its entries in the database, and its entries that are not there yet.
+    """One queue, as a QueueReader: its entries in the database, and its entries that the database lacks.
 
     Attributes:
         queue: topic and queue id
@@ -248,7 +248,7 @@ class RocksQueueReader:
 
 
 class UndispatchedEntries:
-    """Entries of the newest messages in the log that the database on disk lacks, by queue. Not thread-safe.
+    """The entries that the database on disk lacks: the entries of the newest messages in the log. Not thread-safe.
 
     count  number of entries found; all of them are in memory
     """
@@ -278,7 +278,7 @@ class UndispatchedEntries:
         while (file := self._log.file_at(self._position)) is not None:
             length = min(BLANK_BYTES, file.end - self._position)
             if not any(self._log.read(file, self._position, length)):
-                # Nothing has been written here yet.
+                # No record has been written at this position yet.
                 return
             before = self._position
             self._scan(file.end)
@@ -310,7 +310,8 @@ class UndispatchedEntries:
         known = self._queues.setdefault(queue, [])
         for queue_offset, physical_offset, size, tags_code, timestamp in found:  # type: ignore[attr-defined]
             entry = ConsumeQueueEntry(physical_offset, size, tags_code)
-            # The message was dispatched again, for example after the log was cut. The newer entry counts.
+            # The message was dispatched again, for example after the log was cut. The new entry replaces the old ones
+            # from its queue offset on.
             if known and queue_offset <= known[-1][0]:
                 del known[bisect_left(known, queue_offset, key=itemgetter(0)) :]
             known.append((queue_offset, entry, timestamp))

@@ -189,7 +189,7 @@ class ConsumeQueueSetWriter(QueueSetWriter):
         # `_lock` protects `_dirty`, which the appending and the syncing thread change.
         self._dirty: set[Queue] = set()
         self._lock = Lock()
-        # A thread that needs both locks takes this one first.
+        # A thread that needs `_syncing` and `_lock` takes `_syncing` first.
         self._syncing = Lock()
         self.lost: LostRanges = NONE_LOST
 
@@ -455,7 +455,10 @@ class RocksQueueSetWriter(QueueSetWriter):
 
 
 def _stop(batch: DispatchBatch) -> int | None:
-    """Return the physical offset after the newest message that a broker dispatches to queues; None if none is."""
+    """Return the physical offset after the newest message that a broker dispatches to queues.
+
+    Returns None if a broker dispatches no message of the batch.
+    """
     messages = batch.messages
     kind = messages["sys_flag"] & SYS_FLAG_TRANSACTION_MASK
     dispatched = messages[(kind == 0) | (kind == SYS_FLAG_COMMIT)]

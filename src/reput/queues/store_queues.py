@@ -48,7 +48,7 @@ class QueueSetReader(Closing, Generic[_Reader]):
         self.folder, self._storage = os.path.join(fspath(store), self.kind.folder), storage
         self._open_files = OpenFiles(storage.open)
         self._queues: OrderedDict[tuple[str, int], _Reader] = OrderedDict()
-        # The list is watched instead of read each time, because a cluster may have tens of thousands of topics.
+        # List the topics again only when the folder has changed: a cluster may have tens of thousands of topics.
         self._topics = Watched(storage.watch(self.folder), self._list_topics, list[str]())
 
     def topics(self) -> list[str]:

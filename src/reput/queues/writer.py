@@ -82,7 +82,7 @@ class EntryFilesWriter:
         # Number and identity of the newest file, open or closed. If its name gets another identity, another process has
         # replaced the file.
         self._newest: tuple[int, Identity] | None = None
-        # Files written since the last check, open or closed.
+        # Files written since the last call of `check_in_place`, open or closed.
         self._unchecked: dict[int, Identity] = {}
 
     def write(self, entries: memoryview, number: int) -> None:
@@ -125,7 +125,7 @@ class EntryFilesWriter:
         for place, identity in sorted(unchecked.items()):
             self._disk.check_in_place(self._path(place), identity)
         for place in unchecked.keys() - {max(unchecked, default=0)}:
-            # A file before the last is full, and will not change.
+            # All files before the last one are full, and will not change.
             self._unchecked.pop(place, None)
 
     def delete_all(self) -> None:
@@ -138,7 +138,7 @@ class EntryFilesWriter:
         self._unchecked.clear()
 
     def is_due(self, count: int, least_pages: int) -> bool:
-        """Return whether `count` entries have at least `least_pages` dirty pages, or a file is full.
+        """Return whether the files, up to entry `count`, have at least `least_pages` dirty pages or a full dirty file.
 
         With 0 pages, any dirty byte is enough. Mirrors `ConsumeQueue.flush`.
         """
@@ -157,7 +157,7 @@ class EntryFilesWriter:
         StoreFailedError.
         """
         files, has_new_names = self._files.copy(), self._has_new_files
-        # Clear this before the syncs, because a file that is created meanwhile sets it again.
+        # Clear the flag before the syncs, because a file that is created during the syncs sets it again.
         if has_new_names:
             self._has_new_files = False
         for file in files.values():
@@ -185,7 +185,8 @@ class QueueWriter:
     """The common part of writers of queues in files.
 
     position             queue offset of the next message; None before the first entry
-    max_physical_offset  physical end of the last entry's message (batch queues: its beginning); -1 if empty
+    max_physical_offset  physical offset at which the last entry's message ends (in batch queues: begins); -1 without
+                         entries
     """
 
     def __init__(

@@ -35,8 +35,8 @@ from reput.store.broker_start import first_file_to_check
 def log_files(store: Path, disk: Disk) -> list[CommitLogFile]:
     """Return the files of a log that can be continued, an empty list for a new log. Delete an unused last file.
 
-    Raises StoreError for files that a broker would refuse: unequal sizes, gaps between names, a missing first file. It
-    is also raised if a file contains messages but does not have the name of a log file.
+    Raises StoreError for files that a broker would refuse: unequal sizes, gaps between names, a missing first file.
+    Also raises StoreError if a file contains messages but does not have the name of a log file.
     """
     try:
         files = list(StoreLog(store).list().files)

@@ -73,7 +73,11 @@ class FoundFiles:
         return self.folder / self._kind.file_name(start)
 
     def _clear(self, position: int, disk: Disk, is_begun: bool = False) -> None:
-        """Clear the entries from `position` on, durably. With `is_begun`, keep an empty file after a full last file."""
+        """Clear the entries from `position` on, durably.
+
+        With `is_begun`, keep the empty file that begins at `position`, which a broker creates when the previous file is
+        full.
+        """
         start = position - position % self._file_entries
         is_begun = is_begun and start == position
         kept = position + is_begun
@@ -118,7 +122,7 @@ class QueueFiles(FoundFiles):
                 break
 
     def has_bit_maps(self, position: int) -> bool:
-        """Return whether the unit of an entry at or after `position` has a bit map."""
+        """Return whether any entry at or after `position` has a unit with a bit map."""
         return False
 
     def ends_at(self, position: int) -> bool:
@@ -284,7 +288,7 @@ class QueueFiles(FoundFiles):
     ) -> ConsumeQueueWriter:
         """Keep only the entries before `position`, durably, and return a writer that appends to the queue.
 
-        Entries before `durable` are durable already. If `is_begun`, an empty file is kept after a full last file.
+        Entries before `durable` are durable already. With `is_begun`, an empty file that begins at `position` is kept.
         """
         end = self.end_before(position)
         if end < 0:

@@ -98,7 +98,7 @@ class QueueSurvey:
         return self.found.last_before(rank)
 
     def number_from(self, rank: int) -> int:
-        """Return the number of the first entry from `rank` on, or `stop` without such an entry.
+        """Return the number of the first entry from `rank` on, or `stop` if there is no such entry.
 
         The queue must be in order.
         """

@@ -61,13 +61,13 @@ Look = tuple[str | int, int, int]
 class RecoveryPoint:
     """States that all messages before physical offset `end` have their entries.
 
-    queues       by queue: the position after its last entry, and the physical offset at which that entry's message ends
+    queues       for each queue, the position after its last entry, and the physical offset after that entry's message
     begun        queues whose last file is full and whose next file already exists
     batches      the end of each batch queue (5.x)
     index_name   the last IndexFile, or an empty string
     index_count  number after its last item
     lost         unreadable ranges of the log; like `refused`, they explain gaps in the queue offsets of later messages
-    refused      by queue: the total size of the messages that dispatch refused since the queue's last entry
+    refused      for each queue, the total size of the messages that dispatch refused since the queue's last entry
     """
 
     end: int

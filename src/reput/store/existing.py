@@ -65,7 +65,7 @@ def _needed_to_write(facts: StoreFacts) -> str:
 
 
 def writes_rocksdb(facts: StoreFacts, config: StoreConfig) -> bool:
-    """Return whether the queues of a store opened for writing are, or will be created, in RocksDB.
+    """Return whether the queues of a store opened for writing are in RocksDB, or will be created there.
 
     Raises UsageError for settings that contradict the store, MissingExtraError if rocksdict is needed and missing.
     """
@@ -125,7 +125,7 @@ def keep_expired_queues(
     kept = 0
     for queue in _queue_folders(output, kind):
         target = new / kind / queue.topic / queue.name
-        # If the target exists, the log has messages of this queue, and the rebuild has written it.
+        # Skip a queue that the rebuild has written: the log still has messages of this queue.
         if target.exists() or not _has_expired(Path(queue.path), log_begin):
             continue
         make_folder(target)
@@ -159,7 +159,7 @@ def expired_queues(
 
 
 def _has_expired(folder: Path, log_begin: int) -> bool:
-    """Return whether the queue has entries, and all of them lead before the beginning of the log."""
+    """Return whether the queue has entries, and all their messages lie before the beginning of the log."""
     try:
         with closing(_reader(folder)) as queue:
             last = queue.max_queue_offset() - 1

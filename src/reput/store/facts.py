@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 KEPT_BY: Mapping[str | None, tuple[str, ...]] = {
     None: (), "index": QUEUE_SETTINGS, "consumequeue": INDEX_SETTINGS,
 }  # fmt: skip
-"""For each value of the argument `only` of a rebuild: settings of files that the rebuild leaves unchanged."""
+"""The settings of files that a rebuild leaves unchanged, for each value of its argument `only`."""
 
 
 @dataclass(frozen=True)  # Without slots=True, because cached properties need a __dict__.
@@ -145,7 +145,7 @@ class StoreFacts:
 
     @cached_property
     def ends(self) -> LogEnds:
-        """Return the end of the log for readers, its end for a rebuild, and the end of its data. Raises StoreError."""
+        """Return the ends of the log; `LogEnds` explains how they differ. Raises StoreError."""
         from reput.log.ends import find_log_ends
 
         return find_log_ends(self._source)
@@ -168,7 +168,7 @@ class StoreFacts:
             return recovered_end(log, start, whole_records=self.config.check_record_crc)
 
     def broker_start(self, files: Sequence[CommitLogFile]) -> int:
-        """Return the physical offset from which a broker that starts now would check a log of these files.
+        """Return the physical offset from which a broker that starts now would check a log that consists of `files`.
 
         Raises StoreAccessError.
         """
@@ -184,7 +184,7 @@ class StoreFacts:
 
     @cached_property
     def known_offset(self) -> KnownOffset:
-        """Return the end of the log according to the queues; offset -1 if the database cannot be read.
+        """Return the physical offset at which the log ends according to the queues; -1 for an unreadable database.
 
         Raises StoreAccessError.
         """

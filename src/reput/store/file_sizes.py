@@ -115,7 +115,7 @@ class FileSize:
 
     Attributes:
         folder: The folder of the files. Except in the log's folder, they lie in <topic>/<queue id>/.
-        title: The name of the kind in messages.
+        title: The name of the kind in error messages and findings.
         setting: The field of StoreConfig with the size of a file.
         name: The broker's name of this setting.
         unit: Bytes per unit of the setting.

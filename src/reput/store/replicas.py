@@ -23,7 +23,7 @@ class Replicas:
     """The replicas among some stores.
 
     Attributes:
-        first: For the name of each replica, the name of its master.
+        first: The name of each replica's master, by the name of the replica.
         differing: Findings about stores with the same cluster and broker name, but different bytes.
     """
 
@@ -56,7 +56,7 @@ def find_replicas(stores: Sequence[NamedStore]) -> Replicas:
 
 
 def replicas_of(stores: Sequence[NamedStore]) -> dict[str, str]:
-    """Find replicas by their settings only. Return, for the name of each replica, the name of its master."""
+    """Find replicas by their settings only. Return the name of each replica's master, by the name of the replica."""
     first: dict[tuple[str, ...], str] = {}
     found: dict[str, str] = {}
     for store in sorted((one for one in stores if one.broker), key=lambda one: one.broker_id or 0):

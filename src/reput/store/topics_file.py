@@ -104,7 +104,7 @@ class BatchTopics:
 
             archived = archived_batch_topics(self._archived)
             if self._archived.is_archive:
-                return archived  # The manifest has these topics, so this needs no request.
+                return archived  # The manifest lists these topics, so no request is needed.
         is_changed = False
         if self._root.changed():
             folders = (CONFIG_FOLDER, BATCH_QUEUE_FOLDER)

@@ -41,7 +41,7 @@ class Health:
         except StoreFailedError as cause:
             error = cause
         except StoreAccessError:
-            pass  # Then the original error is reported.
+            pass  # The cause cannot be found, so report `error` itself.
         # The first failure is the cause. Later failures follow from it.
         self.reason = str(error) or type(error).__name__
         self.on_failure()

@@ -31,7 +31,8 @@ from reput.writer.recover import Recovered
 from reput.writer.waiters import Waiters, join_thread
 
 _log = logging.getLogger("reput.flush")
-# A recovery point is written after this many bytes of the log, so that recovery after a crash compares few more bytes.
+# A recovery point is written after this many bytes of the log. This limits the bytes that recovery after a crash
+# compares.
 _NOTED_BYTES = 2 << 30
 _store_log = logging.getLogger("reput.store")
 
@@ -93,7 +94,8 @@ class IndexSync:
             )
         )
         if log_end is not None or reached != self._known:
-            with self._nothing_expires:  # A recovery point that names a deleted file is invalid.
+            # A recovery point that names a deleted file is invalid, so no file may expire during the write.
+            with self._nothing_expires:
                 self._recovery_point.write(reached, reached.end == log_end)
             self._known = reached
         if log_end is not None:

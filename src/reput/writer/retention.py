@@ -128,7 +128,7 @@ class Retention:
     def expire(self, before: int, until: int | None = None) -> ExpiryReport:
         """Delete files whose last message was stored before a time (ms). Raises StoreAccessError.
 
-        `until` limits this to files that end at or before this physical offset.
+        `until` is a physical offset: files that end after it stay.
         """
         with self.paused, closing(CommitLogReader(StoreLog(self._store))) as log:
             most = self._until() if until is None else min(self._until(), until)

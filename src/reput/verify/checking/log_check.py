@@ -53,9 +53,9 @@ class LogFileFound:
     """The results for one log file.
 
     latest         latest store timestamp, ms
-    without_queue  by missing queue: number of its messages, and physical offset of the first
+    without_queue  for each missing queue, number of its messages, and physical offset of the first message
     without_index  number of keys without an entry; counted only in a store without IndexFiles
-    light          by light queue: the differences between queue offsets of messages and numbers of their entries
+    light          for each light queue, the differences between queue offsets of messages and numbers of their entries
     """
 
     latest: int | None = None
@@ -186,7 +186,7 @@ def _is_sound(piece: ScannedPiece) -> bool:
 def _wrong_records(piece: ScannedPiece) -> npt.NDArray[np.int64]:
     """Return the rows of records that do not match the CRC in their last property (enabledAppendPropCRC, 5.x)."""
     ends = piece.positions + piece.batch.messages["size"]
-    # Only a record that ends with a CRC property can end with this byte. So records of 4.9 are skipped.
+    # Only a record that ends with a CRC property can end with CRC_PROPERTY_END. So records of 4.9 are skipped.
     may_have = np.flatnonzero(piece.data[ends - 1] == CRC_PROPERTY_END)
     data = piece.data.data
     wrong = [

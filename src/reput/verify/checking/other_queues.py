@@ -34,7 +34,8 @@ from reput.queues.store_queues import ConsumeQueueSetReader, open_queues
 from reput.queues.writer import BatchSizeOf, batch_size_in
 from reput.verify.checking.checked_store import CheckedStore
 
-# Maximum number of records to read one by one, so that checking a database of another log takes only seconds.
+# Maximum number of records to read one by one. If the database belongs to another log, all entries are wrong, and the
+# check must not read a record for each of them.
 _MOST_CLAIMS = 100_000
 
 
@@ -154,7 +155,7 @@ class OtherQueues:
 
 
 def _add(found: dict[tuple[Kind, Queue], Finding], queue: Queue, one: Finding) -> None:
-    """Add a finding to the count of its kind and queue. The first finding of each is reported."""
+    """Add a finding. For each kind and queue, only the first finding is kept, with the number of all."""
     first = found.get((one.kind, queue))
     if first is not None:
         one = replace(first, count=first.count + one.count)

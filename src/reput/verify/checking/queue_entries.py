@@ -157,7 +157,7 @@ class QueueFindings:
         dispatched_from: int | None,
         tally: Tally,
     ) -> None:
-        """Prepare to compare entries of these queues. `LogTask` describes the offsets."""
+        """Prepare to compare entries of these queues. `LogTask` describes the other arguments."""
         self._dispatched_to, self._dispatched_from = dispatched_to, dispatched_from
         self._tally = tally
         self.without_queue: dict[Queue, tuple[int, int]] = {}

@@ -90,7 +90,7 @@ class _IndexEnds(NamedTuple):
 class _Last(NamedTuple):
     """The last entry of a queue.
 
-    `position` counts the bytes of the queue's files before the entry. It is None in a database.
+    `position` is the entry's byte offset, counted over all files of the queue. It is None in a database.
     """
 
     queue: Queue

@@ -127,9 +127,9 @@ _COSTS = {
     Kind.RECORD_CRC: ("message", "{} stored {} whose keys, properties or place may be wrong"),
     Kind.MISPLACED_RECORD: ("message", "{} stored {} are at places that no index points to"),
 }
-"""By kind: the noun that is counted, and a text with the consequence of the damage.
+"""For each kind of finding, what its number counts (a noun), and a text with the consequence of the damage.
 
-The text's placeholders are the count with its noun, and the time or times at which the messages were stored.
+The text's placeholders are the number with its noun, and the time or times at which the messages were stored.
 """
 
 _USUAL_COSTS = {
@@ -149,7 +149,7 @@ _USUAL_COSTS = {
     Kind.MISSING_LOG_FILE: "all messages of the missing file",
     Kind.CHECKPOINT: "after a crash a broker begins its recovery at the wrong place",
 }
-"""By kind: the consequence of the damage, for kinds whose text has no count.
+"""The consequence of the damage for each kind of finding whose consequence does not depend on a number of messages.
 
-The page of each kind in docs/findings repeats it.
+The page of each kind in docs/findings repeats this text.
 """

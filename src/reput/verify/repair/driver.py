@@ -197,7 +197,7 @@ def _rebuild(plan: Plan, new: Path, runner: Runner, progress: Progress) -> None:
     only: Only | None = None
     if not (plan.queues and plan.index):
         only = "consumequeue" if plan.queues else "index"
-    # The log may still have damage that the plan does not repair, so skip it (`salvage`).
+    # The log may still have damage that the plan does not repair. With `salvage`, the rebuild skips this damage.
     rebuild_store(
         runner, new, config=plan.config, only=only, queues=kind, salvage=True, progress=progress
     )
@@ -216,7 +216,7 @@ def _dispatch_rest(plan: Plan, new: Path) -> None:
 def _prepare_queues(plan: Plan, new: Path) -> QueueForm:
     """Prepare the parts of the old queues that a rebuild needs. Return how the new queues are stored."""
     if facts_of(plan.store).has_queue_database_files:
-        # The rebuild replaces all of these files.
+        # A rebuild of queues in RocksDB replaces all files of the database.
         _link_below(plan, new, CONSUME_QUEUE_FOLDER)
         return "rocksdb"
     # Create the folders of batch queues without their files. They may be the only evidence of which topics have batch

@@ -264,5 +264,5 @@ def _view(buffer: Any) -> npt.NDArray[np.uint8]:
     if buffer is None or not buffer.size:
         return np.zeros(1, np.uint8)
     view = (ctypes.c_uint8 * buffer.size).from_address(buffer.address)
-    view._owner = buffer  # This keeps the memory alive as long as the array exists.
+    view._owner = buffer  # The reference keeps the memory alive as long as the array exists.
     return np.frombuffer(view, np.uint8)

@@ -123,7 +123,7 @@ class PutColumns:
     def finish(self, unique_keys: UniqueKeys, now_ms: int) -> tuple[Any, ...]:
         """Create missing unique keys and born timestamps. Return the arrays that `lay_out_records` needs.
 
-        These are its arguments from `bodies` to `host_at`.
+        The arrays are the arguments `bodies` to `host_at` of this kernel.
         """
         born = self.rows["born_timestamp"]
         born[born == BORN_NOW] = now_ms

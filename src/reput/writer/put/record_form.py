@@ -46,7 +46,7 @@ class RecordForm:
     most_properties_bytes: int = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
-        # Compute them once, because every put reads these two fields.
+        # Compute these two fields once, because every put reads them.
         set_field = object.__setattr__
         set_field(self, "ending", PROPERTY_SEPARATOR if self.is_five else "")
         set_field(self, "most_properties_bytes", MAX_PROPERTIES_BYTES - self.crc_bytes)
