@@ -180,7 +180,7 @@ class BrokerView:
         return size
 
     def _place(self, physical_offset: int) -> tuple[CommitLogFile, int] | None:
-        """Return the file, and the physical offset at which the broker stops reading it."""
+        """Return the file with an offset, and where a broker stops reading it; None if it reads nothing there."""
         file = self._log.file_at(physical_offset)
         if file is None:
             return None

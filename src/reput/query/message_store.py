@@ -583,8 +583,8 @@ class MessageStore(StoreReader):
             message = self.get(physical_offset)
         except (ValueError, MessageNotFoundError, CorruptMessageError):
             return None
-        # A unique key may look like an offset id. It is one only if the record at this offset states the same store
-        # host and the same offset.
+        # A unique key may look like an offset id. The id is an offset id only if the record at this offset states the
+        # same store host and the same offset.
         own = message.store_host == store_host and message.physical_offset == physical_offset
         return message if own else None
 

@@ -221,7 +221,7 @@ def _is_in_place(
     if stated < queue_offset:
         return False
     if queue_offset <= queue.min_queue_offset(store.commit_log.min_offset):
-        # All earlier entries have expired, so no previous message can be compared.
+        # The queue has no earlier entry that has not expired, so no previous message can be compared.
         return True
     try:
         entry = queue.entry(queue_offset - 1)

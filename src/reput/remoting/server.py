@@ -29,7 +29,7 @@ _MOST_WARNED = 1000
 _MOST_TOGETHER, _LARGE_BYTES = 32, 32 << 10
 """Maximum number of sends that are put together, and the size above which a send is put at once."""
 _SHARED_AGAIN = 16
-"""Number of puts for a single connection that do not wait. The next put waits once, to notice other senders."""
+"""While a single connection sends, one in this many puts waits, so that sends of other connections are noticed."""
 _UnputSend = tuple[Connection, Command, int]
 """A send that waits to be put: its connection, its request, and the request's size."""
 

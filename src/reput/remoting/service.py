@@ -191,7 +191,7 @@ class Service:
         port = Port(self._cluster, self._options.port, self._options.access, self._options.limits)
         first, bound = self._options.listen, None
         if first is None:
-            # Nobody listens at this address. It only identifies the store.
+            # No RocketMQ clients are served, so nothing listens at this address. It only identifies the store.
             address = Host("127.0.0.1", len(self.served) + 1)
         else:
             wanted = first.port + len(self.served) if first.port else 0
