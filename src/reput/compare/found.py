@@ -31,7 +31,7 @@ BEFORE, BEYOND = -1, -2
 
 _NO_OFFSET = 1 << 63
 RawEntries = npt.NDArray[np.uint32]
-"""uint32[n, 5]: entries or items as raw bytes. Both have 20 bytes, so both fit."""
+"""uint32[n, 5]: the raw bytes of n ConsumeQueue entries or of n IndexFile items, each of 20 bytes."""
 
 
 class Span(NamedTuple):

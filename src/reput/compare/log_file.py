@@ -124,7 +124,7 @@ class FileComparison:
         return latest if queues.are_all_matched() and index.is_all_matched() else None
 
     def _ends_well(self) -> bool:
-        """Return whether nothing but a blank record, or zeros at the end of the log, follows the last record."""
+        """Return whether the last record is followed only by a blank record, or by zeros at the end of the log."""
         compared, scan = self._compared, self.scan
         if scan.damage or scan.end.torn:
             return False

@@ -151,7 +151,7 @@ def _missing(piece: ScannedPiece, known: npt.NDArray[np.uint64], base: int) -> l
 
 
 class _ItemRange(NamedTuple):
-    """A run of items, first to last, that look-ups reach, that are in order, and whose messages have not expired."""
+    """The items `first` to `last`. Look-ups reach them, they are in order, and their messages have not expired."""
 
     first: int
     last: int
@@ -205,7 +205,7 @@ class _Prover:
     def _say_when(self) -> bool:
         """Return whether the times of some items match the store times of their messages.
 
-        The items are spread evenly over those whose messages have not expired, and include the last one.
+        These items are spread evenly from the first item whose message has not expired to the last item.
         """
         begin_ms = self._file.header().begin_timestamp
         first = max(self._entries.first_at(self._log.min_offset, 1, self._last), 2)

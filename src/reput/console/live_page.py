@@ -153,12 +153,12 @@ class _Watched:
     def read(self) -> None:
         """Read messages for about a second."""
         until = time.monotonic() + _SECONDS
-        # Begin with another store each time, so that each store is read.
+        # Begin with a different store in each request. Otherwise, the last stores would not be read if time is short.
         turn = int(until * 1000) % max(len(self._stores), 1)
         for name, store in (*self._stores[turn:], *self._stores[:turn]):
             begin = self.cursors.get(name)
             if begin is not None and (len(self.rows) >= _MOST_ROWS or time.monotonic() > until):
-                continue  # Time is over. The next request continues in this store.
+                continue  # Skip this store. The next request continues at its old cursor.
             try:
                 with store.reader() as reader:
                     tail = LogTail(reader, self._wanted)

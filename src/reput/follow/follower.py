@@ -78,7 +78,10 @@ class FollowedBatchTopics:
         self.names = batch_topics(str(store)) | batch_topics(str(output))
 
     def have_changed(self) -> bool:
-        """Return whether the store has new batch topics. A broker creates a topic before its first message."""
+        """Return whether the store has new batch topics.
+
+        A broker stores a topic before the topic's first message, so a new topic is seen in time.
+        """
         if (state := self._state()) == self._stored:
             return False
         self._stored = state

@@ -77,7 +77,7 @@ def index_rows(files: Sequence[IndexFileFigures]) -> list[IndexRow]:
 
 
 def chain_bars(files: Sequence[IndexFileFigures]) -> list[Bar]:
-    """Return the slots of all files by the length of their chains."""
+    """Return a bar per chain length: the number of slots with such chains, over all IndexFiles."""
     counts = Counter[tuple[int, int]]()
     for one in files:
         for low, high, count in one.chains:
