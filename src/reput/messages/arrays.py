@@ -51,7 +51,7 @@ def texts(values: Sequence[str]) -> pa.Array:
 
 
 def validity(valid: npt.NDArray[np.uint8], missing: int) -> pa.Buffer | None:
-    """Return Arrow's validity bitmap of the rows; None if no row is missing."""
+    """Return Arrow's validity bitmap of the rows; None if no row is null."""
     return pa.py_buffer(np.packbits(valid, bitorder="little")) if missing else None
 
 

@@ -157,7 +157,7 @@ def type_name(kind: pa.DataType) -> str:
     if pa.types.is_decimal(kind):
         return f"decimal({kind.precision},{kind.scale})"
     if pa.types.is_large_string(kind) or pa.types.is_large_binary(kind):
-        # Table libraries return the large variants for columns that were written as plain ones.
+        # Table libraries return large_string and large_binary for columns that were written as string and binary.
         return "string" if pa.types.is_large_string(kind) else "binary"
     name = next((name for name, known in _TYPES.items() if known == kind), None)
     if name is None:
@@ -214,7 +214,7 @@ def evolved(known: BodyShape, given: BodyShape, widens: Widenings) -> BodyShape:
 
 
 def united(known: BodyShape, given: BodyShape, widens: Widenings) -> tuple[BodyShape, list[str]]:
-    """Return a shape with the fields of both, and a line for each field whose types conflict.
+    """Return a shape with the fields of `known` and `given`, and a line for each field whose types conflict.
 
     The fields of `known` come first. They keep their types unless `given` has wider ones.
     """

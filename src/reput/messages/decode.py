@@ -41,7 +41,7 @@ _TIME_COLUMNS = {"born_timestamp": ("record", 40), "store_timestamp": ("store_ti
 _TEXT_COLUMNS = ("unique_key", "tags")
 _WORD_BYTES = 8  # Kernels copy texts 8 bytes at a time, so buffers need this much extra room.
 _OF_BODIES = {"body", BODY_ERROR.name}
-# Hosts are 8 or 20 bytes long (IPv4, IPv6), so each needs two places as above: that of its begin and that of its end.
+# A host is 8 or 20 bytes long (IPv4, IPv6), so it is given by two places in the form above: its begin and its end.
 _HOST_COLUMNS = {
     "born_host": ("record", 48, "store_timestamp", 0),
     "store_host": ("store_timestamp", 8, "body", -16),
@@ -63,9 +63,9 @@ class BadBody(NamedTuple):
 class SentBodies(NamedTuple):
     """The decompressed bodies of consecutive rows.
 
-    stop: number of the row after the last one
-    bodies: the decompressed bodies, by row number; rows are counted from the first row of these consecutive rows. A
-    body that cannot be decompressed is as stored.
+    stop: number of the row after the last one, among all rows of the buffer
+    bodies: the decompressed bodies by row, counted from the first of these rows; a body that cannot be decompressed is
+    as stored
     """
 
     stop: int
@@ -92,7 +92,7 @@ class StoredBodies:
         return rows
 
     def decompress(self, start: int, most_bytes: float) -> SentBodies:
-        """Decompress bodies from row `start` on until their size exceeds `most_bytes`, but at least one."""
+        """Decompress bodies from row `start` on, at least one, until their total size reaches `most_bytes`."""
         bodies: dict[int, bytes] = {}
         bad: list[BadBody] = []
         total = 0
@@ -200,7 +200,7 @@ class Records:
             part.sent = sent
             start = sent.stop
             yield part
-            del part, sent  # Free their memory before the next part is created.
+            del part, sent  # Free the memory of this part before the next part is created.
 
     def batch(self, schema: pa.Schema) -> pa.RecordBatch:
         """Return these columns in one batch."""
@@ -234,7 +234,7 @@ class Records:
     def spans(self) -> npt.NDArray[np.void]:
         """Return the positions of tags, keys and unique keys in `data`.
 
-        `_make_properties` splits all properties and sets these positions, so no second search is needed after it.
+        `_make_properties` also finds these positions and sets this attribute, so the properties are searched only once.
         """
         spans = new_rows(len(self), properties_kernel.SPANS_DTYPE)
         properties_kernel.find_spans(self.data, self._parts, spans)
@@ -248,7 +248,7 @@ class Records:
 
     @cached_property
     def _properties_room(self) -> int:
-        """Return an upper bound of the bytes of all properties as UTF-8, and so of all texts from them."""
+        """Return the maximum size of all properties in UTF-8, which also limits the texts that are taken from them."""
         starts, counts = self.part("properties"), self.part("properties_bytes")
         return int(kernel.worst_text_bytes(self.data, starts, counts))
 
@@ -402,7 +402,7 @@ class Records:
     def _make_message_id(self) -> pa.Array:
         starts = self.part("store_timestamp")
         # A message id is the hexadecimal form of the store host and of the physical offset (8 bytes). In a record, the
-        # host is between the store timestamp (8 bytes) and the 16 bytes of the three fields that precede the body.
+        # store host begins after the store timestamp (8 bytes), and ends 16 bytes before the body.
         host_bytes = self.part("body") - 16 - 8 - starts
         widths = {HOST_V4_BYTES: 2 * (HOST_V4_BYTES + 8), HOST_V6_BYTES: 2 * (HOST_V6_BYTES + 8)}
         counts = np.where(host_bytes == HOST_V4_BYTES, widths[HOST_V4_BYTES], widths[HOST_V6_BYTES])

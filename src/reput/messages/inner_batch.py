@@ -31,7 +31,7 @@ _PROPERTIES = struct.Struct(">h")
 _LENGTH, _OFFSET = struct.Struct(">i"), struct.Struct(">q")
 _FLAG_POSITION, _SYS_FLAG_POSITION = 16, 36
 _NEED_UNWRAP = 64
-# Flags of the record that its messages do not have: the batch flags, and the compression of the whole body.
+# Flags that only the record of a batch has, not its messages: the batch flags, and the compression of the whole body.
 _OUTER_FLAGS = SYS_FLAG_INNER_BATCH | _NEED_UNWRAP | 1 | 0x700
 
 

@@ -120,8 +120,8 @@ class _Parser:
         fitting = rows[[misfit is None for misfit in found]]
         if len(fitting) < len(rows):
             self._take(fitting)
-        # Python's parser accepts all these bodies, but Arrow's parser does not: halve further, until Arrow rejects a
-        # single body.
+        # Python's parser accepts all these bodies, but Arrow's parser rejects at least one of them. Halve the rows
+        # until a single body remains.
         elif len(rows) > 1:
             self._halve(rows)
         else:

@@ -249,7 +249,7 @@ def _host(text: str) -> Host:
 
 
 def _read_some(stream: BinaryIO) -> bytes:
-    """Read the available bytes, at most 1 MiB. Waits for the first byte only, so that a slow pipe is not delayed."""
+    """Read the available bytes, at most 1 MiB. Waits for the first byte only, because a pipe may be slow."""
     parts = [stream.read1(_READ_BYTES)]  # type: ignore[attr-defined]
     # A pipe usually returns at most 64 KiB per read.
     missing = _READ_BYTES - len(parts[0])

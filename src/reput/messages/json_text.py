@@ -20,7 +20,7 @@ INVISIBLE_RANGES = (
 """Characters that JSON allows but that are escaped here: first and last code points."""
 
 INVISIBLE = "".join(f"{chr(first)}-{chr(last)}" for first, last in INVISIBLE_RANGES)
-"""The same characters, written as the content of a character class [...] of a regular expression."""
+"""The characters of INVISIBLE_RANGES, written as the content of a character class [...] of a regular expression."""
 
 CONTROL = f"[\x00-\x1f{INVISIBLE}]"
 """Characters that may control a terminal or change how text is shown, as a regular expression."""
@@ -35,7 +35,7 @@ def json_text(value: Any) -> str:
 
 
 def visible(text: str) -> str:
-    r"""Return a part of a JSON text, with each character that has no glyph written as \uXXXX."""
+    r"""Return a part of a JSON text in which each character without a glyph is escaped as \uXXXX."""
     return text if text.isascii() and "\x7f" not in text else _INVISIBLE.sub(_escaped, text)
 
 

@@ -51,7 +51,7 @@ def message_lines(
         positions: int64[n], the starts of records. Their lengths must have been checked (`reput.log.scan`).
         offsets: int64[n], the physical offsets of these records; None for the offsets that the records themselves
             state.
-        on_wrong_crc: Called with the physical offset of each record whose body does not have the CRC that it states.
+        on_wrong_crc: Called with the physical offset of each record whose body does not match the CRC in the record.
     """
     for start in range(0, len(positions), _AT_ONCE):
         rows = slice(start, start + _AT_ONCE)
@@ -152,7 +152,7 @@ def _sys_flags(records: Records) -> npt.NDArray[np.int32]:
 def _bodies_match(records: Records, have_crc: npt.NDArray[np.bool_]) -> npt.NDArray[np.int32]:
     """Return for each record whether its body has the CRC that the record states. An empty body has the CRC 0.
 
-    have_crc  whether a broker would accept the CRC; true for every empty body, because it does not compare their CRC
+    have_crc  whether a broker would accept the CRC; true for each empty body, because brokers do not check its CRC
     """
     empty = records.part("body_bytes") == 0
     if not empty.any():

@@ -73,7 +73,7 @@ class MessageTable:
 
 
 def message_lines(messages: Sequence[MessageExt]) -> Iterator[str]:
-    """Yield the lines of a table without colours, in the width that is used for pipes."""
+    """Yield the lines of a table in the form for pipes: without colours, and with a fixed width."""
     from rich.console import Console
 
     plain = Console(

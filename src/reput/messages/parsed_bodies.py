@@ -47,7 +47,7 @@ def whole_misfit(reason: str, example: str = "") -> Misfit:
 
 
 def field_misfit(path: str, value: Any, kind: pa.DataType) -> Misfit:
-    """Return the misfit for a value at a path that does not have the type `kind`."""
+    """Return the misfit of the value at `path`, which does not have the type `kind`."""
     found = _KINDS.get(type(value), "an integer" if INTEGER.fullmatch(str(value)) else "a number")
     told = _KINDS.get(type(value), str(value)[:40])
     if isinstance(value, dict | list):

@@ -371,7 +371,7 @@ class _MessageTypes:
         return kind, lambda message: convert(getattr(message, name))
 
     def _of_list(self, name: str, columns: int, convert: _Getter | None) -> _Getter:
-        """Return a function that gets a list from a message. Each element fills `columns` columns."""
+        """Return a function that gets a list from a message. Each element has a value in `columns` columns."""
         take = self.budget.take
 
         def get(message: Any) -> Any:
@@ -408,7 +408,7 @@ class _MessageTypes:
     def _scalar(self, field: FieldDescriptor, path: str) -> tuple[pa.DataType, _Getter | None]:
         if field.enum_type is not None:
             names = {number: one.name for number, one in field.enum_type.values_by_number.items()}
-            # A newer version of the type may have numbers that this one does not define. proto3 keeps them.
+            # A body may have a number that only a newer version of the enum defines. proto3 keeps such numbers.
             return pa.string(), lambda number: names.get(number) or str(number)
         # Tables have no unsigned types, and uint64 does not fit into int64.
         kinds = {

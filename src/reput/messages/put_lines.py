@@ -75,7 +75,7 @@ class LineColumns:
         self._most = 0
 
     def begin(self, lines: bytes, newlines: int) -> None:
-        """Take a block of whole lines that contains this number of newlines."""
+        """Begin a block of whole lines. `newlines` is the number of newlines in the block."""
         self._stop = len(lines)
         self._make_room(len(lines) + PADDING, newlines + 2)
         self._data[: self._stop] = np.frombuffer(lines, np.uint8)
@@ -116,8 +116,8 @@ class LineColumns:
     def _properties(self, rows: npt.NDArray[np.void]) -> list[tuple[bytes, Texts]]:
         """Return the parts of the properties strings.
 
-        Without new unique keys, each string is one part. Otherwise, it has three parts: the text before the key, the
-        key, which the put creates, and the rest.
+        If the put creates no unique keys, each string is one part. Otherwise, it has three parts: the text before the
+        new unique key, the key, and the text after it.
         """
         heads = (b"", _texts(self._heads, self._head_at, len(rows)))
         made = rows["reserved"].astype(np.int64)
@@ -229,7 +229,7 @@ class LinesPut:
     def run(self, stream: BinaryIO) -> None:
         """Put all lines. Raises LineError at the first bad line, unless bad lines are skipped."""
         began, done = time.monotonic(), 0
-        # Garbage collection would examine the messages again and again, although they contain no cycles.
+        # Messages contain no cycles, so garbage collection would examine them again and again in vain.
         gc.disable()
         try:
             for block in read_blocks(stream, _LONGEST_LINE_BYTES):
@@ -246,7 +246,7 @@ class LinesPut:
         After a short run of plain lines, an increasing number of lines is put one by one, even plain ones. Otherwise,
         the compiled functions would start for every second line of a block in which plain and other lines alternate.
         """
-        # The compiled functions write only the properties strings of 4.9, which lack the final separator of 5.x.
+        # The compiled functions support only the properties strings of 4.9. In 5.x, each string ends with a separator.
         if self._store.form != FORM_OF_FOUR:
             self._put_any(block)
             return
