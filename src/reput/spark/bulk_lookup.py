@@ -117,15 +117,15 @@ def lookup(
     """Look up all messages with the given keys. The answer has one row per key and message, or one row of nulls.
 
     The look-up runs immediately, and the DataFrame reads the staged result. In addition to the message's columns, it
-    has `is_complete`: whether everything that was searched for the row was readable. `coverage_of` returns the coverage
-    of each store.
+    has `is_complete`: whether all data that had to be searched for the row was readable. `coverage_of` returns the
+    coverage of each store.
 
     Args:
         spark: A session. On a cluster, stores and staging must be paths that every executor can read.
         stores: A store directory or its URL, or several. Stores are only read.
         keys: The path of a .csv or .parquet file, a table of Arrow, Polars or pandas, a mapping of columns, a list of
-            (topic, key) or of mappings, or a DataFrame, which takes seconds longer. It has `topic` and `key` (a unique
-            key, or one of a message's KEYS), and optionally `begin` and `end`: store times, both inclusive, as
+            (topic, key) or of mappings, or a DataFrame, which takes seconds longer. Columns are `topic`, `key` (a
+            unique key, or one of a message's KEYS), and optionally `begin` and `end`: store times, both inclusive, as
             milliseconds or timestamps; null means no limit. Further columns are passed on.
         columns: Columns of messages to add, by their names in the table of messages, for example `body`.
         index: Another directory with the index/ of a single store, for example a rebuilt one.
@@ -156,9 +156,10 @@ def find_on_spark(
     runner: SparkRunner | None = None,
     **options: Unpack[LookupOptions],
 ) -> Lookup:
-    """Run the look-up of `lookup` and return a Lookup, to read the answer without Spark, or to delete it early.
+    """Look up keys as `lookup` does, but return a Lookup, whose answer can be read without Spark or deleted early.
 
-    If neither the keys nor the answer are a DataFrame, a plain `runner` avoids starting Spark's SQL.
+    If neither the keys nor the answer are a DataFrame, a `runner` for tasks without DataFrames avoids the start of
+    Spark's SQL.
     """
     if options.get("staging") is None and not _shares_temporary_files(spark):
         raise UsageError(
@@ -202,7 +203,7 @@ def _keys_of(keys: Any) -> Keys:
 def _as_spark_has_them(keys: Keys, spark: SparkSession, zone: str) -> Keys | DataFrame:
     """Return the keys with the column types that Spark would return.
 
-    If Spark would also change values, for example of times without a zone, it must convert the keys itself. This takes
+    If Spark would also change values, such as times without a zone, Spark itself must convert the keys, which takes
     longer.
     """
     if any(not _is_plain(field.type) for field in keys.schema):
@@ -268,7 +269,7 @@ def _stage_partition(
 
 
 class _Rows:
-    """Maps numbers of parts to rows of the answer."""
+    """Maps the number of each part of the keys to the rows of its answer."""
 
     def __init__(self, answer: LookupAnswer) -> None:
         self._answer = answer
@@ -280,7 +281,7 @@ class _Rows:
 
 
 class _Lines:
-    """Maps numbers of parts to lines of the answer."""
+    """Maps the number of each part of the keys to the lines of its answer."""
 
     def __init__(self, answer: LookupAnswer, layout: LineFormat, style: LineStyle) -> None:
         self._answer, self._layout, self._style = answer, layout, style
@@ -291,7 +292,7 @@ class _Lines:
             yield _values(pa.array(header, pa.string()))
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                # An answer without parts has one partition, which consists of the header only.
+                # If the keys have no parts, the only partition of the answer contains just the header.
                 if number < len(self._answer.parts):
                     lines = answer_lines(self._answer, number, self._layout, self._style)
                     yield from map(_values, lines)

@@ -40,7 +40,7 @@ class _ServerState(NamedTuple):
 
 
 _servers: dict[str, _ServerState] = {}
-"""States by session. The server keeps an artifact only for the session that sent it."""
+"""The state of each session's server, by session id. A server keeps artifacts only for the session that sent them."""
 
 
 def ship(spark: Any, needs: tuple[str, ...] = DEPENDENCIES) -> bool:
@@ -81,7 +81,7 @@ def _ask_workers(spark: Any, needs: tuple[str, ...]) -> list[tuple[str, list[str
     def look(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _ in batches:
             pass
-        # Finds reput without importing it.
+        # `find_spec` finds reput without importing it.
         spec = importlib.util.find_spec("reput")
         own = digest_of(Path(spec.origin).parent) if spec and spec.origin else ""
         missing = [name for name in needs if importlib.util.find_spec(name) is None]
@@ -136,7 +136,7 @@ class ConnectJob:
     def _collect(self) -> None:
         spark = self._spark
         try:
-            spark.addTag(self._tag)  # Tags apply to the thread that adds them.
+            spark.addTag(self._tag)  # Only jobs of this thread get the tag.
             spark.registerProgressHandler(self._see)
             self._collected = self._rows.collect()
         except BaseException as error:

@@ -43,7 +43,7 @@ ASK_EXECUTORS = "reput: check executors for reput"
 
 
 def description_of(function: Callable[..., Any], weights: Sequence[int] = ()) -> str:
-    """Describe a job that runs a function over tasks: its work, and its size if the weights are bytes.
+    """Describe a job that runs a function over tasks: the function's work, and the sum of `weights` if they are bytes.
 
     A function without a description is described by its name.
     """
@@ -58,7 +58,7 @@ def description_of(function: Callable[..., Any], weights: Sequence[int] = ()) ->
 
 
 def _within(function: Callable[..., Any]) -> Iterator[tuple[str, str]]:
-    """Yield the full name and the plain name of a function and of its function arguments, the outermost first."""
+    """Yield the full name and the plain name of a function, then of the functions inside it (as in `partial`)."""
     if isinstance(function, Anchored):
         yield from _within(function.function)
     elif isinstance(function, partial):
@@ -71,7 +71,7 @@ def _within(function: Callable[..., Any]) -> Iterator[tuple[str, str]]:
 
 @contextmanager
 def described(sc: SparkContext, text: str) -> Iterator[None]:
-    """Give a description to the jobs that the body starts in this thread."""
+    """Give a description to the jobs that the `with` block starts in this thread."""
     before = sc.getLocalProperty(_PROPERTY)
     sc.setLocalProperty(_PROPERTY, text)
     try:

@@ -1,7 +1,7 @@
 """Speed up Python's garbage collection in Spark's workers.
 
 After each task, pyspark's daemon collects garbage among all objects of the worker. Nearly all of them belong to modules
-(numba, pyarrow, pyspark) and live as long as the process. This costs 40 to 80 ms of processor time per task.
+(numba, pyarrow, pyspark) and live as long as the process. Each collection costs 40 to 80 ms of processor time.
 """
 
 from __future__ import annotations

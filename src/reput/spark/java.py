@@ -117,7 +117,7 @@ def _launcher_home(runtime: JavaRuntime) -> Path:
                 write_executable(java, script)
         except OSError:
             continue
-        if os.access(java, os.X_OK):  # False on a file system that is mounted noexec.
+        if os.access(java, os.X_OK):  # A file system mounted with noexec denies this.
             return java.parent.parent
     raise JavaNotFoundError(
         f"found Java {runtime.version}, but no folder from which a launcher can run; "

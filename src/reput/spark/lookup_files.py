@@ -83,7 +83,7 @@ def write_coverage(spark: SparkSession, found: Lookup, output: str) -> None:
 
 @contextmanager
 def _times_as_everywhere(spark: SparkSession) -> Iterator[None]:
-    """Make Spark write times to Parquet as Arrow and exports do: UTC in microseconds, not in its old default form."""
+    """Make Spark write times to Parquet as Arrow and exports do: UTC in microseconds, not Spark's default, INT96."""
     before = spark.conf.get(_TIMES)
     spark.conf.set(_TIMES, "TIMESTAMP_MICROS")
     try:

@@ -85,7 +85,7 @@ class SourceOptions:
     name_from: str | None = None
 
     def logs(self) -> list[LogListing]:
-        """List the files of all stores. Raises the errors of `find_logs`, and UsageError for a wrong name."""
+        """List the files of all stores. Raises the errors of `find_logs`, and UsageError for a bad `name_from`."""
         return named_from(find_logs(self.paths, self.file_systems), self.name_from)
 
     def unknown_topics(self, sources: Sequence[LogListing]) -> list[str]:

@@ -111,7 +111,7 @@ def _read(
 
 
 def _done(task: ReadTask, report: ReadReport) -> str:
-    """Return a line on a finished task. Spark does not count the bytes that a Python source reads."""
+    """Return a log line about a finished task. Spark itself does not count the bytes that a Python source reads."""
     part = task.part
     return (
         f"{part.store}: {part.file.path}: offsets {part.start} to {part.stop}: {bytes_of(part):,} bytes to look at, "

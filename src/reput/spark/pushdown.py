@@ -42,7 +42,7 @@ _OPPOSITES = {
 
 
 def condition_of(given: Filter) -> Condition | None:
-    """Return the condition that keeps the same rows, or None if Spark must apply the filter."""
+    """Return a condition that keeps the same rows as the filter, or None if Spark itself must apply the filter."""
     is_negated = isinstance(given, Not)
     inner = given.child if isinstance(given, Not) else given
     operator = _OPERATORS.get(type(inner))

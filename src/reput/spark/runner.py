@@ -31,7 +31,7 @@ Result = TypeVar("Result")
 # Maximum bytes per partition. Many partitions let dynamic allocation add executors, limit the work that a lost executor
 # loses, and make progress visible.
 _MAX_PARTITION_WEIGHT = 512 << 20
-_POLL_S = 0.25  # Each poll calls the JVM about twenty times.
+_POLL_S = 0.25  # Do not poll more often: each poll calls the JVM about twenty times.
 
 
 class _Call(Generic[Task, Result]):
@@ -87,7 +87,7 @@ class SparkRunner:
 
     @contextmanager
     def starting_workers(self, prepare: Callable[[], None]) -> Iterator[None]:
-        """Start the workers and call `prepare` in each, while the body runs. Raises SparkJobError."""
+        """Start the workers and call `prepare` in each while the `with` block runs. Raises SparkJobError."""
         slots = self.parallelism
         tasks = self._mapped(_Call(partial(_prepare, prepare)), [[slot] for slot in range(slots)])
         job = self._job(tasks, START_WORKERS)

@@ -113,9 +113,9 @@ def command_session(master: str) -> Iterator[SparkSession]:
 
     Ctrl-C ends the session immediately. A session that was already running stays open.
 
-    pyspark's own handler of Ctrl-C asks the JVM to cancel its jobs. If it interrupts another call to the JVM, it prints
-    a traceback. So the handler is replaced: the end of the session cancels the jobs as well. Errors and log lines of
-    calls that the interrupt cuts off are suppressed.
+    pyspark's own handler of Ctrl-C asks the JVM to cancel its jobs. If Ctrl-C interrupts another call to the JVM, the
+    handler prints a traceback. So the handler is replaced: the end of the session cancels the jobs as well. Errors and
+    log lines of interrupted calls are suppressed.
     """
     interrupted, is_own = False, SparkSession.getActiveSession() is None
 
@@ -164,7 +164,7 @@ def _launch_environment(master: str, java_home: Path, home: Path) -> dict[str, s
     """Return the environment that `spark-submit` needs when pyspark starts it."""
     variables = {"JAVA_HOME": str(java_home), "PYSPARK_DRIVER_PYTHON": sys.executable}
     if is_local(master):
-        # Use this Python for workers and pyspark's own jars, even if another Spark is installed. Use the loopback
+        # Let workers run this Python. Use the jars of pyspark, even if another Spark is installed. Use the loopback
         # address, in case the host name does not resolve.
         variables["PYSPARK_PYTHON"] = sys.executable
         variables["SPARK_HOME"] = str(home)

@@ -80,7 +80,7 @@ def _ask_executors(sc: SparkContext, needs: tuple[str, ...]) -> list[tuple[str, 
     digest_of = digest_function()
 
     def look(_: int) -> tuple[str, list[str]]:
-        # Finds reput without importing it.
+        # `find_spec` finds reput without importing it.
         spec = importlib.util.find_spec("reput")
         digest = digest_of(Path(spec.origin).parent) if spec and spec.origin else ""
         return digest, [name for name in needs if importlib.util.find_spec(name) is None]

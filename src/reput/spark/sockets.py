@@ -12,7 +12,7 @@ import socket
 from reput.files.scratch import folder_until_exit
 
 _PREFIX = "reput-spark-"
-# Longest folder name. A socket's address has 107 bytes, and Spark appends a file name: 36 characters and `.sock`.
+# Longest folder name. A socket's address may have 107 bytes, and Spark appends a file name: 36 characters and `.sock`.
 _LONGEST = 107 - len("/.sock") - 36
 
 

@@ -85,7 +85,7 @@ class RocketMQDataSource(DataSource):
         if _is_to_be_written():
             # Messages can never be written with this source. Report this before any mistake in the options.
             self.writer(StructType(), overwrite=False)
-        # Without a path, the next call of Spark raises the error.
+        # If the path is missing, the next method that Spark calls raises the error.
         if "path" in options or "paths" in options:
             with one_line():
                 self._check(self._read_options())
@@ -99,7 +99,7 @@ class RocketMQDataSource(DataSource):
         return _finding_its_code(), (_CODE, state)
 
     def _check(self, options: SourceOptions) -> None:
-        """Raise errors of the options when the table is loaded, even if a schema is given."""
+        """Raise errors in the options, and log unknown topics, as soon as Spark creates the source."""
         for line in options.unknown_topics(options.logs()):
             log(line)
         compile_meanwhile(parts_of(options.columns or COLUMNS.names))
@@ -151,7 +151,7 @@ class RocketMQDataSource(DataSource):
 
 
 def _finding_its_code() -> Callable[[str, bytes], object]:
-    """Return a function that adds the code's folder to the path and restores an object. Spark sends it by value."""
+    """Return a function, which Spark sends by value. It adds the code's folder to the path and restores an object."""
 
     def restored(folder: str, data: bytes) -> object:
         import sys

@@ -1,9 +1,9 @@
 """Implement `readStream` of the data source, which follows CommitLogs that brokers are writing.
 
-An offset of the stream is a JSON object with a mark for each store. A mark is a physical offset, at which a record
-begins or the log ended, and a digest that identifies the log before it. Spark keeps offsets in its checkpoint, and
-repeats an unfinished batch with the same offsets. So every message arrives exactly once in a sink that accepts each
-batch once.
+An offset of the stream is a JSON object with a mark for each store. A mark consists of a physical offset, and of a
+digest that identifies the log before it. The physical offset is the beginning of a record, or was the end of the log.
+Spark keeps offsets in its checkpoint, and repeats an unfinished batch with the same offsets. So every message arrives
+exactly once in a sink that accepts each batch once.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from reput.table.plan import SPLIT_BYTES, Bounds, plan_between
 from reput.table.times import stored_within, timed_ranges, within
 
 Offset = dict[str, dict[str, Any]]
-"""By store: a `reput.log.read_mark.ReadMark` as JSON."""
+"""For the name of each store, the fields of its mark (`reput.log.read_mark.ReadMark`)."""
 
 
 class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
