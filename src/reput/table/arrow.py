@@ -99,7 +99,7 @@ class _BatchSteps:
     def _end(self) -> None:
         self._is_ending = True
         if self._unfinished:
-            # Lets a thread that is between two batches reach the next batch, where it stops.
+            # A thread may be between two batches: wait until it begins the next batch, where `_stop_here` stops it.
             time.sleep(_PAUSE_S)
         with self._changed:
             self._changed.wait_for(lambda: not self._running, _LONGEST_STEP_S)
@@ -221,7 +221,7 @@ class Dataset(ds.Dataset):  # type: ignore[misc]
             wanted += self._schema.names if columns is None else columns
         # A batch needs at least one column, which shows the number of rows.
         names = [name for name in self._schema.names if name in wanted] or self._schema.names[:1]
-        # These conditions only save reading. The scanner applies the whole filter to what they leave.
+        # These conditions only reduce the rows to read. The scanner applies the whole filter to the rows that are read.
         pushed = [] if filter is None else conditions_of(filter, self._schema)
         return DatasetScanner(lambda: self._reader(names, pushed), select(names), columns, filter)
 

@@ -74,8 +74,8 @@ class IndexBesideLog:
         Args:
             topics: The topics; None for all topics with ConsumeQueues.
             keys: Unique keys, or keys in KEYS.
-            with_replaced_ids: Whether to find also ids that no index has, because a later UNIQ_KEY of the same record
-                replaces them (5.x).
+            with_replaced_ids: Whether to search also for ids that are in no index, because a later UNIQ_KEY of the same
+                record replaces them (5.x).
         """
         with suppress(StoreError, UsageError):
             if (opened := self._opened()) is not None:
@@ -90,7 +90,7 @@ class IndexBesideLog:
 
     def find_lost_end(self) -> list[Finding]:
         """Return a finding if the index or the checkpoint shows that the newest messages of the log are lost."""
-        if self.source.folder is None:  # For a remote log, this would cost requests in every query.
+        if self.source.folder is None:  # For a remote log, every query would send extra requests.
             return []
         with suppress(StoreError, UsageError):
             if (opened := self._opened()) is not None:
@@ -104,7 +104,7 @@ class IndexBesideLog:
         return []
 
     def _opened(self) -> tuple[StoreReader, Planner] | None:
-        """Return the opened store and its planner; None without a store. Raises StoreError, UsageError."""
+        """Return the opened store and its planner; None if the log has no store. Raises StoreError, UsageError."""
         place, options = self.source.elsewhere or (self.source.folder, None)
         if place is None:
             return None
@@ -116,7 +116,10 @@ class IndexBesideLog:
 
 
 def _joined(stretches: list[KeyedStretch]) -> list[KeyedStretch]:
-    """Join adjacent stretches that must be read as a whole: finding the first record of each would take time."""
+    """Join adjacent stretches that must be read as a whole.
+
+    A reader would have to search for the first record of each separate stretch.
+    """
     joined: list[KeyedStretch] = []
     for each in stretches:
         last = joined[-1] if joined else None
@@ -152,9 +155,10 @@ def _look_up(log: CommitLogReader, segment: Segment, hashes: Collection[int]) ->
 def _with_replaced_ids(
     store: StoreReader, stretch: KeyedStretch, hashes: Collection[int]
 ) -> KeyedStretch:
-    """Add to a stretch the records with a replaced id: one that no index has, because a later UNIQ_KEY replaced it.
+    """Add to a stretch the records with a replaced id.
 
-    A scan of the log finds these ids. If damage may hide some of them, the whole stretch must be read.
+    No index has such an id, because a later UNIQ_KEY of the same record replaces it. A scan of the log finds these ids.
+    If damage may hide some of them, the whole stretch must be read.
     """
     if stretch.records is None or not store.may_have_replaced_ids:
         return stretch

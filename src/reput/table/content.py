@@ -30,7 +30,7 @@ MOST_JSON_BYTES = 1 << 20
 
 _MOST_CHARACTERS, _MOST_STATES = 1_000, 200
 _MOST_DIGITS = 300  # Python refuses to parse integers of thousands of digits.
-# A searched text is also looked for in this encoding, which many Chinese applications use.
+# A text condition also matches bodies in this encoding, which many Chinese applications use.
 _OTHER_ENCODING = "gb18030"
 _STEP = re.compile(r"""\.?([^\s.\[\]=!<>~'"]+)|\[(\d{1,9}|\*)\]|\[(?:"([^"]*)"|'([^']*)')\]""")
 _COMPARISON = re.compile(r"\s*(==|=|!=|<=|>=|<|>|contains\s)\s*(.+)", re.DOTALL)
@@ -100,7 +100,7 @@ def parse_content(how: str, text: str) -> Content:
         how: One of `How`.
         text: The condition, whose form depends on `how`:
             text: a part of a body or of a property's value; case matters
-            regex: a regular expression (RE2) that matches such a part
+            regex: a regular expression (RE2) that matches a part of a body or of a property's value
             json: a path and optionally a comparison, as in `$.items[*].price >= 10`
             property: NAME or NAME=VALUE
 

@@ -27,7 +27,7 @@ _MAX_DEPTH = 100
 _EXTENSIONS, _REFERRED = 2, 3
 _LITERAL, _SELECTION, _FUNCTION, _IF_THEN, _ONE_OF = 1, 2, 3, 6, 8
 _INTEGERS = (2, 3, 5, 7, 27)
-"""Field numbers of integer literals: i8, i16, i32, i64, and microseconds since 1970 in UTC."""
+"""Fields of a Substrait literal for integers: i8, i16, i32, i64, and microseconds since 1970 in UTC."""
 _TEXT = 12
 
 _Fields = dict[int, list[Any]]
@@ -38,7 +38,7 @@ class _UnknownError(Exception):
 
 
 def used_columns(expression: pc.Expression, schema: pa.Schema) -> list[str]:
-    """Return the columns that an expression uses: those without which the expression cannot be bound to the schema."""
+    """Return the columns that an expression uses. Without such a column, it cannot be bound to the schema."""
     return [name for name in schema.names if not _binds(expression, schema, name)]
 
 
@@ -70,7 +70,7 @@ class _Conditions:
         self._functions, self._schema = functions, schema
 
     def of(self, expression: bytes, depth: int) -> Iterator[Condition]:
-        """Yield the conditions that follow if this expression is true."""
+        """Yield conditions that are true whenever this expression is true."""
         if depth > _MAX_DEPTH:
             return
         parts = _message(expression)

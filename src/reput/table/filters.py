@@ -156,8 +156,9 @@ def kept_rows(batch: pa.RecordBatch, conditions: Iterable[Condition]) -> pa.Reco
 def dispatched_under(column: str, keys: Collection[str]) -> tuple[Condition, ...]:
     """Return conditions for messages that have an index entry for one of these keys.
 
-    Such messages have the key in `column`, `keys` or `unique_keys`, and were not rolled back. Ids that a later UNIQ_KEY
-    of the same record replaces have no index entry, but the conditions include them.
+    Such messages have the key in `column`, which is `keys` or `unique_keys`, and were not rolled back. A key may also
+    be an id that a later UNIQ_KEY of the same record replaces. Messages with such an id meet the conditions, although
+    the id has no index entry.
     """
     return (
         Condition(column, _HOLDS, tuple(keys), keeps_damage=True),
@@ -178,7 +179,7 @@ def limits(conditions: Iterable[Condition], column: str) -> tuple[int | None, in
         values = [
             scalar.cast(pa.int64()).as_py() for scalar in condition.scalars() if scalar.is_valid
         ]
-        if not values:  # No value compares with null, so none meets this condition.
+        if not values:  # A comparison with null is never true, so no value meets the condition.
             return 1, 0
         to_greatest, to_least = _BOUNDS[condition.operator]
         if to_least is not None:

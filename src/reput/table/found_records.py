@@ -132,8 +132,8 @@ def find_queued(
 ) -> FoundRecords | None:
     """Return the records of these topics that begin in [start, stop) of a file.
 
-    They are found through the ConsumeQueues in the store's folder. Returns None if these are incomplete, or lead to so
-    many records that a scan is faster.
+    They are found through the ConsumeQueues in the store's folder. Returns None if the queues are incomplete, or if
+    they lead to so many records that a scan is faster.
     """
     try:
         return _find(opened.of(folder), file, topics, start, stop)

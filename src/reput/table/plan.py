@@ -28,7 +28,7 @@ from reput.tasks import Runner, no_progress, waiting
 
 _LEAST_BYTES = 16 << 20
 _TASKS = 8
-# Costs, as bytes read in the same time: opening a file, and one scattered read.
+# Opening a file, and one scattered read, take as long as reading this many consecutive bytes.
 _RANGE_BYTES = 64 << 10
 _RECORD_BYTES = 8 << 10
 SPLIT_BYTES = 2 * DEFAULT_SPLIT_BYTES
@@ -52,7 +52,7 @@ def pack(tasks: Sequence[Task], split_bytes: int, least_tasks: int = 1) -> list[
         tasks: Ranges in order, each not much larger than `split_bytes`.
         split_bytes: Maximum log bytes per task. A single larger range is a task of its own.
         least_tasks: Minimum number of tasks, if there are enough ranges. If it is 1 (the default), there are about 8
-            tasks, or fewer tasks of at least 16 MiB.
+            tasks, or fewer if a task would have less than 16 MiB.
     """
     total = sum(cost_of(task.part) for task in tasks)
     share = -(-total // least_tasks) if least_tasks > 1 else max(total // _TASKS, _LEAST_BYTES)
@@ -174,9 +174,9 @@ def plan_reading(
 
 
 def _excluding(source: LogListing, conditions: Sequence[Condition]) -> str | None:
-    """Find a column that has one value in all rows of a store, a value that the conditions do not allow.
+    """Return the name of a column by which the conditions exclude a whole store; None if there is no such column.
 
-    Return its name, because then no row of the store can match. Return None if no column excludes the store.
+    The column has the same value in all rows of the store, and the conditions do not allow this value.
     """
     values = {"store": source.name, **source.names._asdict()}
     for column, value in values.items():
@@ -203,10 +203,10 @@ def _planned(
 def plan_between(
     sources: Sequence[LogListing], bounds: Mapping[str, Bounds], *, split_bytes: int = SPLIT_BYTES
 ) -> ReadPlan:
-    """Plan how to read each store between two offsets, at which records begin or the log ended.
+    """Plan how to read each store between two offsets.
 
-    Ranges that no file contains, even before the first file and after the last one, are reported as missing. Raises
-    StoreError.
+    Each offset is the beginning of a record, or was the end of the log. Ranges that no file contains, even before the
+    first file and after the last one, are reported as missing. Raises StoreError.
     """
     plan = ReadPlan()
     for source in sources:
@@ -328,7 +328,7 @@ def _by_key(
         plan.notes.append(
             f"{index.source.name}: {column}: too frequent in {frequent} bytes of the log, which are scanned instead"
         )
-    # The index helps nowhere, but other conditions may still exclude ranges.
+    # The index excludes no range, but other conditions may.
     if all(each.records is None for each in found):
         return None
     parts = [
@@ -389,7 +389,7 @@ def _by_time(
 def _parts_of(
     stored: Sequence[StoredRange], of_file: Mapping[CommitLogFile, LogRange]
 ) -> list[LogRange]:
-    """Intersect the ranges of files with `stored`, and join adjacent results."""
+    """Return the intersections of `stored` with the range to read in each file. Adjacent intersections are joined."""
     found: list[LogRange] = []
     for item in stored:
         part = of_file[item.file]
@@ -428,8 +428,8 @@ def _cut(
 ) -> list[LogRange]:
     """Split a range into tasks.
 
-    The unused end of the last file stays one task: it begins after the end of the log if this is known, else after the
-    last byte that is not zero.
+    The unused end of the last file stays one task. It begins at `log_end`, or after the last byte that is not zero if
+    `log_end` is None.
     """
     if part.topics is not None or part.found is not None or part.stop - part.start <= split_bytes:
         return [part]

@@ -195,7 +195,7 @@ class RangeBatches:
         for condition in self._conditions:
             if not len(rows):
                 break
-            # A piece has few queues, so such a condition is evaluated once per queue and not per message.
+            # A piece has few queues, so conditions on the queue are evaluated once per queue, not per message.
             if condition.column in _QUEUE_COLUMNS:
                 of_queue = [getattr(queue, condition.column) for queue in piece.batch.queues]
                 kind = ALL_COLUMNS.field(condition.column).type
@@ -247,7 +247,9 @@ class RangeBatches:
 def damage_at_end(
     part: LogRange, verdict: WalkVerdict, open_file: OpenFile, reported: int = 0
 ) -> Sequence[Finding]:
-    """Return the damage in a range, without the first `reported` findings and without the torn end of the log.
+    """Return the damage in a range, except the torn end of the log, and except findings that were already reported.
+
+    `reported` is the number of reported findings. They are the first ones of `verdict`.
 
     Raises:
         StoreNotFoundError, StoreAccessError, StoreChangedError.
@@ -342,7 +344,7 @@ def unwrapped(
 
 @dataclass
 class _Made:
-    """Collects created records, one after the other, with the row of the piece that each comes from."""
+    """Collects the records of an unwrapped piece one by one, and for each the row of the original piece."""
 
     data: bytearray = field(default_factory=bytearray)
     rows: list[int] = field(default_factory=list)
@@ -370,7 +372,7 @@ class _Made:
         messages[:] = batch.messages[rows]
         positions = np.array(self.positions, np.int64)
         messages["size"] = np.diff(np.append(positions, len(self.data)))
-        # `key_hash` has the keys of the stored records, but not those of inner messages. So no row has hashes here.
+        # `key_hash` has hashes for stored records only, not for inner messages, so the unwrapped piece has no hashes.
         messages["key_count"] = 0
         fresh = replace(
             batch, messages=messages, key_hash=batch.key_hash[:0], multi=batch.multi[:0]

@@ -120,7 +120,7 @@ class Sweep:
             self._damage |= {} if lost is None else {lost: None}
 
     def _candidates(self, piece: TimedPiece) -> list[int]:
-        """Return the physical offsets of messages in a piece that might match, ascending."""
+        """Return the physical offsets of messages that may match in a piece of the log, ascending."""
         file = self._log.file_at(piece.start)
         if file is None:
             return []
@@ -177,7 +177,7 @@ class Sweep:
         return found
 
     def _messages(self, offset: int) -> Iterator[MessageExt]:
-        """Yield the message at an offset if it matches. For an inner batch, yield its matches, newest first."""
+        """Yield the message at an offset if it matches, or the matching messages of an inner batch, newest first."""
         try:
             record = self._log.locate(offset)
         except (MessageNotFoundError, CorruptMessageError):

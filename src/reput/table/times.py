@@ -68,7 +68,7 @@ class StoredBetween(NamedTuple):
 
     @classmethod
     def of(cls, low_ms: int | None, high_ms: int | None) -> StoredBetween:
-        """Return a window. None stands for an open side."""
+        """Return a window. None means no limit on this side."""
         return cls(-_EVER if low_ms is None else low_ms, _EVER if high_ms is None else high_ms)
 
 
@@ -188,9 +188,9 @@ def _learn(source: LogListing, file: CommitLogFile) -> KnownFile:
 def _at_the_edges(
     timed: Sequence[TimedRange], near: set[CommitLogFile], window: StoredBetween
 ) -> list[CommitLogFile]:
-    """Return files that an edge of the window may divide, the nearest to an edge first.
+    """Return the files in which an edge of the window may lie, the nearest to an edge first.
 
-    Scanning other files does not help, because files between the edges must be read in any case.
+    Only these files are worth a scan: the files between the edges must be read in any case.
     """
     found: list[tuple[int, CommitLogFile]] = []
     for number, one in enumerate(timed):

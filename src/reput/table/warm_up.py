@@ -27,7 +27,7 @@ _KERNELS = {
 `others`."""
 
 _SCANNED = {"store", "physical_offset", "size"}
-"""Columns for which the part `scan` suffices."""
+"""Columns that can be read with the kernels of the part `scan` alone."""
 
 ALL_PARTS = ("scan", "columns")
 _FEW_PROCESSORS = 2
@@ -65,7 +65,7 @@ def warm_up() -> None:
 
 @contextmanager
 def _no_garbage_collection() -> Iterator[None]:
-    """Pause garbage collection during the `with` block. It takes a fifth of the time: numba has many objects."""
+    """Pause garbage collection during the `with` block. With numba's many objects, it is a fifth of compile time."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
