@@ -23,7 +23,7 @@ _NO_SPACE = ("No space left", "disk is full")
 
 @contextmanager
 def understood(place: str | PathLike[str]) -> Iterator[None]:
-    """Convert errors in the `with` block, which parses a document, to a StoreAccessError that names its place."""
+    """Convert errors in the `with` block, which parses a document, to a StoreAccessError that names `place`."""
     try:
         yield
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
@@ -210,7 +210,7 @@ def explained_by(library: str, name: str, conflict: type[Exception]) -> Iterator
             f"{name}: another commit was made meanwhile; run the command again: {_line(error)}"
         ) from error
     except Exception as error:
-        # Table libraries also raise the errors of their own dependencies, so the type is not known.
+        # Table libraries also raise the errors of their own dependencies, so errors of any type are possible.
         line = _line(error)
         hint = "; free some space and run it again" if any(t in line for t in _NO_SPACE) else ""
         raise StoreAccessError(f"{name}: {library}: {line}{hint}") from error

@@ -45,8 +45,8 @@ def diff_export(
     Args:
         store: The store's folder or URL.
         destination: The table.
-        name: The store's name in the table; by default its path. If the table has no store of this name, the store is
-            found by its log.
+        name: The store's name in the table; by default its path. If the table has no store of this name, its store
+            with the same log is used.
         store_is_b: Whether the store is B of the difference, and the table A.
         storage_options: Options of a store's URL.
 
@@ -87,7 +87,7 @@ def _mark_of(
 ) -> tuple[str, ReadMark]:
     """Return the name under which the table records the store, and the offset up to which it was exported.
 
-    If the table does not have the store's name, find the store by its log.
+    If the table does not have the store's name, find the store with the same log.
     """
     marks = {} if state is None else state.marks
     if source.name in marks:
@@ -123,7 +123,7 @@ class _TableComparison:
             self._found.notes.append(f"the export has no {', '.join(left_out)}")
         low = _LEAST
         for part in self._parts(request):
-            # The last part has no messages. It finds rows of the export after the store's last message.
+            # The last part has no messages. It is compared with rows of the export after the store's last message.
             high = int(part["physical_offset"][-1].as_py()) + 1 if len(part) else _MOST
             exported = self._rows.between(low, high, kept or ["physical_offset"])
             self._compare(part, exported)
@@ -135,7 +135,7 @@ class _TableComparison:
     def _parts(self, request: dict[str, object]) -> Iterator[pa.Table]:
         """Yield the store's messages in large parts, in the order of the log.
 
-        A last part without messages stands for the offsets after the last message, where the export may have rows.
+        The last part is empty. It covers the offsets after the last message, where the export may have rows.
         """
         columns = list(dict.fromkeys([*_PLACE, *self._compared, CORRUPT_REASON.name]))
         topics = request.get("topics") or None
@@ -234,7 +234,8 @@ def _others(count: int, chosen: Rows) -> Rows:
 def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return a column with a type that does not depend on the table's format.
 
-    Times become numbers, because some are outside Python's calendar. Large strings and binaries become plain ones.
+    Times become numbers, because some are outside Python's calendar. Arrow's types large_string and large_binary become
+    string and binary.
     """
     kind = column.type
     if pa.types.is_timestamp(kind):

@@ -145,7 +145,7 @@ class Control:
             )
 
     def _control_folders(self) -> tuple[Path, ...]:
-        """Return the control folder of this format, and those that other formats would use for the same table."""
+        """Return the control folder of this format, and the folders that other formats would use for the same table."""
         place = self._destination.folder
         return self._folder, place / CONTROL_FOLDER, folder_beside(place)
 
@@ -259,7 +259,7 @@ class Control:
 class BucketControl(Control):
     """The Control of a table in a bucket.
 
-    Replacing the object `head` begins a commit; for Parquet, this is the commit.
+    Replacing the object `head` begins a commit; for Parquet, the replacement itself is the commit.
     """
 
     def __init__(self, destination: BucketDestination) -> None:
@@ -303,7 +303,7 @@ class BucketControl(Control):
     def _is_made(self, commit: Commit) -> bool:
         if self._destination.has(commit.state.run):
             return True
-        # The run that began this commit may still be alive. After the fence, it cannot make the commit any more.
+        # The run that began this commit may still be alive. `fence` makes its commit fail.
         self._destination.fence()
         return bool(self._destination.has(commit.state.run))
 

@@ -158,7 +158,7 @@ def bounds_of(metadata: pq.FileMetaData) -> tuple[dict[str, str | int], dict[str
             metadata.row_group(n).column(places[name]).statistics
             for n in range(metadata.num_row_groups)
         ]
-        # The values of one row group without statistics are unknown, so those of the whole file are too.
+        # If a row group has no statistics, the least and greatest values of the whole file are unknown.
         if not groups or any(group is None or not group.has_min_max for group in groups):
             continue
         low, high = (_plain(min(g.min for g in groups)), _plain(max(g.max for g in groups)))

@@ -3,7 +3,7 @@
 recover   finish the last run's commit if the table has it, else delete its files
 plan      plan the ranges of the log after the table's marks
 write     run a task per range, which writes staged files, reads them back and counts rows
-reconcile compare the rows read with the rows written, and check that ranges join; otherwise commit nothing
+reconcile compare the rows read with the rows written, and check ranges for gaps; after a mismatch, commit nothing
 merge     combine small files of a partition
 commit    commit the files and the new marks atomically
 finish    complete the table after the commit
@@ -253,7 +253,7 @@ class _ExportRun:
     def _reconcile(
         self, step: ExportStep, last: tuple[ReadTask, TaskResult] | None
     ) -> tuple[ReadTask, TaskResult] | None:
-        """Compare the rows read with the rows written, and check that adjacent ranges join.
+        """Compare the rows read with the rows written, and check that there is no gap between adjacent ranges.
 
         Args:
             step: The tasks of this step, and their results.
@@ -283,9 +283,9 @@ class _ExportRun:
         return walked[-1] if walked else None
 
     def _merged(self, job: ExportJob, files: list[DataFile], runner: Runner) -> list[DataFile]:
-        """Combine small files, and return all files of the commit.
+        """Combine small files, and return all files of the commit. The rows do not change.
 
-        Their rows stay the same. Raises StoreAccessError.
+        Raises StoreAccessError.
         """
         merge = MergeJob(
             job.folder, job.folder, job.file_schema, job.reject_schema, is_run=True,
@@ -318,14 +318,14 @@ class _ExportRun:
         rows = self.report.rows + found.rows
         commit = Commit(state, self._merged(job, found.files, runner), found.replaces)
         self._commit(commit, staged, table.replace if found.replaces else None)
-        # The commit also has rows copied from replaced files. Those are not counted here.
+        # The commit also has rows that were copied from replaced files. Do not count the copied rows.
         self.report.rows = rows
         self.report.superseded += found.superseded
 
     def _check_rejects(self, commit: Commit) -> None:
         """Raise RejectedRowsError for too many rejected rows."""
         if self.most_rejects is not None:
-            # The limit applies to the whole run, so the rows of earlier commits count.
+            # `max_rejects` applies to the whole run, so include the rows of the run's earlier commits.
             rejects = self.report.rejects + commit.rejects.rows
             rows = self.report.rows + commit.rows.rows
             told = most_frequent(self.report.reasons, self.report.reason_examples)
@@ -354,14 +354,14 @@ def _split_bytes(bounds: dict[str, Bounds], runner: Runner) -> int:
 def _joined(before: ReadTask, ended: TaskResult, after: ReadTask, began: TaskResult) -> bool:
     """Return whether the first record of a range begins where the last record of the preceding range ended.
 
-    Return True if the two ranges cannot be compared.
+    Return True also if this cannot be checked.
     """
     one, other = before.part, after.part
     if one.file != other.file or one.stop != other.start or other.topics is not None:
-        # Ranges cannot be compared if they are in different files, or if they are not adjacent.
+        # Not checked: ranges in different files, ranges that are not adjacent, and ranges read through ConsumeQueues.
         return True
     if ended.start >= one.stop or ended.end < one.stop:
-        # No record begins in the range, or it ends with unreadable bytes.
+        # Not checked: no record begins in the first range, or this range ends with unreadable bytes.
         return True
     # A long record may reach beyond the whole next range.
     return began.start == ended.end or (began.start >= other.stop and ended.end >= other.stop)

@@ -133,7 +133,7 @@ class ShapeInference:
 
     @property
     def notes(self) -> list[str]:
-        """Return a line for each reason to skip fields, and for each field that stays an integer despite fractions."""
+        """Return a line for each reason for skipped fields, and for each integer field that the table cannot widen."""
         left_out = [
             f"inferring JSON types: fields {reason} are skipped; they remain in the body"
             for reason in sorted(self._left_out)
@@ -235,7 +235,7 @@ class ShapeInference:
     def _struct_of(self, fields: dict[str, _Node], path: str) -> pa.DataType | None:
         """Return the struct of fields.
 
-        Of names that differ only in case, keep the first, because some readers confuse them.
+        If names differ only in case, keep only the first field, because some readers confuse such names.
         """
         known: dict[str, tuple[str, pa.DataType]] = {}
         for name, below in fields.items():
@@ -246,7 +246,7 @@ class ShapeInference:
 
 
 def _agrees(kind: str, known: pa.DataType | None) -> bool:
-    """Return whether a value of this kind fits a field of the table with this type. Inference ignores other values."""
+    """Return whether a value of this kind fits the type of a table's field. Inference ignores a value that does not."""
     if known is None:
         return True
     if pa.types.is_struct(known) or is_list(known):

@@ -143,7 +143,7 @@ class LakeBucket:
         return self._current().get("pending")
 
     def _current(self) -> dict[str, Any]:
-        """Return the head that this run has written, or the current head if this run does not own the table."""
+        """Return the object `head`: as this run wrote it, or as it is now if this run does not own the table."""
         if not self._version:
             with suppress(StoreNotFoundError):
                 return self._read()[0]
@@ -285,7 +285,7 @@ class LakeBucket:
                 )
 
     def _wait_for(self, owner: Mapping[str, Any] | None, version: str) -> None:
-        """Wait until the owner of the head can be presumed dead. Raises StoreLockedError if it is alive."""
+        """Wait until the owner of the table can be presumed dead. Raises StoreLockedError if the owner is alive."""
         if owner is None or _has_ended(owner):
             return
         run = str(owner.get("run"))
@@ -375,5 +375,5 @@ def _has_ended(owner: Mapping[str, Any]) -> bool:
     machine, pid = owner.get("machine"), owner.get("pid")
     if not machine or machine != _machine() or not isinstance(pid, int) or pid <= 0:
         return False
-    # If another process has the same id now, this run only waits longer.
+    # If a new process has the same process id now, this run waits longer than needed, which is harmless.
     return not os.path.exists(f"/proc/{pid}")

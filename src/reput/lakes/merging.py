@@ -25,8 +25,8 @@ _WORTH_IT = 4
 """Files of at least 1/4 of the target size are not combined: rewriting costs more than readers gain."""
 
 _WORTH_IT_AT_ONCE = 8 << 20
-"""A run combines only files smaller than this: with larger files, it would write nearly all its rows twice. A later
-compaction can combine the larger files."""
+"""A run combines only its files that are smaller than this. Otherwise, the run would write nearly all rows twice. A
+later compaction can combine the other files."""
 
 
 def check_target(target_bytes: int) -> int:
@@ -115,7 +115,7 @@ def merged_files(
 def run_merge(job: MergeJob, group: Group) -> list[DataFile]:
     """Merge a group of files.
 
-    Running it twice is safe. Raises StoreAccessError, also if other rows were written than read.
+    Running it twice is safe. Raises StoreAccessError, for example if the rows written differ from the rows read.
     """
     # All files of a group belong to one partition, so the rows need not be divided again.
     first = group[0]
@@ -153,7 +153,7 @@ def batches_of(path: Path) -> Iterator[pa.RecordBatch]:
 
 
 def shaped(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Return rows with the columns and fields of a schema. Those that the rows lack become null."""
+    """Return rows with the columns of a schema. Columns and fields that the rows lack become null."""
     columns = [
         batch[column.name].cast(column.type)
         if column.name in batch.schema.names

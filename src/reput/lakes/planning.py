@@ -63,7 +63,7 @@ class StoreExtent(NamedTuple):
     Attributes:
         bounds: Range from the mark that the table has for the store, to the end of the log.
         mark: The store's mark after the export.
-        is_whole: Whether no bytes follow the end of the log.
+        is_whole: Whether nothing is written after the end of the log.
     """
 
     bounds: Bounds
@@ -105,8 +105,8 @@ def _extent_of(
         start = mark.end
     elif marks is not None:
         check_is_new(source, marks, destination)
-    # The mark can be taken before the export, because bytes before the end never change. If the log is replaced during
-    # the export, the next run finds that the log does not match this mark.
+    # The mark at the end of the log can be computed before the export, because bytes before the end never change. If
+    # the log is replaced during the export, the next run finds that the new log does not match the mark.
     return StoreExtent(Bounds(start, end), mark_at(source, end), is_at_end(source, end))
 
 

@@ -77,7 +77,7 @@ class MostRejects:
         """Check the rejected rows of an export.
 
         Raises:
-            RejectedRowsError: `rejects` of `rows` messages are too many; the error quotes the reasons.
+            RejectedRowsError: `rejects` exceeds the limit for `rows` messages. The error contains the lines `told`.
         """
         most = rows * self._most / 100 if self._is_share else self._most
         if rejects <= most:

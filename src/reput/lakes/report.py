@@ -27,7 +27,7 @@ class ExportReport(Sealable, ShownAsTable, Report):
     messages      number of examined messages; the requested ones were exported (`rows`) or rejected (`rejects`)
     json_errors   rows with fields that are null because their values do not fit
     reasons       number of rows for each reason of a rejection or a null field, most frequent first
-    reason_examples  an example for a reason, if it helps
+    reason_examples  an example for a reason, if an example explains the reason
     json_changes  fields of JSON bodies that are new in the table, or wider
     body_column   name of the column of typed bodies
     superseded    rows of the table that a newer message of their key has removed
@@ -133,6 +133,6 @@ def _where(report: ExportReport) -> str:
 
 
 def _files(report: ExportReport) -> str:
-    if not report.files and report.file_bytes:  # A stream has no files.
+    if not report.files and report.file_bytes:  # The lines were written to a stream.
         return ""
     return "1 file, " if report.files == 1 else f"{report.files:,} files, "

@@ -62,7 +62,7 @@ class ExportStep:
         self.results: list[TaskResult] = []
 
     def next_tasks(self, waiting: Sequence[ReadTask]) -> Sequence[ReadTask]:
-        """Return the tasks to run next: all that wait, or about as many as this step still needs."""
+        """Return the tasks to run next: all waiting tasks, or about as many as complete this step."""
         if self._every.log_bytes is not None:
             left = self._every.log_bytes - self._bytes
             for count, task in enumerate(waiting, 1):
@@ -85,7 +85,7 @@ class ExportStep:
         return every.seconds is not None and time.monotonic() - self._begun >= every.seconds
 
     def end_before(self, waiting: Sequence[ReadTask]) -> int | None:
-        """Return the offset of a record at which the step can end and the next one begin; None if there is none.
+        """Return the offset at which this step can end and the next step begin; None if this step cannot end here.
 
         A step cannot end in damaged bytes, or between records that were found through an index.
         """

@@ -42,7 +42,7 @@ Kept = npt.NDArray[np.bool_]
 
 @runtime_checkable
 class Upsertable(Protocol):
-    """A destination in a folder in which single files can be replaced."""
+    """A destination in a folder. A commit can replace some of its files."""
 
     def live(self) -> tuple[list[DataFile], Path]:
         """Return the files of the table, and the folder to which their names are relative.
@@ -156,7 +156,7 @@ def run_rewrite(job: MergeJob, work: _Rewrite) -> list[DataFile]:
     """Write the remaining rows of a file. Running it twice is safe.
 
     Raises:
-        StoreAccessError: Other rows were written than were read.
+        StoreAccessError: The rows written differ from the rows read.
     """
     if not work.kept.any():
         # All rows of the file were superseded.

@@ -125,7 +125,7 @@ class _Delta:
     def compact(
         self, state: State, rewrite: Rewrite, publish: Callable[..., None], target_bytes: int
     ) -> tuple[int, int]:
-        """See `reput.lakes.compaction.Compactable`. deltalake rewrites and commits in its own transaction."""
+        """See `reput.lakes.compaction.Compactable`. deltalake rewrites the files and commits them itself."""
         table = self._rows.open()
         if table is None:
             return 0, 0
@@ -328,8 +328,8 @@ class _DeltaPlace:
             if lacking:
                 table.alter.add_columns([f for f in columns.fields if f.name in lacking])
                 table.update_incremental()
-            # Check ownership after the version was read: if a run takes the table later, its commit makes this
-            # transaction fail.
+            # Check ownership after the table's version was read. If another run takes the table later, a commit of that
+            # run makes this transaction fail.
             self._files.check_owner()
             table.create_write_transaction(
                 actions, "append", columns, partition_by=partition_by,
@@ -355,7 +355,7 @@ def _last_state(name: str, history: Iterable[dict[str, Any]]) -> str | None:
     For a restored table, this is the state of the restored version.
     """
     last: int | None = None
-    # The history begins with the latest commit.
+    # The history lists the latest commit first.
     for commit in history:
         if last is not None and commit["version"] > last:
             # Skip this commit, which is not part of the restored version.
@@ -374,7 +374,7 @@ def _last_state(name: str, history: Iterable[dict[str, Any]]) -> str | None:
 
 
 def _lacking(there: pa.Schema, wanted: pa.Schema) -> set[str]:
-    """Return the columns that the table lacks, or in which it lacks fields."""
+    """Return the names of columns that are missing in the table, or have missing fields there."""
     return {
         column.name
         for column in wanted
@@ -385,7 +385,7 @@ def _lacking(there: pa.Schema, wanted: pa.Schema) -> set[str]:
 def _path_of(name: str, file: DataFile) -> str:
     """Return the path of a data file.
 
-    It has Hive's folders, because Polars reads the values of partitions from paths.
+    The path has folders in Hive's form, such as day=2026-10-14, because Polars reads partition values from paths.
     """
     folders = hive_folders(file)
     is_possible = all(

@@ -1,7 +1,8 @@
 """Write an Iceberg table without a JVM: pyarrow writes the files, and pyiceberg the snapshot.
 
-The state is in the summary of a snapshot, so that a table that is rolled back continues where its snapshot ends. The
-state is also in a property of the table, set in the same commit, because summaries disappear when snapshots expire.
+The state is in the summary of each commit's snapshot. So if a table is rolled back, the next export continues at the
+offsets of the restored snapshot. The state is also in a property of the table, set in the same commit, because
+summaries disappear when snapshots expire.
 Rejected rows go into a separate table, which is committed after the messages. If a run dies between the two commits,
 the next run makes the second one.
 """
@@ -48,7 +49,7 @@ _WIDENS: Widenings = frozenset({("int32", "int64"), ("float", "double")})
 _CATALOGS = {"http": "rest", "https": "rest", "thrift": "hive"}
 """Kinds of catalogs by the schemes of their URIs; others are SQL databases."""
 _SCHEMES = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfss": "abfs", "wasb": "abfs", "wasbs": "abfs"}
-"""Equivalent schemes of URIs that other programs use."""
+"""Other schemes of URIs for the same storage, each with the scheme to compare instead."""
 _IO_NAMES = {
     "endpoint": "s3.endpoint",
     "access_key_id": "s3.access-key-id",
@@ -56,13 +57,13 @@ _IO_NAMES = {
     "token": "s3.session-token",
     "region": "s3.region",
 }
-"""pyiceberg's names of settings of S3, by object_store's names."""
+"""For object_store's names of S3 settings, the names that pyiceberg gives to the same settings."""
 
 _IO_VARIABLES = {
     "s3.endpoint": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"),
     "s3.region": ("AWS_REGION", "AWS_DEFAULT_REGION"),
 }
-"""Environment variables of S3 settings, by pyiceberg's names of the settings."""
+"""For pyiceberg's names of S3 settings, the environment variables with the values."""
 
 _SOURCES = {
     **{name: name for name in TEXT_PARTITIONS}, "day": "store_timestamp", "hour": "store_timestamp",
@@ -120,7 +121,7 @@ class _Iceberg:
         if self._opened is None:
             from pyiceberg.catalog import load_catalog
 
-            # The catalog in an SQLite file needs the folder.
+            # A catalog in an SQLite file is created in the table's folder, which must exist.
             self._files.create()
             named = self._catalog_name or f"sqlite:///{self._files.place(_CATALOG)}"
             properties = self._io_properties() | self._properties
@@ -152,7 +153,7 @@ class _Iceberg:
             return None
         snapshot, is_known = table.current_snapshot(), True
         while snapshot is not None:
-            # A table whose only snapshots are fences belongs to an export that has not committed yet.
+            # A table with no snapshots except those of `fence` belongs to an export that has not committed yet.
             is_known = is_known and _FENCE in _summary(snapshot)
             text = _summary(snapshot).get(_STATE)
             if text is not None:
@@ -343,7 +344,7 @@ class _Iceberg:
             transaction.add_files(
                 paths,
                 snapshot_properties={**state, _RUN: commit.state.run},
-                check_duplicate_files=False,  # Only this run uses these names.
+                check_duplicate_files=False,  # Only this run uses these names, so skip the check.
             )
 
     def _bring_in_fields(self, transaction: Transaction) -> None:

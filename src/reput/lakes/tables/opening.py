@@ -225,7 +225,7 @@ class ExportRows:
         """
         tables = []
         for dataset in self._datasets:
-            # Rows are selected by this column, because other columns may be null.
+            # Select rows by their physical offset, which is never null, unlike other columns.
             at = ds.field("physical_offset")
             asked = {*columns, *_TOLD_APART} & set(dataset.schema.names)
             with _understood(self._name):

@@ -11,8 +11,8 @@ point, and in tables of reput 0.2, the other files are in DEST/_reput and DEST/_
 across file systems.
 
 The manifest is the commit: it is linked into place atomically while the files are still staged. Then the files are
-moved into DEST. If the run dies before that, the next run moves them. So a reader of all files in DEST sees only
-committed messages, and each at most once.
+moved into DEST. If the run dies before it has moved all files, the next run moves the rest. So a reader of all files in
+DEST sees only committed messages, and each at most once.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class ParquetTable:
             return None
         commit = self._read(last)
         # The files were deleted, but the manifest still has the offsets up to which the logs were exported. An export
-        # that continues there would skip the messages of the deleted files.
+        # that continues at these offsets would skip the messages of the deleted files.
         if commit.rows.rows and not has_files:
             raise UsageError(
                 f"{self.name}: its files are missing, but {self.control} records exports to it; "
@@ -107,7 +107,7 @@ class ParquetTable:
     @staticmethod
     def why_no_partition(column: str, text: str) -> str:
         if text in ("", _NO_VALUE):
-            # Escaping does not help: readers decode the name before they compare it with the name for null.
+            # Escapes would not help: readers decode the folder's name before they compare it with the name for null.
             return f"a folder of this {column} would read as no {column}"
         length = len(os.fsencode(f"{column}={_escaped(text)}"))
         if length > MOST_NAME_BYTES:
@@ -117,7 +117,7 @@ class ParquetTable:
         return ""
 
     def publish(self, commit: Commit, staged: Path) -> None:
-        """Create only the folders. The files follow after the commit, because readers see every file in a folder."""
+        """Create only the folders. Readers see every file in a folder, so `finish` moves the files after the commit."""
         make_folders(self._places(commit))
 
     def commit(self, commit: Commit) -> None:
@@ -272,7 +272,7 @@ class ParquetBucketTable:
         return last is not None and self.bucket.read_commit(last).state.run == run
 
     def fence(self) -> None:
-        """Do nothing: the head was replaced, so commits of earlier owners fail."""
+        """Do nothing: this run replaced the object `head` when it took the table, so commits of earlier owners fail."""
 
     def finish(self, commit: Commit, staged: Staged) -> None:
         rejects = f"{self.bucket.control}/rejects"
