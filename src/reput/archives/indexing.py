@@ -468,8 +468,8 @@ def merged(
 ) -> IndexObject:
     """Merge indexes of consecutive log files into one local file.
 
-    `change` is applied to all rows, and must keep their order. It may drop rows from an index of keys, but not from one
-    of queues.
+    `change` is applied to all rows, and must keep their order. It may drop rows from an index of keys, but not from an
+    index of queues.
 
     Raises FormatError, StoreNotFoundError, StoreAccessError.
     """

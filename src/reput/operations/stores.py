@@ -129,7 +129,7 @@ class StoresReport(Report, Generic[_Result]):
 
     Attributes:
         answers: One answer per store.
-        replica_of: By name of a replica, the name of its master.
+        replica_of: The name of each replica's master, by the name of the replica.
         differing: Findings about stores with the same cluster and broker name whose logs differ.
     """
 

@@ -541,7 +541,7 @@ class BatchQueueReader:
         return found
 
     def _number_of(self, queue_offset: int) -> int:
-        """Return the number of the last entry whose base is at most the queue offset, or else the first entry's number.
+        """Return the number of the last entry whose base offset is at most the queue offset, or else the first number.
 
         Raises LostEntriesError, and MessageNotFoundError if the queue has no entry.
         """
@@ -556,7 +556,7 @@ class BatchQueueReader:
         return max(low - 1, first)
 
     def _last_from(self, queue_offset: int, number: int) -> BatchEntry | None:
-        """Return the last existing entry before `number` whose base is at most the queue offset, else None."""
+        """Return the last existing entry before `number` whose base offset is at most the queue offset, else None."""
         for before in range(number - 1, self._first() - 1, -1):
             try:
                 found = self._entry_at(before)
@@ -567,7 +567,7 @@ class BatchQueueReader:
         return None
 
     def _base_near(self, number: int, stop: int) -> int:
-        """Return the base of an entry. If the entry is lost, use the next existing one."""
+        """Return the base offset of an entry. If the entry is lost, use the next existing entry."""
         try:
             return self._entry_at(number).base_offset
         except LostEntriesError as error:

@@ -108,7 +108,7 @@ class QueueSetWriter:
         raise NotImplementedError
 
     def _try(self, write: Callable[[], object], what: str) -> None:
-        """Call `write`, repeatedly after errors, as a broker does (`ConsumeQueue.putMessagePositionInfoWrapper`)."""
+        """Call `write`. After an error, try again as a broker does (`ConsumeQueue.putMessagePositionInfoWrapper`)."""
         tries = 1
         while True:
             try:

@@ -70,9 +70,10 @@ def answered_by(
     is_complete: Sequence[bool],
     logs: Sequence[OffsetRange | None] = (),
 ) -> dict[str, str]:
-    """Return, for each store that could not answer a query completely, the replica whose answer can replace its answer.
+    """Find replicas whose complete answers replace the incomplete answers of other stores.
 
-    A slave may lag behind its master. It replaces the master only if it has the whole known range of the master's log.
+    Returns the name of the replica by the name of the other store. A slave may lag behind its master. It replaces the
+    master only if it has the whole known range of the master's log.
 
     Args:
         stores: All stores.

@@ -158,7 +158,7 @@ class StoreWriter:
             self._files, end, offsets, self.config, self.health, self._unique_keys,
             settings.store_host, self._clock_ms, self.dispatcher.notify, topics,
         )  # fmt: skip
-        # Recovery has made all messages durable, so the checkpoint may state the store time of the last one.
+        # Recovery has made all messages durable, so the checkpoint may state the store time of the last message.
         self._log.store_timestamp = self.dispatcher.store_timestamp
         self._last_flush = 0, end
         self.retention = Retention(
