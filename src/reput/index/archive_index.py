@@ -43,9 +43,9 @@ if TYPE_CHECKING:
 _Offsets = npt.NDArray[np.int64]
 # Reading one row of the index takes as long as scanning this many bytes of the log.
 _SCANNED_BYTES_PER_ROW = 64
-# For at most this many keys, a search reads few row groups. So they are fetched in parallel before, and cached.
+# A search for at most this many keys reads few row groups. They are fetched in parallel before the search, and cached.
 _PREFETCHED_KEYS = 64
-# Bounds the memory of a search that needs many row groups.
+# Number of row groups in memory at once, in a search that needs many of them.
 _GROUPS_AT_ONCE = 64
 
 
@@ -90,7 +90,7 @@ class ArchiveIndexPart:
             found = _rows_of(self.storage.archive, self.part, wanted, within)
         except FormatError as error:
             raise UntrustedIndexError(error.path, error.offset, error.reason) from None
-        # Newest message first, as `candidates` promises.
+        # Sort by offset, newest message first, as `candidate_arrays` promises.
         order = np.lexsort((found[0], found[1]))[::-1]
         yield CandidateArrays(found[1][order], found[0][order].astype(np.int32))
 
@@ -307,7 +307,7 @@ class ContinuedIndex:
 
 
 def _clipped(part: IndexPart, begin: int) -> IndexPart:
-    """Return the part without the messages before an offset."""
+    """Return the part, limited to messages from the offset `begin` on."""
     if part.start >= begin:
         return part
     clipped: IndexPart = replace(cast("Any", part), start=begin)

@@ -30,12 +30,12 @@ _LEAST_ROOM = 1 << 16
 _SCATTERED_BYTES = 32 << 10
 # If there is more than one hit per this many bytes of the file, reading the whole file is faster.
 _BYTES_PER_HIT = 1 << 10
-# Cost per key, measured with a million keys: it takes as long as scanning this many bytes of the log.
+# Searching for one key takes as long as scanning this many bytes of the log (measured with a million keys).
 _BYTES_PER_KEY = 200
 
 
 class _Chains(NamedTuple):
-    """Slots and items of a file in memory; `newest` is the number of the last counted item."""
+    """Slots and items of a file in memory; `newest` is the number of the last item that the header counts."""
 
     slots: npt.NDArray[np.uint32]
     items: Items
@@ -53,7 +53,7 @@ class IndexFileSearch:
     storage: Storage = LOCAL
 
     def weight(self, keys: int) -> int:
-        """See `BulkSearch.weight`. Many keys take as long as reading the whole file and following the chains."""
+        """See `BulkSearch.weight`. For many keys, it is the cost of reading the whole file and following the chains."""
         whole = file_bytes(self.hash_slots, self.index_items)
         return min(keys * _SCATTERED_BYTES, whole) + keys * _BYTES_PER_KEY
 
@@ -141,7 +141,7 @@ class IndexFileSearch:
         """Yield physical offsets in the range, newest first, without adjacent duplicates."""
         before = -1
         for offset in file.offsets(key_hash):
-            # Offsets descend along a chain, so all other items lie before the range.
+            # Offsets descend along a chain, so all further items lie before the range.
             if offset < self.within.start:
                 return
             if offset < self.within.stop and offset != before:

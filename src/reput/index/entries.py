@@ -12,7 +12,7 @@ from reput.format.index_file import HEADER_BYTES, ITEM_BYTES, SLOT_BYTES, item_p
 from reput.index.reader import IndexFileReader
 
 _ITEM_WORDS = ITEM_BYTES // 4
-# Items per read, 1.3 MB.
+# Number of items per read. They take 1.3 MB.
 _PIECE_ITEMS = 1 << 16
 # Items that are read on either side of an item. Few messages have more keys.
 _NEIGHBOURS = 16

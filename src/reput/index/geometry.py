@@ -88,7 +88,8 @@ def work_out(
 
 def _work_out(path: str, size: int, count: int, storage: Storage) -> IndexGeometry | None:
     is_default_size = size == DEFAULT_GEOMETRY.file_bytes
-    # No other geometry can pass all these tests, so do not search for one: that would read the file from its end.
+    # If the default geometry passes all tests, no other geometry can. So do not search for others, which would read the
+    # file from its end.
     if is_default_size and _agrees(path, DEFAULT_GEOMETRY, storage, beyond_doubt=True):
         return DEFAULT_GEOMETRY
     with storage.open(path) as reader:
@@ -100,9 +101,10 @@ def _work_out(path: str, size: int, count: int, storage: Storage) -> IndexGeomet
 
 
 def _from_last_item(reader: SparseReader, size: int, count: int) -> IndexGeometry | None:
-    """Derive the geometry from the last used byte: items lie at multiples of their size from the file's end."""
+    """Derive the geometry from the last nonzero byte: it shows where the last counted item lies."""
     last_byte = reader.last_nonzero(size) or 0
-    # The last nonzero byte lies in the last counted item, which begins a whole number of items before the file's end.
+    # The items end at the end of the file. So the last counted item, which contains the last nonzero byte, begins at a
+    # multiple of ITEM_BYTES before the end.
     begin = size - -(-(size - last_byte) // ITEM_BYTES) * ITEM_BYTES
     slots, rest = divmod(begin - ITEM_BYTES * (count - 1) - HEADER_BYTES, SLOT_BYTES)
     return from_slots(size, slots) if rest == 0 else None
@@ -114,8 +116,8 @@ def _agrees(
     """Return whether header, slots and a sample of the items are consistent with a geometry.
 
     Args:
-        beyond_doubt: Accept only if no other geometry can be consistent. A file with few items passes only if all of
-            them are linked and match the header's offsets.
+        beyond_doubt: Return True only if no other geometry can be consistent. For a file with few items, all of them
+            must be linked and match the header's offsets.
     """
     try:
         file = IndexFileReader(path, *geometry, storage)
@@ -144,7 +146,7 @@ def _counts_agree(file: IndexFileReader) -> bool:
 def _chains_agree(file: IndexFileReader) -> bool:
     """Return whether most items are in the chain of their hash's slot. With a wrong geometry, hardly any is.
 
-    Most items suffice: other checks find damaged items once the geometry is right.
+    The other items may be damaged, which is examined after the geometry is known.
     """
     last = file.next_item - 1
     if last <= FEW_ITEMS:
@@ -176,7 +178,7 @@ class GeometryFinder:
         self._by_size: dict[int, IndexGeometry] = {}
 
     def find(self, files: list[tuple[str, int]]) -> dict[int, IndexGeometry]:
-        """Return the geometry for each size of these files (path, size). A file whose size has no geometry is damaged.
+        """Return the geometry of files (path, size), by size. Files whose size is missing in the result are damaged.
 
         Raises UsageError if there are entries and no geometry fits any file.
         """

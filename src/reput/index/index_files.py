@@ -76,7 +76,7 @@ class IndexFilePart:
         start, stop = within
         previous = -1
         for offset in self.file.offsets(key_hash):
-            # Offsets descend along a chain, so all other items lie before the range.
+            # Offsets descend along a chain, so all further items lie before the range.
             if offset < start:
                 return
             if offset < stop and offset != previous:
@@ -87,7 +87,7 @@ class IndexFilePart:
         self, hashes: Collection[int], within: OffsetRange
     ) -> Iterator[CandidateArrays]:
         """See `IndexPart.candidate_arrays`."""
-        # Imported here, because they load NumPy and the kernels.
+        # Imported here, because these functions load NumPy and the kernels.
         from reput.index.long_chain import chain_pieces, in_arrays
 
         hashes = self._worth_following(hashes)
@@ -132,8 +132,8 @@ class _Judged(NamedTuple):
 class IndexFiles:
     """The KeyIndex of a folder of IndexFiles, which may grow together with the log.
 
-    Callers refresh the log first. A verdict (the ranges for which a file is trusted) is kept until the file or the log
-    files that prove it change.
+    Callers refresh the log first. A verdict (the ranges for which a file is trusted) is kept until the file, or
+    a log file with which it was compared, changes.
     """
 
     def __init__(
@@ -176,8 +176,8 @@ class IndexFiles:
             for one in files:
                 verdict = before.get(one.file)
                 if verdict is not None and one.file in changed:
-                    # A proof covers only the state before the change. Spot checks can continue with the items added
-                    # since.
+                    # The file has changed, so an old proof does not cover its state. But after spot checks, only the
+                    # items that were added since need a check.
                     has_grown = verdict.last < one.last and verdict.proof is None
                     verdict = verdict if has_grown else None
                 self._verdicts[one.file] = self._judge(
@@ -213,7 +213,7 @@ class IndexFiles:
         return changed
 
     def _newest_of(self, file: IndexFileReader, last: int) -> int:
-        """Return the offset of the file's last entry, or -1 if its header contradicts the items."""
+        """Return the offset of the file's last entry, or -1 if the file's header contradicts its items."""
         believable = last > 0 and file.is_consistent()
         return file.offset(last) if believable else -1
 

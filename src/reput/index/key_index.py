@@ -152,9 +152,10 @@ class BulkSearch(Protocol):
         ...
 
     def find_each(self, groups: Iterable[npt.NDArray[np.int32]]) -> Iterator[tuple[int, BulkHits]]:
-        """Yield (number of the group, hits) for groups of ascending hashes; a group may have several results.
+        """Yield the hits of each group of ascending hashes, as (number of the group, hits).
 
-        The next group is requested after all results of the previous one. Raises StoreChangedError, StoreAccessError.
+        A group may have several results. The next group is taken after all results of the previous one. Raises
+        StoreChangedError, StoreAccessError.
         """
         ...
 
@@ -181,7 +182,7 @@ class IndexPart(Protocol):
     def candidates(self, hashes: Collection[int], within: OffsetRange) -> Iterator[Candidate]:
         """Yield entries with one of these hashes that point into the range, newest first, without duplicates.
 
-        Raises UntrustedIndexError if the part contradicts itself. Then candidates may be missing.
+        Raises UntrustedIndexError if the entries of the part contradict each other. Then candidates may be missing.
         """
         ...
 

@@ -15,9 +15,9 @@ from reput.index.reader import OFFSET_MAX, IndexFileReader
 from reput.kernels.index_chains import CHAIN_END, follow_chain
 from reput.log.offset_range import OffsetRange
 
-# Items per read, 320 KB.
+# Number of items per read. They take 320 KB.
 _PART_ITEMS = 1 << 14
-# With fewer items of the chain per read, reading item by item is faster.
+# If a read contains fewer items of the chain than this, reading item by item is faster.
 _FEWEST_STEPS = 1 << 5
 _PIECE = 1 << 15
 
@@ -89,7 +89,7 @@ def _parts(
     while item != CHAIN_END:
         steps = 0
         if 0 < item < most:
-            # A chain leads to lower numbers. The next higher item is read to compare its offset.
+            # A chain leads to lower numbers. Only the item after `item` is also read, because its offset is compared.
             first = max(item + 1 - _PART_ITEMS, 0)
             items = entries.items(first, min(item + 2, most))
             item, newest, steps, found = follow_chain(

@@ -1,9 +1,9 @@
 """Find out which of many hashes an IndexFile lacks, by reading all of their slots in one pass.
 
 A search for a key in all topics of a store needs one hash per topic, and an IndexFile contains hardly any of them. A
-hash is ruled out only if following its chain would find neither an entry nor damage. So its page of slots must not be
-in doubt (`reput.index.spot_checks.SlotPages`), and its slot must be empty or lead to a valid chain of items with other
-hashes.
+hash is ruled out only if following its chain would find neither an entry nor damage. So its slot must be empty or
+lead to a valid chain of items with other hashes, and the page that contains the slot must not be in doubt
+(`reput.index.spot_checks.SlotPages`).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def worth_following(
         slots: Checks the pages of slots before a chain is followed; None if a proof has checked every link.
     """
     wanted = hashes.astype(np.int64)
-    # Sorted by slot, so that the file is read from front to back.
+    # Sort the hashes by slot, so that the file is read from front to back.
     wanted = wanted[np.argsort(wanted % file.hash_slots)]
     numbers = wanted % file.hash_slots
     left = np.zeros(len(wanted), np.bool_)
@@ -53,7 +53,7 @@ def worth_following(
 
 
 def _in_doubt(file: IndexFileReader, slots: SlotPages, hashes: Hashes, numbers: Hashes) -> Mask:
-    """Return for which hashes `SlotPages.check` would have to search the items.
+    """Return a mask of the hashes whose slots lie in pages in doubt. `SlotPages.check` would search all items for them.
 
     `numbers` are the slots of the hashes, ascending.
     """
@@ -112,7 +112,8 @@ def _have_items(file: IndexFileReader, hashes: Hashes) -> Mask:
         present = items[:, 0].byteswap()
         present = present[may_be[present % _SIEVE]]
         at = np.searchsorted(ascending, present)
-        # A hash above all wanted hashes gets any valid index, because the hashes are compared below.
+        # A hash above all wanted hashes has no place among them. It gets place 0, where it differs from the wanted
+        # hash.
         at[at == len(ascending)] = 0
         found[order[at[ascending[at] == present]]] = True
     return found

@@ -1,8 +1,8 @@
 """Cut the log into segments: some are covered by a key index, the others must be scanned.
 
-The message at the border of two IndexFiles may have keys in both files, so neither file covers it. So there are many
-tiny segments to scan. Their records are cached as long as their log file is unchanged. The range after the last index
-entry is read for every query, because a broker may be writing there.
+The message at the border of two IndexFiles may have keys in both files, so neither file covers it. It is a tiny segment
+to scan. There can be many such segments, so their records are cached as long as their log file is unchanged. The range
+after the last index entry is read for every query, because a broker may be writing there.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ class Planner:
             self._checkpoint.physic_msg_timestamp, self._checkpoint.logics_msg_timestamp
         )
         # If the newest entry's message lies near the end of the log, and is not older than the checkpoint, nothing was
-        # lost. This test takes one read, instead of the walk below.
+        # lost. This test takes one read, whereas `newest_timestamp` walks over the end of the log.
         if log_end - newest <= _MOST_BYTES and self._newest_indexed() >= stored_ms:
             return None
         if self._seen_end[0] != log_end:
@@ -238,8 +238,8 @@ class Planner:
         """Return the physical offset up to which the index is trusted: the log's end, or the start of its last file.
 
         The checkpoint has the store time of the last message that a broker dispatched. If the log has no message of
-        this time or later, its end was cut off. Then the last entries may point into the removed part, where other
-        messages have been written since. A broker that cuts its log deletes all files after the cut. So the cut
+        this time or later, the end of the log was cut off. Then the last entries may point into the removed part, where
+        other messages have been written since. A broker that cuts its log deletes all files after the cut. So the cut
         lies in what is now the last file, and only this file is affected.
         """
         dispatched_ms = self._checkpoint.logics_msg_timestamp

@@ -52,8 +52,8 @@ OFFSET_MAX = 2**63 - 1
 _READS_OF_HEADER = 5
 # At most this many items of a chain are checked, because the chains of frequent keys are long.
 _CHAIN_STEPS = 256
-# For this many steps along their chains, the items of many chains are requested together. Later items are requested one
-# by one.
+# The first items of many chains, up to this many per chain, are requested together. Later items are requested one by
+# one.
 _ANNOUNCED_STEPS = 16
 # Another process may have added up to this many items that the file's header does not count yet.
 _UNCOUNTED_ITEMS = 1 << 12
@@ -139,7 +139,7 @@ class IndexFileReader:
             self._file.announce([before + n * ITEM_BYTES for n in numbers], _NEIGHBOURS_BYTES)
 
     def announce_chains(self, numbers: Sequence[int]) -> None:
-        """Prepare `reaches`: the first items of all chains are requested at once, then the second ones, and so on."""
+        """Prepare calls of `reaches`: request the first items of all chains at once, then the second, and so on."""
         if self.storage.is_local:
             return
         self.announce(numbers)
@@ -200,7 +200,7 @@ class IndexFileReader:
         return value
 
     def few_newest(self, last: int) -> dict[int, int]:
-        """Return `newest_counted` of all slots if one small read finds them; else an empty mapping."""
+        """Return `newest_counted` for each slot; an empty mapping if the slots take more than one small read."""
         if not self.has_few_slots:
             return {}
         data = self._file.read(HEADER_BYTES, SLOT_BYTES * self.hash_slots)
@@ -251,7 +251,7 @@ class IndexFileReader:
             at = part.find(wanted)
             while at >= 0:
                 number, rest = divmod(at, ITEM_BYTES)
-                # The four bytes may also occur inside an item.
+                # Only the first four bytes of an item are its hash. The same bytes may occur elsewhere in an item.
                 if rest == 0:
                     yield first + number
                 at = part.find(wanted, at + ITEM_BYTES - rest)
@@ -291,7 +291,7 @@ class IndexFileReader:
             if not number < reached < stop:
                 return reached == number
             reached = self.item(reached).previous
-        # The item may lie deeper in the chain than this check goes.
+        # The check ends here, because the chain is long. The item may come later in it.
         return True
 
     def offsets(self, key_hash: int) -> Iterator[int]:
@@ -316,8 +316,8 @@ class IndexFileReader:
     ) -> Iterator[int]:
         """Yield offsets as `offsets` does, beginning at an item of the chain.
 
-        count   number of the last counted item
-        newest  physical offset of the matching item before `item` in the chain
+        count   number of the last item that the header counts
+        newest  physical offset of the last item with this hash that the chain has before `item`
         """
         slots, most = self.hash_slots, self.index_items - 1
         slot, last = key_hash % slots, most

@@ -167,7 +167,7 @@ def _identity(file: IndexFileReader, items: int) -> dict[str, Any]:
 def _log_files(
     log: CommitLogReader, ranges: Sequence[OffsetRange], before: dict[int, Stamp]
 ) -> list[list[int]]:
-    """Return for each log file in the ranges its start, and the inode, size and change time in `before`."""
+    """Return the start of each log file in the ranges, and its inode, size and change time from `before`."""
     return [
         [file.start, *before.get(file.start, NO_STAMP)]
         for file in log.files
@@ -176,7 +176,7 @@ def _log_files(
 
 
 def _witness(file: IndexFileReader, log: CommitLogReader, items: int) -> list[int]:
-    """Return physical offset and checksum of the last proved message."""
+    """Return the physical offset and a checksum of the message of item `items`, the last item that a proof covers."""
     offset = file.offset(items)
     return [offset, zlib.crc32(log.read_record(offset))]
 

@@ -1,8 +1,8 @@
 """The index of keys that a 5.4 broker may keep in RocksDB (RIP-82), as a KeyIndex. Experimental.
 
-The index covers the log from the first message that it contains to the last one, if every sampled message of this range
-is in it. The broker does not index messages without a unique key. If a sampled message has keys but no unique key, the
-log is scanned instead.
+The index covers the log from its first to its last indexed message. To verify this, reput samples messages of this
+range. If the index lacks a key of one of them, the log is scanned instead. The index always lacks messages without a
+unique key, because the broker does not index them.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ class RocksIndex:
                 yield read_keyed_record(self._log.locate(offset))
 
     def _lacking(self, database: RocksFolder, record: KeyedRecord) -> str | None:
-        """Return a key of the record that the database lacks; None if it has all keys."""
+        """Return a key of the record that the database lacks; None if the database has all of them."""
         for key in record.keys:
             items = _seek(database, hour_of(record.store_timestamp), IndexedKey(record.topic, key))
             if all(item.physical_offset != record.physical_offset for item in items):
@@ -267,8 +267,9 @@ def _hours(database: RocksFolder) -> Iterator[int]:
             return
         hour = int.from_bytes(key[:8], "big", signed=True)
         yield hour
-        # The database sorts hours as unsigned numbers, so negative hours come after all others. The hour after -1 would
-        # be 0 again, and the loop would never end. The hour after the largest one does not fit into its eight bytes.
+        # The database sorts hours as unsigned numbers, so negative hours come last. End at the first of them: after -1,
+        # the loop would begin again at 0. Also end at the largest hour, because the next one does not fit in eight
+        # bytes.
         if hour < 0 or hour >= (1 << 63) - 1:
             return
         first = first_of_hour(hour + 1)

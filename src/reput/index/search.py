@@ -16,7 +16,7 @@ from reput.log.reader import CommitLogReader, LocatedRecord
 if TYPE_CHECKING:
     from reput.index.key_index import TimeWindow
 
-# Candidates that are read one by one before a time window is applied to the others.
+# Number of candidates that are read one by one, before the others are filtered by a time window.
 _READ_FIRST = 1 << 8
 _FEW = 1 << 12
 _MOST_ANNOUNCED = 1 << 6
@@ -62,7 +62,7 @@ class IndexSearch:
                     self._largest_bytes = max(self._largest_bytes, record.size_bytes)
                     self._verify(candidate, record)
                     yield located, record
-            elif record is not None:  # The candidate is another key of the same record.
+            elif record is not None:  # The candidate points to the same record as the previous one.
                 self._verify(candidate, record)
 
     def _announced(self, found: Iterator[Candidate]) -> Iterator[Candidate]:
@@ -83,7 +83,7 @@ class IndexSearch:
         raise error
 
     def _in_window(self, found: Iterator[Candidate], window: TimeWindow) -> Iterator[Candidate]:
-        """Yield the candidates; if there are many, only those in the window and those that need closer verification."""
+        """Yield the candidates. If there are many, skip those known to be outside the window."""
         yield from islice(found, _READ_FIRST)
         ahead: list[Candidate] = []
         try:
@@ -107,7 +107,7 @@ class IndexSearch:
             return self._log.locate(physical_offset)
         except MessageNotFoundError:
             if self._log.file_at(physical_offset) is None:
-                # The file with this offset has expired or is lost.
+                # The log file that contained this offset has expired or is lost.
                 return None
             reason = "an entry points there, but no message begins there"
         except CorruptMessageError as error:
@@ -121,6 +121,6 @@ class IndexSearch:
 
 
 def is_entry_of(candidate: Candidate, record: KeyedRecord) -> bool:
-    """Return whether an entry can belong to the record at its offset."""
+    """Return whether the record states the entry's offset, and has a key with the entry's hash."""
     in_place = record.stated_offset == candidate.physical_offset
     return in_place and record.has_key_hash(candidate.key_hash)

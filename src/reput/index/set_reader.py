@@ -53,7 +53,7 @@ class IndexFileSetReader:
         self._finder = GeometryFinder(hash_slots, index_items, storage)
         self._watch = storage.watch(self.folder)
         self._open_files: dict[_Listed, IndexFileReader] = {}
-        # True if a file is too new to derive its numbers of slots and items.
+        # True if a file is so new that its numbers of slots and items could not be derived yet.
         self._is_unsettled = False
         self._files: tuple[IndexFileReader, ...] = ()
         self.problems: list[Finding] = []

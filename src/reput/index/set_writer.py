@@ -1,8 +1,8 @@
 """Write the IndexFiles of a live store (`IndexService`, tag rocketmq-all-4.9.3).
 
-After a full file, the next message begins a new file, even if it has no keys. The name of a file is the local time of
-its creation. If this time is not later than the previous name, the new name is the previous name plus one. So names are
-unique, and sort by creation.
+When the last file is full, the next message begins a new file, even if the message has no keys. The name of a file is
+the local time of its creation. If this time is not later than the previous name, the new name is the previous name plus
+one. So names are unique, and sort by creation.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NameFile = Callable[[str | None, int], str]
 
 
 class IndexFileSetWriter:
-    """Puts batches of entries into the last file. One thread puts; another thread may sync.
+    """Puts batches of entries into the last file. One thread calls `put`, and another thread may call `sync`.
 
     last           the file that receives entries; None before the first message
     full_timestamp store time (ms) of the last entry in the durable full files
@@ -52,7 +52,7 @@ class IndexFileSetWriter:
         self.last, self.full_timestamp = last, full_timestamp
         self._full: list[IndexFileWriter] = []
         self._names = {path.name for path in index_paths(folder)}
-        # If creating a file fails, it is unknown whether the file with this name exists.
+        # Name of the file that is being created. If creating it fails, it may exist or not.
         self._half_made = ""
         self._lock = Lock()
         self.on_roll: Callable[[], None] = lambda: None
@@ -74,7 +74,7 @@ class IndexFileSetWriter:
     def _writable(self, first_timestamp: int | None) -> IndexFileWriter:
         """Return the last file, or a new file if the last one is full or missing.
 
-        `first_timestamp` is the store time of the next entry; None if no entry follows.
+        `first_timestamp` is the store time of the next entry; None if the batch has no further entry.
         """
         if self.last is not None and not self.last.is_full:
             if self._renames and self.last.count == 1 and first_timestamp is not None:
@@ -87,7 +87,7 @@ class IndexFileSetWriter:
             previous, end.timestamp if first_timestamp is None else first_timestamp
         )
         with self._lock:
-            # The lock ensures that `sync` finds the full file either in `last` or in `_full`.
+            # While the full file is moved from `last` to `_full`, the lock keeps `sync` from missing it.
             self._half_made = name
             file = IndexFileWriter(self._folder / name, self._config, self._disk)
             file.seed(end)
@@ -104,7 +104,10 @@ class IndexFileSetWriter:
         return file
 
     def _rename(self, file: IndexFileWriter, first_timestamp: int) -> None:
-        """Rename a file without entries, whose name was derived from the time of the previous file's last entry."""
+        """Name a file without entries by the time of its first entry, which is now known.
+
+        When the file was created, only the time of the previous file's last entry was known.
+        """
         names = [path.name for path in index_paths(self._folder) if path.name < file.path.name]
         path = self._folder / self._name_file(names[-1] if names else None, first_timestamp)
         if path != file.path:

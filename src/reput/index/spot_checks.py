@@ -24,22 +24,23 @@ from reput.log.walk import LogWalk
 
 # In a file with at most this many items, every link is followed.
 FEW_ITEMS = 1 << 11
-# The search for wide gaps starts with this many items, at even distances in the file.
+# The search for wide gaps in the log starts with this many items, at even distances in the file.
 _SAMPLED_ITEMS = 128
-# Number of gaps that are examined. The second number applies after a gap with messages without items has been found.
+# Number of gaps that are examined. As soon as one of them contains messages without items, the second number applies.
 _GAPS, _GAPS_IF_IN_DOUBT = 8, 64
-# With more files than this, each file is checked less closely than a single file.
+# If more files than this are checked together, fewer gaps are examined in each file.
 _FULL_SHARE = 100
-# Maximum number of records, and of bytes, that are read in one gap.
+# Maximum number of records, and of bytes, that are read in one gap of the log.
 _READ_RECORDS = 8
 _READ_BYTES = 16 << 10
-# At most this many items are read to find the item of another message. Few messages have more keys.
+# Consecutive items often belong to one message. To find the item of the next message, at most this many items are
+# read. Few messages have more keys.
 _SAME_MESSAGE = 64
 
 # A page is in doubt if an intact page would rarely have such slots: if the negative logarithm of the probability is at
 # least this value (a probability of 1e-9).
 LEAST_DOUBT = 21.0
-# Of the items that share a hash, at most this many, the newest ones, are searched for in the chain of the hash.
+# A page in doubt is tested with the items of a hash: the chain must contain the newest of them, up to this many.
 _MOST_COMPARED = 1 << 10
 # Doubts about pages are ignored after this many of them have proved unfounded.
 _MOST_UNFOUNDED = 4
@@ -137,7 +138,7 @@ def _misses_message(file: IndexFileReader, log: CommitLogReader, number: int, la
         # An unreadable message counts as a message without items.
         return True
     if gap.start >= gap.stop:
-        # The next item must point to the end of this message, or to the message itself.
+        # No item is missing if the next item points to the end of this message, or to the message itself.
         return end not in (begin, gap.start)
     walk = LogWalk(log, gap.start, min(gap.stop, gap.start + _READ_BYTES))
     records = (
@@ -147,7 +148,10 @@ def _misses_message(file: IndexFileReader, log: CommitLogReader, number: int, la
 
 
 class LostSlotsError(UntrustedIndexError):
-    """A page of the slot table does not lead to all items of its slots. `offset` is a position in the IndexFile."""
+    """The slots in a page of the slot table do not lead to all of their items.
+
+    `offset` is the position of the page in the IndexFile.
+    """
 
 
 class SlotPages:
@@ -156,10 +160,10 @@ class SlotPages:
     After a power cut, whole pages of a memory-mapped file may be zeros, or in an earlier state. Such a page of slots
     hides items, and no chain shows this. But the hashes of keys spread over all slots. So a page is in doubt if it has
     far fewer used slots than the file's other pages, or if its newest item is far older than the file's newest item. If
-    hashes spread evenly, only one of a thousand million valid pages is in doubt. For a page in doubt, all items are
+    hashes spread evenly, the probability that a valid page is in doubt is 1e-9. For a page in doubt, all items are
     searched for the hash, and its slots are trusted only if they lead to all matches.
 
-    Costs one small read per page, and a search of all items if a page is in doubt.
+    A check costs one small read per page, and a search of all items if a page is in doubt.
     """
 
     def __init__(self, file: IndexFileReader) -> None:
@@ -179,7 +183,8 @@ class SlotPages:
         if doubt is not None and doubt < LEAST_DOUBT:
             self.is_trusted[page] = True
             return
-        # Earlier doubts were unfounded: the hashes of these keys do not spread evenly.
+        # Earlier pages in doubt were intact, because the hashes of these keys do not spread evenly. So ignore the
+        # doubt.
         if doubt is not None and self._unfounded >= _MOST_UNFOUNDED:
             return
         if not self._leads_to_all(key_hash, last):
@@ -199,12 +204,13 @@ class SlotPages:
         """
         header, total = self._file.header(), self._file.hash_slots
         if slots == total:
-            # This page has all slots of the file. Nothing is missing if it has as many used slots as the header states,
-            # and leads to the file's newest item.
+            # This page has all slots of the file. It is intact if as many slots are used as the header states, and one
+            # of them leads to the file's newest item.
             is_whole = used >= header.hash_slot_count and newest >= last
             return 0.0 if is_whole or last == 0 else 2 * LEAST_DOUBT
         share = min(max(header.hash_slot_count, 1) / total, 1 - 1 / total)
-        # Number of different keys that the page should contain. Items of one key share a slot and count once.
+        # `expected` is the number of different keys that the page should contain. Items of one key count once, because
+        # they share a slot.
         expected = min(last / total, -log1p(-share)) * slots
         if expected < LEAST_DOUBT:
             return None

@@ -2,13 +2,15 @@
 
 An item holds the whole seconds from the first message of its file to its own message, within 31 bits
 (`IndexFile.putKey`, tag rocketmq-all-4.9.3). The seconds of item 1 count from the end of the previous file, so item 1
-is ignored here. If the first message is in the window, the range is not limited. If a proof has shown that the seconds
-of the other items never decrease, two binary searches find the first and the last item of the window. If the clock was
-set back, messages may have store times before the file's first message. They count as stored at the time of the first
-message. Bounds of the window before this time are treated in the same way.
+is ignored here. If a proof has shown that the seconds of the other items never decrease, two binary searches find the
+first and the last item of the window. A window that includes the time of the first message does not limit the beginning
+of the range.
 
-The range is extended by one item on either side, and the items at its edges are compared with their messages. If one of
-these items is wrong, other items may be wrong as well, so the range is not limited.
+If the clock was set back, messages may have store times before the file's first message. They count as stored at the
+time of the first message. Bounds of the window before this time are treated in the same way.
+
+The range is extended by one item on either side, and the items at its edges are compared with their messages. If an
+item states another time than its message, other items may be wrong as well, so the range is not limited.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ def at_times(
     Args:
         file: The IndexFile. The seconds of its items 2 to `last` never decrease.
         log: The log that it indexes.
-        last: Number of the last proved item.
+        last: Number of the last item that the proof covers.
         window: Requested times.
         within: Range covered by these items.
 

@@ -27,12 +27,13 @@ from reput.log.keyed_record import read_keyed_record
 from reput.log.offset_range import OffsetRange
 from reput.log.reader import CommitLogReader
 
-# Number of entries that are checked in each file. If the chain of one of them is broken, the second number is used.
+# Number of entries that are checked in each file.
 _CHECKED_ENTRIES = 16
+# Number of entries that are checked if the slots do not lead to one of those.
 _CHECKED_ENTRIES_IF_IN_DOUBT = 512
-# One broken chain among this many is tolerated, because a search that follows the chain detects the damage.
+# One broken chain per this many checked chains is tolerated: a search that follows the broken chain detects it.
 _CHAINS_PER_LOST_ONE = 50
-# If `find_gaps` is told that it checks this many files, it examines only two gaps, instead of eight.
+# This number of files, as an argument of `find_gaps`, makes it examine only two gaps instead of eight.
 _FEW_GAPS = 400
 
 
@@ -112,7 +113,8 @@ class RecallingJudge:
 def _may_grow(file: IndexFileReader) -> bool:
     """Return whether items may be added: the file is not full, and its store is open or was open when it crashed.
 
-    This need not be exact, because stamps show each change. It only avoids storing results that will soon be outdated.
+    A wrong answer does no harm, because stamps show each change. The test only avoids storing results that will soon be
+    outdated.
     """
     if file.next_item >= file.index_items:
         return False
@@ -217,7 +219,7 @@ def _runs(
 
 
 def _edge(bad: int, good: int, holds: Callable[[int], bool]) -> int:
-    """Return the last correct item between the correct item `good` and the wrong item `bad`, found by bisection."""
+    """Search, by bisection, from the correct item `good` towards the wrong item `bad`; return the last correct item."""
     while abs(good - bad) > 1:
         middle = (good + bad) // 2
         if holds(middle):

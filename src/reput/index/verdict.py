@@ -79,7 +79,7 @@ class Verdict:
     """The ranges for which an IndexFile with items 1 to `last` can be trusted.
 
     ranges     ranges of the log whose keys are all among these items, according to spot checks
-    proof      a proof of the file, which adds its own ranges; None if unknown
+    proof      a proof of the file, whose ranges are trusted as well; None if unknown
     problem    a message for users: why the file is not trusted at all
     is_whole   whether the file is complete up to its last item, so that only later items need a check
     is_linked  whether every link was followed, and each item is reached from its slot
@@ -104,7 +104,9 @@ class Judge(Protocol):
         before: Verdict | None,
         files: int = 1,
     ) -> Verdict:
-        """Judge one of `files` files; `before` is an earlier verdict on the same file and log, if known.
+        """Return the verdict on a file. `before` is an earlier verdict on the same file and log, if known.
+
+        If `files`, the number of files judged together, is large, each file may be examined less closely.
 
         Raises StoreAccessError, StoreChangedError.
         """

@@ -21,11 +21,12 @@ from reput.log.reader import CommitLogReader
 from reput.log.windows import Window, windows
 
 _LEAST_READ_BYTES = 128
-# A larger record is left to `IndexSearch`.
+# Records with more bytes than this are left to `IndexSearch`.
 _MOST_BYTES = 64 << 10
-# Bytes read at once, which fit in the processor's cache.
+# Number of bytes that are read at once. They fit in the processor's cache.
 _WINDOW_BYTES = 1 << 20
-# Copying this many bytes takes less time than a separate read.
+# If the ranges have at most this many bytes on average, they are read together and copied, which is faster than
+# separate reads.
 _SHORT_RANGE_BYTES = 8 << 10
 
 _Offsets = npt.NDArray[np.int64]
@@ -44,7 +45,7 @@ def to_be_read(
 
     Raises StoreAccessError, StoreChangedError, and the errors of `candidates`.
     """
-    # The kernels compare int64 values, so a larger bound would overflow.
+    # Limit the window to int64 values, because the kernels compare int64 values.
     least, most = np.iinfo(np.int64).min, np.iinfo(np.int64).max
     window = TimeWindow(*(min(max(time, int(least)), int(most)) for time in window))
     likely_bytes = min(max(likely_bytes, _LEAST_READ_BYTES), _MOST_BYTES)
@@ -75,7 +76,7 @@ def _outside(
 
 
 class _FilePart:
-    """Candidates of one file of the log."""
+    """The candidates whose messages lie in one log file."""
 
     def __init__(
         self,

@@ -31,7 +31,7 @@ from reput.format.index_file import (
 from reput.kernels.entry_checks import check_items
 from reput.kernels.index_chains import END_OFFSET, END_TIMESTAMP, INDEX_COUNT, SLOT_COUNT, put_keys
 
-# Items that a builder holds in memory, 1.3 MB.
+# Number of items that a builder holds in memory. They take 1.3 MB.
 _WINDOW_ITEMS = 1 << 16
 # Items put between two updates of the header. Readers expect at most this many uncounted items.
 _COUNTED_ITEMS = 1 << 12
@@ -48,7 +48,7 @@ class IndexFileEnd(NamedTuple):
     physical_offset: int = 0
 
     def next_header(self) -> IndexHeader:
-        """Return the in-memory header of the next file before its first entry (constructor of `IndexFile`)."""
+        """Return the header that the next file has in memory before its first entry (constructor of `IndexFile`)."""
         timestamp, offset = max(self.timestamp, 0), max(self.physical_offset, 0)
         return IndexHeader(timestamp, timestamp, offset, offset, 0, 1)
 
@@ -56,8 +56,8 @@ class IndexFileEnd(NamedTuple):
 class IndexFileBuilder:
     """Builds one file from front to back. Slots stay in memory until the end. Items are written in blocks.
 
-    The builder takes 4 bytes of memory per slot, and 1.3 MB. The file is not valid before `close`. Leaving the context
-    without `close` abandons the file.
+    The builder takes 4 bytes of memory per slot, and 1.3 MB for items. The file is not valid before `close`. If the
+    with block ends without `close`, the file stays incomplete.
     """
 
     def __init__(self, path: Path, config: StoreConfig, previous: IndexFileEnd) -> None:
@@ -102,7 +102,7 @@ class IndexFileBuilder:
         """Write slots and header. With `sync`, make the file durable."""
         count = int(self._header[INDEX_COUNT])
         stored = self._header.tolist()
-        # A broker stores the count with the first entry; before that, zero is on the disk.
+        # Until the first entry, the stored count of a broker's file is 0, although it is 1 in memory.
         stored[INDEX_COUNT] = count if count > 1 else 0
         header = IndexHeader(*stored)
         # In a file without entries all slots are zero, as in a new file, so they need not be written.
@@ -204,7 +204,7 @@ class IndexFileWriter:
 
     def _write_header(self) -> None:
         header = self.header
-        # A broker stores the count with the first entry; before that, zero is on the disk.
+        # Until the first entry, the stored count of a broker's file is 0, although it is 1 in memory.
         stored = header if header.index_count > 1 else header._replace(index_count=0)
         self._file.data[:HEADER_BYTES] = encode_header(stored)
 
