@@ -375,7 +375,7 @@ class _RecordTypes:
         if schema["type"] in ("record", "error"):
             name = str(schema["name"])
             if name in self._above:
-                return False  # `of` refuses a schema that contains itself.
+                return False  # The schema contains itself: `of` refuses it.
             self._above.append(name)
             is_empty = all(self._is_empty(field["type"]) for field in schema["fields"])
             self._above.pop()

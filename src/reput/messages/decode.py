@@ -323,7 +323,7 @@ class Records:
         progress = np.zeros(2, np.int64)
         out = (self.spans, maps, name_offsets, names, value_offsets, values, progress)
         properties_kernel.split_properties(self.data, self._parts, *out)
-        # The fast kernel stops at properties with escapes or malformed UTF-8. A slower one continues there.
+        # The fast kernel stops at properties with escapes or malformed UTF-8. A slower kernel continues there.
         if progress[0] < len(self):
             properties_kernel.split_any_properties(self.data, self._parts, *out)
         pairs = int(progress[1])

@@ -102,7 +102,7 @@ def decode_bodies(
                 misfits[row] = found
                 value = value if is_permissive else None
         values.append(value)
-        # Python objects take many times the memory of Arrow arrays.
+        # Python objects take many times the memory of Arrow arrays, so convert them in chunks.
         if pending_bytes >= _CHUNK_BYTES:
             chunks.append(pa.array(values, kind))
             values, pending_bytes = [], 0
@@ -184,7 +184,7 @@ def _is_decimal(value: Any, digits: int, scale: int) -> bool:
     if not isinstance(value, Decimal) or not value.is_finite():
         return False
     _, numbers, exponent = value.as_tuple()
-    # The digits after the decimal point must fit into the scale, and those before it into the rest.
+    # Digits after the decimal point must fit into the scale, and digits before it into the remaining digits.
     places = max(-int(exponent), 0)
     return places <= scale and len(numbers) + int(exponent) <= digits - scale
 

@@ -112,7 +112,7 @@ class _Parser:
         self._take(rows[middle:])
 
     def _sort_out(self, rows: Rows, error: str) -> None:
-        """Test a few rows one by one, to find those that do not match."""
+        """Test a few rows one by one, to find the rows that do not match."""
         found = [_misfit(self._bodies.text(row), self._shape.type) for row in rows.tolist()]
         self._misfits.update(
             (row, misfit) for row, misfit in zip(rows.tolist(), found, strict=True) if misfit
@@ -287,7 +287,7 @@ class _Pruned:
 
 
 def _is_unicode(text: str) -> bool:
-    """Return whether a text can be encoded in UTF-8. Unpaired surrogates cannot; JSON can contain them as escapes."""
+    """Return whether a text can be encoded in UTF-8: it has no unpaired surrogate, which JSON can name in an escape."""
     return not any("\ud800" <= character <= "\udfff" for character in text)
 
 

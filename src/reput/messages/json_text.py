@@ -17,7 +17,7 @@ INVISIBLE_RANGES = (
     (0x2060, 0x206F), (0xFEFF, 0xFEFF), (0xFFF9, 0xFFFB), (0x110BD, 0x110BD), (0x110CD, 0x110CD),
     (0x13430, 0x1343F), (0x1BCA0, 0x1BCA3), (0x1D173, 0x1D17A), (0xE0001, 0xE007F),
 )  # fmt: skip
-"""Characters that JSON allows but that are escaped here: first and last code points."""
+"""Ranges of characters that JSON allows, but that are escaped here: the first and the last code point of each range."""
 
 INVISIBLE = "".join(f"{chr(first)}-{chr(last)}" for first, last in INVISIBLE_RANGES)
 """The characters of INVISIBLE_RANGES, written as the content of a character class [...] of a regular expression."""

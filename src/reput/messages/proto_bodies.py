@@ -30,7 +30,7 @@ _MOST_LEVELS = 32
 _MOST_VALUES = 1 << 21
 """Maximum number of values in all lists of a body.
 
-In a list, an empty message takes 2 bytes but has a value in each column.
+Without a limit, short bodies could fill the memory: an empty message in a list takes 2 bytes, but a value per column.
 """
 
 _COMPILE_TIMEOUT_S = 60
@@ -85,7 +85,7 @@ class ProtoDecoder:
     """Decodes bodies of one Protobuf type.
 
     Args:
-        descriptors: A serialized FileDescriptorSet. Its last file imports the others.
+        descriptors: A serialized FileDescriptorSet. Its last file imports the other files.
         message: The full name of the type, or its last parts; "" if the last file has only one type.
         where: Prefix of error messages.
     """
@@ -112,7 +112,7 @@ class ProtoDecoder:
         return self._opened
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_opened": None}  # Generated classes cannot be pickled.
+        return {**vars(self), "_opened": None}  # It has generated classes, which cannot be pickled.
 
 
 class _MessageReader:
@@ -376,7 +376,7 @@ class _MessageTypes:
 
         def get(message: Any) -> Any:
             elements = getattr(message, name)
-            # Count before the list is created, because it is the list that takes the memory.
+            # Count before the list is created, because the list takes the memory.
             take(len(elements) * columns)
             return [convert(each) for each in elements] if convert else list(elements)
 

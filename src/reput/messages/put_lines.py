@@ -79,7 +79,7 @@ class LineColumns:
         self._stop = len(lines)
         self._make_room(len(lines) + PADDING, newlines + 2)
         self._data[: self._stop] = np.frombuffer(lines, np.uint8)
-        # Kernels load 8 bytes at a time, even beyond the last line. Newlines there look like empty lines.
+        # Kernels load 8 bytes at a time, even beyond the last line. Write newlines there, which look like empty lines.
         self._data[self._stop : self._stop + PADDING] = 10
 
     def read(self, start: int) -> PlainLines:

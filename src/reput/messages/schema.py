@@ -77,7 +77,7 @@ ORIGIN_COLUMNS = pa.schema(
 )
 """Optional columns: the origin of a message, and its destination.
 
-broker, cluster   names, if the store was given with them; else null
+broker, cluster   names; null if the store was given without names
 real_topic        topic for which a delayed, timed, half, retry or dead-letter message is meant, null if unknown;
                   other messages: their topic
 real_queue_id     queue of that topic; null for retry and dead-letter messages, whose records do not state it
