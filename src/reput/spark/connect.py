@@ -44,7 +44,7 @@ _servers: dict[str, _ServerState] = {}
 
 
 def ship(spark: Any, needs: tuple[str, ...] = DEPENDENCIES) -> bool:
-    """Make the Python workers of a session run this process's version of reput. Return whether it had to be sent.
+    """Make the Python workers of a session run this process's version of reput. Return whether the code had to be sent.
 
     Raises SparkJobError if the workers lack a module of `needs`.
     """

@@ -100,7 +100,7 @@ class SourceOptions:
     def conditions(self) -> list[Condition]:
         """Return the conditions that messages must meet.
 
-        Damaged ranges are reported whatever the conditions are, because the lost messages may have met them.
+        Damaged ranges are always reported, because the lost messages may have met the conditions.
         """
         times = selected(begin_ms=self.starting_ms, end_ms=self.ending_ms)
         return [*times, *self.selected]

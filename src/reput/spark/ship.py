@@ -32,7 +32,7 @@ _SHIPPED = "REPUT_SHIPPED"
 
 
 def ship_code(sc: SparkContext, needs: tuple[str, ...] = DEPENDENCIES) -> bool:
-    """Make the executors run this process's version of reput. Return whether it had to be sent to them.
+    """Make the executors run this process's version of reput. Return whether the code had to be sent.
 
     Nothing is sent to local masters: if their workers' Python lacks reput, the Python of this process is used. Nothing
     is sent if the executors, which are assumed to be identical, have the same source installed. The modules in `needs`
