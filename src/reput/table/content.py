@@ -165,7 +165,7 @@ def _states(pattern: str) -> int:
     while at < len(pattern):
         repeated = _REPEATED.match(pattern, at)
         if repeated:
-            # Nine digits suffice to exceed the limit. Python converts very long numbers slowly, or refuses them.
+            # Ignore further digits: nine digits are enough to exceed the limit. Python converts long numbers slowly.
             low, high = int(repeated[1][:9]), repeated[2]
             count = low if high is None else int(high[:9]) if high else low + 1
             sums[-1] += last * (max(count, 1) - 1)

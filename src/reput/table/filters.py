@@ -1,4 +1,4 @@
-"""Define conditions on columns of a table, and derive from them what must be read.
+"""Define conditions on columns of a table, and derive from the conditions what must be read.
 
 A row must meet all conditions. A null value meets only "is null".
 """

@@ -107,7 +107,7 @@ class MissingLog(NamedTuple):
 
 @dataclass(slots=True)
 class ReadPlan:
-    """The ranges to read, in order, missing ranges between them, and notes about skipped ranges."""
+    """The ranges to read, in order; missing ranges of the logs; and notes about skipped ranges."""
 
     tasks: list[ReadTask] = field(default_factory=list)
     missing: list[MissingLog] = field(default_factory=list)
@@ -139,7 +139,7 @@ def plan_reading(
     """Plan how to read every message that meets the conditions.
 
     bounds: by store name, the physical offsets between which to read; stores without bounds are read whole
-    split_bytes: maximum log bytes per task; fewer if there would be less than `least_tasks` tasks
+    split_bytes: maximum log bytes per task; reduced if there would be fewer than `least_tasks` tasks
     use_indexes: whether to find messages through ConsumeQueues and IndexFiles
     unwrap_batches: whether to read messages of inner batches; IndexFiles lack their keys
     runner: runs a planning task for each store; None for this process
@@ -214,7 +214,7 @@ def plan_between(
         if own.start is None or own.stop is None or own.start >= own.stop:
             continue
         files = [file for file in source.files if file.start < own.stop and own.start < file.end]
-        # With an empty file at each bound, `holes` also finds what is missing before the first and after the last file.
+        # With an empty file at each bound, `holes` also finds ranges that are missing at the bounds.
         edges = [
             CommitLogFile(own.start, 0, source.name),
             *files,

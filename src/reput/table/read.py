@@ -164,7 +164,7 @@ class RangeBatches:
                 break
             yield from self._given(piece, found.physical_offset[done : done + good])
             done += good
-        # If a record does not match its entry, the index is wrong: scan the log from there.
+        # If a record does not match its entry, the index is wrong: scan the log from this record on.
         return found.end if done == len(found) else int(found.physical_offset[done])
 
     def _given(

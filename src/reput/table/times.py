@@ -230,7 +230,7 @@ def within(
     known = [stamp for stamp in stamps if stamp is not None]
     if not known:
         return list(ranges)
-    # Running maximum and minimum of the timestamps; unreadable ones do not change them.
+    # Running maximum and minimum of the timestamps. Unreadable timestamps are ignored.
     highest = list(accumulate((min(known) if s is None else s for s in stamps), max))
     lowest = list(accumulate((max(known) if s is None else s for s in reversed(stamps)), min))[::-1]
     kept = []

@@ -1,6 +1,6 @@
 """Compile the kernels that read tables, once per machine.
 
-`python -m reput.table.warm_up PART…` compiles parts of them in a separate process.
+`python -m reput.table.warm_up PART…` compiles some parts of these kernels in a separate process.
 """
 
 from __future__ import annotations
