@@ -52,7 +52,7 @@ class RowTally:
         )
 
     def agrees_with(self, other: RowTally) -> bool:
-        """Return whether the tallies are equal. Sums that one of them lacks are not compared."""
+        """Return whether the tallies are equal. A sum that one of the tallies lacks is not compared."""
         pairs = ((self.size_bytes, other.size_bytes), (self.body_crcs, other.body_crcs))
         return self.rows == other.rows and all(
             mine == theirs for mine, theirs in pairs if mine is not None and theirs is not None

@@ -167,7 +167,7 @@ def open_stores(
     `names` has one name per store. Without it, stores are named by their absolute paths.
 
     NamedStores have their own names, and options that take precedence. `name_from` names stores after their brokers,
-    see `reput.log.naming`. `options` are those of `find_logs`.
+    see `reput.log.naming`. `options` are the options of `find_logs`.
 
     Raises the errors of `find_logs`.
     """

@@ -119,7 +119,7 @@ def read_columns(job: ExportJob) -> list[str]:
     names += [
         name if name in TEXT_PARTITIONS else "store_timestamp" for name in request.partition_by
     ]
-    # A commit is verified by sizes and the CRCs of bodies.
+    # Commits are verified by the sum of sizes, so the column `size` is always needed.
     return list(dict.fromkeys([*names, "size"]))
 
 
