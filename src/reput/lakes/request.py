@@ -33,7 +33,7 @@ _ADDED = {"body": None, "charset": UTF_8, "upsert_by": None}
 """Fields that requests of older tables lack, with their defaults."""
 
 TEXT_PARTITIONS = ("topic", "real_topic", "broker", "cluster")
-"""Partitions whose values are those of a text column."""
+"""Partitions whose values come from a text column."""
 
 PARTITIONS = (*TEXT_PARTITIONS, "day", "hour")
 
@@ -165,7 +165,7 @@ class ExportRequest:
 
     @property
     def text_partitions(self) -> tuple[str, ...]:
-        """Return the partitions whose values are those of a text column: all except `day` and `hour`."""
+        """Return the partitions whose values come from a text column: all except `day` and `hour`."""
         return tuple(name for name in self.partition_by if name in TEXT_PARTITIONS)
 
     @property
