@@ -61,7 +61,7 @@ class _Held:
 
 
 _held: dict[str, list[_Held]] = {}
-"""Anchors by path, the newest last. Only the newest is used: a repair that replaces a folder adds an anchor."""
+"""Anchors by path, the newest last. Only the newest is used. A repair that replaces a folder adds its new anchor."""
 _guard = threading.RLock()
 # A thread of the parent may hold the lock at the fork. It does not exist in the child, so the child needs a new lock.
 os.register_at_fork(after_in_child=lambda: globals().update(_guard=threading.RLock()))
@@ -106,7 +106,7 @@ def anchored(
     Args:
         folder: an existing folder.
         place: the path of the folder without links, if `folder` is an allowed link to it.
-        owner: a folder whose owner gets the entries that root creates; by default `folder`.
+        owner: a folder whose owner is given to the files that root creates below the anchor; by default `folder`.
 
     Raises:
         StoreAccessError: the folder cannot be opened, or its path contains a link.
@@ -117,14 +117,16 @@ def anchored(
         status = _status_of(real)
         model = status if owner is None else _status_of(os.path.realpath(owner))
     found = (real, status.st_ino, boot_id(), (model.st_uid, model.st_gid))
-    # Callers use either path, so an anchor is held for both.
+    # Callers use the path with the link or without it, so an anchor is held for both.
     with holding(tuple(Anchor(each, *found) for each in {name, real})):
         yield
 
 
 @contextmanager
 def reading_for(output: AnyPath, stores: Iterable[AnyPath]) -> Iterator[None]:
-    """Hold anchors for `stores` during the with block, if root reads them and writes into another user's folder.
+    """Hold anchors for `stores`, which are read to write `output`, during the with block.
+
+    Anchors are held only if this process is root, and another user owns `output` or its folder.
 
     A link in a store's folder is still followed if root created the link, or if the link and its target have the same
     owner.
@@ -151,9 +153,9 @@ def reading_for(output: AnyPath, stores: Iterable[AnyPath]) -> Iterator[None]:
 
 @contextmanager
 def writing_to(output: AnyPath, stores: Iterable[AnyPath] = ()) -> Iterator[None]:
-    """Hold anchors during the with block for the folder into which root writes, and the stores from which it reads.
+    """Hold anchors during the with block for the folder of `output`, and for the stores that are read.
 
-    No anchors are held if no other user can change names in that folder. Missing folders above the output are created.
+    Nothing is done if no other user can change names in the folder. Otherwise, missing folders in its path are created.
 
     Raises StoreAccessError if a folder cannot be opened, or its path contains a link.
     """
@@ -294,7 +296,7 @@ def _open_real(real: str) -> int:
 
 
 def _walk(start: int, names: Sequence[str], path: str, create: _Held | None = None) -> int:
-    """Return a descriptor of the folder that these names lead to from `start`.
+    """Return a descriptor of the folder at the relative path `names`, which begins at the folder `start`.
 
     If `create` is given, missing folders are created, with the owner of this anchor.
     """
@@ -302,8 +304,9 @@ def _walk(start: int, names: Sequence[str], path: str, create: _Held | None = No
     try:
         for name in names:
             below = _step(descriptor, name, path, create)
-            # An interrupt between these two lines leaks a descriptor. In the other order, the descriptor would be
-            # closed twice, and the second close could hit a file of another thread.
+            # An interrupt between these two lines leaks a descriptor. In the other order, it would close the descriptor
+            # twice. Another thread could have opened a file with this number meanwhile, which the second call would
+            # close.
             descriptor, above = below, descriptor
             os.close(above)
     except BaseException:
@@ -366,7 +369,7 @@ def _above(path: AnyPath, strictly: bool = False) -> tuple[_Held, list[str]] | N
 
 @contextmanager
 def at(path: AnyPath) -> Iterator[tuple[int | None, str]]:
-    """Yield the descriptor of the folder of a file, and the file's name there. Without an anchor, None and the path.
+    """Yield the descriptor of a file's folder, and the file's name; for a path without an anchor, None and the path.
 
     Raises OSError, and StoreAccessError for a link in the path.
     """
@@ -385,8 +388,8 @@ def at(path: AnyPath) -> Iterator[tuple[int | None, str]]:
 def open_anchored(path: AnyPath, flags: int, mode: int = 0o666) -> int:
     """Open a file or folder as `os.open` does.
 
-    A file with several hard links is refused if its owner does not own its folder: another user may have created the
-    link, to any file of the machine.
+    A file with several hard links is refused if its owner does not own its folder. Otherwise, another user could put
+    a hard link to any file of the machine into the folder.
 
     Raises OSError, and StoreAccessError for a link below an anchor.
     """

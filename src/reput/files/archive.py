@@ -186,7 +186,8 @@ class ParquetIndex:
             texts = ["topic"] if self._is_of_queues else None
             file = pq.ParquetFile(source, metadata=self.metadata, read_dictionary=texts)
             found = file.read_row_group(number)
-            # A long topic repeated in each row would take gigabytes after the cast to plain strings.
+            # Topics are read as a dictionary. The cast below repeats the topic in each row, and a long one could take
+            # gigabytes.
             if self._is_of_queues:
                 topics = found.column("topic").combine_chunks().dictionary
                 if (pc.max(pc.binary_length(topics)).as_py() or 0) > _MOST_TOPIC_BYTES:
@@ -310,7 +311,7 @@ class Archive:
         self._directories = _Kept(_KEPT_BYTES)
 
     def _read_manifest(self) -> Manifest:
-        """Return the manifest. For a bucket, the cached manifest is used if the bucket still has this version."""
+        """Return the manifest. For a bucket, the cached manifest is used if the bucket still has the same version."""
         if not self._is_cached:
             return read_manifest(self.objects)
         name = kept_manifest(self.place, self.options)
@@ -353,7 +354,7 @@ class Archive:
         return posixpath.join(self.place, name)
 
     def each(self, function: Callable[[_Key], _Item], items: Sequence[_Key]) -> list[_Item]:
-        """Call a function, which makes requests, for each item. Several calls run at the same time."""
+        """Return a function's results for these items. If the archive is at a URL, several calls run at once."""
         # Only requests over a network wait long enough for threads to pay off.
         if len(items) < 2 or not is_url(self.place):
             return list(map(function, items))
@@ -446,7 +447,7 @@ class Archive:
             # Errors are cached as well. Otherwise a scan would request the damaged tail again for every frame.
             self._directories.take(file.object, found, length)
         if isinstance(found, FormatError):
-            # Raise a new error: a cached one would collect the tracebacks of all its readers.
+            # Raise a copy: the traceback of the cached error itself would grow each time that it is raised.
             raise FormatError(found.path, found.offset, found.reason)
         return found
 
@@ -457,7 +458,7 @@ class Archive:
             start = part.object_bytes - part.footer_bytes
             footer = self._verified(part.object, start, part.footer_bytes, part.footer_sha256)
             found = ParquetIndex(part, footer, self.path(part.object))
-            # Parsed metadata takes several times the memory of the footer.
+            # Count the memory of the parsed metadata as four times the size of the footer.
             self._directories.take(part.object, found, 4 * len(footer))
         return found
 
@@ -522,12 +523,12 @@ def kept_manifest(place: str, options: Mapping[str, str]) -> str:
 
 
 def is_known(place: str, options: Mapping[str, str]) -> bool:
-    """Return whether a place was an archive when this user last read it. No request is made."""
+    """Return whether a place was an archive when this user last read it, without a request."""
     return OwnCache("archives").has(kept_manifest(place, options))
 
 
 def path_of(place: str) -> str:
-    """Return the path that stands for the root folder of the store that is archived at a place."""
+    """Return the root path of the archived store, as `ArchiveStorage` presents it, for the place of an archive."""
     return place.rstrip("/") if is_url(place) else LOCAL_ARCHIVE + os.path.abspath(place)
 
 

@@ -409,7 +409,7 @@ class ArchiveStorage:
     def _entries(self, queue: _Queue, first: int, stop: int) -> npt.NDArray[np.void]:
         """Return entries of a queue as its ConsumeQueue files have them; zeros for entries that were not archived."""
         entries = np.zeros(stop - first, ENTRY_DTYPE)
-        # A broker writes the same entries before the first message of a queue.
+        # Like a broker, put pre-blank entries before the first message of a queue.
         entries["size"][: max(queue.begin - first, 0)] = _PRE_BLANK_BYTES
         # If two messages have the same queue offset, the entry belongs to the first one. So later rows are written
         # first.
@@ -429,9 +429,9 @@ class ArchiveStorage:
         return entries
 
     def _blank_unused(self, entries: npt.NDArray[np.void]) -> None:
-        """Write pre-blank entries at queue offsets without a row, so that readers search the log for their messages.
+        """Write pre-blank entries at queue offsets without an archived row. Readers search the log for their messages.
 
-        Entries whose log files were never archived stay zero: no search could find their messages.
+        Entries whose log files were never archived stay zero, because no search could find their messages.
         """
         is_unused = entries["size"] == 0
         if not is_unused.any():
@@ -452,7 +452,10 @@ class ArchiveStorage:
         return tuple((one.end, two.begin) for one, two in pairs if one.end < two.begin)
 
     def _place(self, entries: npt.NDArray[np.void], first: int, rows: Any) -> None:
-        """Write these rows into the entries; of rows with the same queue offset, the first one wins."""
+        """Copy rows to their places in `entries`, which begin at queue offset `first`.
+
+        If several rows have the same queue offset, the first one is kept.
+        """
         at = rows.column("queue_offset").to_numpy() - first
         wanted = (at >= 0) & (at < len(entries))
         # Assign in reverse order, because NumPy keeps the last value that is assigned to a place.

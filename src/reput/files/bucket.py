@@ -121,7 +121,7 @@ class Bucket:
                 lambda: upload.size,
             )  # fmt: skip
         finally:
-            # After a time-out, obstore's thread still reads the iterable. This makes the iterable raise an error.
+            # After a time-out, obstore's thread still reads the chunks. `is_over` makes their iteration raise an error.
             upload.is_over = True
         if (found := self.head(name).size) != upload.size:
             raise StoreAccessError(
@@ -167,7 +167,7 @@ class Bucket:
         found = self._list_after(folder, None, seen)
         while found:
             yield from (info for info in found if info.name.startswith(prefix))
-            # A server may end a listing early. The listing is complete only when nothing follows its last object.
+            # A server may end a listing early. So request the objects after the last one, until there are none.
             found = self._list_after(folder, found[-1].name, seen) if self._is_s3 else []
 
     def _list_after(self, folder: str | None, name: str | None, seen: set[str]) -> _Infos:

@@ -30,7 +30,7 @@ from reput.files.writer import (
 class PooledWriter(Pooled[FileWriter]):
     """A FileWriter whose descriptor is open only during use.
 
-    `sync` makes all writes durable, including writes through descriptors that were closed since.
+    `sync` makes all writes durable, even if their descriptor has been closed in the meantime.
     """
 
     __slots__ = ("_check", "_open_file", "identity")
@@ -43,7 +43,7 @@ class PooledWriter(Pooled[FileWriter]):
         Args:
             path: the file.
             open_file: opens or creates the file.
-            check: raises if another file has the name when the file is reopened.
+            check: is called before the file is reopened; raises if another file has taken its name.
         """
         super().__init__(os.fspath(path))
         self._open_file, self._check = open_file, check
@@ -57,13 +57,13 @@ class PooledWriter(Pooled[FileWriter]):
 
     def _open(self) -> FileWriter:
         if self.identity != (0, 0):
-            # This check comes first: opening the file would create a new one in place of a deleted one.
+            # Check before opening: if the file was deleted, opening would create a new file of this name.
             self._check(self.identity)
         file = self._open_file()
         identity = identity_of(file.fileno)
         if self.identity == (0, 0):
             self.identity = identity
-        # Otherwise the file was deleted between the check and the open, and a new one was created.
+        # With another identity, the file was deleted between the check and the open, which has created a new file.
         elif identity != self.identity:
             file.close()
             raise displaced(Path(self.path), "deleted or renamed")
@@ -96,7 +96,8 @@ class PooledWriter(Pooled[FileWriter]):
 class Disk:
     """The file system. Every method raises StoreAccessError if the operating system refuses.
 
-    deleted  files that were deleted through this disk and not created again; other threads may still have them open
+    deleted  files that were deleted through this disk and not created again. Another thread may still have one
+             open, and `check_in_place` must not report it
     """
 
     def __init__(self) -> None:
@@ -141,7 +142,7 @@ class Disk:
 
     def delete(self, path: Path) -> None:
         """Delete a file if it exists; durable after `sync_folder`."""
-        # Add it first: another thread may check meanwhile whether the file is still in place.
+        # Add the path first, because another thread may call `check_in_place` during the deletion.
         self.deleted.add(path)
         delete(path)
 
@@ -168,9 +169,9 @@ class Disk:
         return used, status.f_bavail * status.f_frsize
 
     def clear(self, path: Path, keep: int, size: int) -> int:
-        """Zero a file from byte `keep` on and set its size to `size`, durably, unless it is already so.
+        """Zero a file from byte `keep` on and set its size to `size`, durably. Write nothing if nothing changes.
 
-        Return the position after the last byte that was not zero before; 0 if all were zero.
+        Return the position after the last byte that was not zero before the call; 0 if all bytes were zero.
         """
         with FileReader(str(path)) as reader:
             size_before, last = reader.size, reader.last_nonzero(reader.size)

@@ -122,7 +122,7 @@ class HttpService:
 
     def _read(self, request: Request) -> bytes:
         with build_opener(_NoRedirects).open(request, timeout=self._timeout_s) as answer:
-            # One byte more than the limit shows that the answer is too long.
+            # Request one byte more than the limit, to detect a longer answer.
             data: bytes = answer.read(_MOST_BYTES + 1)
         return data
 

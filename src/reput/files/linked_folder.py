@@ -13,7 +13,8 @@ from reput.files.writer import explained
 def linked_folder(name: str, entries: Mapping[str, str]) -> str:
     """Return a folder named `name` with the given links, in a temporary folder of this process.
 
-    The folder is deleted when the process ends. The targets of its links stay unchanged. Raises StoreAccessError.
+    The folder and its links are deleted when the process ends, but not the targets of the links. Raises
+    StoreAccessError.
     """
     temporary = tempfile.TemporaryDirectory(prefix="reput-view-")
     atexit.register(temporary.cleanup)

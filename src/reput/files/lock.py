@@ -91,7 +91,7 @@ def _identity(path: Path) -> tuple[int, int] | None:
     """Return device and inode; None if the file cannot be inspected."""
     try:
         status = os.stat(path)
-    # The caller then opens the file, and the error of this attempt states the reason.
+    # Ignore the error: the callers open the file next, and report why that fails.
     except OSError:
         return None
     return status.st_dev, status.st_ino
@@ -136,7 +136,7 @@ class _LockFile:
         try:
             fcntl.fcntl(self._fd, command, _FIRST_BYTE)
         except OSError as error:
-            # An older kernel does not know the command.
+            # Linux before 3.15 does not know the fcntl command for OFD locks.
             if error.errno != errno.EINVAL:
                 raise
             return False

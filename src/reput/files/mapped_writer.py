@@ -66,9 +66,10 @@ class MappedWriter(FileWriter):
             self._map.madvise(_POPULATE_WRITE, begin, min(end, self.size) - begin)
 
     def prepare_empty(self, begin: int, end: int) -> None:
-        """Load the pages of bytes that are still zero, by writing zeros.
+        """Load the pages of bytes `begin` to `end`, which must be zero, for writing.
 
-        The system allocates memory in large pieces for writes, but in small pieces for page faults of a map.
+        Zeros are written first, because the system allocates memory in large pieces for a write to the file, but in
+        small pieces for page faults of a map.
         """
         end = min(end, self.size)
         self.write_zeros(begin, end)

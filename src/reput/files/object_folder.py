@@ -44,7 +44,7 @@ class ObjectFolder:
     """See `reput.files.object_store.ObjectStore`. A version is the SHA-256 of the content."""
 
     def __init__(self, place: str, *, is_made: bool = True) -> None:
-        """Open the folder, and create it if `is_made`. A missing folder can be opened for reading."""
+        """Open the folder. If it is missing, create it if `is_made`; otherwise it counts as empty."""
         self.place, self._root = place, Path(place).absolute()
         if is_made:
             make_folder(self._root)
@@ -145,7 +145,7 @@ class ObjectFolder:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Hold the folder's lock during the with block; wait for it as long as for a bucket's answer.
+        """Hold the folder's lock during the with block. Wait for the lock as long as for a request to a bucket.
 
         Raises StoreUnreachableError, StoreAccessError.
         """

@@ -68,7 +68,7 @@ class Pooled(Generic[_File]):
         raise NotImplementedError
 
     def _taken(self) -> _File:
-        """Return the open file. The caller must have added its pin. Raises the errors of `_open`."""
+        """Return the open file. The caller must have added an item to `_pins`. Raises the errors of `_open`."""
         file = self._file
         if file is None:
             file = _POOL.open(self)
@@ -83,7 +83,8 @@ class Pooled(Generic[_File]):
 class _Pool:
     """The open files of all stores, in the order of opening.
 
-    When files must be closed, a file that was used since its last turn moves to the end instead.
+    When files must be closed, the first one is examined. If it was used since it was last examined, it moves to the end
+    instead.
     """
 
     def __init__(self) -> None:
@@ -122,8 +123,8 @@ class _Pool:
         return other
 
     def _make_room(self, most: int) -> None:
-        # The clock algorithm: the first round clears the marks of use. Files that remain after the second are all
-        # pinned.
+        # The clock algorithm. The first round clears the marks of use (`_was_used`). The second round closes files,
+        # except those that a call uses.
         turns = 2 * len(self._open)
         while len(self._open) > max(most, 0) and turns > 0:
             turns -= 1
@@ -135,7 +136,8 @@ class _Pool:
     def _closed(self, pooled: Pooled[Any]) -> bool:
         """Close a file if no call uses it; return whether it is closed."""
         file, pooled._file = pooled._file, None
-        # From here on, a thread that adds a pin finds no file and waits for the lock.
+        # From here on, a thread that starts a call finds `_file` empty, and waits for the lock. A call that started
+        # before has added its pin.
         if pooled._pins:
             pooled._file = file
             return False
@@ -168,7 +170,10 @@ def _most_pooled() -> int:
 
 
 class PooledReader(Pooled[SparseReader], Closing):
-    """A SparseReader of one file. Reading raises StoreNotFoundError if another file has taken its name."""
+    """A SparseReader of one file.
+
+    Reading raises StoreNotFoundError if another file has taken the name of the file.
+    """
 
     __slots__ = ("_identity", "_inode", "_is_scattered", "_open_file")
 

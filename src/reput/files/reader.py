@@ -72,8 +72,8 @@ class SparseReader(RangeReader, Protocol):
 def data_runs(reader: RangeReader, position: int, stop: int) -> list[tuple[int, int]]:
     """Return all runs of data between `position` and `stop`, as (begin, end), before any of them is read.
 
-    In a preallocated file, read-ahead may turn part of the following hole into data. If each run were searched after
-    reading the previous one, the search would see ever more data, to the end of the file.
+    In a preallocated file, read-ahead may turn part of the following hole into data. A search after each read would
+    find this new data, and so read the file to its end.
     """
     runs = []
     while position < stop and (run := reader.next_run(position)) is not None and run[0] < stop:
@@ -202,7 +202,8 @@ class FileReader(Closing):
 
         A hole at the end is not read.
         """
-        # Bytes after `high` are a hole. Reading a small file takes less time than searching it for holes.
+        # Find the hole at the end by a binary search: no data follows `high`. A small file is not searched, because
+        # reading it takes less time.
         low, high = (0, size) if size > _SMALL_BYTES else (size, size)
         while low < high:
             middle = (low + high) // 2

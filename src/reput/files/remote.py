@@ -95,7 +95,7 @@ class RemoteFile:
         del missing[_MOST_ANNOUNCED_BYTES // BLOCK_BYTES :]
         if len(missing) < 2:
             return
-        self.reader()  # Open it once, before the threads start.
+        self.reader()  # Open the file once, before the threads start.
         with ThreadPoolExecutor(min(_AT_ONCE, len(missing))) as threads:
             for number, _ in zip(missing, threads.map(self._read, missing), strict=True):
                 self._blocks.take(self, number, number + 1, 1)
@@ -147,7 +147,7 @@ class LoadedBlocks:
         return True
 
     def take(self, file: RemoteFile, number: int, end: int, least: int) -> None:
-        """Add loaded blocks, and drop old ones above the limit. The newest `least` blocks stay loaded."""
+        """Add the blocks `number` to `end` - 1, and drop old blocks above the limit, but keep `least` of them."""
         for its in range(number, end):
             self._loaded[file, its] = None
         # The blocks of the current call stay, even if they exceed the limit.
@@ -355,7 +355,7 @@ class RemoteStorage:
         return RemoteWatch(self)
 
     def refresh(self) -> int:
-        """List again if the last listing is too old. Return the number of listings up to now."""
+        """List again if the last listing is too old. Return the number of listings made so far, to detect a new one."""
         self._tree()
         return self.listings
 

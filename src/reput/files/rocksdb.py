@@ -25,9 +25,9 @@ _ATTEMPTS = 3
 
 
 class FolderView:
-    """A temporary folder with links to the current files of another folder.
+    """A temporary folder with symbolic links to the current files of another folder.
 
-    Links in the other folder are skipped, because they may lead out of the store.
+    Symbolic links that the other folder itself contains are skipped, because they may lead out of the store.
 
     path  the temporary folder, which is deleted by `close` or with this object
     """
@@ -65,7 +65,8 @@ class RocksFolder(Closing):
     def __init__(self, folder: str, families: Sequence[str]) -> None:
         self.folder = folder
         for attempt in range(_ATTEMPTS):
-            # A running broker has locked its LOCK file. In the temporary folder, the library creates another one.
+            # A running broker has locked the LOCK file, so it is not linked. The library creates its own in the
+            # temporary folder.
             self._view = FolderView(folder, without=("LOCK",))
             try:
                 self._database, known = _open(self._view.path, families)
@@ -99,7 +100,8 @@ class RocksFolder(Closing):
         with self._explained():
             for value in self._families[family].values(from_key=first, read_opt=_bounded(stop)):
                 yield value
-            # The iterator ends silently at a damaged block. So compare its last value with the last value of the range.
+            # The iterator ends silently at a damaged block. So check that it has returned the last value of the range,
+            # which a second iterator finds from the end.
             last = self._families[family].iter(_bounded(stop))
             last.seek_to_last()
             last.status()

@@ -11,7 +11,7 @@ from reput.format.signature import Signature
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-# A key file is much smaller. Any other file need not be read completely.
+# A key file is much smaller than this. The limit avoids reading a large file that is not a key.
 _MOST_KEY_BYTES = 1 << 16
 
 

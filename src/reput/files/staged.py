@@ -170,7 +170,7 @@ def fetch_file(store: ObjectStore, name: str, path: Path) -> None:
 
 
 def at_once(function: Callable[[Task], None], tasks: Sequence[Task]) -> None:
-    """Run a function over tasks with several threads, because it waits for requests. Raises the function's errors."""
+    """Call a function for each task, in several threads, because calls wait for requests. Raises their errors."""
     with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as pool:
         # `list` waits for all tasks, and raises the first error of a task.
         list(pool.map(function, tasks))

@@ -38,9 +38,9 @@ class FolderWatch:
         self._seen: _Stamp = (0, 0)
 
     def changed(self) -> bool:
-        """Return True at the first call and after every change.
+        """Return True at the first call and after every change of the folder's entries.
 
-        Also return True for two seconds after a change, in which a further change may leave the folder's time the same.
+        Also return True for two seconds after a change: a further change so soon need not alter the folder's time.
         """
         stamp = self._stamp()
         if stamp == self._seen:
@@ -104,7 +104,7 @@ class Watched(Generic[_Listing]):
     def get(self) -> _Listing:
         """Return the current result. Raises the errors of the reading function."""
         if self._watch.changed() or self._is_unread:
-            # The watch reports a change only once. If reading fails, the flag makes the next call read again.
+            # The watch reports a change only once. `_is_unread` makes the next call read again if this one fails.
             self._is_unread = True
             self._found = self._read()
             self._is_unread = False
@@ -277,7 +277,7 @@ def storage_of(
         lists_all: whether to list everything below a remote path in one request, for callers that read most of it.
 
     Raises:
-        UsageError: no library opens such a URL.
+        UsageError: no library can open the URL.
         StoreAccessError: the path cannot be opened.
     """
     text = fspath(path)

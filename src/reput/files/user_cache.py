@@ -45,7 +45,7 @@ class OwnCache:
                 os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK,
             )
             try:
-                # Check the open file. Another file could take its name after a check of the path.
+                # Check the open file, not the path: between a check and the opening, another file could take the name.
                 status = os.fstat(fd)
                 most = most_bytes + _CHECKSUM_DIGITS
                 regular = stat.S_ISREG(status.st_mode)
@@ -90,7 +90,7 @@ class OwnCache:
         """
         with self._writing():
             _replace(self.folder / name, _checksum(data) + data)
-            # The data's last byte serves as a random number.
+            # Decide by the last byte of the data, as if by a random number, whether to check the size of the folder.
             if most_bytes is not None and data and data[-1] % _ROUNDS == 0:
                 self._make_room(most_bytes)
 
@@ -108,7 +108,8 @@ class OwnCache:
                 os.replace(attempt, self.folder / name)
             finally:
                 attempt.unlink(missing_ok=True)
-            # Write the identity last: `kept` ignores a file without it, for example after a crash.
+            # Write the file's identity last. After a crash before this line, `kept` finds no identity, and ignores the
+            # file.
             self.write(_identity_name(name), _identity(os.lstat(self.folder / name)))
 
     def kept(self, name: str) -> Path | None:

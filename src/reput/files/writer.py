@@ -185,7 +185,7 @@ def append_line(path: str, line: bytes) -> None:
         # O_APPEND and a single write keep the lines of several processes apart.
         descriptor = os.open(path, flags, 0o600)
         try:
-            # A full disk takes a part of the line without an error.
+            # If the disk becomes full, `write` writes only a part of the line and reports no error.
             if line and os.write(descriptor, line + b"\n") <= len(line):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         finally:
@@ -252,8 +252,7 @@ def exchange(left: Path, right: Path) -> None:
     with explained(left, "be swapped"):
         if exchange_at_once(left, right):
             return
-    # After a crash between these renames, one of the two names is missing, and the old entry of `left` has the .swap
-    # name.
+    # After a crash between these renames, `left` or `right` is missing, and what was `left` has the .swap name.
     aside = left.with_name(f"{left.name}.{uuid.uuid4().hex}.swap")
     rename(left, aside)
     rename(right, left)
