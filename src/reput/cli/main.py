@@ -27,10 +27,12 @@ from reput.text import printable
 # Errors name arguments of the Python API. For the following arguments, the command-line option has a different name.
 _OPTIONS = {
     "begin_ms": "--begin",
+    "catalog_properties": "--catalog-property",
     "destination": "DEST",
     "end_ms": "--end",
     "http_hosts": "--http-host",
     "fail_on_data_loss=False": "--no-fail-on-data-loss",
+    "json_mode": "--body-mode",
     "layout": "--to",
     "max_num": "--limit",
     "message_id": "--id",

@@ -154,7 +154,9 @@ class ExportRequest:
                 arguments=["json_mode"],
             )
         if self.json_mode != "strict" and self.value_column is None:
-            raise UsageError("json_mode needs json_body", arguments=["json_mode", "json_body"])
+            raise UsageError(
+                "json_mode needs body or json_body", arguments=["json_mode", "body", "json_body"]
+            )
         if self.charset != UTF_8 and self.json_body is None:
             raise UsageError("charset needs json_body", arguments=["charset", "json_body"])
         if self.json_timestamps and self.json_body != INFER:
