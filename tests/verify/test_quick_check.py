@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from reput.findings import Finding, Severity
+from reput import Message, open_store
+from reput.findings import Finding, Kind, Severity
 from reput.verify.check import check_store
 from tests.golden.sparse import copy_store
 from tests.golden.stores import EVERY_FIVE, EVERY_STORE, GoldenLibrary, GoldenStore, TornCase
+from tests.small import SMALL
 
 Golden = Callable[[str], GoldenStore]
 Torn = Callable[[str], TornCase]
@@ -107,3 +109,26 @@ def test_index_files_that_the_next_start_deletes_are_predicted(
     for kind in ("unclean_shutdown", "crash_loses_index"):
         assert quick[kind] == full[kind]
     assert quick["crash_loses_index"][0].count > 1
+
+
+def test_a_store_without_a_message_is_valid_open_and_closed(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    with open_store(store, "rw", config=SMALL) as opened:
+        open_findings = list(check_store(store, quick=True))
+        assert [one.kind for one in open_findings] == [Kind.STORE_IN_USE]
+        assert opened.end_offset() == 0
+    assert list(check_store(store, quick=True)) == []
+
+
+def test_a_log_of_zeros_is_damage_if_the_checkpoint_has_the_time_of_a_message(
+    tmp_path: Path,
+) -> None:
+    store = tmp_path / "store"
+    with open_store(store, "rw", config=SMALL) as opened:
+        opened.put(Message("orders", b"x"))
+    for part in ("consumequeue", "index"):
+        shutil.rmtree(store / part)
+    (log,) = (store / "commitlog").iterdir()
+    log.write_bytes(bytes(log.stat().st_size))
+    found = by_kind(list(check_store(store, quick=True)))
+    assert Severity.DAMAGE in {one.severity for one in found[Kind.UNREADABLE_RECORD]}

@@ -196,6 +196,8 @@ def quick_findings(store: CheckedStore) -> Iterator[Finding]:
     Raises StoreAccessError.
     """
     for file in store.files[: store.last_file + 1]:
+        if file.start >= store.end and _is_new(store, file):
+            break
         try:
             yield from _first_record(file)
         except StoreNotFoundError:
@@ -268,6 +270,12 @@ _COSTS = {
     Kind.MISSING_QUEUE: "no message of it can be consumed",
     Kind.INDEX_DELETED: "no message can be found by key",
 }
+
+
+def _is_new(store: CheckedStore, file: CommitLogFile) -> bool:
+    """Return whether a file without a record can be new. If a record was lost, the checkpoint has its time."""
+    was_written = store.facts.checkpoint.physic_msg_timestamp > 0
+    return store.is_live or file.start > store.begin or not was_written
 
 
 def _first_record(file: CommitLogFile) -> Iterator[Finding]:
