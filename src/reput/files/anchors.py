@@ -219,7 +219,7 @@ def _hold(anchor: Anchor) -> None:
         except BaseException:
             if descriptor >= 0:
                 os.close(descriptor)
-            # An empty list would leave a name without an anchor, which `_above` does not expect.
+            # Do not leave an empty list in `_held`: its names must have an anchor.
             if not stack:
                 del _held[anchor.name]
             raise
@@ -439,7 +439,7 @@ def _open_or_create(folder: int, name: str, flags: int, mode: int, owner: tuple[
 def _check_owner(descriptor: int, folder: int, path: AnyPath) -> None:
     status, owner = os.fstat(descriptor), os.fstat(folder).st_uid
     has_more_names = stat.S_ISREG(status.st_mode) and status.st_nlink > 1
-    # If root or this user owns the folder, no other user can have created the name.
+    # If root or this user owns the folder, no other user can have created the link.
     if has_more_names and status.st_uid != owner and owner not in (0, os.geteuid()):
         raise StoreAccessError(
             f"{os.fspath(path)}: has several hard links and belongs to another user than its "

@@ -120,7 +120,7 @@ class _Kept(OrderedDict[Any, Any]):
             return
         self[key] = item, size
         self._bytes += size
-        # The newest item stays, even if it exceeds the limit alone.
+        # Keep the newest item, even if it alone exceeds the limit.
         while self._bytes > self._most and len(self) > 1:
             _, (_, gone) = self.popitem(last=False)
             self._bytes -= gone

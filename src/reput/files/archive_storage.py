@@ -436,7 +436,8 @@ class ArchiveStorage:
         is_unused = entries["size"] == 0
         if not is_unused.any():
             return
-        # An unused queue offset belongs to a hole if a hole lies between the physical offsets of its neighbours.
+        # The entry of an unused queue offset stays zero if a hole lies between the physical offsets of the used queue
+        # offsets before and after it.
         known = np.flatnonzero(~is_unused & (entries["size"] != _PRE_BLANK_BYTES))
         unused = np.flatnonzero(is_unused)
         after = np.searchsorted(known, unused)
@@ -447,7 +448,7 @@ class ArchiveStorage:
 
     @cached_property
     def _holes(self) -> tuple[tuple[int, int], ...]:
-        """Return the holes between archived log files: ranges of physical offsets that were never archived."""
+        """Return the ranges of physical offsets between archived log files that were never archived."""
         pairs = pairwise(self.archive.manifest.log)
         return tuple((one.end, two.begin) for one, two in pairs if one.end < two.begin)
 

@@ -94,7 +94,8 @@ class Bucket:
                 name, POLICY.for_bytes(len(data)),
                 lambda: self._obstore.put(self._store, name, data, mode=mode, use_multipart=False),
             )  # fmt: skip
-        # The conflict may be with our own write, if its answer was lost and obstore sent it again.
+        # If the answer to the write was lost, obstore has sent the write again. The conflict may then be with our own
+        # first write.
         except ObjectConflictError as conflict:
             return settle_conflict(self, name, data, conflict)
         except StoreNotFoundError:

@@ -30,8 +30,8 @@ _FIRST_BYTE = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
 # POSIX allows either error for a lock that another process holds.
 _IS_HELD = {errno.EACCES, errno.EAGAIN}
 
-# Device and inode of the files that this process has locked. Used only with POSIX locks, because the system would let
-# the same process lock a file twice.
+# Device and inode of the files that this process has locked. The set is used only with POSIX locks, which let one
+# process lock a file twice.
 _held: set[tuple[int, int]] = set()
 _held_guard = Lock()
 

@@ -22,7 +22,8 @@ from typing import NamedTuple
 
 _TICK_NS = 20_000_000
 """Two changes within one tick of a file system's clock get the same time. A tick is 10 ms on the slowest kernels."""
-# Longer than the 35 seconds after which Linux, by default, writes a changed page to disk.
+# A file may be settled this long after its last change. By default, Linux writes a changed page to disk within 35
+# seconds.
 _SETTLED_NS = 60_000_000_000
 _WRITE_BACK = frozenset({"btrfs", "ext2", "ext3", "ext4", "f2fs", "nfs", "nfs4", "xfs"})
 _IN_MEMORY = frozenset({"devtmpfs", "hugetlbfs", "ramfs", "tmpfs"})
@@ -59,7 +60,7 @@ def present_stamp(path: str) -> Stamp | None:
 
 
 def settled_stamp(path: str) -> Stamp | None:
-    """Return the stamp of a file, to be compared after reading; None if it might not show later changes."""
+    """Return the stamp of a file, to be compared after reading; None if a later change may leave the stamp the same."""
     try:
         status = os.stat(path)
         kind = _file_system(status.st_dev)
@@ -120,8 +121,8 @@ def _longest_dirty_ns() -> float:
         expire, interval = (int(path.read_text()) for path in _PERIODS)
     except (OSError, ValueError):
         return 0
-    # Linux writes a page after the period `expire`, when its flusher runs next, once per `interval`. The sum is
-    # doubled, because the flusher may be late.
+    # The flusher of Linux runs once per `interval`, and writes pages that have been dirty for longer than `expire`. The
+    # sum is doubled, because the flusher may be late.
     return 2.0 * _CENTISECOND_NS * (expire + interval) if interval else float("inf")
 
 

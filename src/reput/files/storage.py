@@ -24,7 +24,7 @@ from reput.format.file_names import ARCHIVE_MANIFEST
 if TYPE_CHECKING:
     from reput.files.archive_storage import ArchiveStorage
 
-# Longer than a tick of any file system's clock. Within a tick, a second change may leave the time unchanged.
+# This is longer than a tick of any file system's clock. Within a tick, a second change may leave the time unchanged.
 _SETTLED_NS = 2_000_000_000
 _Stamp = tuple[int, int] | None
 _Listing = TypeVar("_Listing")

@@ -1,7 +1,8 @@
 """Tombstones: records of erased messages, marked by a property.
 
 A tombstone keeps its record's length, header and topic. Its body is zeros. Of the properties, it keeps those on which
-queues depend: destination and due time of a delayed message, the queue offsets of a batch, and further queues.
+queues depend: destination and due time of a delayed message, the queue offsets of a batch, and the further queues that
+get an entry for the message.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from reput.index.reader import BrokenChainError, IndexFileReader
 from reput.kernels.index_chains import look_up_keys
 from reput.log.offset_range import OffsetRange
 
-# Least room for hits, because one key can have many entries.
+# Minimum number of hits for which there is room, because one key can have many entries.
 _LEAST_ROOM = 1 << 16
 # Looking up one hash takes as long as reading this many bytes of the file sequentially.
 _SCATTERED_BYTES = 32 << 10

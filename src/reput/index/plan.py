@@ -178,7 +178,7 @@ class Planner:
         segments: list[Segment] = []
         position = self._log.min_offset
         for part in self._parts:
-            # Adjacent IndexFiles may overlap by one message with keys in both files.
+            # The ranges of adjacent IndexFiles may overlap by one message, which has keys in both files.
             start, stop = max(part.start, position), min(part.stop, self._trusted_until)
             if start < stop:
                 segments += self._scanned(position, start, keep=True)

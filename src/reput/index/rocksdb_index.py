@@ -69,7 +69,7 @@ class RocksIndexPart:
         return self.database.folder
 
     def candidates(self, hashes: Collection[int], within: OffsetRange) -> Iterator[Candidate]:
-        """See `IndexPart.candidates`. Items are found by key. If `hashes` do not state the keys, all items are read."""
+        """See `IndexPart.candidates`. All items are read if `hashes` does not contain the keys (`KeyHashes`)."""
         names = list(hashes.names) if isinstance(hashes, KeyHashes) else None
         found = (
             _matches(all_items(self.database), frozenset(hashes))
@@ -134,7 +134,10 @@ class RocksIndexSearch:
 
 
 class RocksIndex:
-    """The KeyIndex of the database, as it was at the first request. Newer messages are found by scans of the log."""
+    """The KeyIndex of the database. It does not show changes after the first call of `parts`.
+
+    Newer messages are found by scans of the log.
+    """
 
     def __init__(self, folder: str, log: CommitLogReader) -> None:
         self._folder, self._log = folder, log

@@ -62,7 +62,7 @@ class IndexFileSetReader:
     def current(self) -> tuple[IndexFileReader, ...]:
         """Return readers of the files as they are now, oldest name first; readers of missing files are closed.
 
-        Costs one stat if nothing changed. Raises the same errors as the constructor.
+        A call costs one stat if nothing changed. Raises the same errors as the constructor.
         """
         if self._watch.changed() or self._is_unsettled:
             self._refresh()

@@ -203,7 +203,7 @@ def _checked(first: int, last: int, doubtful: Collection[int]) -> list[int]:
 def _runs(
     checked: Sequence[int], last: int, holds: Callable[[int], bool]
 ) -> Iterator[tuple[int, int]]:
-    """Yield runs (begin, end) of correct items. The checked items show where a run begins and ends."""
+    """Yield runs (begin, end) of correct items. The ends of a run are found by bisection between checked items."""
     begin: int | None = None
     before: int | None = None
     for number in checked:
