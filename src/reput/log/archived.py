@@ -29,7 +29,10 @@ def archived_files(storage: Storage) -> tuple[CommitLogFile, ...]:
 
 
 def archived_batch_topics(storage: Storage) -> frozenset[str]:
-    """Return the topics that had batch queues when they were archived. The storage must be or contain an archive."""
+    """Return the topics that had batch queues when they were archived.
+
+    The storage must be an archive, or join a store with one.
+    """
     archive = storage.older if isinstance(storage, JoinedStorage) else storage
     if not isinstance(archive, ArchiveStorage):
         raise TypeError(f"{storage!r} is not an archive")
@@ -38,7 +41,7 @@ def archived_batch_topics(storage: Storage) -> frozenset[str]:
 
 def _log_file(storage: ArchiveStorage, file: LogFile) -> CommitLogFile:
     path, identity = f"{storage.root}/{file.path}", int(file.sha256[:15], 16)
-    # Without messages the times are an empty range, which lies outside every time window.
+    # A file without messages gets an empty range of times, which lies outside every time window.
     least, most = (
         (_EVER, -_EVER - 1) if file.times is None else (file.times.least, file.times.greatest)
     )
@@ -93,7 +96,8 @@ def _check_is_same(
     for file in log:
         own = here.get(file.begin)
         overlaps = file.begin < end and begin < file.end
-        # If the store has lost this log file, nothing can be compared, so it is no evidence against the store.
+        # If the store has lost this log file, nothing can be compared. A lost file does not show that the archive
+        # belongs to another store.
         is_in_a_hole = own is None and not any(
             file.begin < one.end and one.start < file.end for one in newer
         )
@@ -101,7 +105,7 @@ def _check_is_same(
             raise _another(storage)
     common = [file for file in log if file.is_sealed and file.begin in here]
     if common:
-        # If messages were erased from the store or from the archive, some files differ. So one file with an equal
+        # Files differ if messages were erased from the store or from the archive. So a single file with an equal
         # beginning is enough to show that store and archive belong together.
         newest = reversed(common[-_COMPARED_FILES:])
         if not any(_begins_equally(storage, file, here[file.begin]) for file in newest):
@@ -135,13 +139,14 @@ def continues(storage: JoinedStorage, newer: Sequence[CommitLogFile]) -> bool:
     The queues of a topic that was deleted and created again restart at 0, so one continuing queue is enough.
     """
     manifest = storage.older.archive.manifest
-    # If no log file is missing in between, the next queue offset must follow exactly.
+    # If no log file is missing between archive and store, the next queue offset must follow without a gap.
     is_exact = manifest.end == newer[0].start and all(file.is_indexed for file in manifest.log)
     seen: set[tuple[str, int]] = set()
     for file in newer[:_COMPARED_FILES]:
         for message in _first_messages(storage, file):
             queue = message.topic, message.queue_id
-            # Only the first message of a queue is compared with the archive. Later messages always continue its offset.
+            # Only the first message of a queue is compared with the archive. The later ones continue from the first
+            # one.
             end = None if queue in seen else storage.older.queue_end(*queue)
             seen.add(queue)
             if end is not None and (
@@ -161,6 +166,6 @@ def _first_messages(storage: JoinedStorage, file: CommitLogFile) -> Iterator[Mes
             layout = locate(data, position, len(data))
             yield decode_located(data, layout)
         except (RecordError, ValueError):
-            # The bytes end within a record.
+            # The next record was not read completely.
             return
         position += layout.total_bytes

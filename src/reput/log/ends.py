@@ -26,8 +26,8 @@ from reput.log.walk import LogWalk
 if TYPE_CHECKING:
     from reput.log.scan import ScanBuffers
 
-# A record is searched for in this many bytes before the end. The second number is used only if no record begins in the
-# first range. With the default settings, a record has at most 4 MiB, so the first number suffices.
+# A record is searched for in the last 8 MiB before the end. If no record begins there, the last 64 MiB are searched.
+# With the default settings, a record has at most 4 MiB, so 8 MiB are enough.
 _LOOKED_BACK_BYTES = (8 << 20, 64 << 20)
 _PAGE_BYTES = 64 << 10
 
@@ -65,7 +65,7 @@ class LogEnds:
 
 
 def find_log_ends(source: LogSource) -> LogEnds:
-    """Walk the end of a log. Raises StoreError."""
+    """Find the ends of a log by a walk over its last bytes. Raises StoreError."""
     with closing(CommitLogReader(source)) as log:
         return _find(log)
 
@@ -109,7 +109,7 @@ def first_record_of(source: LogListing, position: int, buffers: ScanBuffers) -> 
 
 
 def not_whole(end: int) -> str:
-    """Return a note for users that bytes follow the end of a log. Only a log that is being written should have them."""
+    """Return a note for users that bytes follow the end of a log. This is normal only while it is being written."""
     return f"the log ends at offset {end:,}; the bytes after it are not a valid record and are not read"
 
 

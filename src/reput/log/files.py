@@ -83,7 +83,7 @@ def missing_before(file: CommitLogFile, start: int) -> Finding:
 
 
 def lost_end(files: Sequence[CommitLogFile], log_end: int, known: int, whose: str) -> Finding:
-    """Return the finding that the log ends at `log_end`, although a message at or after `known` once existed."""
+    """Return the finding that the log ends at `log_end`, but once had a message at `known` or later."""
     return Finding(
         Kind.LOST_LOG_END, files[-1].path,
         f"the log ends here, but {whose} refers to a later message; the newest messages are lost",

@@ -53,7 +53,7 @@ def walk_on(
                     first_record(source.open_file, file, most, file.end, buffers), messages
                 )
             continue
-        # Even if the limit in bytes is reached at the position, the walk takes one message.
+        # The walk takes at least one message, even if `position` is already at the limit in bytes.
         position, found = _walk_file(
             source.open_file, file, position, max(most, position + 1),
             in_last if file == last else PLACES, buffers,

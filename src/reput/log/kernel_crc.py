@@ -64,7 +64,10 @@ def _first_bad_crc(
     messages: npt.NDArray[np.void],
     find_wrong: _FindWrong,
 ) -> int | None:
-    """Return the position of the first record with a wrong CRC. `edges` has their positions, and the end."""
+    """Return the position of the first record with a wrong CRC.
+
+    `edges` are the beginnings of all records, and the end of the last one.
+    """
     first, last = 0, len(edges) - 1
     buffer = np.empty(0, np.uint8)
     while first < last:

@@ -33,10 +33,10 @@ from reput.log.sources import has_data
 
 # Version of the stored form. Results of other versions are ignored.
 _FORM = 3
-# Larger stored results are ignored.
+# Maximum size of a stored result. Larger results are ignored.
 _MOST_BYTES = 256 << 20
 _HASH_BYTES, _OFFSET_BYTES = 4, 8
-# Results for shorter ranges are not stored, because their scan is fast.
+# Results for ranges shorter than this are not stored, because scanning them is fast.
 _LEAST_RANGE_BYTES = 1 << 20
 # Results for a shorter part of the log's last file are not stored, because their scan is fast.
 _LEAST_GROWTH_BYTES = 64 << 20
@@ -102,7 +102,7 @@ class KnownRanges:
                 yield from (piece for piece in pieces if not piece.is_outside(begin, end))
 
     def end(self) -> int:
-        """Scan the new messages of the log's last file, and return their end. Raises the errors of `pieces`."""
+        """Scan new messages of the log's last file; return the offset after the last one. Raises as `pieces` does."""
         return self.learn(self._log.files[-1]).stop
 
     def stored_within(self, piece: TimedPiece, begin: int, end: int) -> set[int]:
@@ -147,7 +147,7 @@ class KnownRanges:
         return known
 
     def _extended(self, file: CommitLogFile, known: KnownFile) -> KnownFile:
-        """Extend the facts by the messages that were appended since. Only the last file with data grows."""
+        """Extend the facts by messages appended since the last scan. Only the last file with data grows."""
         from reput.log.range_scan import scan_range
 
         source = self._log.source
@@ -187,9 +187,9 @@ class KnownRanges:
         return known.stamp in ((), _stamp(file)) and self._witnessed(known) == known
 
     def _witnessed(self, known: KnownFile) -> KnownFile:
-        """Return `known` with the CRC of its last record as `witness`. Raises ReputError if that record is missing."""
+        """Return `known` with the CRC of its last record as `witness`. Raises ReputError if the log lacks it."""
         if not known.pieces or known.pieces[-1].last < 0:
-            # Without a record nothing can be compared.
+            # No record was found, so there is no CRC to compare later.
             return known
         return replace(known, witness=zlib.crc32(self._log.read_record(known.pieces[-1].last)))
 
@@ -245,7 +245,7 @@ def _name(file: CommitLogFile) -> str:
 
 
 def _settled(file: CommitLogFile) -> tuple[int, ...]:
-    """Return the stamp of a file before its scan; empty if a later change could leave the stamp unchanged."""
+    """Return the stamp of a file before its scan; empty if the stamp might not show later changes."""
     if "://" in file.path:
         return _stamp(file)
     stamp = settled_stamp(file.path)

@@ -13,7 +13,7 @@ from reput.format.dledger import LEDGER_HEADER_BYTES, is_end_mark, is_header
 from reput.format.file_names import LEDGER_DATA_FOLDER, LEDGER_PREFIX
 from reput.log.files import CommitLogFile
 
-# A file of a DLedger log ends with a mark. The mark's magic and size take this many bytes.
+# Bytes of the magic and the size in the mark that ends a file of a DLedger log.
 _END_BYTES = 8
 
 

@@ -82,7 +82,7 @@ def find_logs(paths: Iterable[str], options: Mapping[str, str] | None = None) ->
                 of_folder = single.setdefault(real_place(folder), (storage, folder, {}))
                 of_folder[2][entry.name] = entry
     for place, (storage, folder, entries) in single.items():
-        # If another path names the whole store, paths of its single files add nothing.
+        # If another path names the whole store, its log already has these files.
         if place not in logs:
             log = logs[place] = _listed(storage, store_of(folder), entries.values(), None)
             _check_is_log(storage, log.files)
@@ -178,7 +178,8 @@ def with_logs(store: str, logs: Sequence[str]) -> str:
     entries.pop(LOCK_FILE, None)
     folders = [entries[COMMIT_LOG_FOLDER]] if COMMIT_LOG_FOLDER in entries else []
     named = {os.path.realpath(path): path for path in (*folders, *logs)}
-    # A folder of the log may lie in the store itself, where it would be found a second time.
+    # A log folder may lie in the store itself. It gets no link as an entry of the store, because each log folder gets a
+    # link of its own.
     entries = {name: path for name, path in entries.items() if os.path.realpath(path) not in named}
     entries |= {f"{COMMIT_LOG_FOLDER}-{n}": path for n, path in enumerate(named.values(), 1)}
     return linked_folder(os.path.basename(os.path.abspath(store)), entries)

@@ -139,7 +139,8 @@ class _Collected:
             )
             pieces[-1] = pieces[-1]._replace(stop=stop, is_whole=is_whole)
         elif damage:
-            # There is damage and no message. No query skips a piece with `is_whole=False`, so each reports the damage.
+            # The range has damage, but no message. Queries never skip a piece with `is_whole=False`, so every query
+            # reports the damage.
             pieces = [TimedPiece(self._known.start, stop, 0, 0, -1, is_whole=False)]
         every = (*self._known.damage, *damage)
         return KnownFile(self._known.start, stop, tuple(pieces), self._ids(), every)

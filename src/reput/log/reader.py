@@ -40,9 +40,9 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 _Result = TypeVar("_Result")
-# Size of the first read. Most records are shorter.
+# Size of the first read. Most records are shorter than this.
 _FIRST_READ_BYTES = 4 << 10
-# Limit of the first read if an index entry or a caller states the size of the record.
+# If an index entry or the caller states the size of the record, the first read has this size, up to this limit.
 _MOST_TRUSTED_BYTES = 64 << 10
 
 

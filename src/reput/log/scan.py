@@ -192,7 +192,7 @@ class FileScan:
         base = self._window_base = self.end.position
         left = self._stop - base
         beyond = min(max(left, _LEAST_BEYOND_BYTES), _MOST_BEYOND_BYTES)
-        # The record that crosses the end of the range belongs to this walk, so a little more is read.
+        # The record that crosses the end of the range belongs to this walk, so read some bytes after this end.
         wanted = max(left + beyond, self._least_bytes)
         length = min(wanted, len(self._buffers.data), self._file.end - base)
         reader.read_into(self._buffers.data[:length], base - self._file.start)

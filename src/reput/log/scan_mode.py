@@ -12,7 +12,7 @@ class ScanMode:
     """How a walk handles unreadable bytes, and which fields of records it takes.
 
     salvage       resume at the next verifiable record of the file; otherwise skip the rest of the file
-    is_growing    stop at zeros in place of a record, because this record is not written yet, and do not search after it
+    is_growing    stop at zeros in place of a record: the record is not written yet, so no search follows
     looks_behind  examine the bytes after an unreadable end, to set `ScanEnd.data_follows` and `torn`
     places_only   take only the places of records, not their keys and tags
     """
@@ -43,8 +43,7 @@ class DispatchRules:
     delays_ms       delay of each level in ms, level 1 first (messageDelayLevel)
     multi_dispatch  whether INNER_MULTI_DISPATCH leads to further queues (enableMultiDispatch)
     lmq             whether further queues named %LMQ%... have queue id 0 (enableLmq)
-    checks_topic    whether messages of retry and system topics are in no further queue, even if a property names one
-        (5.x)
+    checks_topic    whether INNER_MULTI_DISPATCH is ignored in messages of retry and system topics (5.x)
     """
 
     delays_ms: tuple[int, ...] = tuple(StoreConfig().delay_table_ms())

@@ -215,7 +215,7 @@ class ListedLog:
 
 
 def _store_near(path: str, storage: Storage) -> str:
-    """Return a hint to a store one or two folders above or below, or to an unfinished restore; "" if none is found."""
+    """Return a hint for an error message: a store in a folder nearby, or an unfinished restore; "" without either."""
     above = posixpath.dirname(path.rstrip("/"))
     with suppress(StoreAccessError):
         if storage.entry(posixpath.join(path, RESTORING_FOLDER)) is not None:
@@ -242,8 +242,8 @@ def has_data(open_file: OpenFile, file: CommitLogFile, *, is_local: bool) -> boo
     Raises:
         StoreNotFoundError, StoreAccessError, StoreChangedError.
     """
-    # Remote files have no holes that could be skipped. But files are written from their beginning, so one MiB is
-    # enough.
+    # Remote files have no holes that could be skipped. But files are written from their beginning, so a file with data
+    # has data in its first MiB.
     if not is_local:
         file = replace(file, size=min(file.size, _REMOTE_PEEK_BYTES))
     with open_file(file.path) as reader:

@@ -22,8 +22,8 @@ DEFAULT_SPLIT_BYTES = 64 << 20
 """Default size of the log range per task."""
 
 _APPROACH_BYTES = 8 << 20
-"""A walk begins this many bytes before a range. No message is that long. So a walk that begins at a record forged in a
-message's body leaves this message before the range."""
+"""A walk begins this many bytes before a range. No message is that long. So even a walk that begins at a
+record forged in a message's body reaches the end of this message before the range."""
 
 
 def cut(

@@ -45,7 +45,8 @@ class WalkVerdict:
     def _tail_start(self, followed: Collection[int]) -> int:
         start = self.position
         for lost in reversed(self.damage):
-            # Only damage that reaches the end without a break belongs to the torn end.
+            # The torn end consists of adjacent damage up to the end of the walk, so stop at a gap, or at damage that a
+            # record follows.
             if lost.stop != start or lost.start in followed:
                 break
             start = lost.start
@@ -65,7 +66,8 @@ def followed_damage(
     def is_last(lost: Finding) -> bool:
         return find_record(reader, file, lost.start + 1, file.end) is None
 
-    # If a record follows one range, it also follows all earlier ranges. So a binary search over the ranges is enough.
+    # A record that follows one range also follows all earlier ranges. So a binary search finds the first range that no
+    # record follows.
     return [lost.start for lost in damage[: bisect_left(damage, True, key=is_last)]]
 
 
@@ -89,8 +91,8 @@ def end_of_file(verdict: WalkVerdict, file: CommitLogFile) -> FileEnd:
     end = end_for_broker(verdict)
     if end < file.end:
         return FileEnd(end, False)
-    # In a DLedger log, the blank is an entry with a header, and a broker never replaces it with a record. So the end is
-    # the end of the file.
+    # In a DLedger log, the blank is an entry with a header, which a broker never replaces with a record. So the
+    # records' end is the end of the file, not the beginning of the blank.
     return FileEnd(end if verdict.blank is None or file.gap else verdict.blank, True)
 
 

@@ -36,10 +36,9 @@ _SCHEDULE_TOPIC = encode_utf8(SCHEDULE_TOPIC)
 _NO_DELAYS: list[int] = []
 # Bytes of the log per read.
 _FIRST_WINDOW_BYTES, _MOST_WINDOW_BYTES = 4 << 10, 256 << 10
-# The last messages are searched for in this many bytes at the end of the log. If one length has no message, the next is
-# tried.
+# The last messages are searched for in the last 4 KiB of the log, and in a longer range if there is no message.
 _LAST_BYTES = (4 << 10, 64 << 10, 1 << 20)
-# Bytes that a window must have from the position on. Most records are shorter, so they need no further read.
+# A window must have this many bytes from the position on. Most records are shorter than this, and need no further read.
 _ENOUGH_BYTES = 4 << 10
 WALKED_BYTES = 8 << 20
 """Bytes of a log that are walked in plain Python. Loading the kernels takes about as long as this walk."""
@@ -115,8 +114,8 @@ class LogWalk:
                 record = self._read(file)
             except SizeMismatchError as error:
                 tail.append(self.position)
-                # The broker continues after the parts, because `CommitLog.checkMessageAndReturnSize` has read them from
-                # its buffer. Only the broker's counter advances by TOTALSIZE.
+                # The broker continues after the parts of the record, because `CommitLog.checkMessageAndReturnSize` has
+                # read them from its buffer. TOTALSIZE changes only a counter of the broker, not its position.
                 behind = self.position + error.part_bytes
                 self._lose(file, behind, str(error), Kind.RECORD_SIZE_MISMATCH)
             except RecordError as error:
@@ -125,10 +124,10 @@ class LogWalk:
                     return None
                 if self._is_end(file, [*tail, self.position]):
                     return None
-                # Data after these bytes proves that the log continued, unless the record here was written meanwhile.
+                # Data follows these bytes, so they are damage, unless a broker has completed the record here meanwhile.
                 if not self._is_written_now(file):
                     return self._lose(file, file.end, str(error))
-            # The archive lacks these bytes.
+            # An archive raises this error for bytes that it lacks.
             except CorruptMessageError as error:
                 return self._lose(file, file.end, error.reason)
             else:
@@ -172,7 +171,7 @@ class LogWalk:
         return at
 
     def _read_from(self, file: CommitLogFile, length: int, needed: int) -> bytes:
-        """Read from the position on. In an archive, stop before missing bytes if they are not needed."""
+        """Read from the position on. In an archive, stop before missing bytes if `needed` bytes precede them."""
         try:
             return self._log.read(file, self.position, length)
         except CorruptMessageError as error:

@@ -41,7 +41,7 @@ class WantedNothing:
 class Found(NamedTuple):
     """Result of a scan: offsets of records that match or may match, newest first, and the damage.
 
-    position  physical offset of the end of the scanned bytes; with `at_end`, the end of the log
+    position  physical offset after the last scanned byte; if `at_end`, this is the end of the log
     times     store times of all records read; None without records, or if they were not examined
     """
 

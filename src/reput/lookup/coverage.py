@@ -83,10 +83,10 @@ class PartlyRead:
 
 @dataclass(frozen=True, slots=True)
 class UnwrappedBatches:
-    """Inner batches (5.x) of a store. No index has their messages, so all batches were unwrapped.
+    """Inner batches (5.x) of a store. Their messages are in no index, so all batches were unwrapped.
 
     keys      number of keys that may belong to an inner message, because their topic has batch queues
-    messages  number of messages in batches, each of which was compared with these keys
+    messages  number of messages in batches; every message was compared with these keys
     unreadable_bytes  unreadable bytes in and between batches
     """
 
@@ -195,9 +195,9 @@ class LookupCoverage:
         ] + [one.as_json() for one in self.failed]
 
     def complete(self, numbers: npt.NDArray[np.int64]) -> pa.Array:
-        """Return for each of these keys whether everything was readable."""
+        """Return for each of these keys whether all ranges that were searched for it were readable."""
         unreadable = np.full(len(numbers), sum(store.unreadable_bytes for store in self.stores))
-        # The ranges of a store are needed for all keys. Other ranges affect only some keys.
+        # Unreadable ranges in `self.stores` affect all keys. All others affect only some keys.
         for part in self._of_some_keys():
             if part.unreadable_bytes:
                 unreadable[np.isin(numbers, part.numbers)] += part.unreadable_bytes
@@ -248,7 +248,7 @@ class LookupCoverage:
 
 
 def coverage_of(answer: Any) -> list[dict[str, Any]]:
-    """Return the coverage of a look-up's answer per store: bytes of its log, and how many an index covered.
+    """Return the coverage of a look-up's answer: for each store, how many bytes of its log an index covered.
 
     Args:
         answer: The result of `reput.look_up`, or an Arrow table made from it. pandas and Polars drop the metadata

@@ -118,7 +118,7 @@ class _LookUp:
         tasks: list[_SearchTask] = []
         ranges: list[tuple[StorePlan, ScannedRange]] = []
         window = window_of(part for _, part in self.parts)
-        # Read the property only once, because Spark's runner calls the JVM for it each time.
+        # Read `parallelism` only once, because Spark's runner calls the JVM for it each time.
         parallelism = self.runner.parallelism
         # Only a key that looks like a client id can be an id that a later UNIQ_KEY replaces.
         ids = tuple(each for each in self.parts if _may_be_ids(each[1]).any())
@@ -319,7 +319,7 @@ class _LookUp:
             self.batches.append(UnwrappedBatches(store, len(numbers), messages, unreadable))
 
     def _asking_for(self, topic: str) -> npt.NDArray[np.int64]:
-        """Return the numbers of the keys of a topic."""
+        """Return the number of each key whose topic is `topic`."""
         rows = [
             _asking(part, frozenset({topic})).rows + (number << PART_SHIFT)
             for number, part in self.parts
@@ -362,7 +362,7 @@ def _search(
 
 
 def _may_be_ids(part: KeyPart) -> npt.NDArray[np.bool_]:
-    """Return a mask of a part's sorted keys that look like client ids (`format.properties.may_be_replaced_id`)."""
+    """Return a mask of a part's sorted keys: which of them look like client ids (`may_be_replaced_id`)."""
     if not part.keys:
         return np.empty(0, np.bool_)
     keys = SortedKeys(part.path).batch.column("key")
@@ -387,7 +387,11 @@ def _rows(part: KeyPart) -> npt.NDArray[np.int64]:
 
 
 class _Asking(NamedTuple):
-    """Those keys of a part that are requested in one of some topics: their rows, and their topics."""
+    """The keys of a part that have one of the given topics.
+
+    rows    rows of these keys, ascending
+    topics  the topics that these keys have
+    """
 
     rows: npt.NDArray[np.int64]
     topics: frozenset[str]

@@ -72,7 +72,7 @@ def run_index_task(folder: str, edges: npt.NDArray[np.int64], task: IndexTask) -
 
 
 class _Asked:
-    """Iterates over the key hashes of parts, and opens one part at a time. `keys` are the keys of the open part."""
+    """Opens one part after the other, and yields its key hashes. `keys` are the keys of the open part."""
 
     keys: SortedKeys
 

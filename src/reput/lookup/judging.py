@@ -37,7 +37,7 @@ class JudgeTask:
 
 
 class _Verdicts:
-    """A Judge that returns the verdicts which tasks have computed."""
+    """A Judge that computes nothing: for each IndexFile, it returns the verdict that a task has computed."""
 
     def __init__(self, verdicts: dict[str, Verdict]) -> None:
         self._verdicts = verdicts
@@ -51,7 +51,7 @@ class _Verdicts:
         files: int = 1,
     ) -> Verdict:
         """See `Judge`."""
-        # A new file, or a file that has lost items since its task ran, is not trusted. Its range is scanned.
+        # Do not trust a file that is new, or that has lost items since a task judged it. Its range is scanned.
         verdict = self._verdicts.get(file.path)
         return verdict if verdict is not None and verdict.last <= last else Verdict(last)
 

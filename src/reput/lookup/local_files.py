@@ -62,8 +62,7 @@ def read_keys(keys: str, options: Mapping[str, str] | None = None) -> Keys:
         options: Options of the URL's file system, as for `reput.open_store`.
 
     Raises:
-        UsageError: The file cannot be read. Reading a batch also raises it for a line with a wrong number of values,
-            which would otherwise give wrong keys.
+        UsageError: The file cannot be read. Reading a batch also raises it for a line with too many or too few values.
     """
     malformed: list[str] = []
     with _explained(keys, malformed):

@@ -42,7 +42,7 @@ _LARGE_COLUMNS = {"body", "properties"}
 Numbers = npt.NDArray[np.int64]
 # Candidates per piece, which bounds the memory of a task.
 _PIECE_CANDIDATES = 1 << 19
-# Most records are shorter. Longer records are read again, with their whole length.
+# Bytes of a record's first read. Most records are shorter than this. Longer records are read again, completely.
 _FIRST_READ_BYTES = 2 << 10
 _WINDOW_BYTES = 16 << 20
 Offsets = npt.NDArray[np.int64]
@@ -287,7 +287,7 @@ class _CandidateComparison:
                 window.data[position : position + length], offset - self._file.start
             )
         records = new_rows(len(window.begins), kernel.RECORD_DTYPE)
-        # A record never continues in the next file, so the kernel must not request more bytes there.
+        # At the end of a file, the kernel must not request more bytes: a record never continues in the next file.
         at_file_end = (window.ends_at >= self._file.end).astype(np.uint8)
         kernel.locate_records(window.data, window.begins, window.ends, at_file_end, records)
         return records

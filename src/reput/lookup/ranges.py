@@ -46,8 +46,8 @@ class ScannedRange:
 
     The range is scanned in splits, one per task.
 
-    is_read      whether the scan ignores damage: an earlier scan has found it, or no message of the range is in the
-                 time window
+    is_read      whether the scan ignores damage, because an earlier scan has found it, or because no message of
+                 the range is in the time window
     segment      number of the segment whose index entries are not trusted; None if no index covers the range
     position     physical offset up to which the range has been read
     at_end       whether `position` is the end of the log
@@ -144,7 +144,8 @@ class LogCells:
 
     def __init__(self, files: Sequence[CommitLogFile]) -> None:
         total = sum(file.size for file in files)
-        # A large log has larger cells, because the driver keeps an array over the cells of each run.
+        # The number of cells is limited, because the driver keeps an array of all cells for each run. So a large log
+        # has larger cells.
         step = max(_CELL_BYTES, -(-total // _MOST_CELLS))
         begins = [begin for file in files for begin in range(file.start, file.end, step)]
         edges = sorted({*begins, *(file.end for file in files)})
@@ -163,7 +164,7 @@ class LogCells:
         parallelism: int,
         first_number: int,
     ) -> list[MatchTask]:
-        """Return the candidates of all runs, in tasks of about the same size, numbered from `first_number` on."""
+        """Return tasks of about the same size for the candidates of all runs, numbered from `first_number` on."""
         by_cell: dict[int, list[RunSlice]] = defaultdict(list)
         total = 0
         for run in runs:
@@ -201,7 +202,7 @@ def _task(number: int, store: StorePlace, files: dict[CommitLogFile, list[RunSli
 
 
 def _joined(slices: list[RunSlice]) -> list[RunSlice]:
-    """Join adjacent slices of the same run."""
+    """Join adjacent slices of each run of candidates."""
     joined: dict[str, list[RunSlice]] = defaultdict(list)
     for part in slices:
         of_run = joined[part.path]
@@ -256,7 +257,9 @@ class StorePlan:
         return ScannedRange(file, segment.start, segment.stop, is_read, damage=damage)
 
     def indexed(self, window: TimeWindow | None) -> Iterator[tuple[int, IndexPart, OffsetRange]]:
-        """Yield (segment, its part of the index, the range with messages of a time window), without empty ranges.
+        """Yield for each segment its number, its part of the index, and its range with messages of a time window.
+
+        Segments without such a range are skipped.
 
         Raises StoreAccessError, StoreChangedError.
         """
@@ -283,7 +286,7 @@ class StorePlan:
                 yield part
 
     def ranges_of(self, number: int) -> list[ScannedRange]:
-        """Return the ranges to scan because a segment's index is not trusted, newest file first."""
+        """Return the ranges to scan instead of a segment's untrusted index, newest file first."""
         segment = self.segments[number]
         return [
             ScannedRange(

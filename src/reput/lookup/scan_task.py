@@ -151,7 +151,7 @@ class Hits(NamedTuple):
 def run_scan_task(folder: str, edges: npt.NDArray[np.int64], task: LookupScanTask) -> ScanFound:
     """Scan a range. The task may run twice, even at the same time. Raises StoreAccessError, StoreChangedError."""
     try:
-        # The driver compares a guess with the end of the previous split, and repeats the task if it is wrong.
+        # The driver compares a guess with the end of the previous split, and repeats the task if the guess is wrong.
         start = task.start
         if start is None:
             start = guess_record(task.place.storage.open, task.file, task.begin, task.stop)
@@ -184,7 +184,7 @@ def _scan(task: LookupScanTask, start: int, found: ScanFound) -> Iterator[Hits]:
     waiting: list[Hits] = []
     for batch in scan.batches():
         waiting.append(_hits(wanted, batch))
-        # Once a record states a wrong offset, no more hits are yielded here: the walk after this loop finds them.
+        # Once a record states a wrong offset, this loop yields no more hits. The walk after the loop finds them.
         if not scan.misplaced and sum(len(hits.hashes) for hits in waiting) > _RUN_HITS:
             yield _together(waiting)
             waiting = []
@@ -390,7 +390,7 @@ def _wanted_entries(
     task: InnerTask, data: npt.NDArray[np.uint8], records: npt.NDArray[np.void]
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
     """Return the wanted hashes that the records have, and the row of each hash's record. A record has no hash twice."""
-    # KEYS of n bytes have at most n / 2 + 1 keys. The unique key is added.
+    # KEYS of n bytes have at most n / 2 + 1 keys. With the unique key, a record has at most n / 2 + 2 keys.
     most = int((records["keys_bytes"] // 2 + 2).sum())
     hashes, record_of = np.empty(most, np.int32), np.empty(most, np.int64)
     count = kernel.hash_records(data, records, hashes, record_of)

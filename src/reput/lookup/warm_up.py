@@ -26,7 +26,7 @@ def load() -> None:
 
 @cache
 def warm_up() -> None:
-    """Look up a key that three messages have. An IndexFile leads to one of them; see `reput.pipeline.warm_up`."""
+    """Look up a key that three messages have, to compile the kernels or load them from the cache."""
     with scratch_file(COMMIT_LOG_FOLDER, offset_file_name(0), small_log()) as folder:
         rebuild_store(SerialRunner(), folder, config=SMALL)
         keys = pa.RecordBatch.from_pydict({"topic": ["t"], "key": ["k"]})

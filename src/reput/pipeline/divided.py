@@ -148,8 +148,8 @@ class _Packs:
         for number in divided:
             queue, rows = queues[number], np.flatnonzero(numbers == number)
             offsets = stated[rows]
-            # The old entries decide the queue offset, which determines the range. A message that gets no entry (-1)
-            # goes to the first range, which counts refused messages.
+            # The old entries decide the queue offset of a message, and so its range. A message without an entry (-1)
+            # goes to the first range, because the task of that range counts refused messages.
             if queue in self._old:
                 offsets = np.maximum(self._old[queue].numbers(places[rows], offsets), 0)
             firsts, packs_of_queue = self._cuts[queue]

@@ -428,8 +428,8 @@ class _Rebuild:
     def _write(self, log: LogSummary) -> dict[str, Proof | str]:
         """Write the new files into staging.
 
-        Return for each IndexFile, by name, its proof: evidence with which queries need not check the file. Instead of a
-        proof, the result may have the reason why there is none.
+        Return for each IndexFile, by name, its proof, or the reason why it has none. Queries need not check a file that
+        has a proof.
         """
         report, staging = self.report, self.staging
         job = WriteJob(

@@ -35,7 +35,7 @@ class IndexFileTask:
 def index_layout(log: LogSummary, config: StoreConfig) -> list[IndexFileTask]:
     """Cut the sequence of all index entries into files of index_items - 1 entries.
 
-    The broker creates the next file when any message, with or without keys, follows the entry that filled the last one.
+    When a file is full, the broker creates the next one for the next message, even if this message has no keys.
     """
     # Items are numbered from 1, because 0 marks an empty slot. So a file has room for index_items - 1 entries
     # (IndexFile.java).
@@ -66,7 +66,7 @@ def _cut(
     bounds: list[tuple[int, int, str]], first_split: int, start: int, stop: int
 ) -> list[KeyRange]:
     ranges = []
-    # Loop over positions in the list. A slice would copy all later bounds for each file, and a large log has many.
+    # Loop over positions, because a slice would copy the bounds of all later splits for each file.
     for place in range(first_split, len(bounds)):
         first, last, staged = bounds[place]
         if first >= stop:

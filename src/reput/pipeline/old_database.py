@@ -1,6 +1,6 @@
 """Decide queue offsets from the old entries when queues in RocksDB are rebuilt in place.
 
-`reput.compare.placement` has the rule. A message to which the rule gives no number gets no entry.
+`reput.compare.placement` has the rule. A message to which the rule gives no queue offset gets no entry.
 """
 
 from __future__ import annotations

@@ -118,7 +118,7 @@ class OldQueue:
     ) -> None:  # fmt: skip
         """Copy the files of the queue. Raises StoreAccessError.
 
-        units  the folder with the queue's extension files, and the folder for their copies; None if none
+        units  the folder with the queue's extension files, and the folder for their copies; None without such files
         """
         self._log = log
         self._elsewhere: list[OffsetRange] = []
@@ -139,7 +139,10 @@ class OldQueue:
         self.kept = self.blanks = self.unplaced = 0
 
     def compare(self, batch: DispatchBatch, number: int) -> None:
-        """Compare a batch's messages of queue `number`. Batches without messages of the queue may be omitted."""
+        """Compare the old entries with a batch's messages of queue `number`.
+
+        Batches without messages of the queue may be omitted.
+        """
         entries = batch.queue_entries()
         place = slice(int(entries.bounds[number]), int(entries.bounds[number + 1]))
         if place.start == place.stop:

@@ -76,7 +76,8 @@ def _staged_index(staging: BucketStaging, names: Mapping[int, str]) -> list[Stag
     for number, name in names.items():
         url = index_part(staging.parts, number)
         size = sizes.get(url)
-        # These names are known, unlike those of queue files, so an outdated listing does no harm.
+        # An outdated listing may lack a file. The names of IndexFiles are known, so this file can be requested by its
+        # name.
         if size is None:
             size = staging.store.head(url.removeprefix(f"{staging.place}/")).size
         found.append(StagedFile(url, join(INDEX_FOLDER, name), size))
@@ -98,7 +99,7 @@ class BucketTarget:
         Args:
             output: Destination of the files.
             staging: The staged files.
-            only: The part that is rebuilt; None for all.
+            only: 'consumequeue' or 'index' if only this part is rebuilt; None for both.
             checkpoint: The store's present checkpoint.
         """
         self._output, self._staging, self._checkpoint = output, staging, checkpoint

@@ -106,7 +106,10 @@ class FileQueues:
         self, staging: Staging | BucketStaging, output: Path | None, config: StoreConfig,
         batch_topics: frozenset[str], extended: bool, in_place: bool, new: Path | None = None,
     ) -> None:  # fmt: skip
-        """Write files to `new` and read old ones from `output`. Both are None if the result stays in object storage."""
+        """Prepare to write files into `new`, and to read old files from `output`.
+
+        Both are None if the result stays in object storage.
+        """
         self._in_place, self._staging = in_place, staging
         self._new, self._output, self._config = new, output, config
         self._batch_topics, self._extended = batch_topics, extended

@@ -90,7 +90,7 @@ def _stage_pieces(job: WriteJob, task: QueueTask, folder: Path) -> int:
         position = _COUNT_BYTES + len(found) * _ROW.itemsize
         for number, place, path in found:
             first, stop = _written(path)
-            if stop - first == of_file:  # No other task has entries of this file.
+            if stop - first == of_file:  # The file is full, so no task adds to it.
                 put_staged(path, _object_of_file(job, number, place))
                 rows.append((number, place, first, _WHOLE))
                 continue
@@ -173,8 +173,8 @@ class _JoinedFiles:
         """Write entries to a file of a queue. The caller passes the files of a queue in order."""
         if self._open.get(queue, place) != place:
             self._stage(queue)
-        # A regular task has staged the whole file. If an earlier task left a piece without entries for the same file,
-        # `put` has already created the file in the scratch folder.
+        # A regular task has staged the whole file, so no file is built here. An earlier call may have created one, for
+        # a piece without entries of another task.
         if entries == _WHOLE:
             remove_tree(self._path(queue))
             self._open.pop(queue, None)

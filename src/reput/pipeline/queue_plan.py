@@ -192,7 +192,7 @@ class SplitRuns:
 
     def __init__(self, scanned: str, staged: Sequence[str]) -> None:
         self._scanned, self._staged = scanned, staged
-        self._numbers: dict[str, int] = {}  # Keyed by the queue's name in footers.
+        self._numbers: dict[str, int] = {}  # The keys are names of queues in footers.
         self.queues: list[Queue] = []
 
     def __iter__(self) -> Iterator[tuple[_Numbers, QueueRuns]]:
@@ -290,8 +290,7 @@ def plan_queues(task: PlanTask) -> QueueLayout:
     for kind in _PACKED:
         for pack, entries in _packs(sorted(kinds[kind], key=runs.queues.__getitem__), table):
             layout.tasks.append(_task(len(packs), kind, 0, len(task.staged), entries))
-            # If messages state wrong offsets, matching an old queue needs all messages, not only
-            # those of its pack.
+            # If messages state wrong offsets, matching an old queue also needs the messages of other packs.
             if not task.misplaced or kind in ("irregular", "extended"):
                 divided.append(len(packs))
             packs.append(pack)
@@ -308,7 +307,7 @@ def _joins(table: RunTable, file_bytes: int, regular: int) -> Iterator[JoinTask]
     """Yield join tasks over neighbouring queues. Each builds a bounded number of files."""
     files = -(-np.maximum(table.position, 0) * ENTRY_BYTES // file_bytes)
     first = joined = 0
-    # Each boundary between regular tasks splits at most one file of a queue, so few files of a long queue are joined.
+    # The end of each regular task splits at most one file of a queue. So only few files of a long queue need a join.
     for number, count in enumerate(np.minimum(files, regular + 1).tolist(), 1):
         joined += count
         if joined >= _MOST_JOINED or number == len(files):
@@ -362,7 +361,8 @@ def _kinds(task: PlanTask, table: RunTable, runs: SplitRuns) -> dict[str, set[in
         known = {runs.number(queue): queue for queue in found}
         table.grow(queues)
         # If part of the log is lost, every old queue is compared: its entries may lead to lost messages. A log that
-        # begins at 0 has all messages, so a first message that states a later offset is suspicious.
+        # begins at physical offset 0 has the first message of each queue. If this message states a queue offset above
+        # 0, the queue is compared as well.
         asks = table.irregular | (table.late if not task.log_begin else table.light)
         old = {n for n in known if task.lost or asks[n]} - batch - unnamed
     others = batch | unnamed | old
@@ -375,7 +375,7 @@ def _kinds(task: PlanTask, table: RunTable, runs: SplitRuns) -> dict[str, set[in
 
 
 def _packs(numbers: Sequence[int], table: RunTable) -> Iterator[tuple[list[int], int]]:
-    """Yield packs with a bounded number of queues and entries, each with its number of entries."""
+    """Yield packs, which have a bounded number of queues and entries. Yield with each pack its number of entries."""
     pack: list[int] = []
     entries = 0
     for number in numbers:

@@ -44,7 +44,8 @@ def joined(runs: QueueRuns, later: QueueRuns) -> QueueRuns:
     result = np.where(has, earlier, later)
     both = np.flatnonzero(has & goes_on)
     one, other = earlier[both], later[both]
-    # `slack` and `ahead` are relative to the first entry of a part, so subtract the number of earlier entries.
+    # `slack` and `ahead` of a run are relative to its first entry. In the joined run, the entries of `runs` come first,
+    # so subtract their number from the values of `later`.
     result["slack"][both] = np.minimum(one["slack"], other["slack"] - one["entries"])
     result["ahead"][both] = np.maximum(one["ahead"], other["ahead"] - one["entries"])
     result["highest"][both] = np.maximum(one["highest"], other["highest"])

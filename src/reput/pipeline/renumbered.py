@@ -71,8 +71,8 @@ def _irregular(staged: Sequence[Path], files: ConsumeQueueSetReader) -> Iterator
                 continue
             begin = ends.get(queue, max(first, 0))
             end = ends[queue] = begin + entries
-            # `summarize_runs` ignores queue offset 0. If 0 is the only offset, `slack` has no value. Then use `begin`
-            # instead, so that this part of the comparison always holds.
+            # `summarize_runs` ignores queue offset 0. If 0 is the only queue offset, `slack` has no value. Then use
+            # `begin`, so that this comparison succeeds.
             if (first, slack if end > 1 else begin, highest) != (begin, begin, end - 1):
                 odd.add(queue)
     for queue, end in ends.items():

@@ -128,9 +128,9 @@ def _runs(task: RocksPlanTask) -> tuple[list[_Run], list[int]]:
 
 
 def _of_lost_messages(task: RocksPlanTask, queues: Sequence[Queue], table: RunTable) -> list[_Run]:
-    """Write the old queue offsets, which the tasks read. Return the runs of queues that have only old entries.
+    """Write the old queue offsets, which the tasks read. Return a run for each queue that has only old entries.
 
-    All messages of these queues are lost, so the scan has no runs of them.
+    All messages of such a queue are lost, so the scan has no run of it.
     """
     old: dict[Queue, OldNumbers] = {}
     if task.replaced is not None:

@@ -61,7 +61,7 @@ def write_rocksdb_table(job: WriteJob, task: QueueTask) -> RocksTableWritten:
     kept = 0
     for part in ranges:
         if (said := old.get(part.queue)) is not None:
-            # Ranges are unsigned, but `kept_at` is signed.
+            # The bounds of a range are unsigned, but `kept_at` is signed, so limit the upper bound.
             inside = (said.kept_at >= part.first) & (said.kept_at <= min(part.last, 2**63 - 1))
             if inside.any():
                 kept += int(inside.sum())
@@ -129,10 +129,10 @@ def _end_of(
 ) -> QueueEnd:
     """Return the queue's newest entry: the one that a broker would have written last.
 
-    A broker does not compare queue offsets. If old entries are among the entries, they are not in the order of the log.
-    Then the newest entry is that of the last message in the log.
+    A broker does not compare queue offsets. So without old entries, the last entry is the newest. Old and new
+    entries together are not in log order. Then the newest entry is the one with the highest physical offset.
 
-    has_old  whether old entries are among the entries
+    has_old  whether the table has old entries of this queue
     """
     row = int(np.argmax(values["physical_offset"])) if has_old else -1
     return QueueEnd(*queue, int(values["physical_offset"][row]), int(offsets[row].astype(np.int64)))

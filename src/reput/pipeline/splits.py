@@ -36,8 +36,8 @@ class SplitSummary:
     start, end          physical offsets of the scan; start is None if no record begins in the split
     finished, unreadable, data_follows, torn   see log.scan.ScanEnd
     entries             number of ConsumeQueue entries
-    end_offset_in       offset of the last indexed message before the scan: earlier messages get no index entries
-    end_offset_out      the same after the scan
+    end_offset_in       offset of the last indexed message at the scan's start; messages before it get no index entries
+    end_offset_out      offset of the last indexed message at the scan's end
     first_keyed_offset  physical offset of the first message with index entries; None without such a message
     keyless_tail        whether messages without keys follow the last message with index entries
     hiding              see log.scan.FileScan

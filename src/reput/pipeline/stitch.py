@@ -20,7 +20,7 @@ class LogSummary:
 
     splits      the summaries of splits with messages, in log order
     begin, end  physical offsets of the log
-    torn        whether bytes that are not a record follow the end
+    torn        whether the log has bytes after `end`, which are not a record
     damage      ranges lost before the end of the log, in order
     """
 
@@ -59,8 +59,8 @@ class Stitcher:
 
     A scan that starts inside a file guesses where a record begins. If the guess was wrong, for example because a
     message body contains a record, the split is scanned again from the end of the previous one. A split is also scanned
-    again if its index entries depend on an earlier message with a higher physical offset, which only a log with wrong
-    PHYSICALOFFSET fields has.
+    again if its index entries depend on an earlier message that states a higher physical offset. Only wrong
+    PHYSICALOFFSET fields cause this.
     """
 
     def __init__(self, splits: list[Split]) -> None:
@@ -146,8 +146,9 @@ def _joins(summary: SplitSummary, expected: int, end_offset: int) -> bool:
     """
     if summary.start != expected:
         return False
-    # The index skips messages before the end offset. The scan of the split began with `end_offset_in`, a serial scan
-    # would begin with `end_offset`. Both skip the same messages if no message with index entries lies between the two.
+    # The index skips messages before the end offset. The scan of this split began with the end offset `end_offset_in`.
+    # A serial scan would begin with `end_offset`. Both skip the same messages if no message with index entries lies
+    # between these two offsets.
     if summary.end_offset_in == end_offset or summary.first_keyed_offset is None:
         return True
     return summary.end_offset_in <= end_offset <= summary.first_keyed_offset

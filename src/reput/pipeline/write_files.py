@@ -50,9 +50,9 @@ class WriteJob(NamedTuple):
 
     store     the store with the log
     scanned   staged files: a folder or URL
-    plan      files of the plan
-    parts     unfinished IndexFiles and packs of queues. This folder is outside `new`: a lost worker may leave an
-              unfinished file, or finish it after the attempt that replaced it
+    plan      folder with the files of the plan
+    parts     unfinished IndexFiles and packs of queues. This folder is outside `new`, because a lost worker may leave
+              an unfinished file, or still write to it after another attempt has finished
     new       the folder that the commit swaps in
     log       the begin, end and unreadable ranges of the log
     replaced  the store, if it is rebuilt in place, else None
@@ -274,7 +274,10 @@ def _write_irregular(
 def _walk(
     job: WriteJob, batches: Batches, queues: dict[Queue, ConsumeQueueWriter]
 ) -> tuple[int, int]:
-    """Append the entries of all messages to these queues. Return two numbers: the entries taken, and all entries."""
+    """Append the entries of all messages to these queues.
+
+    Return two numbers: the entries that the queues took, and all entries for these queues.
+    """
     taken = given = 0
     lost, held = job.lost_ranges(), {name: _LastMessage() for name in queues}
     try:
@@ -409,7 +412,7 @@ class _LastMessage:
         return taken
 
     def release(self, lost: LostRanges) -> int:
-        """Append the message that was held back: the log ends, so no message follows it."""
+        """At the end of the log, append the message that is still held back."""
         if self._queue is None:
             return 0
         return self._queue.append(self._messages, np.arange(1), self._queue_offset, lost)

@@ -139,7 +139,7 @@ class ThreadRunner:
                     results.append(future.result())
                     done += weight
                     progress(done, total)
-            # Drop the waiting tasks, which the end of the `with` block would run first.
+            # Drop the waiting tasks. Otherwise the end of the `with` block would wait until they have run.
             except BaseException:
                 pool.shutdown(cancel_futures=True)
                 raise
