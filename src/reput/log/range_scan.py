@@ -86,7 +86,7 @@ class _Collected:
         self._offsets: list[Offsets] = []
 
     def add(self, piece: ScannedPiece, *, is_whole: bool) -> None:
-        """Take a batch. `is_whole` states whether it follows the previous batch without damage."""
+        """Take a batch. `is_whole` states whether there is no damage between the previous batch and this one."""
         times = piece.batch.messages["store_timestamp"]
         if not len(times):
             return

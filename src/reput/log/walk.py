@@ -107,7 +107,7 @@ class LogWalk:
 
     def _walk_file(self, file: CommitLogFile) -> Iterator[LocatedRecord]:
         stop = min(self._stop, file.end)
-        # Damage with no record after it so far.
+        # Positions of damage after the last record read.
         tail: list[int] = []
         while self.position < stop:
             try:
@@ -202,7 +202,7 @@ class LogWalk:
         return True
 
     def _is_end(self, file: CommitLogFile, tail: list[int]) -> bool:
-        """Return whether the log ends at one of the positions in `tail`, instead of continuing after damage."""
+        """Return whether the log ends at one of the positions in `tail`. If not, the bytes there are damage."""
         for end in tail:
             if self._is_seen_end(file, end) or not self._data_follows(file, end):
                 # Finding an end takes a search through the rest of the file, so the next walk tries this end first.

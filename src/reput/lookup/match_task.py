@@ -260,8 +260,8 @@ class _CandidateComparison:
         self._topics, self._keys = (texts_of(batch.column(name)) for name in ("topic", "key"))
         # The piece joins slices of several runs, each of which is sorted.
         self._order = np.argsort(self._offsets, kind="stable")
-        # Several candidates may have the same offset. Those of the distinct offset `_different[i]` are the candidates
-        # `_order[_first[i] : _first[i + 1]]`.
+        # `_different` has each offset once, because several candidates may have the same offset. `_order[_first[i] :
+        # _first[i + 1]]` are the candidates at the offset `_different[i]`.
         self._different, self._first = np.unique(self._offsets[self._order], return_index=True)
         self._first = np.append(self._first, len(self._order))
 

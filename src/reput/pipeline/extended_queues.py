@@ -55,7 +55,7 @@ def write_extended_queues(
         config: Sizes of files.
         pack: The queues to write.
         lost: Ranges of the log that cannot be read.
-        begun: For each queue that already has entries: its writer, and the byte position after its units.
+        begun: For each queue that already has entries: its writer, and the position in bytes at which its units end.
         storage: Storage of the store.
 
     Raises:

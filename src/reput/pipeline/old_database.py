@@ -60,7 +60,7 @@ class OldNumbers(NamedTuple):
             at = np.searchsorted(self.changed[:, 0], offsets)
             found = self.changed[np.minimum(at, len(self.changed) - 1)]
             result = np.where(found[:, 0] == offsets, found[:, 1], stated)
-        # The old entry of a message that states a wrong physical offset is already among the kept entries.
+        # If a message states a wrong physical offset, its old entry is a kept entry, so the message gets no new entry.
         if len(self.kept_at):
             result = np.where(np.isin(result, self.kept_at), _REFUSED, result)
         return result
@@ -190,7 +190,10 @@ def _place_missing(
     lost: _Numbers,
     lost_offsets: _Numbers,
 ) -> None:
-    """Refuse a message without an old entry if its queue offset is taken, or not between those of its neighbours."""
+    """Refuse each message without an old entry whose queue offset is taken or out of order.
+
+    A queue offset is in order if it lies between the queue offsets of the entries before and after the message.
+    """
     taken = np.concatenate([result[has_entry], lost])
     missing = np.flatnonzero(~has_entry)
     if not len(missing) or not len(taken):

@@ -135,7 +135,7 @@ class BucketTarget:
         return {one.name: one.size for found in listed for one in found}
 
     def take_queues(self, staged: int) -> None:
-        """Note how many files to expect. `sizes` or `commit` lists them."""
+        """Remember the number of queue files. `sizes` or `commit` lists the files, and compares the number."""
         self._staged = staged
 
     def take_index_files(self, names: Mapping[int, str]) -> None:

@@ -315,8 +315,9 @@ class _LastEntry(NamedTuple):
 def _last_entries(store: Path, report: RebuildReport) -> list[_LastEntry]:
     """Return the last entries of the store's old database. Adds a note to the report if the database is damaged.
 
-    Compaction drops the entries of expired messages. Then the physical and queue offset of a queue's last entry may be
-    all that is left of it. This entry gets the size 1, which no reader uses, because its message has expired.
+    Compaction drops the entries of expired messages. Of a queue's last entry, the database may then have only the
+    physical offset and the queue offset. Such an entry gets the size 1, which no reader uses, because its message has
+    expired.
     """
     if (folder := facts_of(store).local_database(CONSUME_QUEUE_FOLDER)) is None:
         return []
