@@ -322,6 +322,29 @@ def test_a_missing_log_object_is_damage_and_not_a_file_that_expired(
     assert "CorruptMessageError" in table.stderr
 
 
+def test_an_object_that_was_cut_is_damage(golden: Golden, place: str) -> None:
+    reput.archive(golden("orders").path, place)
+    manifest = Archive(place).manifest
+    with reput.open_store(place) as archive:
+        before = archive.query("orders", "customer-26")
+    index = Path(place, manifest.keys[0].object)
+    data = index.read_bytes()
+    index.write_bytes(data[:100])
+    with reput.open_store(place) as archive:
+        found = archive.query("orders", "customer-26")
+    assert found.coverage.scanned
+    assert (found.messages, found.is_complete) == (before.messages, True)
+    index.write_bytes(data)
+    log = Path(place, manifest.log[3].object)
+    log.write_bytes(log.read_bytes()[:1000])
+    with reput.open_store(place) as archive:
+        found = archive.query("orders", "customer-26")
+    assert "was cut" in str(found.coverage.unreadable[0])
+    assert set(found.messages) < set(before.messages)
+    (problem,) = reput.verify_archive(place).problems
+    assert "was cut: it has 1,000 bytes" in problem
+
+
 def test_records_before_a_damaged_frame_are_found(golden: Golden, place: str) -> None:
     store = golden("orders")
     reput.archive(store.path, place)

@@ -31,6 +31,7 @@ from reput.config import StoreConfig
 from reput.errors import (
     CorruptMessageError,
     FormatError,
+    StoreChangedError,
     StoreError,
     StoreNotFoundError,
     UsageError,
@@ -483,11 +484,18 @@ class Archive:
     def _range(self, name: str, start: int, length: int) -> bytes:
         """Read a range of an object that the manifest names.
 
-        Raises FormatError if the object is missing. A StoreNotFoundError would mean that messages have expired, and
-        readers of a log skip expired messages silently.
+        Raises FormatError if the object is missing or shorter. A StoreNotFoundError would mean that messages have
+        expired, and readers of a log skip expired messages silently.
         """
         try:
-            return self.objects.get_range(name, start, length)
+            try:
+                return self.objects.get_range(name, start, length)
+            except StoreChangedError:
+                size = self.objects.head(name).size
+                if size >= start + length:  # The object is whole; only this answer was short.
+                    raise
+                reason = f"was cut: it has {size:,} bytes, and {start + length:,} are needed"
+                raise FormatError(self.path(name), start, reason) from None
         except StoreNotFoundError:
             reason = "is missing: it was deleted, or replaced since this archive was opened"
             raise FormatError(self.path(name), start, reason) from None
