@@ -139,7 +139,7 @@ def test_wrong_use_is_one_line(
         (("--keys", keys_csv, "--output", "-", "--columns", "colour"), "no column colour"),
         (
             ("--keys", keys_csv, "--output", "hdfs://b/o", "--runner", "serial"),
-            "Spark can read and wr",
+            "--runner serial reads and writes only S3, GCS and Azure",
         ),
         (("--keys", keys_csv, "--output", "hdfs://b/o"), INSTALL_SPARK),
         (("--keys", keys_csv, "--output", "s3://b"), "specify a folder in the bucket"),

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from reput.cli.main import DAMAGED, FOUND, WARNED
 from reput.cli.options import GivenStores
-from reput.cli.output import print_json_lines
+from reput.cli.output import print_json_lines, stderr_is_terminal
 from reput.errors import UsageError
 from reput.findings import Severity
 
@@ -34,6 +35,16 @@ resume_option = click.option(
     metavar="FILE",
     help="Record each store's answer in FILE, and skip stores that FILE already has.",
 )
+
+
+def stores_bar(stores: int) -> AbstractContextManager[Callable[[object], None]]:
+    """Return a bar on stderr that counts finished stores; without a terminal, a stand-in that prints nothing."""
+    if not stderr_is_terminal():
+        # Loading rich takes as long as searching dozens of stores.
+        return nullcontext(lambda answer: None)
+    from reput.cli.progress import StoresBar
+
+    return StoresBar(stores)
 
 
 def code_of(severity: Severity | None, fail_on: str = "warning") -> int:

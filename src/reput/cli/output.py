@@ -7,8 +7,7 @@ import os
 import re
 import select
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -45,16 +44,6 @@ def console(stderr: bool = False) -> Console:
 def stderr_is_terminal() -> bool:
     """Return whether stderr is a terminal."""
     return sys.stderr is not None and sys.stderr.isatty()
-
-
-def stores_bar(stores: int) -> AbstractContextManager[Callable[[object], None]]:
-    """Return a bar on stderr that counts finished stores; without a terminal, a stand-in that prints nothing."""
-    if not stderr_is_terminal():
-        # Loading rich takes as long as searching dozens of stores.
-        return nullcontext(lambda answer: None)
-    from reput.cli.progress import StoresBar
-
-    return StoresBar(stores)
 
 
 def emit(renderable: RenderableType, to: Console) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from reput.cli.main import DAMAGED, FOUND, NOT_FOUND
+from reput.cli.many import stores_bar
 from reput.cli.options import (
     TIME_HELP,
     GivenStores,
@@ -21,7 +22,7 @@ from reput.cli.options import (
     reader_options,
     time_window_options,
 )
-from reput.cli.output import advise_on_key, advise_on_topic, stores_bar, warn
+from reput.cli.output import advise_on_key, advise_on_topic, warn
 from reput.cli.query_view import (
     FoundPrinter,
     print_csv,

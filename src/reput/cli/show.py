@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from reput.cli.main import DAMAGED, FOUND, NOT_FOUND
+from reput.cli.many import stores_bar
 from reput.cli.options import (
     GivenStores,
     archived_stores_argument,
@@ -17,7 +18,7 @@ from reput.cli.options import (
     reader_options,
     text_or_json,
 )
-from reput.cli.output import advise_on_topic, console, stores_bar, warn
+from reput.cli.output import advise_on_topic, console, warn
 from reput.clock import format_time
 from reput.errors import CorruptMessageError, MessageNotFoundError, UsageError
 from reput.format import commit_log
