@@ -1,6 +1,7 @@
 """Operations take one store or many: one report of all, and the errors of each."""
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ import pytest
 
 import reput
 from reput.errors import StoreAccessError, StoreChangedError, StoreNotFoundError, UsageError
+from reput.operations.find import Asked, find_in
 from reput.operations.stores import open_named, over_stores
 from reput.query.answers import QueryResult
 from reput.query.message_store import MessageStore
@@ -188,3 +190,27 @@ def test_damage_makes_the_answer_of_its_store_incomplete(folder: Path) -> None:
     assert not found.is_complete
     assert found.total()["unreadable_bytes"] > 4000
     assert "bytes could not be read" in found.headline
+
+
+def test_forks_find_what_one_process_finds(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    forked: list[int] = []
+    fork = os.fork
+
+    def noted() -> int:
+        forked.append(process := fork())
+        return process
+
+    monkeypatch.setattr("reput.operations.stores._LEAST_OF_FORK", 1)
+    monkeypatch.setattr("reput.tasks.forks.usable_cpus", lambda: 2)
+    monkeypatch.setattr(os, "fork", noted)
+    stores = [folder / "gone", folder / "orders", folder / "tricky", folder / "away"]
+    asked = Asked.of(KEY, None, None, None, None, None, None)
+    seen: list[str] = []
+    found = find_in(stores, asked, lambda answer: seen.append(answer.store), may_fork=True)
+    assert len(forked) == 1
+    alone = find_in(stores, asked)
+    assert len(forked) == 1
+    assert (found.messages, list(found.summary())) == (alone.messages, list(alone.summary()))
+    assert len(found.messages) == 8
+    assert [str(one.error) for one in found.answers] == [str(one.error) for one in alone.answers]
+    assert sorted(seen) == sorted(map(str, stores))

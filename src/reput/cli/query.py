@@ -311,7 +311,7 @@ def _ask_stores(
 
     stores = given.named()
     with stores_bar(len(stores)) as on_answer:
-        found = find_in(stores, asked, on_answer=on_answer, **opening)
+        found = find_in(stores, asked, on_answer=on_answer, may_fork=True, **opening)
     FoundPrinter(layout, is_safe=csv_safe).print(found.messages)
     if layout == "text" and found.messages:
         click.echo()

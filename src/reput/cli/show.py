@@ -126,8 +126,9 @@ def _show_of_stores(
     stores = given.named()
     with stores_bar(len(stores)) as on_answer:
         report = find_by(
-            stores, lambda opened: _answer_of(opened, which, topic), on_answer=on_answer, **opening
-        )
+            stores, lambda opened: _answer_of(opened, which, topic), on_answer=on_answer,
+            may_fork=True, **opening,
+        )  # fmt: skip
     warn(*report.problems())
     found: list[FoundMessage] = list(report)
     if not found:

@@ -213,12 +213,15 @@ def find_in(
     stores: Stores,
     asked: Asked,
     on_answer: Callable[[StoreAnswer[QueryResult]], None] = lambda answer: None,
+    *,
+    may_fork: bool = False,
     **reading: Unpack[ReaderOptions],
 ) -> FindReport:
-    """Search as `find` does, with arguments that have been checked."""
+    """Search as `find` does, with arguments that have been checked. See `find_by` for `may_fork`."""
     return find_by(
-        stores, asked.answer, asked.limit, on_answer, is_by_time=asked.is_by_time, **reading
-    )
+        stores, asked.answer, asked.limit, on_answer, is_by_time=asked.is_by_time,
+        may_fork=may_fork, **reading,
+    )  # fmt: skip
 
 
 def find_by(
@@ -228,9 +231,13 @@ def find_by(
     on_answer: Callable[[StoreAnswer[QueryResult]], None] = lambda answer: None,
     *,
     is_by_time: bool = False,
+    may_fork: bool = False,
     **reading: Unpack[ReaderOptions],
 ) -> FindReport:
-    """Open and search each store, and join the answers: newest first, and each message of replicas once."""
+    """Open and search each store, and join the answers: newest first, and each message of replicas once.
+
+    With `may_fork`, forks of this process search a part of many stores. Only the command line may pass it.
+    """
     named = stores_of(stores, reading.get("storage_options"))
     if len(named) > 1 and reading.get("index") is not None:
         raise UsageError(
@@ -242,7 +249,7 @@ def find_by(
             return search(opened), sum(file.size for file in opened.own_log.files)
 
     answers: list[StoreAnswer[QueryResult] | None] = [None] * len(named)
-    for place, answer in in_threads(ask, named, _AT_ONCE):
+    for place, answer in in_threads(ask, named, _AT_ONCE, may_fork):
         answers[place] = answer
         on_answer(answer)
     known = tuple(answer for answer in answers if answer is not None)

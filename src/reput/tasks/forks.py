@@ -1,0 +1,80 @@
+"""Divide work between this process and forks of it.
+
+A fork has all imported modules at once. A new process would import them again, which takes as long as searching a
+hundred small stores.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Generic, TypeVar
+
+from reput.tasks.processes import usable_cpus
+
+_Value = TypeVar("_Value")
+
+
+def in_forks(
+    run: Callable[[Sequence[int]], Iterable[_Value]], count: int, least: int
+) -> Generator[_Value, None, None]:
+    """Call `run` with shares of 0 … count - 1, one per processor, and yield what it returns.
+
+    The first share is run in this process, and its values are yielded at once. Only the command line may call this:
+    a fork of a process whose threads hold locks could wait for them for ever.
+
+    Args:
+        run: Returns the values for a share. It is called again in this process if a fork fails.
+        count: The number of calls.
+        least: The smallest number of calls that is worth a fork.
+    """
+    processes = max(min(usable_cpus(), count // least), 1) if hasattr(os, "fork") else 1
+    shares = [range(first, count, processes) for first in range(processes)]
+    forks: list[tuple[range, _Fork[_Value]]] = []
+    try:
+        for share in shares[1:]:
+            forks.append((share, _Fork(partial(run, share))))
+        yield from run(shares[0])
+        for share, fork in forks:
+            values = fork.values()
+            yield from run(share) if values is None else values
+    finally:
+        for _, fork in forks:
+            fork.end()
+
+
+class _Fork(Generic[_Value]):
+    """A fork of this process that runs one share."""
+
+    def __init__(self, run: Callable[[], Iterable[_Value]]) -> None:
+        self._reader, writer = os.pipe()
+        self._process = os.fork()
+        if self._process == 0:
+            # Leave by `_exit`: the buffers and exit functions of the parent are not for this process.
+            try:
+                os.close(self._reader)
+                with open(writer, "wb") as file:
+                    pickle.dump(list(run()), file)
+            finally:
+                os._exit(0)
+        os.close(writer)
+
+    def values(self) -> list[_Value] | None:
+        """Return the values, or None if the fork has failed: it was killed, or a value cannot be pickled."""
+        with open(self._reader, "rb", closefd=False) as file:
+            try:
+                values: list[_Value] = pickle.load(file)
+            except Exception:
+                return None
+            return values
+
+    def end(self) -> None:
+        """Stop the fork."""
+        os.close(self._reader)
+        with suppress(ProcessLookupError):
+            os.kill(self._process, signal.SIGKILL)
+        os.waitpid(self._process, 0)
