@@ -57,7 +57,7 @@ class _Fork(Generic[_Value]):
             # Leave by `_exit`: the buffers and exit functions of the parent are not for this process.
             try:
                 os.close(self._reader)
-                with open(writer, "wb") as file:
+                with os.fdopen(writer, "wb") as file:
                     pickle.dump(list(run()), file)
             finally:
                 os._exit(0)
@@ -65,7 +65,7 @@ class _Fork(Generic[_Value]):
 
     def values(self) -> list[_Value] | None:
         """Return the values, or None if the fork has failed: it was killed, or a value cannot be pickled."""
-        with open(self._reader, "rb", closefd=False) as file:
+        with os.fdopen(self._reader, "rb", closefd=False) as file:
             try:
                 values: list[_Value] = pickle.load(file)
             except Exception:
