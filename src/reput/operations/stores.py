@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 MANY_STORES = 16
 """With at least this many stores, several processes save time, even if all stores are small."""
 
-# Local stores for which a fork saves time. Small ones take 2 ms each, and a fork some 20 ms.
+# The smallest number of local stores that is worth a fork. Small stores take 2 ms each.
 _LEAST_OF_FORK = 100
 # Interval at which `_in_threads` decides how many threads there should be.
 _TICK_S = 0.05

@@ -7,11 +7,11 @@ hundred small stores.
 from __future__ import annotations
 
 import os
-import pickle
 import signal
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
+from multiprocessing import Pipe
 from typing import Generic, TypeVar
 
 from reput.tasks.processes import usable_cpus
@@ -51,30 +51,27 @@ class _Fork(Generic[_Value]):
     """A fork of this process that runs one share."""
 
     def __init__(self, run: Callable[[], Iterable[_Value]]) -> None:
-        self._reader, writer = os.pipe()
+        self._reader, writer = Pipe(duplex=False)
         self._process = os.fork()
         if self._process == 0:
             # Leave by `_exit`: the buffers and exit functions of the parent are not for this process.
             try:
-                os.close(self._reader)
-                with os.fdopen(writer, "wb") as file:
-                    pickle.dump(list(run()), file)
+                writer.send(list(run()))
             finally:
                 os._exit(0)
-        os.close(writer)
+        writer.close()
 
     def values(self) -> list[_Value] | None:
         """Return the values, or None if the fork has failed: it was killed, or a value cannot be pickled."""
-        with os.fdopen(self._reader, "rb", closefd=False) as file:
-            try:
-                values: list[_Value] = pickle.load(file)
-            except Exception:
-                return None
-            return values
+        try:
+            values: list[_Value] = self._reader.recv()
+        except Exception:
+            return None
+        return values
 
     def end(self) -> None:
         """Stop the fork."""
-        os.close(self._reader)
+        self._reader.close()
         with suppress(ProcessLookupError):
             os.kill(self._process, signal.SIGKILL)
         os.waitpid(self._process, 0)
