@@ -281,7 +281,7 @@ class _SoundIndex:
         return count > 0
 
     def _is_header_right(self) -> bool:
-        """Return whether the header's times match the first and the last item. An item that was not read matches."""
+        """Return whether the header's times match the first and the last item, as far as these were read."""
         header = self._place.header
         if self._place.is_growing:
             return True

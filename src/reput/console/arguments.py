@@ -165,7 +165,10 @@ class Failure(NamedTuple):
 
     @classmethod
     def of(cls, error: Exception) -> Failure:
-        """Return the failure for an error. Damaged and unreadable stores must never be reported as "not found"."""
+        """Return the answer that reports an error.
+
+        Damaged and unreadable stores must never be reported as "not found".
+        """
         if isinstance(error, ForbiddenError):
             return cls(403, "forbidden", "Not allowed", str(error))
         if isinstance(error, UsageError):

@@ -163,7 +163,8 @@ def digest_of(token: str) -> str:
 def cookie_of(token: str) -> str:
     """Return the value of a browser's cookie: the token itself.
 
-    A value derived from the digest could be computed by everybody who may read the file of users.
+    The file of users contains only digests of tokens. If a cookie were derived from a digest, everybody who may read
+    this file could compute it.
     """
     return urlsafe_b64encode(token.encode("utf-8", "surrogateescape")).decode().rstrip("=")
 

@@ -215,7 +215,7 @@ class _Tracer:
         # All messages that were sent as one list have the list's id as their last unique key. If the user asked for
         # this id, all of them belong to the trace.
         if unique_key and own_ids and unique_key != self._asked_for:
-            # A copy in a retry topic has only the list's id. Remember the ids of the wanted messages of the list.
+            # A copy in a retry topic has only the id of the whole list, not of its message. Remember the wanted ids.
             self._own_ids.setdefault(unique_key, set()).update(own_ids)
         self._want_key(unique_key)
         origin = properties.get(ORIGIN_MESSAGE_ID)

@@ -227,7 +227,7 @@ def _found(descriptors: bytes, message: str, where: str) -> Descriptor:
         if len(own) == 1:
             return own[0]
         names = ", ".join(one.name for one in own[:10]) or "none"
-        raise _refused(where, f"specify a message after #: {names}")
+        raise _refused(where, f"write the message type after #, one of: {names}")
     fitting = [name for name in known if name == message] or [
         name for name in known if name.endswith(f".{message}")
     ]

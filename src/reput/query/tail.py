@@ -56,8 +56,8 @@ from reput.queues.queue_index import LostEntriesError
 _FIRST_ENTRIES, _MOST_ENTRIES = 32, 4096
 # Messages per query by key.
 _PAGE = 256
-# To find missing ConsumeQueues, up to this many bytes of the log are read completely. In a longer range, records are
-# read at this number of places.
+# To find missing ConsumeQueues, a range of the log is read completely if it has at most `_WALKED_BYTES`. In a longer
+# range, records are read at `_PLACES` places.
 _WALKED_BYTES, _PLACES = 1 << 20, 64
 _FURTHER = INNER_MULTI_DISPATCH.encode()
 

@@ -184,7 +184,7 @@ class BatchMatching:
         self.tail: int | None = None
 
     def compare(self, messages: npt.NDArray[np.void], stated: npt.NDArray[np.int64]) -> None:
-        """Compare the queue's entries with its messages in a part of the log, and with the queue offsets they state."""
+        """Compare the queue's entries with a part of its messages, and with the queue offsets in these messages."""
         with self._lock:
             offsets = messages["physical_offset"]
             if not len(offsets):

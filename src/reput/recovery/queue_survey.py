@@ -85,7 +85,7 @@ class QueueSurvey:
         return self._words[rank : rank + count]
 
     def numbers(self, rank: int, count: int) -> Offsets:
-        """Return the numbers of the entries with these ranks."""
+        """Return the queue offsets of up to `count` entries, from the entry at `rank` on."""
         if self.is_ordered:
             return np.arange(rank, rank + count)
         return self._numbers[rank : rank + count]

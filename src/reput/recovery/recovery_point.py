@@ -269,7 +269,7 @@ def _same_but_expired(there: dict[Any, int], looks: list[Look], log_begin: int) 
 
 
 def _digest(store: Path, known: RecoveryPoint, config: StoreConfig) -> str:
-    """Return a digest of everything that changes when a closed store is modified, except full files."""
+    """Return a digest that changes when a closed store is modified. It does not cover full files."""
     parts = [str(known.end), read_file(store / CHECKPOINT_FILE, CHECKPOINT_BYTES).hex()]
     parts += [_look(path) for path in _files_that_grow(store, known, config)]
     # Names that are not UTF-8 come as surrogates from the operating system.

@@ -45,8 +45,8 @@ class Server:
         threads: Threads for slow answers.
         traffic: Counts of requests.
         audit: Called after each request that reads or changes something.
-        hand_back: Gives a connection to the process that has the state; None in that process itself. The arguments are
-            the connection, its port, its received bytes, and its client if it is relayed.
+        hand_back: Gives a connection to the process that has the state of the broker; None in that process itself. The
+            arguments are the connection, its port, its received bytes, and, for a relayed connection, the client.
     """
 
     def __init__(self, limits: Limits | None = None, threads: int = 4) -> None:

@@ -195,8 +195,8 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         what = f"{source.name}: the log was replaced or truncated since it was read up to offset {mark.end}: {why}"
         if self._options.fail_on_data_loss:
             raise StoreChangedError(
-                f"{what}; failOnDataLoss=false reads the new log from its beginning, so messages of both logs are "
-                "read a second time; or start a new stream, with another checkpointLocation and startingOffsets"
+                f"{what}; failOnDataLoss=false reads the new log from its beginning, so messages in both logs "
+                "are read a second time; or start a new stream, with another checkpointLocation and startingOffsets"
             )
         log(f"{what}; {instead}")
 

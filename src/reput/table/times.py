@@ -7,7 +7,8 @@ planning fast.
 In a remote log, only files at the edges of the window are scanned, because each byte must be fetched. From other files,
 only timestamps of first records are sampled. Timestamps increase along the log unless the broker's clock steps back.
 Therefore a sampled file is skipped only if its first timestamp and the next file's first timestamp miss the window by
-more than `CLOCK_STEP_MS`. If these two timestamps show a step back, the file may contain any time between them.
+more than `CLOCK_STEP_MS`. If the next file's timestamp is lower, the clock stepped back in the file. Then the file may
+have any time between the two.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ class StoredBetween(NamedTuple):
 
     @classmethod
     def of(cls, low_ms: int | None, high_ms: int | None) -> StoredBetween:
-        """Return a window. None means no limit on this side."""
+        """Return a window. A bound of None means that the window has no limit there."""
         return cls(-_EVER if low_ms is None else low_ms, _EVER if high_ms is None else high_ms)
 
 

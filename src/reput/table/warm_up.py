@@ -78,9 +78,9 @@ def _no_garbage_collection() -> Iterator[None]:
 def compile_meanwhile(parts: Iterable[str] = ALL_PARTS) -> bool:
     """Start processes that compile the missing kernels; return False if there is nothing to compile.
 
-    There is one process per part. With few processors, one process compiles all parts, because the calling process
-    needs a processor as well. The processes end by themselves. If they cannot be started, the process that needs the
-    kernels compiles them itself.
+    The kernels are divided into parts, and each part has its own process. With few processors, one process compiles
+    all parts, because the calling process needs a processor as well. The processes end by themselves. If they cannot be
+    started, the process that needs the kernels compiles them itself.
     """
     missing = [part for part in parts if not is_compiled([part])]
     if not missing:

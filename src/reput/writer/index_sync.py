@@ -211,8 +211,8 @@ class IndexProver:
     def prove_full(self) -> None:
         """Prove the full IndexFiles if one has become full since the last call.
 
-        The first call after a write proves all files up to their present ends. It also imports modules, which takes
-        longer than most proofs. A later `prove`, for which a caller waits, is then faster.
+        The first call after the store has grown since it was opened proves all files up to their ends. It also imports
+        modules, which takes longer than most proofs. A later `prove`, for which a caller waits, is then faster.
         """
         name, count = self._index.end
         if not self._is_ready and count > 1 and self._index.end != self._began:

@@ -199,7 +199,8 @@ class CommitLogWriter:
             if further is not None:
                 offsets = [self.queue_offsets.get(name, 0) for name in further]
                 message = with_offsets(message, offsets, self.form)
-                # A prepared message takes queue offsets in further queues in 5.x, but not in 4.9.
+                # In the further queues that its properties name, a prepared message takes queue offsets in 5.x, but not
+                # in 4.9.
                 if self.form.is_five or not message.sys_flag & SYS_FLAG_PREPARED:
                     ends = tuple((name, at + 1) for name, at in zip(further, offsets, strict=True))
             if message.sys_flag & SYS_FLAG_INNER_BATCH and self.form.is_five:
