@@ -101,7 +101,7 @@ def test_the_header_of_confluent_s_serializers_names_the_message(
     assert nested.decode(b"\0\0\0\0\7\4\0\2\x08\1") == {
         "paid": True
     }  # and the entry type of the map before it
-    with pytest.raises(ValueError, match="another message type of the .proto file"):
+    with pytest.raises(ValueError, match="another message type of the"):
         nested.decode(b"\0\0\0\0\7\0\x08\1")
 
 
