@@ -339,7 +339,7 @@ class IndexWriter:
         self._waiting, self._waiting_rows = [every.slice(rows)], self._waiting_rows - rows
 
     def finish(self, begin: int, end: int, files: int) -> IndexObject:
-        """Complete the index. It covers `files` log files (a number), from physical offset `begin` to `end`."""
+        """Complete the index. It covers log files from physical offset `begin` to `end`; `files` is their number."""
         if self._waiting_rows:
             self._write(self._waiting_rows)
         pairs = {DIGESTS.decode(): json.dumps(self._digests)}

@@ -100,7 +100,7 @@ class TopicView:
     """A snapshot of a store's topics, for any thread.
 
     Attributes:
-        known: Topics in the file.
+        known: Topics in topics.json.
         found: Number of queues by topic, according to the folders.
         deleted: Ends of the queues of deleted topics.
         is_writable: Whether messages may be sent to the store.

@@ -43,8 +43,9 @@ def popped_topics(topic: str, properties: Mapping[str, str]) -> tuple[str, ...]:
 def consumer_group(topic: str, properties: Mapping[str, str], topics: Collection[str]) -> str:
     """Return the group of a retry or dead letter topic.
 
-    Names of groups cannot contain "+", but names of groups and topics can contain "_". The old form is therefore split
-    only if exactly one split leaves a topic of the store. Otherwise everything after the prefix is returned.
+    Names of groups cannot contain "+", but names of groups and topics can contain "_". A name in the
+    old form, GROUP_TOPIC, is therefore divided only if exactly one division gives a topic of the store. Otherwise
+    everything after the prefix is returned.
 
     Args:
         topic: The retry or dead letter topic.

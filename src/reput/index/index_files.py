@@ -39,7 +39,7 @@ class IndexFilePart:
     """An IndexFile and a range that it covers.
 
     slots  checks the pages of the slot table before a chain is followed; None if a proof has checked every link
-    timed  number of an item: from item 2 to this one, the items' times never decrease; 0 if this is unknown
+    timed  number of the last item up to which the times never decrease, from item 2 on; 0 if this is unknown
     """
 
     file: IndexFileReader

@@ -44,7 +44,7 @@ _MAX_STRING_BYTES = 1 << 15
 # Up to this number, names are compared one by one; above it, in a hash table.
 _FEW = 24
 _MIX = np.uint64(0x9E3779B97F4A7C15)
-# Four slots for each property of the longest properties string.
+# Slots of the hash table: four for each property of a string of the greatest allowed length.
 _SLOTS = 1 << 15
 _MASK = np.int64(_SLOTS - 1)
 _ONE = np.uint64(1)
@@ -55,7 +55,7 @@ _UNIQ_KEY, _KEYS, _TAGS = (
 
 @njit(cache=True, nogil=True)
 def find_spans(data, parts, spans):
-    """Write the places of UNIQ_KEY, KEYS and TAGS of each record, SPANS_DTYPE[n]; 0 bytes for a missing property."""
+    """Write the places of UNIQ_KEY, KEYS and TAGS of each record, SPANS_DTYPE[n]. A missing one has length 0."""
     for row in range(len(parts)):
         _find_span(data, parts, row, spans[row])
 

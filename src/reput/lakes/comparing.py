@@ -47,7 +47,7 @@ def diff_export(
         destination: The table.
         name: The store's name in the table; by default its path. If the table has no store of this name, the store
             with the same log is used.
-        store_is_b: Whether the store is B of the difference, and the table A.
+        store_is_b: Whether the store is called B in the result, and the table A.
         storage_options: Options of a store's URL.
 
     Raises:

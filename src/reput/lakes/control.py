@@ -52,7 +52,7 @@ def format_of(path: str, options: Mapping[str, str] | None = None) -> str | None
     if is_url(path):
         for is_inside in (False, True):
             with suppress(UsageError):
-                # An invalid place for a table contains no export.
+                # A place that cannot have a table has no export either.
                 layout = LakeBucket(path, options or {}, is_inside=is_inside).layout()
                 if layout is not None:
                     return layout

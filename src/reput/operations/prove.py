@@ -42,7 +42,7 @@ class ProofReport(Report):
 
     @property
     def is_complete(self) -> bool:
-        """Return whether each file covers the whole log between its first and its last message."""
+        """Return whether each IndexFile has all messages of the log between the file's first and last message."""
         return not self.problems and not any(file.proof.problems for file in self.files)
 
     @property

@@ -161,7 +161,7 @@ class QueueTimes:
         return (number for number, entry in entries if entry.physical_offset in places)
 
     def _bisected(self, low: int, high: int, timestamp: int) -> int:
-        """Return the first number of [low, high) whose message was stored at or after a time, else `high`.
+        """Return the number of the first entry in [low, high) whose message was stored at or after a time, else `high`.
 
         The times must ascend.
         """

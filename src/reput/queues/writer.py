@@ -86,7 +86,7 @@ class EntryFilesWriter:
         self._unchecked: dict[int, Identity] = {}
 
     def write(self, entries: memoryview, number: int) -> None:
-        """Write the bytes of entries from a number on. Raises StoreAccessError, StoreFailedError."""
+        """Write entries. The first one gets this number in the queue. Raises StoreAccessError, StoreFailedError."""
         while entries:
             within = number % self._file_entries
             part = entries[: (self._file_entries - within) * self._entry_bytes]

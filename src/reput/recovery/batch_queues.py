@@ -133,7 +133,9 @@ def batch_queue_files(
 def batches_agree(
     store: Path, topics: frozenset[str], config: StoreConfig, known: RecoveryPoint, is_closed: bool
 ) -> bool:
-    """Return whether the batch queues' entries of messages before the recovery point end where the point states.
+    """Return whether the batch queues agree with the recovery point.
+
+    The recovery point states for each queue where the entries of the messages before it end.
 
     With `is_closed`, the queues must also have no file after these ends.
 

@@ -79,7 +79,7 @@ class StoreFacts:
 
     @property
     def shown(self) -> Mapping[str, int]:
-        """Return the sizes that are certain from the files, by field of StoreConfig."""
+        """Return the sizes that the files prove, by field of StoreConfig."""
         return self._sizes.shown
 
     @property

@@ -242,7 +242,7 @@ def _link_below(plan: Plan, new: Path, folder: str) -> None:
 
 
 def _copy_expired_queues(plan: Plan, new: Path) -> None:
-    """Copy queues whose messages have all expired from the log, because brokers continue their queue offsets."""
+    """Copy queues that have no messages left in the log, because brokers continue their queue offsets."""
     begin = StoreLog(new).list().begin
     for kind in (CONSUME_QUEUE_FOLDER, BATCH_QUEUE_FOLDER):
         for queue in expired_queues(plan.store, begin, kind):
