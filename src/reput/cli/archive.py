@@ -107,7 +107,7 @@ def command(
 
     Log files are stored as zstd (`zstd -dc` prints them), indexes as Parquet.
 
-    Exits with 3 if a log file is damaged, or with --verify if the archive is.
+    Exits with 3 if a log file is damaged. With --verify, exits with 3 if the archive is damaged.
     """
     from reput.operations.archive import archive, verify_archive
 

@@ -153,7 +153,7 @@ class FileComparison:
             yield QueueRun(queue, stretch.entries(queue), found, places.get(queue))
 
     def index_runs(self, stretch: LogStretch) -> list[IndexRun]:
-        """Return the items of each IndexFile for a stretch. Together they should contain all keys of the stretch."""
+        """Return the items of each IndexFile for a stretch of the log. Together, they should have all its keys."""
         return [
             IndexRun(items.at(_inside(items.offsets, stretch)), place)
             for items, place in zip(self._items, self._compared.index_files, strict=True)

@@ -434,7 +434,7 @@ class Archive:
         return data
 
     def directory(self, file: LogFile) -> Frames:
-        """Return the positions and digests of the frames of a log file. Raises FormatError, and as `index` does."""
+        """Return positions and digests of the frames of a log file. Raises FormatError, and the errors of `index`."""
         found: Frames | FormatError | None = self._directories.found(file.object)
         if found is None:
             length = tail_bytes(file.frames)

@@ -249,7 +249,7 @@ class CachedReader:
 
 
 class RemoteStatus(NamedTuple):
-    """The part of os.stat_result that is known for a remote file. It has no holes."""
+    """The part of os.stat_result that is known for a remote file. Such a file is taken for one without holes."""
 
     st_size: int
 

@@ -5,9 +5,9 @@ is read, and compared afterwards.
 
 This is not enough for a file that another process has mapped. While a page is dirty, a write to it through an existing
 mapping does not change the file's ctime. On a disk, the page is written back about 35 seconds later, and the next write
-updates the ctime. So a stamp is settled only in one of two cases: no process has the file open for writing, or it has
-not changed for a minute on a file system that writes pages back. On tmpfs, a mapping that has read a page may write to
-it at any time without a trace. So no stamp is settled there.
+updates the ctime. So a stamp can be relied on (is settled) only in one of two cases: no process has the file open for
+writing, or the file has not changed for a minute on a file system that writes pages back. On tmpfs, a mapping that has
+read a page may write to it at any time without a trace. So no stamp is settled there.
 """
 
 from __future__ import annotations

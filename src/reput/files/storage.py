@@ -296,7 +296,7 @@ def storage_of(
             # The archive may have been deleted since the last read, and a store may be in its place.
             with suppress(StoreNotFoundError):
                 return ArchiveStorage.of(text, options)
-        # One request shows whether a place that this user has not read before is an archive.
+        # If this user has not read the place before, one request shows whether it is an archive.
         if not is_pattern(text):
             one, place = RemoteStorage.of(text, options or {}, lists_all=False)
             if one.entry(f"{place}/{ARCHIVE_MANIFEST}") is not None:

@@ -98,9 +98,11 @@ class FollowState:
 
 
 def begin(store: Path, output: Path, config: StoreConfig | None) -> FollowState:
-    """Return the stored state of `output`, or create it from `config`, or else from the sizes of the files.
+    """Return the stored state of `output`.
 
-    Raises UsageError if `config` differs from the stored settings, StoreError, StoreAccessError.
+    Without a stored state, create it from `config`. If `config` is None, derive the settings from the sizes of files.
+
+    Raises StoreError, StoreAccessError, and UsageError if `config` differs from the stored settings.
     """
     Disk().make_folder(output)
     for name in (CHECKPOINT_FILE, STATE_FILE, RECOVERY_POINT_FILE):

@@ -43,9 +43,9 @@ def popped_topics(topic: str, properties: Mapping[str, str]) -> tuple[str, ...]:
 def consumer_group(topic: str, properties: Mapping[str, str], topics: Collection[str]) -> str:
     """Return the group of a retry or dead letter topic.
 
-    Names of groups cannot contain "+", but names of groups and topics can contain "_". A name in the
-    old form, GROUP_TOPIC, is therefore divided only if exactly one division gives a topic of the store. Otherwise
-    everything after the prefix is returned.
+    The topic of a popping group is GROUP+TOPIC, in the old form GROUP_TOPIC. No name of a group contains "+", but names
+    of groups and topics can contain "_". A name in the old form is therefore divided only if exactly one division gives
+    a topic of the store. Otherwise everything after the prefix is returned.
 
     Args:
         topic: The retry or dead letter topic.

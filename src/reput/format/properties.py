@@ -118,7 +118,7 @@ def replaced_ids(text: str) -> list[str]:
 
 
 def may_be_replaced_id(key: str) -> bool:
-    """Return whether a key looks like an id created by a client: 32 or more upper-case hexadecimal digits."""
+    """Return whether a key has 32 or more upper-case hexadecimal digits, as ids of clients that a later id replaces."""
     return len(key) >= LEAST_ID_DIGITS and ID_DIGITS.issuperset(key)
 
 

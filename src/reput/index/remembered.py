@@ -167,7 +167,7 @@ def _identity(file: IndexFileReader, items: int) -> dict[str, Any]:
 def _log_files(
     log: CommitLogReader, ranges: Sequence[OffsetRange], before: dict[int, Stamp]
 ) -> list[list[int]]:
-    """Return the start of each log file in the ranges, and its inode, size and change time from `before`."""
+    """Return, for each log file in the ranges, its start, and the inode, size and change time in `before`."""
     return [
         [file.start, *before.get(file.start, NO_STAMP)]
         for file in log.files

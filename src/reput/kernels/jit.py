@@ -1,4 +1,7 @@
-"""Define `njit` for kernels: numba's with the cache of `reput.kernels.compile_cache`, or plain Python without numba."""
+"""Define `njit` for kernels.
+
+It is numba's `njit` with the cache of `reput.kernels.compile_cache`. Without numba, it returns functions unchanged.
+"""
 
 from __future__ import annotations
 

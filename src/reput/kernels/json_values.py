@@ -80,7 +80,7 @@ def decode_string(data, at, stop, out, used):
             continue
         byte = byte_at(data, at)
         if byte == QUOTE:
-            # The last word may reach beyond `stop`, and a quote there does not belong to the lines.
+            # The last eight bytes that were read may reach beyond `stop`. A quote there does not belong to the lines.
             return (at + 1 if at < stop else np.int64(-1)), used
         if byte == _BACKSLASH:
             at, used = _escape(data, at + 1, out, used)

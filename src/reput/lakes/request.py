@@ -61,13 +61,13 @@ class ExportRequest:
     on_corrupt    fail, skip or row, see `reput.table.read.RangeBatches`
     decompressed  whether to decompress bodies
     json_body     None, INFER, or the name of a file with a schema: bodies are parsed into the column `json`
-    json_mode     how to handle bodies that do not fit their types, in any encoding
+    json_mode     how to handle bodies that do not fit the types of the columns; also for other encodings than JSON
     json_timestamps  whether INFER infers timestamps from texts that are ISO 8601 times with a zone
     body          encoding for `reput.messages.decoding.open_decoder`: bodies are decoded into a column with the
                   encoding's name; "json:infer" and "json:FILE" are equal to `json_body`
     charset       charset of JSON bodies
     upsert_by     "key" for a table of the newest message of each key, see `reput.lakes.upsert`
-    profile       safe, or fast to keep rows in the order of the log and not to read files back
+    profile       "safe"; or "fast", which keeps rows in the order of the log and does not read files back
 
     Raises UsageError.
     """

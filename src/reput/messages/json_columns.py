@@ -91,7 +91,7 @@ class Constant:
 
     def put(self, out: Bytes, cursors: Offsets) -> None:
         nowhere = np.zeros(self.rows, np.int64)
-        # The kernel writes a label and a value in each row. Here the label is the constant, and the value is empty.
+        # The kernel writes a label and a value in each row. Here the label is `text`, and the value is empty.
         runs = Runs(_bytes(b"-"), nowhere, nowhere, np.ones(self.rows, np.uint8))
         _put_runs(runs, self.text, b"", b"", out, cursors)
 

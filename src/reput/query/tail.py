@@ -253,7 +253,7 @@ class QueueTail:
                 except (StoreNotFoundError, MessageNotFoundError):
                     return
                 except LostEntriesError as error:
-                    # A run of lost entries that extends beyond `stop` has been reported with the later entries.
+                    # Later entries were read first. A run of lost entries beyond `stop` was reported with them.
                     if error.resume_offset <= stop:
                         self.damage.append(Finding.of_error(Kind.QUEUE_GAP, error))
                     position = max(error.resume_offset, position + 1)

@@ -98,7 +98,7 @@ class Changes:
 
 
 class WritableDatabase:
-    """The queues of a store in its own folder, open for reading and writing. Each method raises StoreAccessError."""
+    """The RocksDB database with a store's queues, open for reading and writing. Each method raises StoreAccessError."""
 
     def __init__(self, folder: Path, rocksdict: Any) -> None:
         self._folder, self._rocksdict = folder, rocksdict

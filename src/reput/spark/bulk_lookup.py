@@ -158,8 +158,8 @@ def find_on_spark(
 ) -> Lookup:
     """Look up keys as `lookup` does, but return a Lookup, whose answer can be read without Spark or deleted early.
 
-    If neither the keys nor the answer are a DataFrame, a `runner` for tasks without DataFrames avoids the start of
-    Spark's SQL.
+    Starting Spark's SQL takes seconds. A caller that uses no DataFrames, for keys or for the answer, avoids this if it
+    passes a `runner` for tasks without DataFrames.
     """
     if options.get("staging") is None and not _shares_temporary_files(spark):
         raise UsageError(
