@@ -132,8 +132,11 @@ def spellings(data: bytes) -> set[bytes]:
         text = data.decode()
         found |= {text.encode("utf-16-le"), text.encode("utf-16-be")}
         for is_ascii in (True, False):
-            string = json.dumps(text, ensure_ascii=is_ascii)[1:-1].encode()
-            found |= {string, string.replace(b"/", b"\\/")}
+            string = json.dumps(text, ensure_ascii=is_ascii)[1:-1]
+            forms = {string, string.replace("/", "\\/")}
+            # A JSON document is often a string of another one, which escapes its backslashes and quotes again.
+            forms |= {json.dumps(form, ensure_ascii=is_ascii)[1:-1] for form in forms}
+            found |= {form.encode() for form in forms}
     return {form for form in found if len(form) >= _LEAST_SPELLED_BYTES} - {data}
 
 
