@@ -1,4 +1,4 @@
-"""An echo server, with which `reput serve` is compared. It sends answers as large as those of a broker.
+"""An echo server, with which `reput serve` is compared. Its answers are as large as a broker's.
 
 python -m benchmarks.echo PORT
 

@@ -84,7 +84,7 @@ class StoreNotFoundError(StoreError, FileNotFoundError):
 
 
 class MessageNotFoundError(StoreError, LookupError):
-    """There is no message at this place: it has expired, is not written yet, or never existed."""
+    """No message begins at this place: it has expired, is not written yet, or never existed."""
 
 
 class StoreAccessError(StoreError, OSError):
@@ -188,5 +188,10 @@ class CorruptMessageError(FormatError):
 
 def raise_if_refused(error: Exception) -> None:
     """Raise an error again if this user has no permission to read the file. Such an error does not prove damage."""
-    if isinstance(error, PermissionError) or isinstance(error.__cause__, PermissionError):
+    if is_refused(error):
         raise error
+
+
+def is_refused(error: Exception) -> bool:
+    """Return whether the cause of an error is that this user lacks a permission."""
+    return isinstance(error, PermissionError) or isinstance(error.__cause__, PermissionError)

@@ -67,7 +67,7 @@ class ScannedFile:
 
     Attributes:
         messages: Number of messages.
-        messages_end: Physical offset after the last message; 0 if there are none.
+        messages_end: Physical offset after the last message; 0 without messages.
         times: Least and greatest store time of the messages.
         is_whole: Whether the whole file was readable, and every message lies at the offset that it states.
         has_replaced_ids: See `reput.format.archive.LogFile`.

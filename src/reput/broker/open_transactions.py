@@ -1,7 +1,7 @@
 """Find half messages that wait for a decision: neither committed nor rolled back.
 
 Mirrors `TransactionalMessageServiceImpl.fillOpRemoveMap` and `.check` (tags rocketmq-all-4.9.3 and
-rocketmq-all-5.3.3). An op message records that half messages were decided. Its queue id is that of the half messages,
+rocketmq-all-5.3.3). An op message records that half messages were decided. It has the same queue id,
 and its body lists their queue offsets (one in 4.9, several with commas in 5.x). Before a broker asks the producer, it
 appends a copy of the half message with a higher TRANSACTION_CHECK_TIMES. It writes no op message for the old copy, but
 commits an offset after the old copy.

@@ -50,7 +50,7 @@ class Traffic:
     def note(self, code: int, outcome: int | None, seconds: float | None) -> None:
         """Count a request.
 
-        `outcome` is None for a request without an answer. `seconds` is None for a request that waited for messages.
+        A request without an answer has no `outcome`. A request that waited for messages has no `seconds`.
         """
         name = self._name_of(code)
         of = name, "none" if outcome is None else self._outcome_of(outcome)

@@ -147,7 +147,7 @@ class LazyGroup(click.Group):
         try:
             result = super().invoke(ctx)
             # Flush here, so that a closed pipe or a full disk is reported as an error of the command.
-            # sys.stdout is None if the parent process started this one without a stdout.
+            # A parent process can start this one without a stdout.
             if sys.stdout is not None:
                 sys.stdout.flush()
         # click would turn a BrokenPipeError into exit code 1, which means "nothing found" here.
@@ -279,7 +279,7 @@ def explain(error: Exception) -> tuple[str, int]:
 
 def _hint(error: errors.ReputError) -> str:
     """Return advice about permissions if reading was refused and the error does not contain such advice."""
-    refused = isinstance(error.__cause__, PermissionError) and "permissions" not in str(error)
+    refused = errors.is_refused(error) and "permissions" not in str(error)
     return "; check its permissions, or run as a user who may read it" if refused else ""
 
 

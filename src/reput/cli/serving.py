@@ -119,7 +119,7 @@ class Serving:
         allow_files(self.max_connections + _FILES_BESIDE)
         if self.accepts_sends:
             _compile_kernels()
-        # Fork before the event loop and the stores exist, because a child cannot use those of its parent.
+        # Fork before the event loop and the stores exist, because a child cannot use its parent's.
         others = start(self.workers - 1) if self.workers > 1 else None
         try:
             with asyncio.Runner(loop_factory=_loop_factory()) as runner:

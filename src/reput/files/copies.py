@@ -155,7 +155,7 @@ def _copy_owner(status: os.stat_result, changed: int) -> None:
 
 
 def inode_of(path: Path) -> int | None:
-    """Return the inode of a folder; None if there is no folder at the path.
+    """Return the inode of a folder; None if the path leads to no folder.
 
     Raises StoreAccessError.
     """

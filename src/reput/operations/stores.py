@@ -6,7 +6,7 @@ If a store cannot be read, the joint report names it and is incomplete. The answ
 from __future__ import annotations
 
 import os
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -14,8 +14,6 @@ from enum import StrEnum
 from functools import cache, partial, update_wrapper
 from inspect import signature
 from os import PathLike, fspath
-from resource import RUSAGE_SELF, getrusage
-from threading import Event, Lock, Thread
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -39,6 +37,7 @@ from reput.operations.runners import SMALL_BYTES, Chosen, opened_runner
 from reput.store.named_stores import NamedStore as NamedStore
 from reput.store.replicas import find_replicas
 from reput.tasks import Runner, SerialRunner
+from reput.tasks.threads import call_in_threads
 from reput.text import printable
 
 if TYPE_CHECKING:
@@ -49,17 +48,11 @@ MANY_STORES = 16
 
 # The smallest number of local stores that is worth a fork. Small stores take 2 ms each.
 _LEAST_OF_FORK = 100
-# Interval at which `_in_threads` decides how many threads there should be.
-_TICK_S = 0.05
-# `ru_inblock` counts blocks of 512 bytes.
-_BLOCKS_PER_PAGE = 8
-
 _OF_ONE_STORE = ("index", "output")
 _READ_ARCHIVES = frozenset({"stats"})
 """Operations that read a store together with its archive. Other operations examine only the store's own files."""
 StorePath = str | PathLike[str]
 _Result = TypeVar("_Result", bound=Report, covariant=True)
-_Value = TypeVar("_Value")
 
 
 class HasCoverage(Protocol):
@@ -479,73 +472,10 @@ def in_threads(
         from reput.tasks.forks import in_forks
 
         def some(places: Sequence[int]) -> Iterator[tuple[int, StoreAnswer[_Answer]]]:
-            return _in_threads(lambda n: answer(places[n]), len(places), at_once, at_first=0)
+            return call_in_threads(lambda n: answer(places[n]), len(places), at_once, at_first=0)
 
         return in_forks(some, len(stores), _LEAST_OF_FORK)
-    return _in_threads(answer, len(stores), at_once, at_first=remote)
-
-
-def _in_threads(
-    run: Callable[[int], _Value], count: int, threads: int, at_first: int
-) -> Iterator[_Value]:
-    """Call `run` with 0, 1, … in threads, and yield results.
-
-    Threads that find their files in memory wait for each other, because the interpreter has one lock. So there are
-    `at_first` threads, and up to `threads` only while calls take long or files are read from a disk.
-
-    Closing the generator cancels calls that have not begun.
-    """
-    waiting, found, errors = deque(range(count)), deque[_Value](), list[BaseException]()
-    running, workers = list[None](), list[Thread]()
-    guard, is_over = Lock(), Event()
-    least = wanted = min(max(at_first, 1), threads)
-
-    def next_place() -> int | None:
-        with guard:
-            if waiting and not errors and len(running) <= wanted:
-                return waiting.popleft()
-            running.pop()
-            if not running:
-                is_over.set()
-            return None
-
-    def work() -> None:
-        while (place := next_place()) is not None:
-            try:
-                found.append(run(place))
-            except BaseException as error:
-                errors.append(error)
-
-    if not count:
-        return
-    try:
-        while True:
-            with guard:
-                added = [Thread(target=work) for _ in range(wanted - len(running)) if waiting]
-                running += [None] * len(added)
-            for worker in added:
-                worker.start()
-            workers += added
-            before = _read_pages()
-            ended = is_over.wait(_TICK_S)
-            waits = len(found) <= _read_pages() - before
-            wanted = min(2 * wanted, threads) if waits else max(wanted // 2, least)
-            while found:
-                yield found.popleft()
-            if errors:
-                raise errors[0]
-            if ended:
-                return
-    finally:
-        with guard:
-            waiting.clear()
-        for worker in workers:
-            worker.join()
-
-
-def _read_pages() -> int:
-    """Return the number of pages that this process has read from disks."""
-    return getrusage(RUSAGE_SELF).ru_inblock // _BLOCKS_PER_PAGE
+    return call_in_threads(answer, len(stores), at_once, at_first=remote)
 
 
 def _runner_of_many(stack: ExitStack, chosen: Chosen, size_bytes: int, stores: int) -> Runner:
@@ -570,7 +500,7 @@ def _as_completed(
         return place, runner.run(_call, [tasks[place]], [1], lambda done, total: None)[0]
 
     threads = runner.parallelism
-    yield from _in_threads(run, len(tasks), threads, at_first=threads)
+    yield from call_in_threads(run, len(tasks), threads, at_first=threads)
 
 
 def _call(task: Callable[[], _Answer]) -> _Answer:

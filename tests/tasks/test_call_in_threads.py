@@ -5,8 +5,8 @@ from itertools import count
 
 import pytest
 
-from reput.operations import stores
-from reput.operations.stores import _in_threads
+from reput.tasks import threads
+from reput.tasks.threads import call_in_threads
 
 _MANY = 200
 
@@ -14,7 +14,7 @@ _MANY = 200
 @pytest.fixture
 def no_ticks(monkeypatch: pytest.MonkeyPatch) -> None:
     """No call takes so long that a thread is added."""
-    monkeypatch.setattr(stores, "_TICK_S", 3600)
+    monkeypatch.setattr(threads, "_TICK_S", 3600)
 
 
 def identity(place: int) -> tuple[int, int]:
@@ -23,7 +23,7 @@ def identity(place: int) -> tuple[int, int]:
 
 @pytest.mark.usefixtures("no_ticks")
 def test_quick_calls_share_one_thread() -> None:
-    found = list(_in_threads(identity, _MANY, 32, at_first=1))
+    found = list(call_in_threads(identity, _MANY, 32, at_first=1))
     assert [place for place, _ in found] == list(range(_MANY))
     assert len({thread for _, thread in found}) == 1
 
@@ -36,7 +36,7 @@ def test_calls_over_a_network_begin_in_as_many_threads_as_are_allowed() -> None:
         meeting.wait(60)  # Passes only if eight threads call it at the same time.
         return place
 
-    assert sorted(_in_threads(run, 16, 8, at_first=100)) == list(range(16))
+    assert sorted(call_in_threads(run, 16, 8, at_first=100)) == list(range(16))
 
 
 def test_threads_are_added_while_calls_take_long() -> None:
@@ -46,31 +46,31 @@ def test_threads_are_added_while_calls_take_long() -> None:
         meeting.wait(60)
         return place
 
-    assert sorted(_in_threads(run, 10, 5, at_first=1)) == list(range(10))
+    assert sorted(call_in_threads(run, 10, 5, at_first=1)) == list(range(10))
 
 
 def test_threads_are_added_while_files_are_read_from_a_disk(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     pages = count(step=_MANY)
-    monkeypatch.setattr(stores, "_read_pages", lambda: next(pages))
-    monkeypatch.setattr(stores, "_TICK_S", 0.001)
+    monkeypatch.setattr(threads, "_read_pages", lambda: next(pages))
+    monkeypatch.setattr(threads, "_TICK_S", 0.001)
     others = threading.Event()
-    threads = set[int]()
+    seen = set[int]()
 
     def run(place: int) -> int:
-        threads.add(threading.get_ident())
-        if len(threads) > 1:
+        seen.add(threading.get_ident())
+        if len(seen) > 1:
             others.set()
         # The first call ends only when a second thread has begun.
         assert place > 0 or others.wait(60)
         return place
 
-    assert sorted(_in_threads(run, _MANY, 2, at_first=1)) == list(range(_MANY))
+    assert sorted(call_in_threads(run, _MANY, 2, at_first=1)) == list(range(_MANY))
 
 
 def test_no_call_is_no_answer() -> None:
-    assert list(_in_threads(identity, 0, 4, at_first=4)) == []
+    assert list(call_in_threads(identity, 0, 4, at_first=4)) == []
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ def is_ending(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
             event.set()
             super().join(timeout)
 
-    monkeypatch.setattr(stores, "Thread", Worker)
+    monkeypatch.setattr(threads, "Thread", Worker)
     return event
 
 
@@ -101,7 +101,7 @@ def test_an_error_is_raised_and_cancels_the_calls_that_have_not_begun(
         return place
 
     with pytest.raises(IndexError, match="of the call"):
-        list(_in_threads(run, 100, 4, at_first=at_first))
+        list(call_in_threads(run, 100, 4, at_first=at_first))
     assert len(called) <= 4 + 3
 
 
@@ -113,7 +113,7 @@ def test_closing_cancels_the_calls_that_have_not_begun(is_ending: threading.Even
         assert place == 0 or is_ending.wait(60)
         return place
 
-    results = _in_threads(run, 100, 1, at_first=1)
+    results = call_in_threads(run, 100, 1, at_first=1)
     assert next(results) == 0
     results.close()  # type: ignore[attr-defined]
     assert called in ([0], [0, 1])
