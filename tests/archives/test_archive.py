@@ -15,6 +15,7 @@ import pytest
 import pyzstd
 
 import reput
+from reput.cli.main import main
 from reput.errors import UsageError
 from reput.files.archive import Archive
 from reput.format.archive import tree_root
@@ -367,3 +368,15 @@ def test_records_before_a_damaged_frame_are_found(golden: Golden, place: str) ->
         if one.physical_offset < archive.manifest.end and not lost.start <= one.physical_offset < lost.stop
     ]  # fmt: skip
     assert set(outside) <= set(found.messages)
+
+
+@pytest.mark.parametrize("arguments", [("archive", "--verify"), ("restore",)])
+def test_a_folder_without_a_manifest_is_not_an_archive(
+    arguments: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "empty").mkdir()
+    for name in ("empty", "missing"):
+        place = str(tmp_path / name)
+        target = [str(tmp_path / "restored")] if arguments == ("restore",) else []
+        assert main([*arguments, place, *target]) == 2
+        assert f"{place}: is not an archive: it has no archive.json" in capsys.readouterr().err

@@ -39,7 +39,7 @@ from reput.errors import (
 from reput.files.bucket import Bucket
 from reput.files.object_folder import ObjectFolder
 from reput.files.object_store import ObjectStore
-from reput.files.places import LOCAL_ARCHIVE, is_url
+from reput.files.places import LOCAL_ARCHIVE, is_url, not_an_archive
 from reput.files.user_cache import OwnCache
 from reput.format.archive import (
     IndexObject,
@@ -307,7 +307,10 @@ class Archive:
         self.place, self.options = place, dict(options or {})
         self._is_cached = is_cached and is_url(place)
         self.objects = objects_at(place, self.options)
-        self.manifest = self._read_manifest()
+        try:
+            self.manifest = self._read_manifest()
+        except StoreNotFoundError:
+            raise not_an_archive(place) from None
         self._decoded = _Kept(_KEPT_BYTES)
         self._directories = _Kept(_KEPT_BYTES)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from os import PathLike, fspath
 
-from reput.errors import UsageError
+from reput.errors import StoreNotFoundError, UsageError
 from reput.format.file_names import ARCHIVE_MANIFEST
 
 LOCAL_ARCHIVE = "archive://"
@@ -56,6 +56,11 @@ def is_pattern(path: str) -> bool:
 def is_archive(path: str) -> bool:
     """Return whether a local folder is an archive."""
     return os.path.isfile(os.path.join(path, ARCHIVE_MANIFEST))
+
+
+def not_an_archive(place: str) -> StoreNotFoundError:
+    """Return the error for a place that is read as an archive, but has no manifest."""
+    return StoreNotFoundError(f"{place}: is not an archive: it has no {ARCHIVE_MANIFEST}")
 
 
 def refuse_url(path: str | PathLike[str]) -> None:

@@ -12,7 +12,7 @@ from os import PathLike, fspath
 from reput.errors import StoreAccessError, StoreNotFoundError, UsageError
 from reput.files.linked_folder import linked_folder
 from reput.files.patterns import expand, expand_to_one
-from reput.files.places import LOCAL_ARCHIVE, is_archive, joined_place, local_path
+from reput.files.places import LOCAL_ARCHIVE, is_archive, joined_place, local_path, not_an_archive
 from reput.files.storage import (
     LOCAL,
     FolderEntry,
@@ -31,12 +31,7 @@ from reput.format.commit_log import (
     read_size_and_magic,
     read_size_and_physical_offset,
 )
-from reput.format.file_names import (
-    ARCHIVE_MANIFEST,
-    COMMIT_LOG_FOLDER,
-    LOCK_FILE,
-    parse_offset_file_name,
-)
+from reput.format.file_names import COMMIT_LOG_FOLDER, LOCK_FILE, parse_offset_file_name
 from reput.log.files import CommitLogFile, check_no_overlap
 from reput.log.folders import is_compaction_log
 from reput.log.ledger import gap_of
@@ -208,7 +203,7 @@ def with_archive(
     if not is_url(older):
         path = local_path(older)
         if not is_archive(path):
-            raise StoreNotFoundError(f"{older}: is not an archive: it has no {ARCHIVE_MANIFEST}")
+            raise not_an_archive(older)
         older = LOCAL_ARCHIVE + os.path.abspath(path)
     return joined_place(older.rstrip("/"), absolute(place))
 
