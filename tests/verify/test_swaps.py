@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Event
 
+import pyarrow as pa
 import pytest
 
 import reput
@@ -21,8 +22,10 @@ from reput.broker.config_file import ConfigFile
 from reput.config import StoreConfig
 from reput.errors import ReputError, StoreAccessError, StoreError
 from reput.files.anchors import anchored
+from reput.files.writer import sync_file
 from reput.follow.driver import follow_store
 from reput.lakes.compaction import compact_table
+from reput.lakes.parquet_files import ParquetFiles
 from reput.lakes.tables.opening import open_table
 from reput.pipeline.driver import rebuild_store
 from reput.pipeline.report import RebuildReport
@@ -363,6 +366,27 @@ def test_a_pipe_in_place_of_settings_is_not_waited_for(home: Path) -> None:
     os.mkfifo(topics)
     with pytest.raises(StoreAccessError, match="not a regular file"):
         ConfigFile(home / "store", "topics.json", is_kept=True).load()
+
+
+@pytest.mark.parametrize("moment", ["before it is synced", "before it is read"])
+def test_a_pipe_in_place_of_an_exported_file_is_not_waited_for(
+    home: Path, moment: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def replace(path: Path) -> None:
+        if moment == "before it is read":
+            sync_file(path)
+        path.unlink()
+        os.mkfifo(path)
+        if moment == "before it is synced":
+            sync_file(path)
+
+    schema = pa.schema({"topic": pa.string()})
+    with anchored(home):
+        files = ParquetFiles(str(home), schema, (), is_fast=True)
+        files.write(pa.record_batch({"topic": ["A"]}, schema))
+        monkeypatch.setattr("reput.lakes.parquet_files.sync_file", replace)
+        with pytest.raises(StoreAccessError, match=r"cannot be synced|not a regular file"):
+            files.finish()
 
 
 def test_queues_in_rocksdb_of_another_user_are_not_written(home: Path) -> None:

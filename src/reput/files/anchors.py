@@ -402,10 +402,10 @@ def open_anchored(path: AnyPath, flags: int, mode: int = 0o666) -> int:
         return os.open(".", flags & ~(os.O_CREAT | os.O_EXCL), dir_fd=held.descriptor)
     with at(path) as (folder, name):
         assert folder is not None
+        # Another user may have put a FIFO here. Without O_NONBLOCK, opening it would wait for ever.
+        flags |= os.O_NOFOLLOW | os.O_NONBLOCK
         try:
-            descriptor = _open_or_create(
-                folder, name, flags | os.O_NOFOLLOW, mode, held.anchor.owner
-            )
+            descriptor = _open_or_create(folder, name, flags, mode, held.anchor.owner)
         except OSError as error:
             raise _refusal(error, folder, name, os.fspath(path)) from None
         try:

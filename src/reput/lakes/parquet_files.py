@@ -25,7 +25,15 @@ from reput.files.scratch import scratch_folder
 from reput.files.staged import join, put_staged, put_verified
 from reput.files.storage import is_url
 from reput.files.writer import delete, sync_file
-from reput.lakes.data_file import DataFile, RowTally, bounds_of, read_back, tally_of, total_of
+from reput.lakes.data_file import (
+    DataFile,
+    RowTally,
+    bounds_of,
+    opened_parquet,
+    read_back,
+    tally_of,
+    total_of,
+)
 from reput.lakes.partitions import SORT_COLUMNS, PartitionValues, sorted_slices
 
 ROW_GROUP_BYTES = 96 << 20
@@ -143,7 +151,8 @@ class ParquetFiles:
             # A commit must not name a file that a power cut could damage.
             sync_file(path)
         with explained(path, "be read"), native(path) as place:
-            metadata = pq.read_metadata(place)
+            with opened_parquet(place) as file:
+                metadata = file.metadata
             least, greatest = bounds_of(metadata)
             tally = self._handed.pop(values)
             if not self._is_fast:

@@ -15,7 +15,7 @@ from reput.files.file_systems import resolve
 from reput.files.staged import reading
 from reput.files.writer import explained, make_folder, remove_tree
 from reput.lakes.commit import Staged
-from reput.lakes.data_file import DataFile, bring
+from reput.lakes.data_file import DataFile, bring, opened_parquet
 from reput.lakes.lake_bucket import LakeBucket
 
 Placed = Sequence[tuple[str, DataFile]]
@@ -79,8 +79,8 @@ class FolderFiles:
 
     def schema_of(self, name: str) -> pa.Schema:
         path = self._folder / name
-        with explained(path, "be read"):
-            return pq.read_schema(path)
+        with explained(path, "be read"), opened_parquet(path) as file:
+            return file.schema_arrow
 
     def check_owner(self) -> None:
         """Do nothing: the lock excludes other runs."""
