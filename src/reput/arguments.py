@@ -132,7 +132,7 @@ class _Check:
         self.is_time = is_time
 
     def accepts(self, value: Any) -> bool:
-        # Do not use `any(...)`: a KeyboardInterrupt that arrives while its generator is closed would be lost.
+        # Do not use `any(...)`: a KeyboardInterrupt that arrives while its generator is being closed would be lost.
         for test in self._tests:  # noqa: SIM110
             if test(value):
                 return True
@@ -154,7 +154,7 @@ class _Check:
 def _check_time(name: str, value: Any) -> None:
     if isinstance(value, str):  # A function that accepts times as texts parses them itself.
         return
-    # Test for int first: isinstance with classes of the module `numbers` is slow.
+    # Most times are ints, and this first test is faster than `isinstance`.
     if type(value) is not int and isinstance(value, datetime):
         if value.utcoffset() is None:
             raise UsageError(
@@ -245,9 +245,9 @@ def _collection(elements: _Elements) -> tuple[tuple[type, ...], _Is, str]:
 
 
 def _of_class(name: str, names: Mapping[str, Any]) -> tuple[tuple[type, ...], _Is, str] | None:
-    """Return the check for a class in the function's module.
+    """Return the check for a class that an annotation names.
 
-    None for protocols and classes imported for type checkers only.
+    Return None for protocols, and for classes that the module imports for type checkers only.
     """
     kind = names.get(name, getattr(builtins, name, None))
     if get_origin(kind) is Callable:

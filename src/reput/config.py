@@ -20,7 +20,7 @@ STORE_VERSIONS = ("4.9", "5.3")
 LOG_SETTING = "commit_log_file_bytes"
 QUEUE_SETTINGS = ("queue_entries", "batch_queue_file_bytes", "extension_file_bytes")
 INDEX_SETTINGS = ("hash_slots", "index_items")
-"""The fields of StoreConfig that are sizes of files."""
+"""LOG_SETTING, QUEUE_SETTINGS and INDEX_SETTINGS: the fields of StoreConfig that determine the sizes of files."""
 _INT32_MAX, _INT64_MAX = 2**31 - 1, 2**63 - 1
 _INDEX_HEADER_BYTES = 40
 _DELAY_UNIT_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -32,7 +32,7 @@ _ESCAPE = re.compile(r"\\(u[0-9A-Fa-f]{4}|.|$)", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class StoreConfig:
-    """The broker's settings on which the bytes of a store, or a broker's answers, depend.
+    """The broker's settings that determine the bytes of a store or the broker's answers.
 
     Attributes:
         commit_log_file_bytes: Size of a CommitLog file (mappedFileSizeCommitLog).

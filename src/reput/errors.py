@@ -187,7 +187,7 @@ class CorruptMessageError(FormatError):
 
 
 def raise_if_refused(error: Exception) -> None:
-    """Raise an error again if this user has no permission to read the file. Such an error does not prove damage."""
+    """Raise an error again if its cause is that this user lacks a permission. Such an error does not prove damage."""
     if is_refused(error):
         raise error
 

@@ -73,7 +73,8 @@ class Sealable:
         object.__setattr__(self, name, value)
 
     def __setstate__(self, state: tuple[object, dict[str, object]]) -> None:
-        # Unpickling may restore the seal before other fields, so bypass __setattr__, which refuses sealed objects.
+        # Unpickling may restore `_is_sealed` before other fields. So bypass __setattr__, which refuses to change sealed
+        # objects.
         for name, value in state[1].items():
             object.__setattr__(self, name, value)
 

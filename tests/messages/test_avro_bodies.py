@@ -177,7 +177,7 @@ def test_the_ids_of_bodies_lead_to_the_schemas_of_a_registry() -> None:
             {"id": 1, "name": "old", "tip": None},
         ]
         assert found.reasons.to_pylist()[2:7] == [
-            "the registry has no schema of the body's id: 9",
+            "the registry has no schema with the body's id: 9",
             "a schema of the registry is PROTOBUF, not Avro",
             "the body does not begin with a zero and a schema id",
             "the body does not begin with a zero and a schema id",

@@ -144,7 +144,7 @@ class Snapshot(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ErasureObject(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The stored account of an erasure (`reput.format.erasure`).
+    """The archive's object with an erasure record (`reput.format.erasure`).
 
     Attributes:
         sha256: SHA-256 of the object
@@ -172,11 +172,12 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         log: the log files, by physical offset
         keys, queues: the indexes, by physical offset
         snapshots: snapshots, oldest first
-        erasures: accounts of erasures, oldest first
+        erasures: objects with erasure records, oldest first
         clearings: number of times that an erasure has deleted all objects that the manifest does not list. If this
             number changes during a merge of indexes, the merge is discarded, because its new object may be deleted
-        before: link of the chain before the first log file; it results from the entries of all expired files
-        chain: last link of the chain over all log files; see `chained`
+        before: last link of the hash chain (see `chained`) over the entries of all expired log files; empty if no file
+            has expired
+        chain: last link of the same hash chain, continued over the entries in `log`
         checksum: checksum of all other fields; see `checksum_of`
     """
 
@@ -215,7 +216,7 @@ def encode_manifest(manifest: Manifest) -> bytes:
 
 
 def checksum_of(manifest: Manifest) -> str:
-    """Return the SHA-256 of a manifest without its checksum. Unlike the chain, the checksum covers all fields."""
+    """Return the SHA-256 of all fields of a manifest except `checksum`. The field `chain` covers only the log files."""
     without = msgspec.structs.replace(manifest, checksum="")
     return hashlib.sha256(msgspec.json.encode(without)).hexdigest()
 
@@ -308,7 +309,7 @@ def problem_since(before: Manifest, now: Manifest) -> str:
         return "lacks erasures that an earlier manifest had"
     erased = {begin for one in now.erasures for begin in one.begins}
     log = {file.begin: file for file in now.log}
-    # When log files expire, the manifest's `before` changes, and its log begins later.
+    # `Manifest.before` is the hash of all expired files. If it differs, files have expired, and the log begins later.
     begin = now.log[0].begin if now.log and now.before != before.before else 0
     for file in before.log:
         # The file has expired since the earlier manifest was written.
@@ -341,7 +342,7 @@ def chained(files: Sequence[LogFile], before: str = "") -> str:
 
 
 def linked(link: bytes, file: LogFile) -> bytes:
-    """Return the link of the chain for a log file, given the previous link."""
+    """Return the hash chain's link for a log file, given the previous link."""
     return hashlib.sha256(link + msgspec.json.encode(file)).digest()
 
 

@@ -14,10 +14,10 @@ _FIELDS = struct.Struct(">qqqqq")
 
 
 class Checkpoint(NamedTuple):
-    """Store timestamps (ms) of the last flushed message in CommitLog, ConsumeQueue and full IndexFile.
+    """Store times (ms) of the last flushed messages in the CommitLog, in the ConsumeQueues, and in full IndexFiles.
 
-    The two further fields, of 5.x, are physical offsets. `master_flushed_offset` is how far a master had flushed its
-    log. `confirmed_offset` is the last record found at the broker's last start.
+    5.x adds two physical offsets. A master had flushed its log up to `master_flushed_offset`. The last valid record
+    that the broker found when it last started begins at `confirmed_offset`.
     """
 
     physic_msg_timestamp: int = 0

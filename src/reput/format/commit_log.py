@@ -80,14 +80,19 @@ FIXED_PARTS = {
 
 
 def record_bytes(fixed_part: struct.Struct, body: int, topic: int, properties: int) -> int:
-    """Return the TOTALSIZE of a record with these FIXED_PARTS and sizes. Size `topic` includes the length field."""
+    """Return the TOTALSIZE of a record with this fixed part (one of FIXED_PARTS) and these sizes in bytes.
+
+    `topic` includes the topic's length field.
+    """
     return fixed_part.size + body + topic + PROPERTIES.size + properties
 
 
 def join_record(
     fixed_part: bytes, body: bytes | memoryview, topic: bytes, properties: bytes
 ) -> bytes:
-    """Return a record: the packed FIXED_PARTS and the fields after them. `topic` includes its length field.
+    """Return a record: its packed fixed part (see FIXED_PARTS) and the fields after it.
+
+    `topic` includes the topic's length field.
 
     Raises struct.error for properties that do not fit their field.
     """
@@ -99,7 +104,7 @@ class RecordError(ValueError):
 
 
 class ShortBufferError(RecordError):
-    """Raised if a length reaches past the end of the buffer. The record needs `needed_bytes` from its start."""
+    """Raised if a record extends beyond the end of the buffer. The record needs `needed_bytes` from its start."""
 
     def __init__(self, reason: str, needed_bytes: int) -> None:
         super().__init__(reason)
@@ -242,9 +247,10 @@ def locate(buffer: bytes | memoryview, position: int, end: int) -> RecordLayout:
     As in the broker, a negative length of body or properties counts as 0.
 
     Raises:
-        ShortBufferError: a length leaves the buffer.
+        ShortBufferError: by its lengths, the record extends beyond `end`.
         SizeMismatchError: TOTALSIZE is not the sum of the parts.
-        RecordError: there are too few bytes, the magic is wrong, or a length exceeds TOTALSIZE.
+        RecordError: fewer than MIN_RECORD_BYTES are left, the magic is wrong, the topic's length is negative, or a part
+            other than the body is larger than TOTALSIZE.
     """
     if end - position < MIN_RECORD_BYTES:
         raise RecordError(f"{end - position} bytes are too few for a record")

@@ -1,12 +1,14 @@
 """DLedger logs (`DLedgerEntryCoder`, `DLedgerMmapFileStore` of DLedger 0.3.1.2), for `enableDLegerCommitLog`.
 
-The files lie in `dledger-<id>/data/` and have the names of CommitLog files. A big-endian header precedes each record:
+The files lie in `dledger-<id>/data/` and have the names of CommitLog files. A big-endian header precedes each record.
+It has these fields, with their lengths in bytes:
 
     magic 4 (1) | size 4 (header and record) | index 8 | term 8 | position 8 (of the header) | channel 4 |
     chain CRC 4 | body CRC 4 | size of the record 4
 
-PHYSICALOFFSET, and the offsets in queues and IndexFiles, are positions of the record, 48 bytes after its header. If the
-next header and record do not fit, the file ends with a magic of -1 and the number of bytes left, 4 bytes each.
+PHYSICALOFFSET, and the offsets in queues and IndexFiles, are positions of records. A record begins 48 bytes after the
+position of its header. If the next header and record do not fit, the file ends with a magic of -1 and the number of
+bytes left, 4 bytes each.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ MESSAGE_DTYPE = np.dtype(
 """A message of a DispatchBatch. `queue` is an index into the batch's queues; `key_count` counts its index entries."""
 
 MULTI_DTYPE = np.dtype([("queue_offset", "i8"), ("row", "i4"), ("queue", "i4")])
-"""A queue that gets an entry for a message in addition to its own queue (INNER_MULTI_DISPATCH).
+"""A further queue of a message (INNER_MULTI_DISPATCH): it gets an entry besides the entry in the message's own queue.
 
 `row` is the row of the message.
 """

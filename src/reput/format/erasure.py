@@ -1,7 +1,8 @@
-"""The account of an erasure: which records were erased, by whom, why and when, without their content.
+"""Erasure records: which records of the log were erased, by whom, why and when, without their content.
 
-A record is identified by its place and by the SHA-256 of its former bytes. So a person with a copy of the message can
-prove that it was erased. The signature covers the bytes as stored.
+An erased record is identified by its place and by the SHA-256 of its former bytes. So a person with a copy of the
+message can prove that it was erased. An erasure record is stored as JSON. If it is signed, the signature covers exactly
+these JSON bytes.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ class ErasedRecord(msgspec.Struct, frozen=True, array_like=True):
 
     Attributes:
         physical_offset, size: its place
-        sha256: SHA-256 of its former bytes; empty if the account has no hashes
+        sha256: SHA-256 of its former bytes; empty if the erasure was recorded without hashes
         inner: queue offsets of the erased messages of a batch; None if the whole record was erased
     """
 
@@ -43,7 +44,7 @@ class ChangedFile(msgspec.Struct, frozen=True):
 
 
 class Erasure(msgspec.Struct, frozen=True, kw_only=True):
-    """The account of an erasure.
+    """An erasure record.
 
     Attributes:
         id: random id of the erasure, which its tombstones contain
@@ -67,26 +68,29 @@ class Erasure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Stored(msgspec.Struct, frozen=True):
-    # Keep the raw JSON, because encoding the account again could produce other bytes than were signed.
+    # Keep the raw JSON, because encoding the erasure record again could produce other bytes than were signed.
     erasure: msgspec.Raw
     signature: Signature | None = None
 
 
 def encode_erasure(erasure: Erasure) -> bytes:
-    """Return the account of an erasure as JSON. These bytes are signed."""
+    """Return an erasure record as JSON. These bytes are signed."""
     return msgspec.json.encode(erasure)
 
 
 def encode_stored(erasure: bytes, signature: Signature | None) -> bytes:
-    """Return the stored form of an erasure: its account and the signature."""
+    """Return the stored form of an encoded erasure record: a JSON object with the record and its signature."""
     return msgspec.json.encode(_Stored(msgspec.Raw(erasure), signature))
 
 
 def decode_stored(data: bytes) -> tuple[Erasure, bytes, Signature | None]:
-    """Return the account of an erasure, the bytes that are signed, and the signature. Raises ValueError."""
+    """Return a stored erasure record, its JSON bytes, which the signature covers, and the signature.
+
+    Raises ValueError for any other data.
+    """
     try:
         stored = msgspec.json.decode(data, type=_Stored)
         raw = bytes(stored.erasure)
         return msgspec.json.decode(raw, type=Erasure), raw, stored.signature
     except (msgspec.DecodeError, msgspec.ValidationError, RecursionError) as error:
-        raise ValueError(f"not the account of an erasure: {error}") from None
+        raise ValueError(f"not an erasure record: {error}") from None

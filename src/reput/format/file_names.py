@@ -133,7 +133,7 @@ def index_file_name_of(previous: str | None, first_timestamp: int, now_ms: int) 
     if previous is not None:
         try:
             before = (datetime.strptime(f"{previous}000", _INDEX_TIME) - _EPOCH) // _MS
-        # The previous name is a number, but not a time. A broker never writes such a name, but loads such a file.
+        # The name of the previous file is a number, but not a time. A broker never creates such a file, but loads it.
         except ValueError:
             return next_index_file_name(previous, first_timestamp)
         local = max(local, before + 1)
@@ -143,7 +143,7 @@ def index_file_name_of(previous: str | None, first_timestamp: int, now_ms: int) 
 def next_index_file_name(previous: str | None, now_ms: int) -> str:
     """Return the name of an IndexFile created at `now_ms`.
 
-    If `previous` is not earlier, the next number after it is used.
+    If `previous` is not earlier, return the next number after it.
     """
     name = (_EPOCH + _local_ms(now_ms) * _MS).strftime(_INDEX_TIME)[:-3]
     return name if previous is None or previous < name else f"{int(previous) + 1:0{len(name)}d}"

@@ -2,9 +2,11 @@
 
     record ─▶ frames of 64 KiB ─▶ hash tree of the log file ─▶ the file's entry ─▶ chain of the manifest ─▶ signature
 
+The chain is a hash chain over the manifest's entries of all log files (`reput.format.archive.chained`).
+
 A proof contains the frames with the record, and the path from each frame to the root of the tree. It also contains the
 entry of the log file, the link of the chain before this file, and the entries of later files. The signature covers the
-bytes as stored.
+JSON bytes of the proof as they are stored.
 """
 
 from __future__ import annotations
@@ -44,9 +46,9 @@ class MessageProof(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         physical_offset, size: place and size of the record
         frames: the frames that contain the record
         file: entry of the log file
-        before: link of the chain before this file; empty for the first file
+        before: link of the manifest's hash chain before this file; empty for the first file
         after: entries of the later log files
-        chain: last link of the chain, as in the manifest
+        chain: last link of the hash chain, as in the manifest
     """
 
     reput_proof: int = PROOF_FORM
@@ -75,7 +77,7 @@ class MessageProof(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             not 0 <= start < end <= self.file.data_bytes
             or [one.number for one in self.frames] != numbers
         ):
-            raise ValueError("its frames do not contain the record")
+            raise ValueError("the proof's frames do not contain the record")
         # These checks show that the record belongs to `chain`. Only a signature can show that `chain` is genuine.
         for frame in self.frames:
             digest = hashlib.sha256(frame.content).digest()
@@ -86,7 +88,7 @@ class MessageProof(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             if root_above(digest, frame.number, self.file.frames, frame.path) != self.file.tree:
                 raise ValueError(f"frame {frame.number} is not in the hash tree of its log file")
         if chain_of(self.before, (self.file, *self.after)) != self.chain:
-            raise ValueError("its log file is not in the chain of the archive")
+            raise ValueError("the proof's log file is not in the archive's hash chain")
         data = b"".join(frame.content for frame in self.frames)
         # From here on, positions count from the beginning of the first frame.
         start -= numbers[0] * FRAME_BYTES
@@ -94,7 +96,10 @@ class MessageProof(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 def chain_of(before: str, files: Iterable[LogFile]) -> str:
-    """Return the link of the chain after these files. Raises ValueError."""
+    """Return the hash chain's link after these files, given the link `before` them.
+
+    Raises ValueError if `before` does not consist of hexadecimal digits.
+    """
     link = bytes.fromhex(before)
     for file in files:
         link = linked(link, file)

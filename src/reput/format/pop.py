@@ -2,9 +2,10 @@
 
 Mirrors `PopCheckPoint`, `AckMsg`, `BatchAckMsg`, `PopConsumerRecord` and `ConsumerOrderInfoManager.OrderInfo` (tag
 rocketmq-all-5.3.3). Checkpoints and acknowledgements are messages of `rmq_sys_REVIVE_LOG_<cluster>`, with tags `ck`,
-`ack` and `bAck`. Their bodies are JSON. A record is an item of a RocksDB database:
+`ack` and `bAck`. Their bodies are JSON. A record is an item of a RocksDB database.
+In its key, a number after a name is the length of the field in bytes:
 
-    key    time at which it is visible again 8 | group | @ | topic | @ | queue id 4 | @ | queue offset 8
+    key    time at which the message is visible again 8 | group | @ | topic | @ | queue id 4 | @ | queue offset 8
     value  JSON
 """
 
@@ -126,7 +127,7 @@ def decode_ordered(key: str, queue_id: str, found: Any) -> OrderedPop:
     # Neither topics nor groups may contain "@", so the separator is unambiguous.
     topic, separator, group = key.rpartition("@")
     if not (topic and separator and group and queue_id.isdigit() and len(queue_id) <= _MOST_DIGITS):
-        raise ValueError("not an entry of a topic, a group and a queue")
+        raise ValueError("the entry does not name a topic, a group and a queue id")
     if not isinstance(found, dict):
         raise ValueError("not a JSON object")
     steps, times = found.get("o") or [], found.get("ot") or {}

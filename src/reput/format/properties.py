@@ -118,7 +118,10 @@ def replaced_ids(text: str) -> list[str]:
 
 
 def may_be_replaced_id(key: str) -> bool:
-    """Return whether a key has 32 or more upper-case hexadecimal digits, as ids of clients that a later id replaces."""
+    """Return whether a key has the form of an id that a client creates: 32 or more upper-case hexadecimal digits.
+
+    Only such a key can be an id that a later UNIQ_KEY of the same message replaces (see `unique_keys`).
+    """
     return len(key) >= LEAST_ID_DIGITS and ID_DIGITS.issuperset(key)
 
 

@@ -27,7 +27,7 @@ def stated_record_crc(record: bytes | memoryview) -> int | None:
 
 
 def record_crc(record: bytes | memoryview) -> int:
-    """Compute the CRC of a record that ends with the property."""
+    """Compute the CRC of a record that ends with its CRC property."""
     # The broker drops the top bit, as for the CRC of a body (`UtilAll.crc32`).
     return crc32(record[:-CRC_PROPERTY_BYTES]) & 0x7FFFFFFF
 

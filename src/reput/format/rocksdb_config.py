@@ -9,7 +9,8 @@ Version 2 (`configManagerVersion=v2`, `broker.config.v2`) has one database, `con
     offset  1 | table 2 (1) | 2 | length 2 | group | 1 | length 2 | topic | 1 | queue id 4     value: offset 8
     topic   1 | table 2 (3) | 2 | length 2 | topic                                             value: 1 | JSON
 
-A bare number stands for one byte of this value. All integers are big endian.
+A number after a name is the length of the field in bytes, and a number in parentheses its value. A number alone is one
+byte with this value. All integers are big endian.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ def queue_offset_of(key: bytes, prefix: bytes) -> int | None:
 
 
 def decode_value(value: bytes) -> tuple[ConsumeQueueEntry, int] | None:
-    """Return the entry and its store timestamp (ms); None for any other value."""
+    """Return the entry in a value, and its store timestamp (ms). Return None if the value is not an entry."""
     if len(value) != VALUE_BYTES:
         return None
     physical_offset, size, tags_code, store_timestamp = _VALUE.unpack(value)

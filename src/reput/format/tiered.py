@@ -1,8 +1,8 @@
 """Tiered storage (5.x, the plugin `tieredstore`, tag rocketmq-all-5.3.3): names of segments, and its index.
 
-Segments of a queue lie in its folder `<root>/<hash>_<cluster>/<broker>/<topic>/<queue id>/`, below COMMIT_LOG,
-CONSUME_QUEUE or INDEX. Each is named by the first eight digits of the MD5 of its offset, then the offset in 20 digits.
-A segment of the index has
+A queue has the folder `<root>/<hash>_<cluster>/<broker>/<topic>/<queue id>/`. Its segments lie in the subfolders
+COMMIT_LOG, CONSUME_QUEUE and INDEX. The name of a segment is the first eight digits of the MD5 of its offset, then the
+offset in 20 digits. A segment of the index has these parts, whose fields are given with their lengths in bytes:
 
     header  magic 4 | begin 8 | end 8 | used slots 4 | items 4             begin and end are times in ms
     slot    position 4 | bytes 4                                           where the slot's items are
@@ -72,7 +72,7 @@ def parse_segment_name(name: str) -> int | None:
 def tiered_key_hash(topic: str, key: str) -> int:
     """Return the hash of a key in the index.
 
-    It differs from an IndexFile's hash only for the smallest integer.
+    It differs from an IndexFile's hash only if the Java hash code is the smallest int.
     """
     value = hash_code(index_key(topic, key))
     # Java's Math.abs returns the smallest integer unchanged.

@@ -77,7 +77,7 @@ def recall_key(properties: Mapping[str, str]) -> tuple[str, str] | None:
 
 
 def recalled_key(properties: Mapping[str, str]) -> tuple[str, str] | None:
-    """Return the `recall_key` of the message that a recall cancels; None if the message is not a recall."""
+    """Return the `recall_key` of the message that this recall cancels; None if the properties are not a recall's."""
     named = properties.get(TIMER_RECALLED)
     return None if named is None else (named, properties.get(TIMER_OUT_MS, ""))
 

@@ -1,8 +1,8 @@
 """Tombstones: records of erased messages, marked by a property.
 
 A tombstone keeps its record's length, header and topic. Its body is zeros. Of the properties, it keeps those on which
-queues depend: destination and due time of a delayed message, the queue offsets of a batch, and the further queues that
-get an entry for the message.
+queues depend: destination and due time of a delayed message, the queue offsets of a batch, and the further queues
+(INNER_MULTI_DISPATCH) that get an entry for the message.
 """
 
 from __future__ import annotations
@@ -36,4 +36,4 @@ KEPT_PROPERTIES = (
     properties.WAIT,
     properties.CLUSTER,
 )
-"""Properties that a tombstone keeps. Without REAL_QID, a broker would not deliver later messages of its delay level."""
+"""Properties that a tombstone keeps. Without REAL_QID, a broker would not deliver later messages of the delay level."""

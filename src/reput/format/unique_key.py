@@ -15,7 +15,8 @@ from reput.format.host import Host, encode_host
 
 UNIQUE_KEY_BYTES = 32
 _PREFIX = struct.Struct(">4sHI")
-# `MessageClientIDSetter.createUniqIDBuffer` replaces a negative time by 0 only if it is less than this far below 0.
+# `MessageClientIDSetter.createUniqIDBuffer` replaces a negative time by 0 if it is greater than minus this number. It
+# keeps other negative times.
 _LONGEST_STEP_BACK_MS = 1_000_000
 _TWO_DIGITS = [f"{byte:02X}" for byte in range(256)]
 

@@ -375,7 +375,8 @@ class _RecordTypes:
         if schema["type"] in ("record", "error"):
             name = str(schema["name"])
             if name in self._above:
-                return False  # The schema contains itself: `of` refuses it.
+                # The schema contains itself. The method `of`, which is called later, refuses it.
+                return False
             self._above.append(name)
             is_empty = all(self._is_empty(field["type"]) for field in schema["fields"])
             self._above.pop()

@@ -28,7 +28,7 @@ def charset_name(given: str) -> str:
 def with_charset(
     bodies: pa.BinaryArray, charset: str, parse: Callable[[pa.BinaryArray], ParsedBodies]
 ) -> ParsedBodies:
-    """Convert bodies to UTF-8, and parse them. A body that is not valid in the charset does not match."""
+    """Convert bodies to UTF-8, and parse them. A body that is not valid in the charset becomes null, with a misfit."""
     if charset == UTF_8:
         return parse(bodies)
     misfits: dict[int, list[Misfit]] = {}
@@ -37,7 +37,7 @@ def with_charset(
         try:
             texts.append(None if body is None else body.decode(charset).encode())
         except UnicodeError:
-            # encode() raises this error as well: JSON in UTF-16 may have unpaired surrogates.
+            # Besides decode(), encode() may raise UnicodeError: UTF-7 allows unpaired surrogates, UTF-8 does not.
             texts.append(None)
             misfits[row] = [whole_misfit(f"the body is not {charset}")]
     parsed = parse(pa.array(texts, pa.binary()))

@@ -41,7 +41,8 @@ _TIME_COLUMNS = {"born_timestamp": ("record", 40), "store_timestamp": ("store_ti
 _TEXT_COLUMNS = ("unique_key", "tags")
 _WORD_BYTES = 8  # Kernels copy texts 8 bytes at a time, so buffers need this much extra room.
 _OF_BODIES = {"body", BODY_ERROR.name}
-# A host is 8 or 20 bytes long (IPv4, IPv6), so it is given by two places in the form above: its begin and its end.
+# A host is 8 or 20 bytes long (IPv4, IPv6), so each host has two places (part and distance, as above): where it begins
+# and where it ends.
 _HOST_COLUMNS = {
     "born_host": ("record", 48, "store_timestamp", 0),
     "store_host": ("store_timestamp", 8, "body", -16),
@@ -49,7 +50,7 @@ _HOST_COLUMNS = {
 
 
 class BadBody(NamedTuple):
-    """A row whose body could not be decompressed, so that the row has the stored body.
+    """A row whose body could not be decompressed. The row contains the body as stored.
 
     reason: the reason
     is_too_large: whether the body is valid but exceeds the limit
@@ -63,7 +64,7 @@ class BadBody(NamedTuple):
 class SentBodies(NamedTuple):
     """The decompressed bodies of consecutive rows.
 
-    stop: number of the row after the last one, among all rows of the buffer
+    stop: number of the row after these rows; the buffer's rows are numbered from 0
     bodies: the decompressed bodies by row, counted from the first of these rows; a body that cannot be decompressed is
     as stored
     """

@@ -173,7 +173,7 @@ def _is_in(value: Any, exact: range) -> bool:
 
 
 def _is_float(value: float) -> bool:
-    # A number beyond the range of float32 becomes infinite, which differs from the value.
+    # A number beyond the range of float32 becomes infinite, so it differs from the value and is refused.
     with np.errstate(over="ignore"):
         return math.isnan(value) or float(np.float32(value)) == value
 

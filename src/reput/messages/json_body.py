@@ -58,7 +58,7 @@ class _Bodies:
         join_lines(self.data, self.offsets, rows, lines)
         table = pa.json.read_json(
             pa.BufferReader(pa.py_buffer(lines)),
-            # Read all lines as one block, because Arrow refuses values that do not end in the next block.
+            # Read all lines as one block, because Arrow refuses a value that spans more than two blocks.
             pa.json.ReadOptions(use_threads=False, block_size=room + 1),
             pa.json.ParseOptions(
                 explicit_schema=schema,
@@ -68,7 +68,7 @@ class _Bodies:
         )
         # With a row too many or too few, values would belong to the wrong bodies.
         if len(table) != len(rows):
-            raise pa.ArrowInvalid(f"{len(rows)} bodies were read as {len(table)}")
+            raise pa.ArrowInvalid(f"{len(rows)} bodies were parsed into {len(table)} rows")
         return table
 
 

@@ -44,8 +44,8 @@ class Rendered(NamedTuple):
 class JsonColumn(Protocol):
     """A column with one value per row.
 
-    `measure` adds the bytes of each value to `sizes`. `put` writes each value at its row's cursor, and advances the
-    cursor.
+    `measure` adds the number of bytes of each value to `sizes`. `put` writes each value at its row's cursor, and
+    advances the cursor.
     """
 
     def measure(self, sizes: Offsets) -> None: ...
@@ -100,7 +100,8 @@ class Constant:
 class JsonTexts:
     """A column of UTF-8 texts as JSON strings. Malformed bytes are replaced as Java replaces them.
 
-    If the value is missing, `missing` is written in place of label and value.
+    Each value is written after `label`, for instance its field name and a colon. For a missing value, only the bytes
+    `missing` are written.
     """
 
     runs: Runs

@@ -122,7 +122,7 @@ def read_messages(block: Block) -> tuple[Sequence[int], list[Message]]:
             return numbers, [_message(line) for line in lines]
     except (ValueError, msgspec.DecodeError, RecursionError) as error:
         raise LineError(str(error)) from None
-    # The counts differ: there are blank lines, or a line has two messages. Read line by line.
+    # The numbers of lines and messages differ: there are blank lines, or a line has two messages. Read line by line.
     found = [(number, read_message(line)) for number, line in block.lines()]
     return [number for number, _ in found], [message for _, message in found]
 

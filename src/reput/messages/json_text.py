@@ -35,7 +35,7 @@ def json_text(value: Any) -> str:
 
 
 def visible(text: str) -> str:
-    r"""Return a part of a JSON text in which each character without a glyph is escaped as \uXXXX."""
+    r"""Escape each character without a glyph as \uXXXX. The text is JSON, or a part of a JSON text."""
     return text if text.isascii() and "\x7f" not in text else _INVISIBLE.sub(_escaped, text)
 
 

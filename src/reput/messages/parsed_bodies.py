@@ -42,7 +42,7 @@ class Misfit(NamedTuple):
 
 
 def whole_misfit(reason: str, example: str = "") -> Misfit:
-    """Return the misfit of a whole body."""
+    """Return a misfit for the body as a whole, for instance because it is not JSON. See `field_misfit` for a field."""
     return Misfit(f"{reason}: {example}" if example else reason, reason, example)
 
 
@@ -76,7 +76,7 @@ class ParsedBodies:
 
     @property
     def reasons(self) -> pa.StringArray:
-        """Return one text per body; null if the body matches."""
+        """Return one text per body, with the reasons why it does not match; null if it matches."""
         texts: list[str | None] = [None] * len(self.values)
         for row, misfits in self.misfits.items():
             more = len(misfits) - _MOST_REASONS

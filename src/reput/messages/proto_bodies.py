@@ -30,7 +30,8 @@ _MOST_LEVELS = 32
 _MOST_VALUES = 1 << 21
 """Maximum number of values in all lists of a body.
 
-Without a limit, short bodies could fill the memory: an empty message in a list takes 2 bytes, but a value per column.
+Without a limit, a short body could fill the memory: an empty message in a list has only 2 bytes, but becomes one value
+in each column of the list.
 """
 
 _COMPILE_TIMEOUT_S = 60
@@ -112,7 +113,8 @@ class ProtoDecoder:
         return self._opened
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_opened": None}  # It has generated classes, which cannot be pickled.
+        # A _MessageReader has generated classes, which cannot be pickled.
+        return {**vars(self), "_opened": None}
 
 
 class _MessageReader:
@@ -376,7 +378,7 @@ class _MessageTypes:
 
         def get(message: Any) -> Any:
             elements = getattr(message, name)
-            # Count before the list is created, because the list takes the memory.
+            # Count the values before the list is created. If they are too many, the list would fill the memory.
             take(len(elements) * columns)
             return [convert(each) for each in elements] if convert else list(elements)
 
@@ -410,7 +412,7 @@ class _MessageTypes:
             names = {number: one.name for number, one in field.enum_type.values_by_number.items()}
             # A body may have a number that only a newer version of the enum defines. proto3 keeps such numbers.
             return pa.string(), lambda number: names.get(number) or str(number)
-        # Tables have no unsigned types, and uint64 does not fit into int64.
+        # Tables have no unsigned types. uint32 becomes int64. uint64 does not fit into int64, so it becomes a decimal.
         kinds = {
             field.CPPTYPE_BOOL: pa.bool_(), field.CPPTYPE_INT32: pa.int32(),
             field.CPPTYPE_INT64: pa.int64(), field.CPPTYPE_UINT32: pa.int64(),

@@ -1,7 +1,7 @@
 """Put JSON Lines into a store, block by block.
 
-Most lines are simple, called plain here. Kernels (compiled functions, `reput.kernels.json_messages`) parse them into
-columns for one put. Python reads all other lines.
+Most lines are plain: compiled functions (`reput.kernels.json_messages`) can parse them into columns for one put. Python
+reads all other lines.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _SHORT_RUN = 64
 
 
 class PlainLines(NamedTuple):
-    """A run of consecutive plain lines.
+    """Consecutive plain lines, which are the lines that compiled functions can parse.
 
     messages: number of messages
     lines: number of lines, including blank ones
@@ -83,7 +83,7 @@ class LineColumns:
         self._data[self._stop : self._stop + PADDING] = 10
 
     def read(self, start: int) -> PlainLines:
-        """Parse the run of plain lines that begins at `start`."""
+        """Parse the lines from `start` to the first line that is not plain (see `PlainLines`)."""
         count, stop, lines = parse_lines(
             self._data, start, self._stop, self._rows, self._spans, self._body_at, self._bodies,
             self._head_at, self._heads, self._tail_at, self._tails, self._text,
@@ -243,8 +243,9 @@ class LinesPut:
     def _put_block(self, block: Block) -> None:
         """Put plain lines as columns, and all other lines one by one.
 
-        After a short run of plain lines, an increasing number of lines is put one by one, even plain ones. Otherwise,
-        the compiled functions would start for every second line of a block in which plain and other lines alternate.
+        If only a few plain lines were consecutive, the next lines are put one by one, even if they are plain. Their
+        number doubles each time. Otherwise, the compiled functions (see `PlainLines`) would start for every second line
+        of a block in which plain and other lines alternate.
         """
         # The compiled functions support only the properties strings of 4.9. In 5.x, each string ends with a separator.
         if self._store.form != FORM_OF_FOUR:

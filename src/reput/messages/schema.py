@@ -55,9 +55,9 @@ CORRUPT_REASON = pa.field("corrupt_reason", pa.string())
 """An optional column: why a range of the log could not be read. Null for messages."""
 
 BODY_ERROR = pa.field("body_error", pa.string())
-"""An optional column: the reason why a compressed body was not decompressed, so that `body` has the stored bytes.
+"""An optional column: the reason why a compressed body was not decompressed. `body` then has the stored bytes.
 
-The body is damaged, or would exceed `reput.messages.bodies.MAX_BODY_BYTES`. Null for all other bodies.
+Such a body is damaged, or would exceed `reput.messages.bodies.MAX_BODY_BYTES`. Null for all other bodies.
 """
 
 UNIQUE_KEYS = pa.field("unique_keys", pa.list_(pa.field("element", pa.string())))

@@ -12,7 +12,8 @@ from reput.files.http_json import HttpService
 from reput.messages.body_decoders import UndecodableBodyError
 
 HEADER_BYTES = 5
-# Limits that stop requests for random ids in bodies, and endless chains of references.
+# The first limit is for bodies that do not begin with a schema id: their bytes look like ids, and each would cause a
+# request. The second limit ends endless chains of references.
 _MOST_UNKNOWN = 1_000
 _MOST_REFERENCES = 100
 
@@ -72,7 +73,7 @@ class SchemaRegistry:
         answer = None if number in self._unknown else self._service.get(f"schemas/ids/{number}")
         if answer is None:
             self._unknown.add(number)
-            raise UndecodableBodyError("the registry has no schema of the body's id", number)
+            raise UndecodableBodyError("the registry has no schema with the body's id", number)
         self._known[number] = self._registered(answer, f"schemas/ids/{number}")
         return self._known[number]
 

@@ -42,7 +42,7 @@ class FaultyFiles:
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """Use these system calls in reput's file modules during the `with` block."""
+        """Let reput's file modules use this object as their module `os` during the `with` block."""
         modules = (reader, writer, anchors)
         try:
             for module in modules:

@@ -29,13 +29,14 @@ _Names = dict[str, int]
 
 
 class ForgetfulDisk(Disk):
-    """A `Disk` for a store in `root`, whose power can be cut at any moment. The initial content counts as synced.
+    """A `Disk` for a store in `root`, whose power can be cut at any moment.
 
-    A sync only updates the remembered content. It does not sync the real files, so tests are fast.
+    It remembers the synced content of each file. At first, this is the content of the existing files. A sync only
+    updates the remembered content. It does not sync the real files, so tests are fast.
 
     Attributes:
         points: For each crash point, the number of times that the store has passed it.
-        on_point: Called with the name of each crash point that is passed, in the thread that takes the step.
+        on_point: Called with the name of each crash point that is passed, in the thread that passes it.
     """
 
     def __init__(self, root: Path) -> None:
@@ -142,9 +143,8 @@ class ForgetfulDisk(Disk):
                 inode = durable.get(name)
             if inode is None:
                 continue
-            path = folder / names.get(
-                inode, name
-            )  # The file may have been renamed since its last sync.
+            # The file may have been renamed since its folder was synced, so look for it under its present name.
+            path = folder / names.get(inode, name)
             if path.is_dir():
                 self._restore(path, target / name, random, keeps_times)
                 continue
