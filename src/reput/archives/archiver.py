@@ -45,8 +45,8 @@ from reput.store.facts import StoreFacts, facts_of
 from reput.tasks import Progress, Runner, silent
 
 _ZEROS_DIGEST = hashlib.sha256(bytes(FRAME_BYTES)).digest()
-# Age at which unnamed objects are deleted. A younger object is perhaps not committed yet, or in use by readers of an
-# older manifest.
+# Age at which objects that the manifest does not name are deleted. A younger object is perhaps not committed yet, or in
+# use by readers of an older manifest.
 _ORPHAN_NS = 24 * 3600 * 10**9
 _MOST_SNAPSHOT_FILE_BYTES = 16 << 20
 

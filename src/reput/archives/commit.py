@@ -50,7 +50,7 @@ def create(objects: ObjectStore, manifest: Manifest) -> Manifest:
     first = _sealed(manifest, 0)
     try:
         objects.put_new(ARCHIVE_MANIFEST, _encoded(objects, first))
-    except ObjectConflictError:  # Another archiver has created one first.
+    except ObjectConflictError:  # Another archiver has created the manifest first.
         return manifest_of(objects, objects.get(ARCHIVE_MANIFEST).data)
     return first
 
@@ -67,6 +67,7 @@ def _encoded(objects: ObjectStore, manifest: Manifest) -> bytes:
     data = encode_manifest(manifest)
     if len(data) > MOST_PUT_BYTES:
         raise UsageError(
-            f"{objects.place}: its manifest would exceed {MOST_PUT_BYTES:,} bytes; choose another destination"
+            f"{objects.place}: the archive's manifest would exceed {MOST_PUT_BYTES:,} bytes; "
+            "choose a new, empty destination"
         )
     return data

@@ -278,7 +278,10 @@ def _own_numbers(
 def _own_batches(
     own: QueueIndex | None, queue: Queue, file: CommitLogFile, offsets: npt.NDArray[np.int64]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int16]] | None:
-    """Return base offsets and sizes of these batches from the store's queue; None if an entry is missing."""
+    """Return base offsets and sizes of the batches at physical `offsets`, from the store's queue.
+
+    Return None if the queue lacks an entry for one of them.
+    """
     if own is None:
         return None
     with suppress(StoreError):
@@ -370,7 +373,7 @@ class _Sink:
 
     def write(self, data: Any) -> int:
         written = bytes(data)
-        # If the writer of an unfinished file is deleted, pyarrow tries to complete the file.
+        # If pyarrow's writer is deleted before the file is finished, it tries to complete the file. Ignore these bytes.
         if self.closed:
             return len(written)
         self._since.append(written)
@@ -381,7 +384,8 @@ class _Sink:
     def taken(self) -> str:
         """Return the digest of the row group that was just written."""
         data = self.last
-        if self.size == len(data):  # In a Parquet file, magic bytes precede the first row group.
+        # Magic bytes precede the first row group of a Parquet file. They do not belong to its digest.
+        if self.size == len(data):
             data = data[len(PARQUET_MAGIC) :]
         self._since = []
         return hashlib.sha256(data).hexdigest()

@@ -69,9 +69,11 @@ class ProvenMessage:
         physical_offset, size: The place of the message in the log.
         sha256: The SHA-256 of its record.
         archive: The id of the archive.
-        generation, chain: Generation and chain of the archive's manifest when the proof was written.
+        generation, chain: Number of the archive's manifest from which the proof was written, and last link of the hash
+            chain over its log files.
         signed_by: The public key of the signature in hexadecimal digits; empty if the proof is not signed.
-        erasures: Names of the records of erasures that changed its log file. Always empty for a proof file.
+        erasures: Names of the objects that document erasures in the message's log file. Always empty if a proof file
+            was verified.
     """
 
     topic: str

@@ -246,8 +246,8 @@ def restore_store(
         )
     end = chosen[-1].end
     snapshots = archive.manifest.snapshots
-    # Of the archived snapshots of the configuration, use the first one after the log had reached the restored end. A
-    # later one may have committed offsets beyond this end.
+    # Use the first archived snapshot of the configuration after the log had grown to `end`. A later snapshot may have
+    # committed offsets beyond this end.
     fitting = [one for one in snapshots if one.log_end >= end][:1] or list(snapshots[-1:])
     # Read the snapshot and the archive's settings before anything is written, because these reads may fail.
     files = read_snapshot(archive, fitting[0]) if fitting else {}

@@ -53,7 +53,7 @@ class Anchor(NamedTuple):
 
 @dataclass(slots=True)
 class _Held:
-    """An anchor that this process holds, and the number of its users."""
+    """An anchor (open folder) that this process holds, and the number of its users."""
 
     anchor: Anchor
     descriptor: int
@@ -61,7 +61,10 @@ class _Held:
 
 
 _held: dict[str, list[_Held]] = {}
-"""Anchors by path, the newest last. Only the newest is used. A repair that replaces a folder adds its new anchor."""
+"""Anchors (open folders) by path, the newest last. Only the newest is used.
+
+A repair that replaces a folder adds an anchor for the new folder.
+"""
 _guard = threading.RLock()
 # A thread of the parent may hold the lock at the fork. It does not exist in the child, so the child needs a new lock.
 os.register_at_fork(after_in_child=lambda: globals().update(_guard=threading.RLock()))
@@ -76,7 +79,7 @@ def explained(path: str | os.PathLike[str], action: str) -> Iterator[None]:
         # A ReputError that is also an OSError already names the file and the remedy.
         if isinstance(error, ReputError):
             raise
-        # Plain numbers, not `errno`'s names: 28 is ENOSPC, 13 is EACCES, 30 is EROFS.
+        # 28 is ENOSPC, 13 is EACCES, 30 is EROFS.
         hint = {
             28: "; free some space and run it again",
             13: "; check its permissions",
@@ -101,7 +104,7 @@ def boot_id() -> str:
 def anchored(
     folder: AnyPath, place: AnyPath | None = None, owner: AnyPath | None = None
 ) -> Iterator[None]:
-    """Hold a folder as an anchor during the with block.
+    """Hold a folder open as an anchor during the with block: paths below it are never resolved through a link.
 
     Args:
         folder: an existing folder.
@@ -124,9 +127,10 @@ def anchored(
 
 @contextmanager
 def reading_for(output: AnyPath, stores: Iterable[AnyPath]) -> Iterator[None]:
-    """Hold anchors for `stores`, which are read to write `output`, during the with block.
+    """During the with block, hold anchors (open folders) for `stores`, which are read to write `output`.
 
-    Anchors are held only if this process is root, and another user owns `output` or its folder.
+    This is done only if this process is root, and another user owns `output` or its folder. That user could otherwise
+    lead root to other files by links.
 
     A link in a store's folder is still followed if root created the link, or if the link and its target have the same
     owner.
@@ -137,8 +141,8 @@ def reading_for(output: AnyPath, stores: Iterable[AnyPath]) -> Iterator[None]:
     with ExitStack() as stack:
         place = os.path.abspath(output)
         above = _above(place)
-        # No user can replace a folder that is already an anchor. So the owner of that folder is checked, not the owners
-        # of the folders above it.
+        # No user can replace a folder that is already held open as an anchor. So the owner of that folder is checked,
+        # not the owners of the folders above it.
         held = 0 if above is None else os.fstat(above[0].descriptor).st_uid
         if os.geteuid() == 0 and any((held, *map(_owner_of, (place, os.path.dirname(place))))):
             for store in stores:
@@ -153,9 +157,10 @@ def reading_for(output: AnyPath, stores: Iterable[AnyPath]) -> Iterator[None]:
 
 @contextmanager
 def writing_to(output: AnyPath, stores: Iterable[AnyPath] = ()) -> Iterator[None]:
-    """Hold anchors during the with block for the folder of `output`, and for the stores that are read.
+    """During the with block, hold anchors (open folders) for the folder of `output`, and for the stores that are read.
 
-    Nothing is done if no other user can change names in the folder. Otherwise, missing folders in its path are created.
+    If no other user can change names in the folder of `output`, nothing is done. Otherwise this folder is created if it
+    is missing, because only an existing folder can be held open.
 
     Raises StoreAccessError if a folder cannot be opened, or its path contains a link.
     """
@@ -182,7 +187,7 @@ def _owner_of(path: AnyPath) -> int:
 
 
 def anchors() -> tuple[Anchor, ...]:
-    """Return all anchors of this process, so that tasks in other processes can hold them."""
+    """Return all anchors (open folders) of this process, so that tasks in other processes can hold the same ones."""
     with _guard:
         return tuple(held[-1].anchor for held in _held.values())
 
@@ -219,7 +224,7 @@ def _hold(anchor: Anchor) -> None:
         except BaseException:
             if descriptor >= 0:
                 os.close(descriptor)
-            # Do not leave an empty list in `_held`: its names must have an anchor.
+            # Do not leave an empty list in `_held`: each name there must have an anchor.
             if not stack:
                 del _held[anchor.name]
             raise
@@ -239,7 +244,9 @@ def _let_go(anchor: Anchor) -> None:
 
 
 def real_path(path: AnyPath) -> str:
-    """Return the absolute path of the same place without links. A path below an anchor is not resolved further.
+    """Return the absolute path of the same place without links.
+
+    Links below an anchor (open folder) are not resolved, because opening the path refuses them.
 
     Raises StoreAccessError if root would follow another user's link to a place that the link's owner does not own.
     """
@@ -280,7 +287,7 @@ def _status_of(real: str) -> os.stat_result:
 
 
 def _open_real(real: str) -> int:
-    """Open a folder by a path without links, starting at the anchor above it or at the root folder.
+    """Open a folder by a path without links, starting at the open folder (anchor) above it, or else at the root.
 
     Raises OSError, and StoreAccessError for a link.
     """
@@ -298,7 +305,7 @@ def _open_real(real: str) -> int:
 def _walk(start: int, names: Sequence[str], path: str, create: _Held | None = None) -> int:
     """Return a descriptor of the folder at the relative path `names`, which begins at the folder `start`.
 
-    If `create` is given, missing folders are created, with the owner of this anchor.
+    If the anchor `create` is given, missing folders are created. They get the owner that the anchor specifies.
     """
     descriptor = os.dup(start)
     try:
@@ -323,7 +330,7 @@ def _step(folder: int, name: str, path: str, create: _Held | None) -> int:
             raise
     except OSError as error:
         raise _refusal(error, folder, name, path) from None
-    with suppress(FileExistsError):  # Another process was faster.
+    with suppress(FileExistsError):  # Another process has created it first.
         os.mkdir(name, dir_fd=folder)
         below = _step(folder, name, path, None)
         _give(below, create.anchor.owner)
@@ -391,7 +398,7 @@ def open_anchored(path: AnyPath, flags: int, mode: int = 0o666) -> int:
     A file with several hard links is refused if its owner does not own its folder. Otherwise, another user could put
     a hard link to any file of the machine into the folder.
 
-    Raises OSError, and StoreAccessError for a link below an anchor.
+    Raises OSError, and StoreAccessError for a link below an anchor (open folder).
     """
     flags |= os.O_CLOEXEC
     above = _above(path)
@@ -439,7 +446,7 @@ def _open_or_create(folder: int, name: str, flags: int, mode: int, owner: tuple[
 def _check_owner(descriptor: int, folder: int, path: AnyPath) -> None:
     status, owner = os.fstat(descriptor), os.fstat(folder).st_uid
     has_more_names = stat.S_ISREG(status.st_mode) and status.st_nlink > 1
-    # If root or this user owns the folder, no other user can have created the link.
+    # If root or this user owns the folder, no other user can have created a hard link in it.
     if has_more_names and status.st_uid != owner and owner not in (0, os.geteuid()):
         raise StoreAccessError(
             f"{os.fspath(path)}: has several hard links and belongs to another user than its "
@@ -478,7 +485,10 @@ def make_folders(path: AnyPath) -> None:
 
 
 def make_own_folder(path: AnyPath) -> None:
-    """Create a folder that only this user can enter. If root creates it, it belongs to root, even below an anchor.
+    """Create a folder that only this user can enter. It always belongs to this user.
+
+    In particular, a folder that root creates belongs to root. Other entries that root creates below an anchor (open
+    folder) get the owner of the anchor.
 
     Raises OSError, for example if it exists already, and StoreAccessError if another folder has replaced it.
     """
@@ -522,8 +532,8 @@ def native(path: AnyPath) -> Iterator[str]:
 def native_folder(folder: AnyPath) -> Iterator[str]:
     """Yield a path to a folder for a library that creates and opens files in it itself.
 
-    Raises StoreAccessError for a link. If this process is root, it is also raised for another user's folder, because
-    that user could put links in it. Raises OSError.
+    Raises StoreAccessError for a link. If this process is root, StoreAccessError is also raised for another user's
+    folder, because that user could put links in it. Raises OSError.
     """
     above = _above(folder)
     if above is None:
@@ -544,8 +554,9 @@ def native_folder(folder: AnyPath) -> Iterator[str]:
 
 
 def give(path: AnyPath) -> None:
-    """Give a file that a library created below an anchor to the anchor's owner.
+    """If this process is root, change the owner of a file below an anchor (open folder) to the anchor's owner.
 
+    Call it for a file that a library has created, because the library does not change the owner itself.
     The file's folder must not be writable for other users. Raises OSError, and StoreAccessError for a link.
     """
     above = _above(path)
@@ -558,7 +569,10 @@ def give(path: AnyPath) -> None:
 
 
 class Anchored(Generic[Task, Result]):
-    """Wraps a function for tasks. In any process, it holds the anchors of its creating process during each call."""
+    """Wraps a function for tasks that may run in other processes.
+
+    Each call holds the anchors (open folders) that the process held when it created this object.
+    """
 
     def __init__(self, function: Callable[[Task], Result]) -> None:
         self.function, self._anchors = function, anchors()
@@ -569,8 +583,8 @@ class Anchored(Generic[Task, Result]):
 
 
 class AnchoredRunner(WrappedRunner):
-    """A `reput.tasks.Runner` whose tasks hold the anchors that this process holds when it starts them."""
+    """A `reput.tasks.Runner`. Its tasks hold the anchors (open folders) that this process held when it started them."""
 
     def wrapped(self, function: Callable[[Task], Result]) -> Callable[[Task], Result]:
-        """Return a function that holds the anchors while it runs."""
+        """Return a function that holds the anchors (open folders) of this process while it runs."""
         return Anchored(function)

@@ -159,7 +159,7 @@ class ParquetIndex:
         are_texts = all(isinstance(digest, str) for digest in self.digests)
         is_complete = len(self.digests) == len(self.ranges) and self.row_starts[-1] == part.rows
         if not are_texts or not is_complete or max(counts, default=0) > GROUP_ROWS:
-            raise FormatError(path, 0, "the fields of its footer contradict each other")
+            raise FormatError(path, 0, "the fields of the index's footer contradict each other")
 
     def _range(self, number: int) -> tuple[int, int]:
         """Return where the bytes of a row group begin and end in the object. Raises ValueError."""
@@ -187,12 +187,12 @@ class ParquetIndex:
             texts = ["topic"] if self._is_of_queues else None
             file = pq.ParquetFile(source, metadata=self.metadata, read_dictionary=texts)
             found = file.read_row_group(number)
-            # Topics are read as a dictionary. The cast below repeats the topic in each row, and a long one could take
-            # gigabytes.
+            # Topics are read as a dictionary, which has each topic once. The cast below repeats the topic in each row.
+            # A long topic could then take gigabytes, so check the lengths first.
             if self._is_of_queues:
                 topics = found.column("topic").combine_chunks().dictionary
                 if (pc.max(pc.binary_length(topics)).as_py() or 0) > _MOST_TOPIC_BYTES:
-                    raise LookupError("its topics are too long")
+                    raise LookupError(f"a topic has more than {_MOST_TOPIC_BYTES:,} bytes")
             found = found.cast(schema)
         except (pa.ArrowException, OSError, ValueError, LookupError, AttributeError) as error:
             raise FormatError(self.path, start, f"cannot be decoded: {error}") from None
@@ -467,7 +467,7 @@ class Archive:
         return found
 
     def group(self, index: ParquetIndex, number: int, *, is_kept: bool = True) -> pa.Table:
-        """Return a row group of an index. Raises as `index` does.
+        """Return a row group of an index. Raises the errors of the method `index`.
 
         Args:
             index: an index of this archive
@@ -534,12 +534,12 @@ def kept_manifest(place: str, options: Mapping[str, str]) -> str:
 
 
 def is_known(place: str, options: Mapping[str, str]) -> bool:
-    """Return whether a place was an archive when this user last read it, without a request."""
+    """Return, without a request, whether a place was an archive when this user last read it."""
     return OwnCache("archives").has(kept_manifest(place, options))
 
 
 def path_of(place: str) -> str:
-    """Return the root path of the archived store, as `ArchiveStorage` presents it, for the place of an archive."""
+    """Return the root path under which `ArchiveStorage` presents the store of the archive at `place`."""
     return place.rstrip("/") if is_url(place) else LOCAL_ARCHIVE + os.path.abspath(place)
 
 
@@ -598,7 +598,7 @@ def _queues_of(data: bytes | None, rows: int) -> tuple[QueueRows, ...]:
             raise ValueError(f"has an impossible queue: {queue.topic!r}")
         row += queue.rows
     if found and row != rows:
-        raise ValueError(f"its queues have {row:,} rows, but the index has {rows:,}")
+        raise ValueError(f"its list of queues states {row:,} rows, but the index has {rows:,}")
     return found
 
 

@@ -37,7 +37,7 @@ from reput.format.file_names import (
     offset_file_name,
 )
 
-# Minimum number of bytes per read in a search for data.
+# Bytes per read in a search for a byte that is not zero.
 _LEAST_STEP_BYTES = 1 << 20
 _PRE_BLANK_BYTES = (1 << 31) - 1
 """The `size` of the entries that a broker writes before the first message of a queue (ConsumeQueue.fillPreBlank)."""
@@ -101,7 +101,9 @@ class ArchivedFile(Closing):
     def read(self, position: int, length: int) -> bytes:
         """Return bytes of the file. Raises StoreChangedError, CorruptMessageError, StoreAccessError."""
         if position < 0 or position + length > self.size:
-            raise StoreChangedError(f"{self.path}: ends at {self.size}")
+            raise StoreChangedError(
+                f"{self.path}: ends at {self.size}, but bytes up to {position + length} were requested"
+            )
         return self._read(position, length) if length else b""
 
     def read_into(self, buffer: npt.NDArray[np.uint8], position: int) -> None:
@@ -131,7 +133,7 @@ class ArchivedFile(Closing):
 
 
 class _QueueSpan(NamedTuple):
-    """The rows of a queue in one index."""
+    """The rows of a queue in one index of the archive, which covers consecutive log files."""
 
     source: ParquetIndex
     rows: QueueRows
@@ -258,7 +260,7 @@ class ArchiveStorage:
         return _Unchanged()
 
     def _inside(self, path: str) -> str | None:
-        """Return a path below the store's folder; None for a path outside it."""
+        """Return a path relative to the store's folder; None for a path outside this folder."""
         path = path.rstrip("/")
         if path == self.root:
             return ""
@@ -280,7 +282,7 @@ class ArchiveStorage:
             self._add(tree, file.path, file.size, int(file.sha256[:15], 16))
         # A store has this folder even if no queue was archived.
         self._add(tree, CONSUME_QUEUE_FOLDER, 0, is_folder=True)
-        # Readers recognise a store of 5.x by this folder.
+        # Readers recognise a store of 5.x by its folder of batch queues.
         if self.archive.manifest.version == "5.x":
             self._add(tree, BATCH_QUEUE_FOLDER, 0, is_folder=True)
         return tree
@@ -429,15 +431,16 @@ class ArchiveStorage:
         return entries
 
     def _blank_unused(self, entries: npt.NDArray[np.void]) -> None:
-        """Write pre-blank entries at queue offsets without an archived row. Readers search the log for their messages.
+        """Write pre-blank entries (placeholders) at queue offsets for which no entry was archived.
 
-        Entries whose log files were never archived stay zero, because no search could find their messages.
+        A reader that meets a pre-blank entry searches the log for the message. An entry stays zero if its message may
+        lie in a log file that was never archived, because no search could find this message.
         """
         is_unused = entries["size"] == 0
         if not is_unused.any():
             return
-        # The entry of an unused queue offset stays zero if a hole lies between the physical offsets of the used queue
-        # offsets before and after it.
+        # A hole is a range of the log that was never archived. A missing message lies between the messages of the known
+        # entries before and after it. If a hole lies between these two, the message may be in the hole.
         known = np.flatnonzero(~is_unused & (entries["size"] != _PRE_BLANK_BYTES))
         unused = np.flatnonzero(is_unused)
         after = np.searchsorted(known, unused)

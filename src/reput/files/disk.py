@@ -63,7 +63,7 @@ class PooledWriter(Pooled[FileWriter]):
         identity = identity_of(file.fileno)
         if self.identity == (0, 0):
             self.identity = identity
-        # With another identity, the file was deleted between the check and the open, which has created a new file.
+        # If the identity differs, the file was deleted after the check, and `_open_file` has created a new one.
         elif identity != self.identity:
             file.close()
             raise displaced(Path(self.path), "deleted or renamed")

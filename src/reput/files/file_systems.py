@@ -190,7 +190,7 @@ class RemoteReader(Closing):
         return buffer.tobytes()
 
     def stop_read_ahead(self) -> None:
-        """Do nothing: holes exist only in local files."""
+        """Do nothing: read-ahead does harm only in a file with holes, and remote files have none."""
 
     def next_run(self, position: int) -> tuple[int, int] | None:
         """Return the rest of the file as one run: remote file systems do not report holes."""

@@ -49,7 +49,8 @@ class HttpService:
     Args:
         url: An http or https URL, which may contain user and password.
         argument: Name of the caller's argument that holds the URL, for error messages.
-        timeout_s: Time-out of each step: connecting, and waiting for more bytes. A try takes at most three time-outs.
+        timeout_s: Time-out for connecting, and for each wait for more bytes. A try may wait many times, but takes at
+            most three time-outs as a whole.
         pause: Function that waits some seconds before the next try.
 
     Raises:

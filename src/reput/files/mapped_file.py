@@ -39,7 +39,8 @@ class MappedFile:
             descriptor = open_anchored(path, os.O_RDONLY | os.O_NONBLOCK)
         except FileNotFoundError:
             raise StoreNotFoundError(f"{path}: no longer exists") from None
-        # `open_anchored` refused a link. Its message is complete, and this error is an OSError as well.
+        # `open_anchored` has refused a link. A StoreAccessError is also an OSError, but its message is complete. So it
+        # is not changed below.
         except StoreAccessError:
             raise
         except OSError as error:

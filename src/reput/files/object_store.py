@@ -17,7 +17,7 @@ from typing import NamedTuple, Protocol
 
 from reput.errors import ObjectConflictError, StoreAccessError, StoreNotFoundError, UsageError
 
-# S3 allows 1,024 bytes, of which some are left for the path of the place.
+# S3 allows 1,024 bytes for a name and the path before it. The rest is left for this path, a folder in the bucket.
 _MOST_NAME_BYTES = 900
 MOST_PUT_BYTES = 64 << 20
 """The largest conditional write. It is a single request, because multipart uploads have no condition."""
@@ -143,8 +143,8 @@ def check_size(name: str, data: bytes) -> None:
     """Raise UsageError for more bytes than a conditional write accepts."""
     if len(data) > MOST_PUT_BYTES:
         raise UsageError(
-            f"{name}: {len(data):,} bytes, but a conditional write takes at most {MOST_PUT_BYTES:,}; upload them as "
-            "an object of their own, and write its name instead"
+            f"{name}: {len(data):,} bytes, but a conditional write takes at most {MOST_PUT_BYTES:,}; upload the "
+            "data as a separate object, and write the name of that object here"
         )
 
 

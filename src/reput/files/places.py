@@ -36,13 +36,13 @@ def joined_place(archive: str, store: str) -> str:
 def split_joined(path: str) -> tuple[str, str] | None:
     """Return archive and store of a path that `joined_place` returned; None for any other path."""
     archive, joint, store = path.partition(_JOIN)
-    # A local path that contains this separator must not be mistaken for a joined path.
+    # A local path may contain the separator as well, and must not be mistaken for an archive and a store.
     is_both = joint and "://" in archive and (store.startswith("/") or "://" in store)
     return (archive, store) if is_both else None
 
 
 def local_path(path: str | PathLike[str]) -> str:
-    """Return a local path without a file: scheme."""
+    """Return a local path without the scheme `file:`."""
     text = fspath(path)
     # Hadoop also writes URLs with a single slash: file:/data.
     return text.removeprefix("file:").removeprefix("//") if text.startswith("file:") else text

@@ -58,7 +58,7 @@ def linked_folder(within: Path, name: str, links: Mapping[str, Path]) -> Path:
                 (attempt / link).symlink_to(target)
             attempt.rename(folder)
         except OSError:
-            # If another process was faster, its links are identical.
+            # If another process has created the folder first, use it: its links are identical.
             if not folder.is_dir():
                 raise
         finally:

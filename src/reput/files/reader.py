@@ -52,7 +52,7 @@ OpenFile = Callable[[str], RangeReader]
 
 
 class SparseReader(RangeReader, Protocol):
-    """A RangeReader that also finds the data between holes of a file, and may stay open."""
+    """A RangeReader that also finds the data between holes of a file. Callers may keep it open until `close`."""
 
     @property
     def size(self) -> int: ...
@@ -118,7 +118,8 @@ class FileReader(Closing):
             self._fd = open_anchored(path, os.O_RDONLY | os.O_NONBLOCK)
         except FileNotFoundError:
             raise StoreNotFoundError(f"{path}: no longer exists") from None
-        # `open_anchored` refuses links below an anchor (`reput.files.anchors`).
+        # `open_anchored` has refused a link. A StoreAccessError is also an OSError, but its message is complete. So it
+        # is not changed below.
         except StoreAccessError:
             raise
         except OSError as error:
@@ -174,7 +175,7 @@ class FileReader(Closing):
             return data
         # Free the incomplete result before reading again: a record may have 2 GiB, and must not be in memory twice.
         del data
-        # The file was truncated, or one call cannot read all bytes (Linux reads at most 2 GiB).
+        # Too few bytes were read: the file was truncated, or one call cannot read all of them (Linux: at most 2 GiB).
         buffer = bytearray(length)
         self._fill(memoryview(buffer), position)
         return bytes(buffer)

@@ -147,10 +147,12 @@ class LoadedBlocks:
         return True
 
     def take(self, file: RemoteFile, number: int, end: int, least: int) -> None:
-        """Add the blocks `number` to `end` - 1, and drop old blocks above the limit, but keep `least` of them."""
+        """Add the blocks `number` to `end` - 1, and drop the least recently used blocks above the limit.
+
+        The added blocks and the `least` blocks used before them are never dropped.
+        """
         for its in range(number, end):
             self._loaded[file, its] = None
-        # The blocks of the current call stay, even if they exceed the limit.
         while len(self._loaded) > max(_KEPT_BYTES // BLOCK_BYTES, least + end - number):
             (old, gone), _ = self._loaded.popitem(last=False)
             old.forget(gone)
@@ -177,7 +179,7 @@ class CachedReader:
         """Do nothing: the blocks stay for the next reader of the file."""
 
     def stop_read_ahead(self) -> None:
-        """Do nothing: holes exist only in local files."""
+        """Do nothing: read-ahead does harm only in a file with holes, and remote files have none."""
 
     def announce(self, positions: Sequence[int], length: int) -> None:
         blocks = {

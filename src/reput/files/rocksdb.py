@@ -20,7 +20,7 @@ from reput.files.writer import explained
 
 _READ_AHEAD_BYTES = 2 << 20
 _MOST_AT_ONCE = 256
-# A running broker may delete files while they are linked, so opening is repeated.
+# A running broker may delete files after they were linked, so that opening fails. Opening is then repeated.
 _ATTEMPTS = 3
 
 
@@ -165,9 +165,9 @@ def leave_quickly_when_forked() -> None:
 
 
 class _EndedEarlyError(Exception):
-    """An iterator ended at a damaged block.
+    """Raised if items follow a damaged block at which an iterator ended.
 
-    Callers see a normal end of the data; only the iterator's status reports damage.
+    RocksDB ends an iterator at such a block without an error. Only the iterator's status reports the damage.
     """
 
     def __str__(self) -> str:

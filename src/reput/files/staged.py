@@ -40,7 +40,7 @@ def know(places: Sequence[ObjectStore]) -> None:
 
 
 def places_of(path: str) -> tuple[ObjectStore, ...]:
-    """Return the object store for a URL, as a tuple; an empty tuple for a path of a file system."""
+    """Return the object store of a URL as a tuple for `PlacedRunner`; an empty tuple for a path of a file system."""
     return (_object_of(path)[0],) if is_url(path) else ()
 
 
@@ -116,7 +116,7 @@ def put_file(path: Path, store: ObjectStore, name: str) -> None:
     """
     with FileReader(str(path)) as reader:
         size = reader.size
-        # `put_new` itself compares the bytes after a conflict.
+        # After a conflict, `put_new` itself compares the bytes. `upload` does not, so it is followed by `_is_same`.
         if size <= MOST_PUT_BYTES:
             store.put_new(name, reader.read(0, size))
             return
@@ -185,7 +185,7 @@ def _object_of(url: str) -> tuple[ObjectStore, str]:
     above = [place for place in _places if url.startswith(f"{place}/")]
     if not above:
         raise StoreAccessError(f"{url}: is in no place that this process may use for staged files")
-    # Take the innermost place: the place of staged files may lie in the place of the output.
+    # Take the innermost folder: the folder of staged files may lie in the folder of the output.
     place = max(above, key=len)
     return _places[place], url[len(place) + 1 :]
 
