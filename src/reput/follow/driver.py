@@ -106,7 +106,8 @@ def _run(follower: Follower, stop: Event, on_step: OnReport) -> None:
             is_dirty = is_dirty or has_grown
             if is_dirty and (begun := time.monotonic()) >= sync_at:
                 follower.sync()
-                # A sync takes one fsync per queue file, which is slow with very many queues.
+                # A sync takes one fsync per queue file, which is slow with very many queues. So the pause before the
+                # next sync grows with the time that this sync took.
                 took_s = time.monotonic() - begun
                 sync_at = time.monotonic() + max(_SYNC_S, _SYNC_PAUSE * took_s)
                 is_dirty = False

@@ -1,8 +1,9 @@
 """Maintain ConsumeQueues and IndexFiles for a log that another process writes.
 
 The log is only read, and the indexes lie in another folder. They always equal the indexes that a rebuild would create
-from the log up to `position`: the same code scans the log and writes the indexes, and each start removes unfinished
-work of the previous run. Therefore, a start reads the log again from shortly before the recovery point.
+from the log up to `position`, because the same code scans the log and writes the indexes. The previous run may have
+left unfinished work after its recovery point. So each start compares the indexes with the log from shortly before that
+point on, and removes the unfinished work.
 
 New bytes at the end of the log are indexed after a short pause, because a broker may have copied a record only partly
 into its mapped file. When a broker recovers, it may truncate the last file of its log; the bytes after the cut stay
@@ -70,7 +71,7 @@ _STEP_BYTES = 256 << 20
 
 
 class FollowedBatchTopics:
-    """The topics with batch queues: topics that the followed store declares as such, or whose indexes exist."""
+    """The batch topics of the followed store, and the topics that already have a batch queue in `output`."""
 
     def __init__(self, store: Path, output: Path) -> None:
         self._store = store
@@ -162,9 +163,10 @@ class FollowedLog:
     def settled_before(self, checkpoints: list[LogCheckpoint]) -> int:
         """Return an offset, the start of a record or file, before which the log is certainly unchanged.
 
-        A matching checkpoint is no proof for the bytes just before it: after a truncation in the last file, later
-        checkpoints match until the broker overwrites their messages. A broker truncates at most its unflushed bytes, so
-        checkpoints at a distance of CHECKPOINT_SPACING_BYTES from the newest one are safe.
+        A matching checkpoint is no proof for the bytes just before it. After a truncation in the last file, the broker
+        overwrites the file from the cut on, and a checkpoint after the overwritten part still matches. A broker
+        truncates at most its unflushed bytes, so checkpoints at a distance of CHECKPOINT_SPACING_BYTES from the newest
+        one are safe.
         """
         last = self.last_with_data()
         if not checkpoints:
@@ -197,7 +199,7 @@ class Follower:
         self._open()
 
     def _open(self) -> None:
-        """Remove unfinished files and entries after the end of the log. Index messages whose entries are missing."""
+        """Remove unfinished files, and entries that lead beyond the log's end. Index messages that have no entries."""
         log, state = self._log, self._state
         log.list_files()
         state.checkpoints = log.held(state.checkpoints)
@@ -342,8 +344,9 @@ class Follower:
 
         Raises StoreAccessError.
         """
-        # Save the checkpoints before the indexes. After a crash in between, checkpoints without entries do no harm, but
-        # entries without checkpoints could belong to a log that was truncated.
+        # Save the checkpoints before the indexes, because a crash can happen in between. Checkpoints without entries do
+        # no harm. But without checkpoints, the next start could not notice that the broker truncated the log and
+        # removed the messages of these entries.
         self._state.save(self._disk)
         self._queues.sync()
         self._index.sync()

@@ -58,7 +58,7 @@ class BatchFileWriter:
     def append(self, batch: DispatchBatch) -> None:
         """Write the next batch of a scan.
 
-        Its list of queues begins with the queues of the earlier batches.
+        The caller must ensure that `batch.queues` begins with the queues of the earlier batches, in the same order.
         """
         self._queues = batch.queues
         self._batches.append(
@@ -167,8 +167,8 @@ def read_batches(
 ) -> Iterator[DispatchBatch]:
     """Yield the batches of a file, with only the named fields.
 
-    `fields` names fields of `messages`, `key_hash` or `multi`. All other fields have undefined values. If the file has
-    none of the `wanted` queues, no batch is yielded.
+    `fields` has the names of fields of `messages`, and may also have the names 'key_hash' and 'multi'. The other fields
+    of `messages` have undefined values. If the file has none of the `wanted` queues, no batch is yielded.
     """
     with reading(path) as local, FileReader(local) as reader:
         yield from _batches(reader, path, fields, wanted)
@@ -203,7 +203,7 @@ def _batches(
 ) -> Iterator[DispatchBatch]:
     footer = _read_footer(reader, path)
     every = list(map(queue_of, footer["queues"]))
-    # Most files have none of the queues of a small pack: return before any column is read.
+    # If few queues are wanted, most files have none of them. Then return before any column is read.
     if wanted is not None and not any(queue in wanted for queue in every):
         return
     for batch in footer["batches"]:

@@ -1,4 +1,4 @@
-"""Write batch queues (5.x) from staged entries, in one pass over the log for each pack of queues."""
+"""Write batch queues (5.x) from staged entries, in one pass over the log for each pack (group of queues)."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def _old_batches(
     batches: Batches, pack: Collection[Queue], old: Path, file_bytes: int, log: LogPart,
     elsewhere: list[OffsetRange],
 ) -> dict[Queue, BatchMatching]:  # fmt: skip
-    """Return the old queues that decide the queue offsets, after comparing them with all messages.
+    """Compare the old queues with all messages. Return the old queues from which messages take their queue offsets.
 
     Appends to `elsewhere` the log ranges of records that state a physical offset other than their own.
     """

@@ -42,7 +42,7 @@ class RebuildCommit(NamedTuple):
     index_timestamp  the latest end timestamp of all IndexFiles; None if they were not rebuilt. After a crash, the
                      broker deletes every IndexFile with a later end (IndexService.load, 4.9.3)
     in_rocksdb       whether the queues are in RocksDB. A broker does not update logicsMsgTimestamp for such queues
-    without          folders to delete, because the rebuilt store does not have them
+    without          folders of the old store to delete: no store with the rebuilt form of queues has them
     """
 
     last_timestamp: int | None

@@ -1,7 +1,8 @@
-"""Divide staged files among the packs of queues, so that they are read once in total, not once per pack.
+"""Divide staged files among packs, so that they are read once in total, not once per pack.
 
-A divide task reads neighbouring staged files. Its output file has sections for each pack that has entries in these
-files. A section has the format of a staged file (`reput.pipeline.batch_file`).
+A pack is a group of queues that one write task writes. A divide task reads neighbouring staged files and writes one
+divided file. A divided file consists of sections. Each section has messages of one pack only, in the format of a staged
+file (`reput.pipeline.batch_file`).
 
     index | sections | positions (begin, end) of the sections of pack 0, pack 1, ...
 
@@ -41,7 +42,10 @@ _Rows = npt.NDArray[np.void]
 
 
 class _Part(NamedTuple):
-    """The messages of a batch that have entries in a pack. The field `row` of `multi` is an index into `messages`."""
+    """The part of a batch that one pack (group of queues) needs: the messages that have entries in its queues.
+
+    multi  their entries in further queues (INNER_MULTI_DISPATCH); the field `row` is an index into `messages`
+    """
 
     messages: _Rows
     multi: _Rows
@@ -64,9 +68,10 @@ def divide(scanned: str, plan: str, parts: str, task: DivideTask) -> None:
 def divided_batches(
     parts: str, files: int, pack: int, fields: Sequence[str], wanted: Collection[Queue]
 ) -> Iterator[DispatchBatch]:
-    """Yield the batches of a pack from the first `files` divided files, in log order.
+    """Yield the batches of one pack (group of queues) from the divided files, in log order.
 
-    Raises StoreAccessError, FormatError.
+    A divided file is the output of one divide task. `files` is the number of these files, `pack` the number of the
+    pack. Raises StoreAccessError, FormatError.
     """
     for number in range(files):
         path = _path(parts, number)
@@ -84,9 +89,9 @@ def _path(parts: str, number: int) -> str:
 
 
 class _Packs:
-    """Finds the pack to which each entry belongs.
+    """Finds the pack to which each entry belongs. One task writes one pack.
 
-    A pack has whole queues, or ranges of unsigned queue offsets (`QueuePlan.ranges`).
+    A pack is a group of whole queues, or of ranges of their unsigned queue offsets (`QueuePlan.ranges`).
     """
 
     def __init__(self, plan: QueuePlan, old: dict[Queue, OldNumbers]) -> None:
@@ -111,8 +116,8 @@ class _Packs:
             batch.queues, multi["queue"], multi["queue_offset"], places[multi["row"]]
         )
         by_pack = np.argsort(further, kind="stable")
-        # A message has an entry in its own queue, and one in each further queue (INNER_MULTI_DISPATCH). Each pack
-        # receives a message only once, even if the message has several entries there.
+        # A message has an entry in its own queue, and one in each further queue (INNER_MULTI_DISPATCH). If several of
+        # these queues belong to one pack (group of queues), the pack receives the message only once.
         packs = np.concatenate([own, further])
         rows = np.concatenate([np.arange(len(own)), multi["row"]])
         order = np.lexsort((rows, packs))
@@ -136,7 +141,10 @@ class _Packs:
         stated: _Numbers,
         places: _Numbers,
     ) -> _Numbers:
-        """Return the pack of each entry. `stated` are the queue offsets, `places` the physical offsets."""
+        """Return, for each entry, the number of the pack (group of queues) to which it belongs; -1 for no pack.
+
+        `numbers` are indexes into `queues`, `stated` the queue offsets, and `places` the physical offsets.
+        """
         of_queue = np.full(len(queues), _NO_PACK)
         divided: list[int] = []
         for number, queue in enumerate(queues):
@@ -148,8 +156,9 @@ class _Packs:
         for number in divided:
             queue, rows = queues[number], np.flatnonzero(numbers == number)
             offsets = stated[rows]
-            # The old entries decide the queue offset of a message, and so its range. A message without an entry (-1)
-            # goes to the first range, because the task of that range counts refused messages.
+            # Several tasks write this queue, each a range of its queue offsets. The old entries decide the queue offset
+            # of a message, and so the task. A message that gets no entry (-1) goes to the task of the first range,
+            # which counts these messages.
             if queue in self._old:
                 offsets = np.maximum(self._old[queue].numbers(places[rows], offsets), 0)
             firsts, packs_of_queue = self._cuts[queue]
@@ -159,7 +168,7 @@ class _Packs:
 
 
 class _Sections:
-    """Buffers the messages of all packs, and writes one section per pack when the buffer is full."""
+    """Buffers the messages of all packs (groups of queues). A full buffer is written as one section per pack."""
 
     def __init__(self, file: FileWriter, packs: int) -> None:
         self._file, self._position = file, (packs + 1) * _NUMBER_BYTES
@@ -169,7 +178,7 @@ class _Sections:
         self._rows = 0
 
     def numbers_of(self, queues: list[Queue]) -> npt.NDArray[np.int32]:
-        """Return the numbers of a batch's queues in this file.
+        """Return the numbers of a batch's queues in the divided file.
 
         In the staged file from which the batch comes, the queues may have different numbers.
         """
@@ -177,7 +186,10 @@ class _Sections:
         return np.array(numbers, np.int32)
 
     def append(self, pack: int, part: _Part, numbers: npt.NDArray[np.int32]) -> None:
-        """Buffer the messages of a pack. `numbers` has, for each queue of the batch, its number in this file."""
+        """Buffer the messages of a batch that belong to one pack (group of queues).
+
+        `numbers` has, for each queue of the batch, its number in the divided file.
+        """
         for rows in part:
             rows["queue"] = numbers[rows["queue"]]
         self._parts[pack].append(part)
@@ -217,7 +229,7 @@ def _joined(parts: Sequence[_Part], queues: Sequence[Queue]) -> DispatchBatch:
     used = np.unique(np.concatenate([messages["queue"], multi["queue"]]))
     for rows in (messages, multi):
         rows["queue"] = np.searchsorted(used, rows["queue"])
-    # The section has no key hashes, so the messages must state 0 keys.
+    # Packs write queues, which need no key hashes. The batch has none, so its messages must state 0 keys.
     messages["key_count"] = 0
     names = [queues[number] for number in used.tolist()]
     return DispatchBatch(messages, np.empty(0, np.int32), multi, names)

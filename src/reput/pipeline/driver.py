@@ -64,7 +64,8 @@ _SIZES_ASSUMED = (
 )
 # Two seconds: more than the resolution (one second) of the modification times of objects.
 _REMOTE_TICK_NS = 2_000_000_000
-_MANY_FILES = 64  # With more files, tasks look up where each file's data ends.
+# From this number on, tasks look up where the data of each log file ends. Below it, the driver does so itself.
+_MANY_FILES = 64
 Only = Literal["consumequeue", "index"]
 
 
@@ -105,7 +106,8 @@ def rebuild_store(
     """
     if only not in (None, "consumequeue", "index"):
         raise UsageError(
-            f"only must be 'consumequeue' or 'index', not {only!r}", arguments=["only"]
+            f"the argument `only` must be 'consumequeue' or 'index', not {only!r}",
+            arguments=["only"],
         )
     if split_size is not None and split_size < 1:
         raise UsageError("split_size must be at least 1 byte", arguments=["split_size"])
@@ -304,7 +306,8 @@ def _by_bucket(
     )
     report = known.report(str(output))
     know(places := (staging.store,))
-    # With a remote store, tasks open no folder of this machine, so executors need not see the output folder.
+    # The tasks of an AnchoredRunner open this machine's output folder, so all executors must see it. With a remote
+    # store, tasks use no folder of this machine, so a plain runner suffices.
     held = AnchoredRunner(runner) if source.is_folder else runner
     rebuild = _Rebuild(
         PlacedRunner(held, places), known, staging, asked.only, None, progress,
@@ -445,7 +448,8 @@ class _Rebuild:
             queues = self.queues.plan(log, 2 * self.runner.parallelism, self._run_one)
             tasks += queues.tasks
         dividing = partial(divide, job.scanned, job.plan, job.parts)
-        # The write tasks of packs read the divided files, so all divide tasks must end before any write task starts.
+        # Write tasks read the output files of the divide tasks. So all divide tasks must end before any write task
+        # starts.
         self.run_tasks(dividing, queues.divides, [one.weight for one in queues.divides], "divide")
         weights = [task.weight for task in tasks]
         in_objects = isinstance(staging, BucketStaging)

@@ -1,9 +1,9 @@
-"""Write ConsumeQueues with extension files from staged entries, in one pass over the log for each pack of queues.
+"""Write ConsumeQueues with extension files from staged entries, in one pass over the log per pack (group of queues).
 
 Mirrors `ConsumeQueue.putMessagePositionInfoWrapper` and `ConsumeQueueExt.put` (tag rocketmq-all-5.3.3). Each message
-has a unit in the extension files of its own queue. The entry holds the unit's address instead of the tags code. Entries
-in further queues (multi-dispatch) have no unit and keep their tags code. The broker writes a unit before it checks the
-entry, so the unit of a dropped entry remains.
+has a unit (record) in the extension files of its own queue. The entry holds the unit's address instead of the tags
+code. Entries in further queues (multi-dispatch) have no unit and keep their tags code. The broker writes a unit before
+it checks the entry, so the unit of a refused entry remains.
 """
 
 from __future__ import annotations
@@ -46,7 +46,9 @@ def write_extended_queues(
     begun: Mapping[Queue, tuple[ConsumeQueueWriter, int]] | None = None,
     storage: Storage = LOCAL,
 ) -> tuple[int, int, int]:
-    """Write queues; return the numbers of entries taken, entries dropped, and pre-blank entries.
+    """Write queues; return the numbers of entries written, entries refused, and pre-blank entries.
+
+    As in a broker, a queue refuses an entry that it already has, or whose queue offset lies before its end.
 
     Args:
         store: The store with the old extension files, from which filter bit maps are copied.
@@ -95,8 +97,8 @@ class _ExtendedQueue:
             folder = queue_folder(new / CONSUME_QUEUE_FOLDER, *queue)
             begun = ConsumeQueueWriter(folder, config.queue_entries), 0
         self._entries, position = begun
-        # The broker writes the unit before it checks the entry. Messages up to this physical offset already have
-        # entries and units in the queue, so they get no second unit.
+        # `append` writes the unit of a message even if the queue then refuses its entry, as a broker does. Messages up
+        # to this physical offset already have entries and units in the queue, so they get no second unit.
         self._written = self._entries.max_physical_offset
         folder = queue_folder(new / EXTENSION_FOLDER, *queue)
         self._units = ExtensionWriter(folder, config.extension_file_bytes, position)
@@ -113,7 +115,10 @@ class _ExtendedQueue:
         queue_offset: npt.NDArray[np.int64],
         lost: LostRanges,
     ) -> int:
-        """Append entries, and a unit for each of the queue's own messages. Return the number of appended entries."""
+        """Append entries, and units to the extension files. Return the number of appended entries.
+
+        A message has a unit only in its own queue, not in further queues (multi-dispatch).
+        """
         messages = batch.messages[rows]
         ends = messages["physical_offset"] + messages["size"]
         own = np.flatnonzero((messages["queue"] == number) & (ends > self._written))
@@ -141,7 +146,8 @@ class _ExtendedQueue:
         # A bit map cannot be computed from the log: it depends on the consumers' filters at dispatch.
         try:
             entry = self._known.stored_entry(queue_offset)
-            # If the old entry leads to a different message, its bit map belongs to that message.
+            # If the old entry leads to a different message, its bit map is not the one of this message. If it has no
+            # address, it has no unit, and so no bit map.
             if entry.physical_offset != physical_offset or not is_address(entry.tags_code):
                 return b""
             unit = self._known.units.unit(entry.tags_code)

@@ -54,13 +54,18 @@ class OldNumbers(NamedTuple):
     kept_values: npt.NDArray[np.void]
 
     def numbers(self, offsets: _Numbers, stated: _Numbers) -> _Numbers:
-        """Return the queue offsets of messages at these physical offsets; -1 for messages that get no entry."""
+        """Return the queue offsets that messages get; -1 for messages that get no entry.
+
+        offsets  physical offsets of the messages
+        stated   queue offsets in their records, which a message gets if no old entry decides otherwise
+        """
         result = stated
         if len(self.changed):
             at = np.searchsorted(self.changed[:, 0], offsets)
             found = self.changed[np.minimum(at, len(self.changed) - 1)]
             result = np.where(found[:, 0] == offsets, found[:, 1], stated)
-        # If a message states a wrong physical offset, its old entry is a kept entry, so the message gets no new entry.
+        # A kept entry already has its queue offset, so no message gets it. A message may still state it: if the record
+        # of a readable message has a wrong physical offset, the old entry of this message is kept.
         if len(self.kept_at):
             result = np.where(np.isin(result, self.kept_at), _REFUSED, result)
         return result
@@ -69,7 +74,10 @@ class OldNumbers(NamedTuple):
 def plan_old_numbers(
     database: str, staged: Iterable[Path], asked: Collection[Queue] | None, log: LogPart
 ) -> dict[Queue, OldNumbers]:
-    """Compare queues with their old entries; return the numbers of each queue that differs.
+    """Compare each queue's messages with its old entries. Return the queue offsets that follow from old entries.
+
+    The result has only queues in which old entries change a queue offset, or are kept although their messages cannot be
+    read.
 
     Args:
         database: consumequeue/ of the store that is rebuilt.
@@ -190,9 +198,10 @@ def _place_missing(
     lost: _Numbers,
     lost_offsets: _Numbers,
 ) -> None:
-    """Refuse each message without an old entry whose queue offset is taken or out of order.
+    """Of the messages without an old entry, refuse those whose queue offset is taken or out of order.
 
-    A queue offset is in order if it lies between the queue offsets of the entries before and after the message.
+    A queue offset is in order if it lies between the queue offsets of the entries before and after the message. For a
+    refused message, `result` is set to -1.
     """
     taken = np.concatenate([result[has_entry], lost])
     missing = np.flatnonzero(~has_entry)
@@ -215,7 +224,10 @@ def _place_missing(
 
 
 def _old_entries(old: RocksDatabase, name: Queue) -> tuple[_Numbers, npt.NDArray[np.void]]:
-    """Return the queue offsets and values of a queue's entries up to its end. A broker ignores later entries."""
+    """Return the queue offsets and values of a queue's entries, up to the last entry that the database states.
+
+    A broker ignores later entries.
+    """
     prefix, end = queue_prefix(*name), old.end(*name)
     numbers, values = [], []
     for key, value in old.items(entry_key(prefix, 0)):

@@ -69,7 +69,7 @@ def _staged_queues(staging: BucketStaging, count: int) -> list[StagedFile]:
 
 
 def _staged_index(staging: BucketStaging, names: Mapping[int, str]) -> list[StagedFile]:
-    """Return the IndexFiles of a result, by their final names."""
+    """Return the staged IndexFiles of a result, each with its final name."""
     parts = f"{staging.own_name}/parts/"
     sizes = {join(staging.place, one.name): one.size for one in staging.store.list(parts)}
     found = []

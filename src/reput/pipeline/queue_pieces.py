@@ -173,8 +173,8 @@ class _JoinedFiles:
         """Write entries to a file of a queue. The caller passes the files of a queue in order."""
         if self._open.get(queue, place) != place:
             self._stage(queue)
-        # A regular task has staged the whole file, so no file is built here. An earlier call may have created one, for
-        # a piece without entries of another task.
+        # One task had all entries of this file and has staged it, so it is not built here. If another task had an empty
+        # piece of the file, an earlier call has created the file here. Delete it.
         if entries == _WHOLE:
             remove_tree(self._path(queue))
             self._open.pop(queue, None)

@@ -1,8 +1,13 @@
 """Plan which task writes which queue entries.
 
-One task makes the plan. It reads the runs (`reput.pipeline.queue_runs`) of all splits, in log order. The runs would not
-fit into the driver's memory: 10,000 queues in 10,000 splits have a hundred million runs. So the driver receives tasks
-of a few numbers each, which refer to the files of the plan:
+- A queue is regular if it accepts every entry and skips no position. Then the position of an entry follows from the
+  number of earlier entries. So several regular tasks, each for a range of the log, can write the queue.
+- The other queues are divided into packs. A pack is a group of queues that one task writes, over the whole log.
+
+One task makes the plan. It reads the runs of all splits, in log order. A run is a summary of the entries of one queue
+in one split (`reput.pipeline.queue_runs`). The runs would not fit into the driver's memory: 10,000 queues in 10,000
+splits have a hundred million runs. So the driver receives tasks of a few numbers each, which refer to the files of the
+plan:
 
     plan.json      the names of all staged files and queues, and the queues of each pack (`QueuePlan`)
     positions-N    one int64 per queue: the number of its entries before regular task N, or -1 if it has no entries yet
@@ -34,11 +39,11 @@ from reput.pipeline.queue_runs import QueueRuns
 from reput.queues.kinds import check_topic, is_light
 
 MOST_ENTRIES = 16 << 20  # Upper bound of entries per task.
-_MOST_PACKED = 512  # A task holds the state of this many queues in memory.
-_MOST_JOINED = 512  # Files per join task.
-_MOST_NAMES = 3  # Topics that a note names.
-# Up to this many packs, reading all staged files for each pack is cheaper than dividing the files
-# first.
+_MOST_PACKED = 512  # Queues per task, because it holds the state of all its queues in memory.
+_MOST_JOINED = 512  # Files that one join task builds.
+_MOST_NAMES = 3  # Topics without a ConsumeQueue that the report names as examples.
+# Up to this many packs (groups of queues), it is cheaper to read all staged files once per pack than to divide the
+# files among the packs first.
 _MOST_UNDIVIDED = 4
 _Numbers = npt.NDArray[np.int64]
 Kind = Literal["regular", "irregular", "old", "extended", "old extended", "batch", "table"]
@@ -51,11 +56,12 @@ _PACKED: tuple[Kind, ...] = ("irregular", "old", "extended", "old extended", "ba
 class QueueTask:
     """A task that writes ConsumeQueue entries.
 
-    A regular task writes the entries of the staged files [first, stop). It writes all queues in which the position of
-    an entry is the number of earlier entries. Any other task writes the queues of one pack, over the whole log:
+    A regular task writes the entries of the staged files [first, stop), but only those of regular queues: queues in
+    which the position of an entry follows from the number of earlier entries, without reading them. Any other task
+    writes a group of queues, over the whole log:
 
     irregular  the position of an entry is known only after reading all earlier entries
-    old        the old entries decide the queue offsets
+    old        the entries of the replaced store decide the queue offsets
     extended   the queues have extension files
     batch      batch queues (5.x)
     table      a table of RocksDB (`reput.pipeline.rocksdb_layout`)
@@ -70,7 +76,7 @@ class QueueTask:
 
 @dataclass(frozen=True, slots=True)
 class DivideTask:
-    """Divides the staged files [first, stop) among packs (`reput.pipeline.divided`)."""
+    """Divides the staged files [first, stop) among packs, which are groups of queues (`reput.pipeline.divided`)."""
 
     number: int
     first: int
@@ -80,7 +86,11 @@ class DivideTask:
 
 @dataclass(frozen=True, slots=True)
 class JoinTask:
-    """Builds the files of the regular queues [first, stop) from the pieces of all `tasks` regular tasks."""
+    """Builds queue files in object storage from the pieces that the regular tasks (see QueueTask) have staged.
+
+    first, stop  range of queue numbers
+    tasks        number of regular tasks
+    """
 
     first: int
     stop: int
@@ -92,7 +102,7 @@ class JoinTask:
 class QueueLayout:
     """The tasks that write `count` queues: first `divides`, then `tasks`, then `joins`.
 
-    unnamed  the first few topics whose name cannot be a folder name; their queues get no ConsumeQueue
+    unnamed  examples of topics that get no ConsumeQueue, because their name cannot be a folder name
     """
 
     divides: list[DivideTask] = field(default_factory=list)
@@ -112,7 +122,8 @@ class PlanTask:
     share            entries per task
     misplaced        whether some messages state a physical offset other than their own
     lost             whether parts of the log cannot be read
-    in_pieces        whether regular tasks stage pieces of files, because no two tasks can write one object
+    in_pieces        whether regular tasks (see QueueTask) stage pieces of files. They do so in object storage, where no
+                     two tasks can write parts of one object
     """
 
     scanned: str
@@ -130,12 +141,13 @@ class PlanTask:
 
 
 class QueuePlan(NamedTuple):
-    """The content of plan.json.
+    """The content of plan.json. A pack is a group of queues that one task writes.
 
-    apart    queues that no regular task writes
-    packs    numbers of the queues of each pack
-    ranges   first and last unsigned queue offset for each queue of each pack; empty if packs have whole queues
-    divided  packs whose entries are in the `divisions` divided files
+    apart      queues that regular tasks (see QueueTask) do not write, because other tasks do
+    packs      numbers of the queues of each pack
+    ranges     first and last unsigned queue offset for each queue of each pack; empty if packs have whole queues
+    divided    packs whose tasks read divided files (`reput.pipeline.divided`) instead of staged files
+    divisions  number of divided files
     """
 
     staged: Sequence[str]
@@ -147,7 +159,10 @@ class QueuePlan(NamedTuple):
     divisions: int = 0
 
     def divided_by(self, packs: Collection[int], tasks: Sequence[DivideTask]) -> QueuePlan:
-        """Return the plan with these divide tasks. Without them, each pack's task reads the staged files itself."""
+        """Return the plan with `tasks`, which divide the staged files among these packs (groups of queues).
+
+        If there are no such tasks, the task of each pack reads all staged files itself.
+        """
         return self._replace(divided=frozenset(packs if tasks else ()), divisions=len(tasks))
 
     def pack(self, number: int) -> list[Queue]:
@@ -183,20 +198,22 @@ def _write(path: str, data: Any) -> None:
 
 
 class SplitRuns:
-    """The runs of all splits. Gives each queue one number for the whole log.
+    """The runs of all splits: for each split, a summary of the entries of each queue.
 
-    In the footers of staged files, a queue may have a different number in each file.
+    Gives each queue one number for the whole log. In the footers of staged files, a queue may have a different number
+    in each file.
 
     queues  the queues found so far, in the order of their numbers
     """
 
     def __init__(self, scanned: str, staged: Sequence[str]) -> None:
         self._scanned, self._staged = scanned, staged
-        self._numbers: dict[str, int] = {}  # The keys are names of queues in footers.
+        # The number of each queue, by its name in the footers of staged files.
+        self._numbers: dict[str, int] = {}
         self.queues: list[Queue] = []
 
     def __iter__(self) -> Iterator[tuple[_Numbers, QueueRuns]]:
-        """Yield, for each split, the numbers of the queues with entries, and their runs."""
+        """Yield for each split: the numbers of the queues that have entries in it, and for each of them its run."""
         for name in self._staged:
             names, runs = read_runs(join(self._scanned, name))
             known = map(self._numbers.get, names, repeat(-1))
@@ -221,7 +238,7 @@ class RunTable:
     """State of all queues as columns, indexed by queue number.
 
     position   the next position in the queue's files; -1 before its first entry
-    irregular  whether positions cannot be computed from counts
+    irregular  whether positions cannot be computed from the numbers of entries in the runs
     late       whether the first message states a queue offset above 0
     light      whether the queue is a light queue (%LMQ%)
     """
@@ -246,7 +263,7 @@ class RunTable:
         self.light = np.append(self.light, np.array(light, np.bool_))
 
     def take(self, numbers: _Numbers, runs: QueueRuns) -> None:
-        """Add the runs of the next split, at most one per queue."""
+        """Add the runs (summaries of entries) of the next split, at most one per queue."""
         position = self.position[numbers]
         is_new = position < 0
         self.late[numbers] |= is_new & (runs["first"] > 0)
@@ -290,7 +307,8 @@ def plan_queues(task: PlanTask) -> QueueLayout:
     for kind in _PACKED:
         for pack, entries in _packs(sorted(kinds[kind], key=runs.queues.__getitem__), table):
             layout.tasks.append(_task(len(packs), kind, 0, len(task.staged), entries))
-            # If messages state wrong offsets, matching an old queue also needs the messages of other packs.
+            # If messages state wrong offsets, a task that compares old entries with messages needs the messages of all
+            # queues, so do not divide the staged files for it: neighbours in the log show where each message really is.
             if not task.misplaced or kind in ("irregular", "extended"):
                 divided.append(len(packs))
             packs.append(pack)
@@ -304,10 +322,11 @@ def plan_queues(task: PlanTask) -> QueueLayout:
 
 
 def _joins(table: RunTable, file_bytes: int, regular: int) -> Iterator[JoinTask]:
-    """Yield join tasks over neighbouring queues. Each builds a bounded number of files."""
+    """Yield the join tasks. Each has queues with neighbouring numbers, and builds a bounded number of files."""
     files = -(-np.maximum(table.position, 0) * ENTRY_BYTES // file_bytes)
     first = joined = 0
-    # The end of each regular task splits at most one file of a queue. So only few files of a long queue need a join.
+    # A file is joined from pieces if its entries come from several tasks. Each task covers a range of the log, and the
+    # end of a range divides at most one file of a queue. So only few files of a long queue need a join.
     for number, count in enumerate(np.minimum(files, regular + 1).tolist(), 1):
         joined += count
         if joined >= _MOST_JOINED or number == len(files):
@@ -318,7 +337,8 @@ def _joins(table: RunTable, file_bytes: int, regular: int) -> Iterator[JoinTask]
 def divide_tasks(packs: int, entries: Sequence[int], share: int) -> list[DivideTask]:
     """Return tasks that divide staged files, each with neighbouring files of about `share` entries.
 
-    `entries` is the number of entries per staged file. Returns no task if there are few packs.
+    `entries` is the number of entries per staged file. Returns no task if there are few packs (groups of queues),
+    because reading all staged files once per pack is then cheaper.
     """
     tasks: list[DivideTask] = []
     first = taken = 0
@@ -343,7 +363,7 @@ def _task(number: int, kind: Kind, first: int, stop: int, entries: int) -> Queue
 def _kinds(task: PlanTask, table: RunTable, runs: SplitRuns) -> dict[str, set[int]]:
     """Return, for each kind of special task, the queues that need it, by their positions in `runs.queues`.
 
-    No task writes `unnamed` queues.
+    The kind `unnamed` has no tasks: the topics of its queues cannot name a folder, so these queues are not written.
     """
     queues = runs.queues
     irregular = set(np.flatnonzero(table.irregular).tolist())
@@ -360,9 +380,13 @@ def _kinds(task: PlanTask, table: RunTable, runs: SplitRuns) -> dict[str, set[in
             found = frozenset(found.intersection(queues))
         known = {runs.number(queue): queue for queue in found}
         table.grow(queues)
-        # If part of the log is lost, every old queue is compared: its entries may lead to lost messages. A log that
-        # begins at physical offset 0 has the first message of each queue. If this message states a queue offset above
-        # 0, the queue is compared as well.
+        # In these queues, the old entries decide the queue offsets:
+        # - If part of the log is lost, all queues: their old entries may lead to lost messages.
+        # - Irregular queues.
+        # - If the log begins at physical offset 0, `late` queues: the log has the queue's first message, but this
+        #   message states a queue offset above 0, which may be wrong.
+        # - If the log begins later, light queues: their entries are numbered without gaps, so the queue offset in the
+        #   first message does not show the number of its entry.
         asks = table.irregular | (table.late if not task.log_begin else table.light)
         old = {n for n in known if task.lost or asks[n]} - batch - unnamed
     others = batch | unnamed | old
@@ -375,7 +399,10 @@ def _kinds(task: PlanTask, table: RunTable, runs: SplitRuns) -> dict[str, set[in
 
 
 def _packs(numbers: Sequence[int], table: RunTable) -> Iterator[tuple[list[int], int]]:
-    """Yield packs, which have a bounded number of queues and entries. Yield with each pack its number of entries."""
+    """Yield groups of queues for one task each, with bounded numbers of queues and entries.
+
+    Each group comes with its number of entries.
+    """
     pack: list[int] = []
     entries = 0
     for number in numbers:

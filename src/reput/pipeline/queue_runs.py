@@ -20,12 +20,12 @@ QueueRuns = npt.NDArray[np.void]
 
 
 def new_runs(count: int) -> QueueRuns:
-    """Return runs without entries."""
+    """Return `count` runs, each of a queue without entries."""
     return np.zeros(count, RUN_DTYPE)
 
 
 def runs_of(batch: DispatchBatch) -> QueueRuns:
-    """Return the runs of a batch, in the order of `batch.queues`."""
+    """Return a run for each queue in `batch.queues`: a summary of the queue's entries in the batch."""
     bounds, _, queue_offset = batch.queue_entries()
     runs = new_runs(len(batch.queues))
     columns = [np.empty(len(runs), np.int64) for _ in range(4)]
@@ -44,8 +44,8 @@ def joined(runs: QueueRuns, later: QueueRuns) -> QueueRuns:
     result = np.where(has, earlier, later)
     both = np.flatnonzero(has & goes_on)
     one, other = earlier[both], later[both]
-    # `slack` and `ahead` of a run are relative to its first entry. In the joined run, the entries of `runs` come first,
-    # so subtract their number from the values of `later`.
+    # `slack` and `ahead` (see `summarize_runs`) are relative to the first entry of a run. In the joined run, the
+    # entries of `one` come before those of `other`, so subtract their number from the values of `other`.
     result["slack"][both] = np.minimum(one["slack"], other["slack"] - one["entries"])
     result["ahead"][both] = np.maximum(one["ahead"], other["ahead"] - one["entries"])
     result["highest"][both] = np.maximum(one["highest"], other["highest"])

@@ -30,10 +30,11 @@ _Numbers = npt.NDArray[np.int64]
 def renumbered_entries(
     store: Path, staged: Sequence[Path], suspects: Iterable[Queue]
 ) -> dict[Queue, int]:
-    """Return, for each queue, how many of its staged entries have a different number in the store's ConsumeQueue files.
+    """Return, for each queue, how many staged entries have another queue offset in the store's ConsumeQueue files.
 
-    Two kinds of queues are compared entry by entry: the queues in `suspects`, and queues whose queue offsets are not
-    one sequence up to the end of the files. Queues without files, or with unreadable files, are not counted.
+    Two kinds of queues are compared entry by entry: the queues in `suspects`, and queues whose queue offsets have gaps
+    or repetitions, or do not end where the queue's files end. Queues without files, or with unreadable files, are not
+    counted.
 
     staged    the staged files of the scan, with the queue offsets of the messages
     suspects  queues in which an entry replaced another entry with the same queue offset
@@ -60,7 +61,7 @@ def renumbered_entries(
 
 
 def _irregular(staged: Sequence[Path], files: ConsumeQueueSetReader) -> Iterator[Queue]:
-    """Yield queues whose queue offsets are not one sequence, or do not end where the files end."""
+    """Yield queues whose queue offsets have gaps or repetitions, or do not end where the queue's files end."""
     ends: dict[Queue, int] = {}
     odd: set[Queue] = set()
     for path in staged:
@@ -71,8 +72,8 @@ def _irregular(staged: Sequence[Path], files: ConsumeQueueSetReader) -> Iterator
                 continue
             begin = ends.get(queue, max(first, 0))
             end = ends[queue] = begin + entries
-            # `summarize_runs` ignores queue offset 0. If 0 is the only queue offset, `slack` has no value. Then use
-            # `begin`, so that this comparison succeeds.
+            # `summarize_runs` computes `slack` from all queue offsets except 0, because a broker accepts 0 everywhere.
+            # If 0 is the only queue offset, `slack` has no value. Then compare `begin` with itself instead.
             if (first, slack if end > 1 else begin, highest) != (begin, begin, end - 1):
                 odd.add(queue)
     for queue, end in ends.items():

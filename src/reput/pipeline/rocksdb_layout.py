@@ -128,9 +128,9 @@ def _runs(task: RocksPlanTask) -> tuple[list[_Run], list[int]]:
 
 
 def _of_lost_messages(task: RocksPlanTask, queues: Sequence[Queue], table: RunTable) -> list[_Run]:
-    """Write the old queue offsets, which the tasks read. Return a run for each queue that has only old entries.
+    """Write the old queue offsets to files of the plan. Return a `_Run` for each queue that has only old entries.
 
-    All messages of such a queue are lost, so the scan has no run of it.
+    All messages of such a queue are lost, so the scan found no entries of it.
     """
     old: dict[Queue, OldNumbers] = {}
     if task.replaced is not None:
@@ -158,7 +158,8 @@ def _key_order(queue: Queue) -> tuple[int, bytes, int]:
 def _parts(run: _Run, share: int) -> Iterator[tuple[KeyedRange, int]]:
     """Yield the key ranges of one queue, each with its approximate number of entries."""
     count = -(-run.entries // share)
-    # As an unsigned number, a negative queue offset comes last. Such entries belong to the last range.
+    # Keys are unsigned, so negative queue offsets come last and belong to the last range. The cuts between the ranges
+    # are computed only from the other queue offsets.
     first, stop = max(run.first, 0), max(run.highest + 1, 1)
     begin = _FIRST
     for number in range(1, count):

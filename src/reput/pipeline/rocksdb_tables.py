@@ -129,8 +129,9 @@ def _end_of(
 ) -> QueueEnd:
     """Return the queue's newest entry: the one that a broker would have written last.
 
-    A broker does not compare queue offsets. So without old entries, the last entry is the newest. Old and new
-    entries together are not in log order. Then the newest entry is the one with the highest physical offset.
+    A broker writes entries in log order, and does not compare their queue offsets. New entries are in log order, so
+    without old entries the last one is the newest. Old and new entries together are not in log order. Then the newest
+    entry is the one with the highest physical offset.
 
     has_old  whether the table has old entries of this queue
     """

@@ -133,11 +133,12 @@ def _count(batch: DispatchBatch, summary: SplitSummary) -> None:
     summary.messages += len(batch)
     summary.keys += len(batch.key_hash)
     summary.last_timestamp = int(batch.messages["store_timestamp"][-1])
-    # IndexService creates a new IndexFile also for a message without keys, so the summary must record such messages.
     keyed = np.flatnonzero(batch.messages["key_count"])
     if len(keyed):
         if summary.first_keyed_offset is None:
             summary.first_keyed_offset = int(batch.messages["physical_offset"][keyed[0]])
+        # After a full IndexFile, IndexService creates the next one even for a message without keys. So record whether
+        # messages without keys come last.
         summary.keyless_tail = bool(keyed[-1] != len(batch) - 1)
     else:
         summary.keyless_tail = True

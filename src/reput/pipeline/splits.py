@@ -24,7 +24,10 @@ class Split:
 
     @property
     def opens_file(self) -> bool:
-        """Return whether the split begins with its file, and so with a record. Other splits must search for one."""
+        """Return whether the split begins at the start of its file, and so with a record.
+
+        In any other split, the scan must search for the first record.
+        """
         return self.begin == self.file.start
 
 
@@ -36,8 +39,9 @@ class SplitSummary:
     start, end          physical offsets of the scan; start is None if no record begins in the split
     finished, unreadable, data_follows, torn   see log.scan.ScanEnd
     entries             number of ConsumeQueue entries
-    end_offset_in       offset of the last indexed message at the scan's start; messages before it get no index entries
-    end_offset_out      offset of the last indexed message at the scan's end
+    end_offset_in       physical offset of the message that was indexed last before the scan. Messages before this
+                        offset get no index entries
+    end_offset_out      physical offset of the message that was indexed last after the scan
     first_keyed_offset  physical offset of the first message with index entries; None without such a message
     keyless_tail        whether messages without keys follow the last message with index entries
     hiding              see log.scan.FileScan

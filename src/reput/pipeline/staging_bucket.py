@@ -100,8 +100,8 @@ class BucketStaging(FencedRun):
         `published` are output folders whose files are complete. Raises StoreAccessError.
         """
         names = {one.name for one in self.store.list()} - {RUN_FILE, _PUBLISHING}
-        # Other folders may still have files of an unfinished run, which the next rebuild must be
-        # allowed to delete.
+        # Output folders that are not in `published` may still have files of an unfinished run. Keep the names of these
+        # folders, so that the next rebuild may delete the files.
         if left := self.unfinished() - set(published):
             self._record(left)
         else:

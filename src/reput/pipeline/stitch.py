@@ -146,9 +146,9 @@ def _joins(summary: SplitSummary, expected: int, end_offset: int) -> bool:
     """
     if summary.start != expected:
         return False
-    # The index skips messages before the end offset. The scan of this split began with the end offset `end_offset_in`.
-    # A serial scan would begin with `end_offset`. Both skip the same messages if no message with index entries lies
-    # between these two offsets.
+    # IndexService skips messages before the message that it indexed last. The scan of this split assumed that the
+    # latter is at `end_offset_in`; in a serial scan, it is at `end_offset`. Both scans skip the same messages if no
+    # message with index entries lies between these two offsets.
     if summary.end_offset_in == end_offset or summary.first_keyed_offset is None:
         return True
     return summary.end_offset_in <= end_offset <= summary.first_keyed_offset

@@ -36,7 +36,10 @@ def warm_up() -> None:
 
 
 def small_log() -> bytes:
-    """Return a log of three messages. A single message would have another memory layout, and so other kernels."""
+    """Return a log of three messages.
+
+    One message is not enough: arrays of length 1 have another memory layout, for which other kernels are compiled.
+    """
     message = small_message()
     size = len(encode(message))
     return b"".join(

@@ -51,7 +51,7 @@ class WriteJob(NamedTuple):
     store     the store with the log
     scanned   staged files: a folder or URL
     plan      folder with the files of the plan
-    parts     unfinished IndexFiles and packs of queues. This folder is outside `new`, because a lost worker may leave
+    parts     unfinished IndexFiles and queues. This folder is outside `new`, because a lost worker may leave
               an unfinished file, or still write to it after another attempt has finished
     new       the folder that the commit swaps in
     log       the begin, end and unreadable ranges of the log
@@ -92,7 +92,7 @@ class IndexFileWritten(NamedTuple):
 class QueuesWritten(NamedTuple):
     """The numbers of entries and files that a task wrote.
 
-    taken    ConsumeQueue entries
+    taken    entries that were added to queues
     dropped  entries that got no place in a queue
     blanks   pre-blank entries in place of lost messages
     kept     old entries whose messages are lost
@@ -130,7 +130,8 @@ def write_index_file(job: WriteJob, task: IndexFileTask) -> IndexFileWritten:
 def _prove(job: WriteJob, path: Path) -> Proof | str:
     """Prove the file in the task that wrote it, so that files are proved in parallel.
 
-    Return the reason if it fails. The reason is empty for a remote store, because no proofs are saved for it.
+    Return the proof, or the reason why there is none. For a remote store, the reason is empty: no proof is made,
+    because none would be saved.
     """
     if not job.storage.is_local:
         return ""
@@ -200,7 +201,7 @@ def _write_regular(job: WriteJob, task: QueueTask) -> QueuesWritten:
 
 
 def _write_pack(job: WriteJob, task: QueueTask) -> QueuesWritten:
-    """Write the queues of a pack into a folder that only this attempt uses, then move each queue to its place."""
+    """Write the task's queues into a folder that only this attempt uses, then move each queue to its place."""
     pack = frozenset(read_plan(job.plan).pack(task.number))
     batches = partial(batches_of, job, task.number, pack)
     own = Path(job.parts, f"pack-{task.number:06d}-{uuid4().hex}")
@@ -253,7 +254,10 @@ def _publish(folder: Path, place: Path) -> None:
 def batches_of(
     job: WriteJob, number: int, pack: Collection[Queue], fields: Sequence[str]
 ) -> Iterator[DispatchBatch]:
-    """Yield the batches of the log with entries of a pack. They may also have messages of other packs."""
+    """Yield the log's batches that have entries of the queues in `pack`. They may also have messages of other queues.
+
+    `number` is the number of the pack in the plan.
+    """
     plan = read_plan(job.plan)
     if number in plan.divided:
         yield from divided_batches(job.parts, plan.divisions, number, fields, pack)
@@ -276,7 +280,8 @@ def _walk(
 ) -> tuple[int, int]:
     """Append the entries of all messages to these queues.
 
-    Return two numbers: the entries that the queues took, and all entries for these queues.
+    Return two numbers: the appended entries, and all entries of these queues in `batches`. A queue appends no entry
+    that it already has, or whose queue offset lies before its end.
     """
     taken = given = 0
     lost, held = job.lost_ranges(), {name: _LastMessage() for name in queues}
@@ -360,7 +365,8 @@ def _append(
 ) -> tuple[int, int]:
     """Append a batch's entries to the queues that have a writer.
 
-    Return two numbers: the entries that the queues took, and all entries for these queues.
+    Return two numbers: the appended entries, and all entries of these queues in the batch. A queue appends no entry
+    that it already has, or whose queue offset lies before its end.
     """
     entries = batch.queue_entries()
     taken = given = 0
@@ -380,9 +386,9 @@ def _append(
 
 
 class _LastMessage:
-    """Holds back the last message of a queue.
+    """Holds back the last message of a queue until the next message of the queue is known.
 
-    The broker's gap check needs the next message: only it shows whether the last one leaves a gap.
+    Whether the queue keeps a gap before a message depends on the queue offset of the next one (`append_entries`).
     """
 
     def __init__(self) -> None:
@@ -399,7 +405,7 @@ class _LastMessage:
     ) -> int:
         """Append the message that the last call held back, and all of `messages` except the last one.
 
-        The last one is held back for the next call. Return the number of messages that the queue took.
+        The last one is held back for the next call. Return the number of appended entries.
         """
         self._queue = queue
         before = self._messages if len(self._messages) else messages[:0]
