@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from reput.query.writable_store import WritableStore
 
 MASTER_ID = 0
-_VALUE_BYTES = 256  # Approximate memory per value, in addition to its characters.
+_VALUE_BYTES = 256  # Approximate memory per key-value pair, in addition to its characters.
 _PATIENCE_S = 1.0
 
 
@@ -137,7 +137,7 @@ class ServedBroker:
         """Return the queue offset of the first message, 0 for an unknown queue. Raises FormatError."""
         floor = self.topics.floor(topic, queue_id)
         try:
-            # Messages before this offset belong to a deleted topic of the same name.
+            # Messages before `floor` belong to a deleted topic of the same name.
             return max(floor, self.store.min_queue_offset(topic, queue_id, check=check))
         except MessageNotFoundError:
             return floor

@@ -75,8 +75,8 @@ class ConfigFile:
             # Rename the damaged file, so that people can examine it and the next save does not replace it.
             if self._is_kept:
                 self._disk.rename(self.path, self.path.with_name(f"{self.path.name}.damaged"))
-                # No file has the name of the damaged file now. So the next save must write the file even if nothing
-                # changes. Otherwise the next start would find only the backup.
+                # The file is missing now. So the next save must write it even if nothing changes. Otherwise the next
+                # start would find only the backup.
                 self._saved, self.is_changed = None, True
             return found
 

@@ -76,7 +76,8 @@ class Counter:
 class Counters:
     """The counters of one broker.
 
-    Any thread may use them. If there are `most` topics and groups, a new one replaces the oldest.
+    Any thread may use them. There are at most `most` counters of topics and groups. If this limit is reached, a new
+    counter replaces the oldest one.
     """
 
     def __init__(self, most: int, clock_ms: Callable[[], int] = now_ms) -> None:
@@ -156,7 +157,7 @@ class Counters:
                 del self._counters[name, key]
 
     def roll(self) -> None:
-        """After midnight, record the totals at the start of the day. Call this every few seconds."""
+        """If a new day has begun, record the present totals as its initial totals. Call this every few seconds."""
         today = self._today()
         if today != self._day:
             with self._guard:

@@ -400,11 +400,11 @@ class SubscriptionGroups:
         return self._known.get(group) or GroupConfig(group)
 
     def is_known(self, group: str) -> bool:
-        """Return whether the file has a group."""
+        """Return whether a group has settings. Other groups have a broker's defaults."""
         return group in self._known
 
     def known(self) -> list[GroupConfig]:
-        """Return the groups of the file."""
+        """Return the settings of all groups that have any."""
         # `copy` is atomic, so other threads may change the groups meanwhile.
         return list(self._known.copy().values())
 
@@ -413,9 +413,9 @@ class SubscriptionGroups:
         return dict(self._version)
 
     def note(self, group: str) -> None:
-        """Add a consuming group to the file, as a broker does.
+        """Add a consuming group to subscriptionGroup.json, as a broker does.
 
-        If the file has too many groups, the group works without it.
+        If the file has the maximum number of groups, the group is not added. It can consume nevertheless.
         """
         if self._is_kept and group not in self._known and len(self._known) < self._most:
             self.update(GroupConfig(group))

@@ -27,7 +27,7 @@ class LimitError(ReputError):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The limits of clients of RocketMQ's protocol per process.
+    """The limits for clients of RocketMQ's protocol. Each server process applies them separately.
 
     Attributes:
         frame_bytes: Size of one request.

@@ -192,7 +192,7 @@ class ConsumerOffsets:
         self._bytes += size
 
     def drop_strangers(self, is_there: Callable[[str], bool]) -> None:
-        """If the offsets exceed the limit, remove the offsets of topics that the store does not have.
+        """If all committed offsets together are too large, remove the offsets of topics that the store does not have.
 
         The previous file is kept with `.bak` at the end of its name.
         """

@@ -1,9 +1,9 @@
-"""Find messages that consumers popped and did not acknowledge (5.x), from the broker's notes on pops.
+"""Find messages that consumers popped and did not acknowledge (5.x).
 
-Mirrors `PopReviveService`, `PopConsumerService` and `ConsumerOrderInfoManager` (tag rocketmq-all-5.3.3). The notes are
-messages: checkpoints and acknowledgements. They wait in the timer until they are due, then move to the revive topic.
-With other settings, brokers keep records in `kvStore/`, a RocksDB database, instead. For pops in order, config/ has
-only the last pop of each queue.
+Mirrors `PopReviveService`, `PopConsumerService` and `ConsumerOrderInfoManager` (tag rocketmq-all-5.3.3). A broker puts
+messages about its pops: checkpoints and acknowledgements. They wait in the timer until they are due, then move to the
+revive topic. With other settings, brokers keep records in `kvStore/`, a RocksDB database, instead. For pops in order,
+config/ has only the last pop of each queue.
 
 A popped message is hidden from other consumers of its group for an invisible time. If it is not acknowledged by then,
 the broker revives it: it puts a copy into a retry topic.
@@ -98,7 +98,10 @@ class Popped:
 
 @dataclass(slots=True)
 class _Noted:
-    """A checkpoint, and its place in the revive topic (topic, queue id and queue offset); None until it is due."""
+    """A checkpoint, and its place (topic, queue id and queue offset) in the revive topic.
+
+    Before the checkpoint is due, it waits in the timer, and `place` is None.
+    """
 
     checkpoint: PopCheckpoint
     place: tuple[str, int, int] | None = None
@@ -108,7 +111,8 @@ class PoppedMessages:
     """The pops of an open store. Iteration yields them in the order in which their messages are delivered again.
 
     Attributes:
-        damage: Findings about notes on pops that cannot be decoded. The list is complete only after the iteration.
+        damage: Findings about checkpoints and acknowledgements that cannot be decoded. The list is complete only after
+            the iteration.
     """
 
     def __init__(self, store: MessageStore) -> None:
@@ -187,7 +191,7 @@ class PoppedMessages:
                 place = f"{message.topic}/{message.queue_id}"
                 self.damage.append(
                     Finding(
-                        Kind.UNDECODABLE_MESSAGE, place, f"a note of popped messages: {error}",
+                        Kind.UNDECODABLE_MESSAGE, place, f"checkpoint or acknowledgement of a pop: {error}",
                         physical_offset=message.physical_offset,
                     )
                 )  # fmt: skip
@@ -205,8 +209,8 @@ class PoppedMessages:
     def _is_settled(self, noted: _Noted) -> bool | None:
         """Return whether the broker has settled a checkpoint: it has revived the unacknowledged messages.
 
-        Return None if this is unknown. The revive group commits the offset of the last settled checkpoint. Other groups
-        commit the offset after the last message.
+        Return None if this is unknown. The checkpoint at the committed offset of the revive group is settled too:
+        unlike other groups, this group commits the offset of its last message, not the next one.
         """
         if noted.place is None:
             return False
@@ -254,7 +258,7 @@ class _Copies:
 
     def __init__(self, store: MessageStore, committed: dict[tuple[str, str, int], int]) -> None:
         self._store, self._committed = store, committed
-        # For each popped message, the unique key and the number of reconsume times by which its copy is found.
+        # For each popped message, the unique key and the number of reconsume times of its copy.
         self._of: dict[tuple[PopKey, int], tuple[str, int]] = {}
         self._wanted: dict[str, dict[tuple[str, int], list[MessageExt]]] = {}
 
@@ -262,9 +266,8 @@ class _Copies:
         for offset in offsets:
             try:
                 message = self._store.get_by_queue(key.topic, key.queue_id, offset)
-            except (
-                StoreError
-            ):  # The message has expired or is damaged, so its copy cannot be identified.
+            except StoreError:
+                # The message has expired or is damaged. Without its unique key, its copy cannot be found.
                 continue
             if message.unique_key is not None:
                 name = message.unique_key, message.reconsume_times + 1
@@ -273,7 +276,7 @@ class _Copies:
                     self._wanted.setdefault(topic, {})[name] = []
 
     def find(self) -> None:
-        """Find the copies of these messages, reading each retry topic once."""
+        """Find the copies of the messages that `want` has added, reading each retry topic once."""
         for topic, wanted in self._wanted.items():
             for message in queue_messages(self._store, topic, 0):
                 found = wanted.get((message.unique_key or "", message.reconsume_times))

@@ -218,10 +218,10 @@ class SentMessages:
         return _message(sent, topic, queue_id, sent.body, sent.flag, flags, properties), waits
 
     def _plain(self, text: str) -> tuple[bytes, bool] | None:
-        """Return the stored properties of a message that needs no map of properties, and whether its sender waits.
+        """Return the stored properties of a message, and whether its sender waits until the message is durable.
 
-        Most messages have the same property names as an earlier one, and no property that moves them to another topic.
-        The parts of their properties strings are reordered without a map. Returns None for other messages.
+        This shortcut only reorders the parts of the properties string, without decoding it to a map. It returns None
+        for messages that need the map, for example because a property moves them to another topic.
         """
         parts = text.split(PROPERTY_SEPARATOR)
         if not parts[-1]:
@@ -290,7 +290,8 @@ class SentMessages:
         elif self._is_five and (due := timer_due(given, self._clock_ms())) is not None:
             if not self.takes_timers:
                 raise MessageRefusedError(
-                    "timer messages are refused: the timer log of the store is kept for its broker"
+                    "timer messages are refused: the store has a broker's timer log (timerlog/), "
+                    "so only a broker may accept them"
                 )
             place, given[TIMER_OUT_MS] = timed, str(due)
         else:
@@ -526,7 +527,7 @@ def sent_back(
         properties[ORIGIN_MESSAGE_ID] = stored.message_id
     properties[WAIT] = "false"
     if stored.reconsume_times >= limit or delay_level < 0:
-        # Like a broker, keep the REAL_TOPIC and REAL_QID of the message's last delay.
+        # A dead letter is not delayed. Like a broker, do not remove REAL_TOPIC and REAL_QID, which the last delay set.
         properties[DELAY] = "0"
         topic, queue_id = dead_letter_topic(topics, group), 0
     else:

@@ -426,7 +426,10 @@ def _is_same(a: Value, b: Value) -> bool:
 
 
 def _compare(a: Value, b: Value) -> int:
-    """Return a negative number, 0 or a positive number, as `__compare` does for two values. Raises _NoMatchError."""
+    """Compare two values as a broker does (`ComparisonExpression.__compare`). Raises _NoMatchError.
+
+    The result is negative if `a` is less, positive if `a` is greater, and 0 if both are equal.
+    """
     if isinstance(a, bool) and isinstance(b, str):
         raise _NoMatchError
     if isinstance(a, str) and isinstance(b, bool):

@@ -166,7 +166,7 @@ class TimedDelivery:
         return count
 
     def _follow(self) -> None:
-        """Read new messages. If too many are waiting, the rest is read once others have been delivered."""
+        """Read new messages. If too many are waiting, the rest is read after some of these have been delivered."""
         while len(self._heap) < self._most:
             position = self._read_to
             for stored in self._next():
@@ -242,7 +242,7 @@ class TimedDelivery:
         """Put the oldest waiting messages again at the end of their queue, if many later messages were delivered.
 
         After a crash, the next process begins with the first waiting message, and delivers all messages after it again.
-        Moving this message to the end of the queue keeps the number of repeated deliveries small.
+        Moving the oldest messages to the end of the queue keeps the number of repeated deliveries small.
         """
         for _ in range(_MOST_AT_ONCE):
             delivered = self._read_to - self._first - len(self._offsets)
@@ -258,8 +258,8 @@ class TimedDelivery:
             try:
                 self._store.put(replace(Message.of(stored), properties=text, keys=None, tags=None))
             except MessageRefusedError:
-                # The message stays at its place in the queue, so the saved position does not advance. After a crash,
-                # later messages are delivered again.
+                # The message cannot be moved, so the saved position does not advance. After a crash, messages after it
+                # that were already delivered are delivered again.
                 return
             self._rolled.add(queue_offset)
             self._done(queue_offset)

@@ -283,7 +283,7 @@ class TopicTable:
                 self._unsaved = {name: at for name, at in self._unsaved.items() if at > after}
 
     def is_saved(self, topic: str) -> bool:
-        """Return whether the file has the topic; True for a topic that does not exist."""
+        """Return whether the file has the topic. True for a topic that does not exist: there is nothing to save."""
         return topic not in self._unsaved
 
     @property

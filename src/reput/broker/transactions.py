@@ -113,9 +113,8 @@ class Transactions:
                 continue
             try:
                 stored = self._store.get(each.physical_offset)
-            except (
-                StoreError
-            ):  # The message has expired, so it can be neither committed nor discarded.
+            except StoreError:
+                # The message has expired, so it can be neither committed nor discarded.
                 self._open.pop(queue_offset, None)
                 continue
             if each.checks >= _MOST_CHECKS:
@@ -158,8 +157,8 @@ class Transactions:
         first = min(self._open, default=self._half_at)
         self._offsets.commit(GROUP, HALF_TOPIC, 0, first)
         if not self._open and not self._decided_early:
-            # Do not commit while messages are undecided: after a restart, `_follow` must read the decisions about later
-            # half messages again.
+            # Commit the offset of the decisions only if no message is undecided. After a restart, half messages are
+            # read from the oldest undecided one on, so the decisions about the half messages after it are needed again.
             self._offsets.commit(GROUP, OP_TOPIC, 0, self._op_at)
 
     def _new(self, topic: str, queue_offset: int) -> Iterator[MessageExt]:

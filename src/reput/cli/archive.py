@@ -93,8 +93,8 @@ def command(
 ) -> int:
     """Copy the log files of STORE that ARCHIVE lacks, with indexes of their keys and queues.
 
-    ARCHIVE is a folder, or a URL of S3, GCS or Azure. Every command that reads a store reads an
-    archive. STORE is only read; a broker may run on it.
+    ARCHIVE is a folder, or a URL of S3, GCS or Azure. Every command that reads a store can also
+    read an archive. STORE is only read; a broker may run on it.
 
     A log file is copied after the next file has begun. The last file is not copied, because the broker
     may still append to it; --with-last copies it as it is now, and a later run replaces that copy.

@@ -53,7 +53,7 @@ def console(
         from reput.console.server import HttpServer
         from reput.console.users import parse_users
     except ImportError:
-        raise MissingExtraError("http needs starlette: pip install 'reput[serve]'") from None
+        raise MissingExtraError("--http needs starlette: pip install 'reput[serve]'") from None
     token = None if token_file is None else _token(token_file)
     users = None
     if users_file is not None:

@@ -1,7 +1,8 @@
 """Run the nursery: a process that forks the workers of `reput serve`, and replaces workers that end.
 
-The first process forks the nursery before it has threads, an event loop or open stores: a forked child would inherit
-them in an unusable state. The nursery never has any of these, so it can fork a replacement at any time.
+The main process, which accepts connections, forks the nursery before it has threads, an event loop or open stores: a
+forked child would inherit them in an unusable state. The nursery never has any of these, so it can fork a replacement
+at any time.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Nursery:
-    """The object with which the first process controls the nursery."""
+    """Controls the nursery, the process that forks workers. The main process of `reput serve` has this object."""
 
     def __init__(self, first: socket.socket, process: int) -> None:
         self._first, self._process = first, process
@@ -76,12 +77,16 @@ def start(count: int) -> Nursery | socket.socket:
 
 
 def _keep(first: socket.socket, parent: int, count: int) -> socket.socket:
-    """Fork and replace workers until the first process ends. Returns only in a worker; the nursery exits."""
+    """Run the nursery: fork `count` workers, and replace those that end, until the main process (`parent`) ends.
+
+    Then the nursery exits. The function returns only in workers: each worker's socket to the main process. `first` is
+    the nursery's own socket to the main process.
+    """
     is_ending = False
 
     def end(number: int, frame: object) -> None:
         nonlocal is_ending
-        # Stop replacing workers, and do nothing else. The first process gets the same signal, and then closes the
+        # Stop replacing workers, and do nothing else. The main process gets the same signal, and then closes the
         # socket.
         is_ending = True
 
@@ -101,12 +106,13 @@ def _keep(first: socket.socket, parent: int, count: int) -> socket.socket:
                 return far
             far.close()
             workers.add(worker)
-            # Pass the socket itself to the first process (SCM_RIGHTS). If that process has ended, this one ends below.
+            # Pass the socket itself to the main process (SCM_RIGHTS). If the main process has ended, the nursery ends
+            # below.
             with near, contextlib.suppress(OSError):
                 socket.send_fds(first, [b"w"], [near.fileno()])
         ready, _, _ = select.select([first], [], [], _LOOK_S)
-        # The first process never writes to the socket. So the socket is readable only if the first process has closed
-        # it. If the first process was killed, this process has another parent now.
+        # The main process never writes to the socket. So the socket is readable only if the main process has closed it.
+        # If the main process was killed, the nursery has another parent now.
         if ready or os.getppid() != parent:
             _end(workers)
             os._exit(0)

@@ -37,9 +37,9 @@ def command(
     """Prove which part of the log each IndexFile of STORE covers, and remember the proofs.
 
     An IndexFile covers a range of the log if every key of every message in it has an entry that a
-    look-up reaches. IndexFiles of up to 64 MiB of log are compared with all of it. For larger ones,
-    all slots and entries are checked; the log is read only where entries are far apart and at a
-    thousand other positions. Proofs are kept in your cache folder (XDG_CACHE_HOME, or ~/.cache),
+    look-up reaches. If the range has at most 64 MiB, all of it is read. For a larger range, all slots
+    and entries of the IndexFile are checked; the log is read only where entries are far apart and at
+    a thousand other positions. Proofs are kept in your cache folder (XDG_CACHE_HOME, or ~/.cache),
     and are valid until the file or the log changes. The proof of a file that is open for writing is
     not kept, as the file may change without a trace. The store is only read.
 

@@ -47,8 +47,8 @@ _KERNELS = (
 _FILES_BESIDE = 4096
 # Time for which a computing thread may delay the event loop. CPython's default is 5 ms.
 _SWITCH_S = 0.0005
-# Parameters of mallopt(3) and their values. Allocations above the threshold are mapped, and unmapped when freed. Each
-# arena keeps freed memory.
+# Parameters of mallopt(3) and their values. Allocations above the threshold are mapped, so their memory returns to the
+# system when they are freed. Memory of smaller allocations stays in an arena, so the number of arenas is limited.
 _M_MMAP_THRESHOLD, _LARGE_BYTES = -3, 1 << 20
 _M_ARENA_MAX, _ARENAS = -8, 2
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -128,7 +128,7 @@ class Serving:
                 else:
                     runner.run(self._serve(others))
         finally:
-            # A worker must not return into the code of the first process, nor run its exit handlers.
+            # A worker must not return into the code of the main process, nor run its exit handlers.
             if isinstance(others, socket.socket):
                 os._exit(FOUND)
             if others is not None:
@@ -181,7 +181,7 @@ class Serving:
             await service.close()
 
     async def _follow(self, first: socket.socket) -> None:
-        """Run a worker process until the first process ends."""
+        """Run a worker process until the main process ends. `first` is the socket to the main process."""
         stop = _stopped()
         service = Service(self.stores, self._open, self._options(keeps_state=False))
         service.server.audit = audit_to(self.audit_log)
@@ -247,8 +247,8 @@ class Serving:
     def _own(self, path: str, address: Host) -> SharedStore:
         """Open a store as its owner.
 
-        Even with synchronous flushing, the store itself flushes asynchronously. The server waits for one flush on
-        behalf of all waiting senders (group commit).
+        With synchronous flushing, the server itself waits for a flush, one for all waiting senders (group commit). So
+        the store is always opened with asynchronous flushing.
         """
         from reput.query.open_store import open_store
 

@@ -199,8 +199,8 @@ def _transactions(store: str, as_json: bool, **opening: Any) -> int:
 def _timer(store: str, take_all: bool, as_json: bool, **opening: Any) -> int:
     """List the messages that wait in the timer of STORE, with their due times, from its timerlog/.
 
-    A message that is due after one turn of the timer wheel is `rolled`: after that turn, the broker
-    schedules it again. --all adds messages that a recall cancelled (`recalled`: they are never
+    A message that must wait longer than one turn of the timer wheel is `rolled`: after that turn, the
+    broker schedules it again. --all adds messages that a recall cancelled (`recalled`: they are never
     delivered) and the recalls themselves (`recall`, or `done` once their time has passed). Queue
     offset and physical offset belong to the record in the topic rmq_sys_wheel_timer.
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from reput.query.tail import LogTail
 
 _ALL = "all"
-# Records per write. Tables and CSV get fewer, because the lines of a write are formatted in memory.
+# Records per write. JSON lines have more, because kernels write them: long writes save time there.
 _TOGETHER = {"jsonl": 4096, "csv": 256, "text": 256}
 
 
@@ -137,8 +137,8 @@ def command(
         else:
             all_there = partial(tail.new_records, to_the_end=not follow)
             if lines is None and wanted.has_window and not follow:
-                # Set a maximum number of lines, although all messages of these times are wanted: with a maximum, the
-                # messages are found through the ConsumeQueues, and the log is not read from its beginning.
+                # Set a maximum number of lines, although all messages of the time window are wanted: with a maximum,
+                # the messages are found through the ConsumeQueues, and the log is not read from its beginning.
                 lines = sys.maxsize
             first = all_there() if lines is None else tail.last_records(lines)
             count = show(first)

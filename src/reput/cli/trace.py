@@ -81,8 +81,9 @@ def command(
 
     A message's records have the same unique key, or name each other as origin. They are followed
     through all topics and stores: retries, dead letters, scheduled copies, half and op messages of
-    transactions. Of a message's KEYS, only K is followed. The sentences after the table explain why
-    the message was delivered late, twice or never, as far as the stores show it.
+    transactions. If a message has several KEYS, only the one given by --key is followed. The
+    sentences after the table explain why the message was delivered late, twice or never, as far as
+    the stores show it.
 
     --output writes an HTML page with a timeline. The page is one file and needs no network.
 

@@ -41,7 +41,7 @@ class Coverage:
         indexed: ranges looked up in an IndexFile that is proved to cover them, or was spot-checked
         scanned: ranges read message by message, because no IndexFile covers them
         unreadable: ranges that could not be read; their messages are missing from the answer. If the end of the log was
-            lost (`lost_log_end`), the first range begins after `log`, and its length is unknown
+            lost (`lost_log_end`), the first of these ranges begins at the end of `log`, and its length is a minimum
         problems: IndexFiles, and chains of index entries, that could not be used; their ranges were scanned
         inner_messages: number of messages in inner batches (5.x) that were compared, because a broker's index lacks
             them; None if the requested topics have no batch queues
@@ -259,7 +259,8 @@ class PulledBody(NamedTuple):
 
     messages           number of records
     next_begin_offset  queue offset after the last record
-    min_offset, max_offset  queue offsets of the first message and of the next one
+    min_offset         queue offset of the queue's first message
+    max_offset         queue offset that the queue's next message gets
     """
 
     body: bytes | memoryview

@@ -82,7 +82,8 @@ def messages_of_topic(
         if (message := _message(store, place)) is not None:
             left -= message.size_bytes
             if left < 0 and messages:
-                # This message does not fit any more, so the next call returns it.
+                # This message does not fit any more. It is not returned, but stays in `found`, to show that messages
+                # are left for the next call.
                 found, limit = found[: number + 1], number
                 break
             messages.append(message)

@@ -71,7 +71,10 @@ class CompactedLog:
                 yield from self._records(log, file)
 
     def latest(self) -> list[LocatedRecord]:
-        """Return the newest record of each key, in order, except records without a body. The key is all of KEYS."""
+        """Return the newest record of each key, in order, except records without a body.
+
+        The key of a record is its whole property KEYS, even if it has several words.
+        """
         newest: dict[str, LocatedRecord] = {}
         for record in self:
             keys = read_properties(record).get(KEYS, "")

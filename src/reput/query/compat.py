@@ -180,7 +180,10 @@ class BrokerView:
         return size
 
     def _place(self, physical_offset: int) -> tuple[CommitLogFile, int] | None:
-        """Return the file with an offset, and where a broker stops reading it; None if it reads nothing there."""
+        """Return the file that contains an offset, and the offset at which a broker stops reading this file.
+
+        Return None if a broker reads nothing at the given offset.
+        """
         file = self._log.file_at(physical_offset)
         if file is None:
             return None
@@ -226,7 +229,7 @@ def _decode(data: bytes) -> int | None:
     born_host_end = _HEAD.size + _host_bytes(sys_flag, SYS_FLAG_BORN_HOST_V6)
     timestamp: int = _LONG.unpack_from(data, born_host_end)[0]
     store_host_end = born_host_end + _LONG.size + _host_bytes(sys_flag, SYS_FLAG_STORE_HOST_V6)
-    # `InetSocketAddress` refuses other ports, so the decoder returns null.
+    # `InetSocketAddress` refuses ports that are negative or above 65535, so Java's MessageDecoder returns null.
     for host_end in (born_host_end, store_host_end):
         if not 0 <= _INT.unpack_from(data, host_end - _INT.size)[0] <= _MAX_PORT:
             return None
@@ -258,7 +261,7 @@ def query_offset(
 ) -> QueryOffsetResult:
     """Answer as IndexService.queryOffset does.
 
-    Raises UsageError where the broker throws (a negative `max_num`), EffortError.
+    Raises UsageError where the broker throws (a negative `max_num`), and EffortError.
     """
     if max_num < 0:
         raise UsageError(f"max_num must be at least 0, not {max_num}", arguments=["max_num"])
@@ -273,7 +276,7 @@ def query_offset(
         last = last or header
         if _is_time_matched(header, begin, end):
             _select(file, header, wanted, max_num, begin, end, offsets, effort)
-        # Older files cannot contain newer messages unless a clock was set back. The broker stops here in both cases.
+        # Older files cannot contain newer messages unless a clock was set back. The broker stops here even then.
         if header.begin_timestamp < begin or len(offsets) >= max_num:
             break
     if last is None:
@@ -331,7 +334,7 @@ def query_message(
 ) -> QueryMessageResult:
     """Return the messages to which the index leads, including hash collisions (DefaultMessageStore.queryMessage).
 
-    Raises UsageError where the broker throws, StoreAccessError, EffortError.
+    Raises UsageError where the broker throws, and StoreAccessError and EffortError.
     """
     view.begin(effort)
     answer = QueryMessageResult(())

@@ -51,7 +51,7 @@ from reput.query.wanted import WantedKey, WantedKeyAnywhere, WantedUniqueKey
 from reput.store.store_reader import ReaderOptions, StoreReader
 from reput.store.topics_file import BatchTopics
 
-# Topics in which a broker keeps messages of other topics. The value completes a note: why a message is there.
+# Topics in which a broker keeps messages of other topics, and why a message is there. `notes_on` quotes the reason.
 _REASONS = {
     SCHEDULE_TOPIC: "it waits for its delay to pass",
     TIMER_TOPIC: "it waits for its delivery time, or was recalled",
@@ -60,7 +60,7 @@ _REASONS = {
 }
 WAITING_TOPICS = frozenset(_REASONS)
 _Answer = TypeVar("_Answer")
-# Bounds of the search for messages that wait in other topics.
+# Limits of the search in these topics: messages found, and size of a range without an IndexFile.
 _MOST_WAITING = 16
 _MOST_SCANNED_BYTES = 2 << 20
 # Number of steps after which `quick_query` gives up.
@@ -222,7 +222,10 @@ class MessageStore(StoreReader):
     def _noted(
         self, found: QueryRecords, topic: str | None, key: str, **bounds: int | None
     ) -> QueryRecords:
-        """Add notes to an empty answer, about messages that wait in another topic. Slow searches are skipped."""
+        """Add notes to an empty answer, about messages that wait in another topic.
+
+        Long ranges without an IndexFile are not searched for these messages, because that would be slow.
+        """
         if found.records or topic is None or topic in WAITING_TOPICS:
             return found
         places = WAITING_TOPICS.intersection(self.queues.topics())
@@ -296,7 +299,7 @@ class MessageStore(StoreReader):
     ) -> QueryOffsetResult:
         """Return the answer of the broker's IndexService.queryOffset, quirks included.
 
-        See `reput.query.compat`. Raises UsageError where the broker throws, StoreAccessError.
+        See `reput.query.compat`. Raises UsageError where the broker throws, and StoreAccessError.
         """
         self.check_open()
         return query_offset(self, topic, key, max_num, begin, end)
@@ -316,7 +319,8 @@ class MessageStore(StoreReader):
     ) -> tuple[QueryMessageResult, list[bytes], bool]:
         """Return the newest stored records of `query_message`, up to `max_bytes` but at least one record.
 
-        The last value of the result states whether other records did not fit. Raises CorruptMessageError as well.
+        The last value of the result states whether other records did not fit. Raises as `query_message` does, and
+        CorruptMessageError.
         """
         asked = topic, key, max_num, begin, end, max_bytes
         return self._following(lambda: query_records(self, self._view, *asked))
@@ -453,8 +457,8 @@ class MessageStore(StoreReader):
     def min_queue_offset(self, topic: str, queue_id: int, *, check: bool = True) -> int:
         """Return the queue offset of a queue's first message that has not expired. Raises as `pull` does.
 
-        Without `check`, the answer is the first remaining entry. The first entries may then be lost although the log
-        still contains their messages.
+        Without `check`, return the queue offset of the first remaining entry. It is too high if earlier entries were
+        lost whose messages are still in the log.
         """
 
         def find() -> int:
@@ -484,7 +488,8 @@ class MessageStore(StoreReader):
         def find() -> int:
             log_begin = self.commit_log.min_offset
             found = queue_times(self, topic, queue_id).first_since(time, log_begin)
-            # If the first entries are lost, only a result at the beginning of the queue can be wrong.
+            # Entries lost at the beginning of the queue make the result wrong only if it is the first remaining entry.
+            # So the slow check is needed only then.
             if check and 0 < found <= self.queues.queue(topic, queue_id).min_queue_offset(
                 log_begin
             ):
@@ -508,8 +513,8 @@ class MessageStore(StoreReader):
     def spans_by_time(self, topic: str, queue_id: int, begin: int, end: int) -> list[range]:
         """Return ranges of queue offsets that contain every message stored between two times (ms), newest range first.
 
-        Both times are inclusive. If clocks were set back, messages of other times may be between the first and the last
-        of these messages. The ranges exclude most of the messages of other times. Raises as `pull` does.
+        Both times are inclusive. If clocks were set back, messages from outside this window may lie between messages
+        from inside it. The ranges exclude most of the messages from outside. Raises as `pull` does.
         """
         return self._following(lambda: queue_times(self, topic, queue_id).spans(begin, end))
 

@@ -54,10 +54,10 @@ def open_store(
         config: the broker's settings; alternatively, pass `broker_config`
         broker_config: the path of a file with the broker's settings (broker.conf)
 
-    Further settings of mode 'r': hash_slots and index_items describe the IndexFiles, and by default are derived from
-    the files. index is another directory with index/, such as a rebuilt one. storage_options are options of the URL's
-    file system (`s3.endpoint_override`, `fsspec.NAME`, ...). With mode 'rw': the fields of
-    reput.writer.writer_settings.WriterSettings, which override broker_config.
+    Further settings of mode 'r': `hash_slots` and `index_items` describe the IndexFiles, and by default are derived
+    from the files. `index` is a directory whose index/ (and consumequeue/, if it has one) is read instead of the
+    store's own. `storage_options` are options of the URL's file system (`s3.endpoint_override`, `fsspec.NAME`, ...).
+    With mode 'rw': the fields of reput.writer.writer_settings.WriterSettings, which override `broker_config`.
 
     Raises StoreNotFoundError, StoreAccessError, FormatError, UsageError; with mode 'rw' also StoreLockedError.
     """

@@ -141,7 +141,7 @@ def get_by_queue(store: StoreReader, topic: str, queue_id: int, queue_offset: in
     except MessageNotFoundError as error:
         file = log.file_at(entry.physical_offset)
         if entry.physical_offset >= log.files_end:
-            # No file has reached this offset yet, so the message cannot have expired.
+            # The offset is after the end of all files, so the message cannot have expired.
             raise CorruptMessageError(
                 log.source.name, 0, str(error), entry.physical_offset
             ) from None
@@ -221,7 +221,7 @@ def _is_in_place(
     if stated < queue_offset:
         return False
     if queue_offset <= queue.min_queue_offset(store.commit_log.min_offset):
-        # The queue has no earlier entry that has not expired, so no previous message can be compared.
+        # All earlier entries have expired, so there is no previous message to compare this one with.
         return True
     try:
         entry = queue.entry(queue_offset - 1)

@@ -1,8 +1,8 @@
 """Read many stored records of a queue at once. Most are read and verified with arrays.
 
-A run of entries is read with as few calls as its records allow. All checks of `reput.query.pull` are made on the whole
-run at once. The run ends at the first record that fails a check or needs further checks: a damaged record, a
-record whose own queue is another one, a record after a gap, a record with IPv6 hosts, or the newest record of the
+Consecutive entries (a run) are read with as few calls as their records allow. All checks of `reput.query.pull` are made
+on the whole run at once. The run ends at the first record that fails a check or needs further checks: a damaged record,
+a record that states another queue, a record after a gap, a record with IPv6 hosts, or the newest record of the
 queue. There, `reput.query.pull` continues: it reads the messages one by one.
 """
 
@@ -38,7 +38,8 @@ from reput.queues.reader import ConsumeQueueReader
 from reput.store.store_reader import StoreReader
 
 _MOST_ENTRIES = 1 << 12
-# From this many bytes or entries on, the kernel saves more time than loading it takes.
+# `_LARGE_BYTES` of an answer, or `_MANY_ENTRIES` to compare: from this size on, the kernel saves more time than loading
+# it takes. The kernel reads into a buffer of `_WORK_BYTES`.
 _LARGE_BYTES, _WORK_BYTES = 64 << 10, 256 << 10
 _MANY_ENTRIES = 256
 # Default maximum size of a message. `reput.query.pull` reads longer records.
@@ -136,8 +137,8 @@ def quick_records(
     try:
         queue = store.queues.queue(place.topic, place.queue_id)
         most = queue.max_queue_offset()
-        # Only `reput.query.pull` reads the newest message. If the answer may contain it, let `reput.query.pull` read
-        # all messages. Otherwise, the messages before it would be read twice.
+        # Only `reput.query.pull` reads the newest message, and it reads whole answers. So if the answer may contain the
+        # newest message, do not read the messages before it here: `reput.query.pull` will read them.
         if type(queue) is not ConsumeQueueReader or place.queue_offset + max_messages >= most:
             return None
         kernel = _KERNEL.get()
@@ -154,7 +155,7 @@ def quick_records(
         return None
     if wanted:
         if most - place.queue_offset > _MANY_ENTRIES:
-            # Load the kernel for later pulls, because it compares many entries with tags faster.
+            # Load the kernel for later pulls. For so many entries, it compares the tags faster than Python code.
             _KERNEL.load()
         return None
     run = _read_run(store, place, max_messages, max_bytes)

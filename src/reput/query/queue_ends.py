@@ -2,11 +2,12 @@
 
 A queue whose last entries were zeroed, or whose last file was cut off, looks like a queue without new messages. But the
 log has later messages of the queue. So the log is read from the queue's last message, up to a limited number of bytes
-(the allowance). A message of the queue without an entry is damage if a later message was dispatched.
+(the allowance). A message without an entry is damage if a later message, of any queue, was dispatched.
 
-A queue whose first file is lost or empty looks like a queue whose first messages have expired. If they had expired, the
-remaining files would begin with entries of expired messages, or the log would begin after them. Otherwise the log is
-walked from its beginning to the message of the first entry, with the same allowance.
+A queue whose first file is lost or empty looks like a queue whose first messages have expired. If the remaining files
+begin with entries of expired messages, the first messages have indeed expired. If not, the log is walked from its
+beginning to the message of the first entry, with the same allowance. If it has an earlier message of the queue, entries
+are lost.
 
 Pre-blank entries in the middle of a queue are places of messages that the log has lost. The log is walked between the
 messages of the neighbouring entries. If it has a message that belongs in the gap, the gap is damage.
@@ -51,7 +52,8 @@ class QueueEnds:
         self._store = store
         self._walked: OrderedDict[tuple[str, int], tuple[int, int]] = OrderedDict()
         self._begun: OrderedDict[tuple[str, int], tuple[int, int]] = OrderedDict()
-        # For each queue, the last gap that was checked completely: the log has no message that belongs in it.
+        # For each queue, the last gap (queue offsets with pre-blank entries) whose check is complete: the log has no
+        # message that belongs in the gap.
         self._gaps: OrderedDict[tuple[str, int], range] = OrderedDict()
         # For each gap whose search is not complete yet, the physical offset at which the search continues.
         self._searched: OrderedDict[tuple[str, int, int], int] = OrderedDict()
@@ -69,7 +71,8 @@ class QueueEnds:
             if queue.max_queue_offset() > end:
                 return
             time.sleep(_PATIENCE_S)
-        # Forget how far the log was walked, so that the next check finds and reports the message again.
+        # Forget how far the log was walked. Otherwise, the next check would begin after the message that has no entry,
+        # and would not report it.
         self._walked.pop((topic, queue_id), None)
         reason = (
             f"the queue ends before queue offset {end}, but the CommitLog has a later message of "
@@ -105,11 +108,12 @@ class QueueEnds:
     def _find(self, topic: str, queue_id: int, end: int) -> LocatedRecord | None:
         """Search the log for the queue's first message after its last entry, and return it.
 
-        The search reads at most as many bytes as the allowance permits.
+        The search may stop early, because all checks share a limited number of bytes to read (the allowance).
         """
         log = self._store.commit_log
         known_end, position = self._walked.get((topic, queue_id), (-1, 0))
-        # If the queue has grown, the log after its new end has not been searched.
+        # The remembered position is valid only for the remembered end. If the queue has another end now, begin after
+        # its last message.
         if known_end != end:
             position = self._end_of_last(topic, queue_id, end)
         start = max(position, log.min_offset)
@@ -143,7 +147,7 @@ class QueueEnds:
             return
         with suppress(MessageNotFoundError, FormatError):
             queue.entry(least - 1)
-            # The previous entry exists and belongs to an expired message.
+            # The entry before the first one exists, and its message has expired. So no entries are lost.
             return
         known_least, position = self._begun.get((topic, queue_id), (-1, 0))
         start = max(position if known_least == least else 0, log.min_offset)
@@ -166,10 +170,10 @@ class QueueEnds:
     def check_gap(self, topic: str, queue_id: int, queue_offset: int) -> int:
         """Return the first queue offset, from `queue_offset` on, whose entry is not pre-blank.
 
-        Raises LostEntriesError if the log has a message that belongs in the gap. A long log is searched by several
-        calls: until the last one, LostEntriesError is raised as well, and the next call continues the search. Light
-        queues are not checked: their entries may be pre-blank because a rebuild could not determine the queue offsets
-        of the messages.
+        The pre-blank entries before it are a gap. Raises LostEntriesError if the log has a message that belongs in the
+        gap. A long log is searched by several calls: until the last one, LostEntriesError is raised as well, and the
+        next call continues the search. Light queues are not checked: their entries may be pre-blank because a rebuild
+        could not determine the queue offsets of the messages.
         """
         known = self._gaps.get((topic, queue_id), range(0))
         if queue_offset in known:
@@ -214,7 +218,10 @@ class QueueEnds:
         return stop
 
     def _before_gap(self, queue: QueueReader, queue_offset: int) -> tuple[int, int]:
-        """Return the first queue offset of a gap, and the physical offset after the message before it."""
+        """Return the first queue offset of a gap, and where the message before the gap ends in the log.
+
+        The gap contains `queue_offset`.
+        """
         log = self._store.commit_log
         least, stop = queue.min_queue_offset(log.min_offset), queue_offset
         while stop > least:
@@ -228,7 +235,7 @@ class QueueEnds:
         return min(least, queue_offset), log.min_offset
 
     def _end_of(self, entry: ConsumeQueueEntry) -> int:
-        """Return the physical offset after an entry's message, or the message's own offset if it cannot be read."""
+        """Return the physical offset after an entry's message. If the message cannot be read, return its own offset."""
         try:
             record = self._store.commit_log.locate(entry.physical_offset, entry.size)
         except StoreError:
@@ -244,7 +251,7 @@ class QueueEnds:
         return max(min(wanted_bytes, int(self._allowance), _MOST_BYTES_A_LOOK), 0)
 
     def _end_of_last(self, topic: str, queue_id: int, end: int) -> int:
-        """Return the physical offset after the queue's last message, or the log's beginning if it cannot be read."""
+        """Return where the queue's last message ends in the log. If it cannot be read, return the log's beginning."""
         try:
             entry = self._store.queues.queue(topic, queue_id).entry(end - 1)
             record = self._store.commit_log.locate(entry.physical_offset, entry.size)

@@ -105,8 +105,9 @@ class Search:
         """Prepare a search.
 
         Two further searches find messages without index entries: `inner` finds messages of inner batches, and
-        `replaced` finds messages by replaced ids. The answer has at most `max_bytes` of records, but at least one
-        record. Segments without an IndexFile that are longer than `most_scanned_bytes` are skipped.
+        `replaced` finds messages by unique keys that the index lacks, because the record has a later one (5.x). The
+        answer has at most `max_bytes` of records, but at least one record. Segments without an IndexFile that are
+        longer than `most_scanned_bytes` are skipped.
         """
         self._most_scanned_bytes = _UNBOUNDED if most_scanned_bytes is None else most_scanned_bytes
         self._inner, self._replaced = inner, replaced
@@ -267,7 +268,8 @@ class Search:
                     if self._is_enough:
                         break
         except UntrustedIndexError as error:
-            # The segment is scanned instead, so messages found through its entries are dropped.
+            # The segment will be scanned instead. Drop the messages found through its index entries, and no longer
+            # count their bytes.
             self._left_bytes += sum(len(one.data) for one in self._found[mark:])
             del self._found[mark:]
             scanned = f"offsets {segment.start} to {segment.stop} were scanned"
@@ -300,7 +302,10 @@ class Search:
         self._damage += damage
 
     def _scan_range(self, start: int, stop: int, seen: Sequence[int] = ()) -> None:
-        """Scan file by file, newest first, until enough messages are found. Also compare the messages at `seen`."""
+        """Scan file by file, newest first, until enough messages are found.
+
+        Also test the messages at `seen`, to which the index led: the scan may not reach them if the log is damaged.
+        """
         stop = min(stop, self._before)
         for file in reversed(self._log.files):
             begin, end = max(start, file.start), min(stop, file.end)

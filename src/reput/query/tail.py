@@ -65,7 +65,7 @@ _FURTHER = INNER_MULTI_DISPATCH.encode()
 class QueuedEntry(NamedTuple):
     """An entry, and its place in the queue.
 
-    unnumbered  number of queue offsets without entries between this entry and the next (batches, 5.x)
+    unnumbered  how many queue offsets between this entry and the next have no entry of their own (batches, 5.x)
     """
 
     physical_offset: int
@@ -124,14 +124,15 @@ class QueueTail:
         """
         hashes = {hash_code(tag) for tag in tags}
         expected: dict[tuple[str, int], int] = {}
-        # A message may be in several queues, but is yielded once. `offset` is that of the last yielded message.
+        # A message may have entries in several queues, but is yielded once. `offset` is the physical offset of the last
+        # yielded message.
         offset = -1
         for entry in self.entries():
             if entry.physical_offset >= stop:
                 continue
             queue = entry.topic, entry.queue_id
-            # A batch (5.x) has several queue offsets, but only the first one has an entry. Subtract the number of queue
-            # offsets without an entry.
+            # A batch (5.x) has several queue offsets, but only the first one has an entry. Entries are read newest
+            # first, so subtract the number of the others from the expected queue offset.
             if entry.unnumbered and queue in expected:
                 expected[queue] -= entry.unnumbered
             if hashes and not _may_match(entry, hashes):
@@ -179,8 +180,9 @@ class QueueTail:
             self._report(Kind.FOREIGN_QUEUE_ENTRY, entry, reason)
             return False
         if is_restarted(record, entry.topic, stated):
-            # The message's own queue is another one. In a further queue like this one, a restarted broker numbers
-            # messages from 0 again. So the queue offset of the previous message cannot be predicted.
+            # This is not the message's own queue, but a further queue that INNER_MULTI_DISPATCH names. A restarted
+            # broker numbers messages in further queues from 0 again. So the queue offset of the previous message cannot
+            # be predicted.
             expected.pop(queue, None)
             return True
         awaited = expected.get(queue)
@@ -198,7 +200,7 @@ class QueueTail:
         return True
 
     def _is_skewed(self, entry: QueuedEntry, record: LocatedRecord, stated: int) -> bool:
-        """Return whether the broker itself can have skipped queue offsets of a light queue. Then no message is lost."""
+        """Return whether a broker may itself have skipped queue offsets of a light queue. If so, no message is lost."""
         queue = entry.topic, entry.queue_id
         newer = self._newer.get(queue)
         if newer is None or not entry.topic.startswith(LMQ_PREFIX):
@@ -253,7 +255,8 @@ class QueueTail:
                 except (StoreNotFoundError, MessageNotFoundError):
                     return
                 except LostEntriesError as error:
-                    # Later entries were read first. A run of lost entries beyond `stop` was reported with them.
+                    # The entries after `stop` were read before. If the lost entries extend beyond `stop`, that read has
+                    # reported them.
                     if error.resume_offset <= stop:
                         self.damage.append(Finding.of_error(Kind.QUEUE_GAP, error))
                     position = max(error.resume_offset, position + 1)
@@ -263,7 +266,7 @@ class QueueTail:
                     unnumbered = 0 if newer is None else newer - number - 1
                     yield QueuedEntry(*entry_there, topic, queue_id, number, unnumbered)
                 newer = None if entry_there is None else number
-            # The first entry that was read may be a batch that begins before `start`. Do not read it again.
+            # The first entry that was read may be a batch that begins before `start`. The next read must end before it.
             stop = queue.span(start)[0]
             step = min(2 * step, _MOST_ENTRIES)
         try:
@@ -276,7 +279,10 @@ class QueueTail:
 
 
 def _may_match(entry: QueuedEntry, hashes: Collection[int]) -> bool:
-    """Return whether a message may have one of the tags. Entries of delayed messages have the due time as tags code."""
+    """Return whether a message may have one of the tags, according to its entry.
+
+    Entries of delayed messages have the due time in place of the tags code, so these messages always may.
+    """
     code = entry.tags_code
     return entry.topic == SCHEDULE_TOPIC or code in hashes or is_address(code)
 
@@ -573,7 +579,7 @@ class LogTail:
 
     def _entries(self) -> Iterator[QueuedEntry]:
         """Yield entries of all queues, newest first, one per message."""
-        # A message may be in several queues, but is yielded once.
+        # A message may have entries in several queues. Yield only the first of them.
         offset = -1
         for entry in QueueTail(self._store, lambda topic, queue_id: True).entries():
             if entry.physical_offset != offset:

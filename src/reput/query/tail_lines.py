@@ -31,8 +31,8 @@ def lines_of_all(tail: LogTail, log: CommitLogReader) -> Iterator[SomeLines]:
     """Yield the lines of `tail.new_records(to_the_end=True)`. `tail.position` and `tail.damage` are updated.
 
     Args:
-        tail: The end of the log, without a filter.
-        log: The log of its store.
+        tail: The reader of the records. It must have no filter.
+        log: The log of the same store.
 
     Raises StoreAccessError, StoreChangedError.
     """

@@ -82,11 +82,13 @@ class LocalIndexFile:
                 yield item
             # The previous item of a chain has a smaller number. If not, the chain is damaged, and may run in circles.
             if previous >= number:
-                raise ValueError(f"the chain of a slot goes from item {number} to {previous}")
+                raise ValueError(
+                    f"item {number} is followed by item {previous}, but must be followed by an earlier item"
+                )
             number = previous
 
     def _find_slots(self) -> int:
-        """Return the number of slots that agrees with the file's size and its first items. Raises ValueError."""
+        """Determine the number of slots from the file's size and its first items. Raises ValueError."""
         if not self._count:
             # Without items, any number of slots will do.
             return 1

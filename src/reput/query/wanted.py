@@ -13,8 +13,8 @@ class WantedKey:
     """Messages of one topic that have one key, compared as Java strings.
 
     As in the broker's index, the keys of a message are its unique key and the parts of KEYS between spaces. A
-    rolled-back message has no keys. In 5.x, a record may have several unique keys, and the index has only the last one.
-    A message matches by any of them.
+    rolled-back message has no keys. In 5.x, a record may have several unique keys. A message matches by any of its
+    unique keys, although the index has only the last one.
     """
 
     def __init__(self, topic: str, key: str) -> None:
@@ -27,7 +27,10 @@ class WantedKey:
 
 
 class WantedKeyAnywhere:
-    """Messages of any topic that have one key. In the index, the key is looked up under each topic of `topics`."""
+    """Messages of any topic that have one key.
+
+    The index combines topic and key, so the key is looked up with each of `topics`.
+    """
 
     def __init__(self, topics: Sequence[str], key: str) -> None:
         self._key = joined_surrogates(key)
@@ -59,7 +62,7 @@ class WantedUniqueKey:
 class WantedUniqueKeys:
     """Messages of any topic that have one of these unique keys.
 
-    In the index, the keys are looked up under each topic of `topics`.
+    The index combines topic and key, so the keys are looked up with each of `topics`.
     """
 
     def __init__(self, topics: Sequence[str], unique_keys: Collection[str]) -> None:

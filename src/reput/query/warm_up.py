@@ -24,7 +24,10 @@ _CONFIG = StoreConfig(
 
 
 def warm_up() -> None:
-    """Put messages in all ways, dispatch, recover, prove and pull them; see `reput.pipeline.warm_up`."""
+    """Compile kernels by using a small store: put messages in all ways, recover the store, and read it.
+
+    See `reput.pipeline.warm_up`.
+    """
     message = Message("t", b"body", keys="k", tags="a")
     with scratch_folder() as folder:
         with open_store(folder, mode="rw", config=_CONFIG) as store:

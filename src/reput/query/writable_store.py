@@ -47,7 +47,7 @@ class WritableStore(SharedStore, Closing):
         self._writer = writer
         self.ignored_settings: tuple[str, ...] = ()
         super().__init__(writer.path, config=writer.config)
-        # Recovery has just found the end that a broker would find.
+        # Recovery has just found the end of the log that a broker would find, so readers need not search for it.
         with self.reader() as reader:
             self._known_end.found = reader.commit_log.files, writer.end_offset
         writer.retention.on_expired.append(self.drop_expired)
@@ -105,13 +105,13 @@ class WritableStore(SharedStore, Closing):
     def put(self, message: Message) -> PutResult:
         """Put one message. With flush='sync', it is durable when this returns.
 
-        Raises MessageRefusedError for a message that could not be returned unchanged. Raises StoreFailedError after a
+        Raises MessageRefusedError for a message that could not be read back unchanged. Raises StoreFailedError after a
         failed write or sync, and StoreAccessError, for example for a full disk.
         """
         return _explained(self._writer.put, message, (message,))
 
     def put_run(self, messages: Sequence[Message]) -> list[PutResult | ReputError]:
-        """Put prepared messages together: their properties are bytes, and none of them is delayed.
+        """Put several messages at once. Their properties must be bytes, and none of them may be delayed.
 
         Return for each message its place, or the reason why it was refused. Raises StoreFailedError, StoreAccessError.
         """
@@ -235,7 +235,7 @@ class WritableStore(SharedStore, Closing):
             self._writer.close()
 
     def check_open(self) -> None:
-        """Raise UsageError if the store is closed, or in a forked child of its owner."""
+        """Raise UsageError if the store is closed, or if this process is a forked child of its owner."""
         self._writer.check_open()
         super().check_open()
 
@@ -268,7 +268,7 @@ def _explained(put: Callable[[_Given], _Put], given: _Given, messages: Iterable[
 def _check(messages: Iterable[Message]) -> None:
     """Raise UsageError for the first item that is not a message, or has a field of a wrong type.
 
-    An iterator is not checked, because it has been consumed.
+    An iterator is not checked, because the put has already consumed it.
     """
     for number, message in enumerate(messages if isinstance(messages, Collection) else ()):
         if not isinstance(message, Message):
