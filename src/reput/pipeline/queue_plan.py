@@ -56,9 +56,9 @@ _PACKED: tuple[Kind, ...] = ("irregular", "old", "extended", "old extended", "ba
 class QueueTask:
     """A task that writes ConsumeQueue entries.
 
-    A regular task writes the entries of the staged files [first, stop), but only those of regular queues: queues in
-    which the position of an entry follows from the number of earlier entries, without reading them. Any other task
-    writes a group of queues, over the whole log:
+    A regular task writes the entries of the staged files [first, stop), but only into regular queues: queues in which
+    the position of an entry follows from the number of earlier entries, without reading them. Any other task writes a
+    group of queues, over the whole log:
 
     irregular  the position of an entry is known only after reading all earlier entries
     old        the entries of the replaced store decide the queue offsets
@@ -143,7 +143,7 @@ class PlanTask:
 class QueuePlan(NamedTuple):
     """The content of plan.json. A pack is a group of queues that one task writes.
 
-    apart      queues that regular tasks (see QueueTask) do not write, because other tasks do
+    apart      queues that regular tasks (see QueueTask) must skip
     packs      numbers of the queues of each pack
     ranges     first and last unsigned queue offset for each queue of each pack; empty if packs have whole queues
     divided    packs whose tasks read divided files (`reput.pipeline.divided`) instead of staged files

@@ -44,8 +44,8 @@ def joined(runs: QueueRuns, later: QueueRuns) -> QueueRuns:
     result = np.where(has, earlier, later)
     both = np.flatnonzero(has & goes_on)
     one, other = earlier[both], later[both]
-    # `slack` and `ahead` (see `summarize_runs`) are relative to the first entry of a run. In the joined run, the
-    # entries of `one` come before those of `other`, so subtract their number from the values of `other`.
+    # `slack` and `ahead` (see `summarize_runs`) are relative to the first entry of a run. A joined run begins with the
+    # entries of `one`, so subtract their number from the values of `other`.
     result["slack"][both] = np.minimum(one["slack"], other["slack"] - one["entries"])
     result["ahead"][both] = np.maximum(one["ahead"], other["ahead"] - one["entries"])
     result["highest"][both] = np.maximum(one["highest"], other["highest"])

@@ -146,8 +146,8 @@ def _joins(summary: SplitSummary, expected: int, end_offset: int) -> bool:
     """
     if summary.start != expected:
         return False
-    # IndexService skips messages before the message that it indexed last. The scan of this split assumed that the
-    # latter is at `end_offset_in`; in a serial scan, it is at `end_offset`. Both scans skip the same messages if no
+    # IndexService skips messages before the message that it indexed last. The scan of this split assumed that this last
+    # message is at `end_offset_in`. In a serial scan, it is at `end_offset`. Both scans skip the same messages if no
     # message with index entries lies between these two offsets.
     if summary.end_offset_in == end_offset or summary.first_keyed_offset is None:
         return True

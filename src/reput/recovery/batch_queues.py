@@ -135,9 +135,8 @@ def batches_agree(
 ) -> bool:
     """Return whether the batch queues agree with the recovery point.
 
-    The recovery point states for each queue where the entries of the messages before it end.
-
-    With `is_closed`, the queues must also have no file after these ends.
+    The recovery point states where each queue ends: after the entries of all messages before the point. With
+    `is_closed`, no queue may have a file after its end.
 
     Raises StoreError for wrong file sizes, StoreAccessError.
     """
@@ -170,7 +169,8 @@ class KeptBatches(NamedTuple):
 class BatchMatching:
     """Compares the entries of one batch queue with the records of the log, batch by batch, from any thread.
 
-    tail  physical offset of the first record after the record of the last entry; None if there is no such record
+    tail  physical offset of the queue's first record after the last record with an entry; None if there is no such
+          record
     """
 
     def __init__(self, entries: _Entries, begin: int) -> None:
@@ -347,7 +347,10 @@ class BatchComparison:
         self._queues[name].compare(batch.messages[rows], stated)
 
     def add_elsewhere(self, ranges: Iterable[OffsetRange]) -> None:
-        """Keep the entries that lead into these ranges, because records there state another physical offset."""
+        """Keep the entries that lead into these ranges.
+
+        Records there state wrong physical offsets, so entries cannot be compared with them.
+        """
         with self._lock:
             self._unread += ranges
 
@@ -357,7 +360,10 @@ class BatchComparison:
 
     @property
     def dispatch_from(self) -> int:
-        """Return the physical offset of the first record that lies after the record of its queue's last entry."""
+        """Return the physical offset of the first record to dispatch, or the end of the log.
+
+        The records to dispatch lie after the last record that has an entry in their queue.
+        """
         tails = [one.tail for one in self._queues.values() if one.tail is not None]
         return min(tails, default=self.log_end)
 
@@ -442,9 +448,10 @@ class BatchQueueFiles(FoundFiles):
         return BatchEnd(stop, position, int(last["physical_offset"]))
 
     def _begins_later(self, start: int, first: int, entries: _Entries) -> bool:
-        """Return whether the change replaces the file's first entry by an entry of an earlier record.
+        """Return whether the first entry of the file at `start` would be replaced by an entry of an earlier record.
 
-        This is also True for a file that is missing or empty now.
+        `entries` are the new entries of the queue, `first` is the start of its first file. The result is also True for
+        a file that is missing or empty now.
         """
         if start not in self._sizes:
             return True

@@ -108,7 +108,7 @@ def cut_units(
 
 
 def _cut(folder: Path, end: int, file_bytes: int, disk: Disk) -> None:
-    # Start with the newest file, so that a power cut leaves no hole between the files.
+    # Cut the newest file first, so that a power cut leaves no hole between the files.
     for start, entry in reversed(offset_entries(str(folder))):
         path = Path(entry.path)
         if start >= end:

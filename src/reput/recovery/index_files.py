@@ -146,7 +146,8 @@ class RecoveredIndexFiles:
                 pool.map(FoundIndexFile.check, [f for f in self.files if f.path.name >= from_name])
             )
         for place, file in enumerate(self.files):
-            # `IndexService.getAndCreateLastIndexFile` creates the next file only when the last file is full.
+            # `IndexService.getAndCreateLastIndexFile` creates the next file only when the last file is full. So a file
+            # that is not full has lost items if another file follows.
             if place + 1 < len(self.files) and not file.problem and not file.is_full:
                 file.problem = "is not full, although another file follows"
             if file.count > 1 and file.offset(1) < before:
@@ -161,7 +162,7 @@ class RecoveredIndexFiles:
             before = file.offset(file.count - 1)
 
     def number(self, name: str, count: int) -> int | None:
-        """Convert the end of the index in a recovery point to a number over all files.
+        """Convert the end of the index in a recovery point to an item number counted over all files.
 
         Args:
             name: Name of the last IndexFile, or an empty string for an empty index.

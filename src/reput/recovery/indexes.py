@@ -60,8 +60,8 @@ class ComparedPiece:
     index_begin  number of the first item of its messages
     index_end    number after the last correct item
     queues       matched entries by queue
-    last         physical offset of its last message, or of an earlier message if records state wrong offsets; None
-                 without messages
+    last         physical offset of its last message; None without messages. If records near the end state wrong
+                 offsets, the physical offset of an earlier record
     index_wrong  physical offset of the first message with missing items, or None if all items are right
     damage       its unreadable ranges
     elsewhere    ranges where records state a physical offset other than their own
@@ -90,8 +90,8 @@ class Comparison:
     index_from    physical offset of the first message with missing items, or `end`
     index_begin   number of the first compared item
     index_end     number after the last correct item
-    last_message  physical offset of the last message, or of an earlier message if records state wrong offsets; None
-                  without messages
+    last_message  physical offset of the last message; None without messages. If records near the end state wrong
+                  offsets, the physical offset of an earlier record
     """
 
     def __init__(
@@ -154,7 +154,8 @@ class Comparison:
     def _add_survey(self, name: Queue, survey: QueueSurvey) -> None:
         matching = self._matchings[name] = QueueMatching(name, survey)
         if not survey.is_ordered:
-            # A disordered queue is compared as a whole. Messages before `begin` have expired, so keep their entries.
+            # The survey of a disordered queue also has entries of messages before `begin`. These messages are not read,
+            # for example because they have expired. So keep their entries without a comparison.
             part = self.queues[name] = QueuePart(0)
             matching.skip_to(part, self._begin, [OffsetRange(0, self._begin)])
 
@@ -162,7 +163,7 @@ class Comparison:
         return self._matchings.get(name) or QueueMatching(name, None)
 
     def has_expired(self, name: Queue) -> bool:
-        """Return whether a queue has entries of messages before the compared range."""
+        """Return whether messages of a queue may have expired: it has entries of messages before the compared range."""
         survey = self.matching(name).survey
         return survey is not None and survey.rank_at(self._begin, survey.begin) > survey.begin
 
@@ -330,8 +331,9 @@ class CutIndexes(NamedTuple):
 class FoundIndexes:
     """The ConsumeQueues (`queues`) and IndexFiles in `folder`. Problems are added to the report.
 
-    `log` is the store with the log, if it is not `folder`. Queues of `batch_topics` are not ConsumeQueues. With
-    `is_own`, no other program writes the queues, so a queue whose entries lead to no message is deleted.
+    `log` is the store with the log, if it is not `folder`. Queues of `batch_topics` are not ConsumeQueues. `is_own`
+    states that no other program writes the queues. Then a queue whose entries lead to no message is of no use to
+    anyone, and is deleted.
     """
 
     def __init__(

@@ -297,7 +297,7 @@ class QueueFiles(FoundFiles):
             return ConsumeQueueWriter(self.folder, self._file_entries, disk=disk)
         self._clear(position, disk, is_begun)
         for start in self.starts:
-            # The process that wrote these entries died, so they may exist only in the page cache.
+            # Sync these entries. The process that wrote them has died, so they may exist only in the page cache.
             if durable < start + self._file_entries and start < position:
                 with disk.open(self.path(start), self._file_bytes) as file:
                     file.sync()

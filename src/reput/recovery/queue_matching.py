@@ -1,4 +1,7 @@
-"""Match the entries of a ConsumeQueue with the messages of the log, by the rule of `reput.compare.placement`."""
+"""Match the entries of a ConsumeQueue with the messages of the log, by the rule of `reput.compare.placement`.
+
+The number of an entry is its position in the queue: the queue offset at which consumers find it.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ Flags = npt.NDArray[np.bool_]
 class Missing(NamedTuple):
     """Messages without an entry: their physical offsets, the queue offsets that they state, and the entries to write.
 
-    low, high  numbers of the entries of the previous and the next message in the log, if known
+    low, high  positions in the queue: of the entry of the previous and of the next message in the log, if known
     """
 
     offsets: Offsets
@@ -106,13 +109,14 @@ class QueuePart:
     """The result of matching a queue's messages in one or several log files.
 
     rank      rank of the next entry to compare (see QueueSurvey)
-    solid     number of the last entry before `rank` that leads to a message or to unreadable bytes; -1 if there is none
-    moved     number of entries whose number is not the queue offset of their message
-    kept      number of entries that lead to unreadable bytes
+    solid     position in the queue of the last entry before `rank` that leads to a message or to unreadable bytes; -1
+              if there is none
+    moved     count of entries whose position in the queue is not the queue offset of their message
+    kept      count of entries that lead to unreadable bytes
     right     whether any entry leads to a message
-    unplaced  messages that have no entry and no fitting number
-    missing   messages without an entry, if the queue may have a place where the entry can be inserted
-    wrong     numbers of entries with a wrong size or tags code, and the right entries
+    unplaced  messages without an entry for which the queue has no place: no free position fits their queue offset
+    missing   messages without an entry for which the queue may have a place
+    wrong     positions of entries with a wrong size or tags code, and the right entries
     matched   only in a disordered queue: ranks of entries that lead to messages; a message may have several
     stated    the queue offsets that the messages of matched entries state
     unread    only in a disordered queue: ranks of entries that lead to unreadable bytes
@@ -229,7 +233,7 @@ class QueueMatching:
     def _take(
         self, part: QueuePart, survey: QueueSurvey, offsets: Offsets, stated: Offsets
     ) -> None:
-        """Match the next entries with these messages, one to one."""
+        """Match the next entries, one to one, with the messages at the physical offsets `offsets`."""
         numbers = survey.numbers(part.rank, len(offsets))
         if survey.is_ordered:
             self._count_moved(part, numbers, offsets, stated)
@@ -299,7 +303,10 @@ class QueueMatching:
         numbers: Offsets,
         stop: int,
     ) -> None:
-        """Note messages without an entry that have a place between the entries of their neighbours in the log."""
+        """Add the messages of `missing`, which have no entry, to the result if the queue has a free place for them.
+
+        The place must lie between the entries of the message's neighbours in the log.
+        """
         if not len(missing.offsets):
             return
         edges = part.solid, survey.number_from(stop)
@@ -316,7 +323,7 @@ class QueueMatching:
         edges: tuple[int, int],
         last: int,
     ) -> Missing:
-        """Return the messages without an entry for which the queue has a free place. Count the others as unplaced.
+        """Return the messages of `missing` for which the queue has a free place. Count the other ones as unplaced.
 
         The place must lie between the entries of the message's neighbours in the log. `solid` are the physical offsets
         of the existing entries, and `numbers` are their numbers.
@@ -386,8 +393,8 @@ class QueueMatching:
         """In a queue with extension files, keep only the entries before the first wrong one. Dispatch writes the rest.
 
         A missing entry of such a queue cannot be inserted: its unit (its record in the extension files) would be out of
-        order. Returns None if dispatch would give an entry a different number, or would lose the bit map of its unit.
-        In that case, entries are rewritten with a tags code and no unit.
+        order. Returns None if dispatch would move an entry to another queue offset, or would lose the bit map of its
+        unit. In that case, entries are rewritten with a tags code and no unit.
         """
         for wrong, right in part.wrong:
             numbers, words = np.concatenate([numbers, wrong]), np.concatenate([words, right])
@@ -407,9 +414,10 @@ class QueueMatching:
         return KeptQueue(None, number, tail if part.tail is None else tail.followed_by(part.tail))
 
     def _kept_scattered(self, part: QueuePart, survey: QueueSurvey) -> KeptQueue:
-        """Return what is kept of a queue whose entries are not in order.
+        """Return the kept entries of a queue whose entries are not in order.
 
-        These are the entries that lead to messages, and the plausible ones that lead to unreadable bytes.
+        Entries that lead to messages are kept. Of the entries that lead to unreadable bytes, the plausible ones are
+        kept.
         """
         everything = survey.read(0, survey.stop)
         all_numbers, all_offsets = survey.numbers(0, survey.stop), physical_offsets(everything)
@@ -447,8 +455,8 @@ class QueueMatching:
             if again is not None:
                 return again
         first = min([int(numbers[0]), *placed[:1].tolist()])
-        # Entries before a recovery point were not compared, so they are kept. Otherwise, if the queue has a hole after
-        # the point, recovery would delete all earlier files of the queue.
+        # If the comparison began at a recovery point, the entries before the point were not compared, so keep them: fill
+        # all holes after the point, and delete no files. Otherwise, the files before the first kept entry are deleted.
         has_more_before = floor >= 0
         first = survey.position if has_more_before else survey.found.file_start(first)
         # A broker ends a queue at an entry of zeros, so fill all positions without an entry with pre-blank entries.
@@ -466,10 +474,11 @@ class QueueMatching:
         lengths: Offsets,
         survey: QueueSurvey,
     ) -> Offsets:
-        """Return the ranks of plausible entries that lead to unreadable bytes.
+        """Return the plausible entries among the entries `unread`, which lead to unreadable bytes. Both are ranks.
 
-        Their numbers ascend. If numbers are missing between such an entry and the previous matched entry, the log has
-        room for the messages with these numbers.
+        An entry is plausible if its position in the queue lies between the positions of the matched entries before and
+        after it in the log. The log must also have room for messages at the free positions before it. The positions of
+        the returned entries ascend.
         """
         low, high = neighbours(
             offsets[unread], offsets[matched], numbers[matched], survey.position - 1, 2**62
@@ -483,7 +492,10 @@ class QueueMatching:
         return unread[ascending(numbers[unread])]
 
     def _placed(self, part: QueuePart, missing: Missing) -> tuple[Offsets, RawEntries]:
-        """Return numbers and entries of the missing messages that fit between their neighbours in the log."""
+        """Choose the messages without an entry that get one. Return their queue offsets and the entries.
+
+        The queue has a free place for each message of `missing`, but not always for all of them together.
+        """
         if self._is_light:
             # If there are as many free numbers as messages, the order of the messages decides. Otherwise nothing shows
             # which number belongs to which message.
@@ -524,7 +536,8 @@ def _one_each(offsets: Offsets, numbers: Offsets, stated: Offsets) -> npt.NDArra
     Of several entries of one message, choose the one whose number is the queue offset that the message states, if the
     numbers still ascend.
     """
-    # Sort the rows so that no ascending sequence can contain two entries of one message.
+    # Sort the rows by physical offset, but the entries of one message by descending position in the queue. Then no
+    # ascending sequence of positions can contain two entries of one message.
     order = np.lexsort((-numbers, offsets))
     chosen = order[ascending(numbers[order])]
     is_stated = numbers == stated

@@ -12,7 +12,7 @@ from reput.recovery.queue_files import QueueFiles, is_blank, physical_offsets, s
 class QueueSurvey:
     """The entries whose messages lie completely within the log, in the order of these messages in the log.
 
-    An entry's rank is its place in this order.
+    An entry's rank is its place in this order. An entry's number is its position in the queue.
 
     If the files are in order, a rank is a position in the queue, and entries are read on demand. If an entry between
     two others is empty or out of order, all entries are kept in memory, sorted by physical offset.
@@ -66,7 +66,7 @@ class QueueSurvey:
         self.last = int(self._offsets[-1]) if len(order) else -1
 
     def rank_at(self, physical_offset: int, low: int) -> int:
-        """Return the first rank from `low` on whose message is at or after `physical_offset`."""
+        """Return the rank of the first entry, from rank `low` on, whose message is at or after `physical_offset`."""
         if self.is_ordered:
             return self.found.first_at(physical_offset, low, self.stop)
         return max(int(np.searchsorted(self._offsets, physical_offset)), low)
@@ -78,7 +78,10 @@ class QueueSurvey:
         return bool(self._offsets[rank] == self._offsets[rank + 1])
 
     def read(self, rank: int, count: int) -> RawEntries:
-        """Return up to `count` entries, uint32[n, 5]. In an ordered queue, they include pre-blank entries."""
+        """Return up to `count` entries, uint32[n, 5], from the entry at `rank` on.
+
+        If the files are in order, the result includes pre-blank entries, otherwise it does not.
+        """
         count = max(min(count, self.stop - rank), 0)
         if self.is_ordered:
             return self.found.read(rank, count)
@@ -91,14 +94,14 @@ class QueueSurvey:
         return self._numbers[rank : rank + count]
 
     def number_before(self, rank: int) -> int:
-        """Return the number of the last entry before `rank`, or -1 if there is none.
+        """Return the number (position in the queue) of the last entry before `rank`, or -1 without such an entry.
 
         The queue must be in order.
         """
         return self.found.last_before(rank)
 
     def number_from(self, rank: int) -> int:
-        """Return the number of the first entry from `rank` on, or `stop` if there is no such entry.
+        """Return the number (position in the queue) of the first entry from `rank` on, or `stop` without such an entry.
 
         The queue must be in order.
         """

@@ -1,9 +1,9 @@
 """The recovery point of a store: messages before it need not be compared with the log when the store is opened.
 
 The file `reput.known` states that all messages before one physical offset are in ConsumeQueues and IndexFiles, durably
-and exactly once. It records where each queue and the index end at that offset, and the state of the full files. The
-file is replaced periodically and when the store is closed. A clean shutdown adds a digest of everything that can
-change.
+and exactly once. It records where each queue and the index end at that offset, and the modification times of the files
+that are already full. The file is replaced periodically and when the store is closed. A clean shutdown adds a digest of
+all other files.
 
 A recovery point is valid as long as the files that it names exist unchanged. A broker ignores the file, but changes the
 time of `lock` when it starts, which makes the recovery point invalid. The indexes of `reput.follow.follower` have a
@@ -198,8 +198,8 @@ def read_recovery_point(
         )
         if content["closed"] and not (closed or may_be_touched):
             return None, False
-        # The recovery point does not list this queue, although the queue has earlier messages: it was copied into the
-        # store.
+        # A queue has entries of messages before the recovery point, but the point does not list it. So the queue was
+        # copied into the store later.
         if any(
             found.has_before(known.end)
             for queue, found in queues.items()
@@ -269,7 +269,10 @@ def _same_but_expired(there: dict[Any, int], looks: list[Look], log_begin: int) 
 
 
 def _digest(store: Path, known: RecoveryPoint, config: StoreConfig) -> str:
-    """Return a digest that changes when a closed store is modified. It does not cover full files."""
+    """Return a digest of a closed store. It changes when `checkpoint`, the log or a file that can grow is modified.
+
+    Full ConsumeQueue files and IndexFiles are not part of it, because the recovery point has their modification times.
+    """
     parts = [str(known.end), read_file(store / CHECKPOINT_FILE, CHECKPOINT_BYTES).hex()]
     parts += [_look(path) for path in _files_that_grow(store, known, config)]
     # Names that are not UTF-8 come as surrogates from the operating system.

@@ -58,7 +58,7 @@ class RecoveryReport(ShownAsTable):
 
     @property
     def losses(self) -> list[Finding]:
-        """Return the damage, and the finding for messages that expired without entries."""
+        """Return the damage, and the finding for messages that expired before they got entries."""
         lost = self.expired_unindexed
         return self.damage if lost is None else [*self.damage, lost]
 

@@ -57,7 +57,7 @@ def first_file_to_check(
         return _newest(files, lambda file: file.start <= known.physical_offset)
     if known is not None and known.in_rocksdb:
         return _newest(files, lambda file: _says_it_lies_by(file, known.physical_offset, open_file))
-    # This is `StoreCheckpoint.getMinTimestamp`, which subtracts three seconds.
+    # Like `StoreCheckpoint.getMinTimestamp`, take the earlier time minus three seconds.
     times = min(checkpoint.physic_msg_timestamp, checkpoint.logics_msg_timestamp)
     latest = max(times - _CHECKPOINT_SLACK_MS, 0)
     return _newest(files, lambda file: _was_stored_by(file, latest, open_file))

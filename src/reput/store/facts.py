@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 KEPT_BY: Mapping[str | None, tuple[str, ...]] = {
     None: (), "index": QUEUE_SETTINGS, "consumequeue": INDEX_SETTINGS,
 }  # fmt: skip
-"""The settings of files that a rebuild leaves unchanged, for each value of its argument `only`."""
+"""For each value of a rebuild's argument `only`: the settings of those files that the rebuild does not change."""
 
 
 @dataclass(frozen=True)  # Without slots=True, because cached properties need a __dict__.
@@ -174,7 +174,8 @@ class StoreFacts:
         """
         from reput.store.broker_start import first_file_to_check
 
-        # Only a 5.x broker derives the start from its queues. RocksDB can open a database only in a local folder.
+        # Only a 5.x broker uses its queues to choose the file from which it checks the log. RocksDB can open a database
+        # only in a local folder.
         known = self.known_offset if self.config.is_five and self.storage.is_local else None
         first = first_file_to_check(
             list(files), self.checkpoint, is_clean=not self.has_abort, known=known,
@@ -218,7 +219,9 @@ class StoreFacts:
             return Checkpoint()
 
     def findings(self) -> list[Finding]:
-        """Return findings about unknown parts, missing log files, uncertain and unequal sizes, and the end of the log.
+        """Return findings about unknown parts, missing log files, file sizes, and the end of the log.
+
+        Findings about file sizes are reported if sizes are uncertain, or if files of one kind have several sizes.
 
         Raises StoreError.
         """

@@ -211,7 +211,8 @@ def sizes_of(facts: StoreFacts) -> FileSizes:
         ]
     in_doubt = {setting for doubt in found.doubts for setting in doubt.settings}
     if given is not None and len(index) == 1 and index[0][1] < given.index_file_bytes:
-        # A broker extends the only IndexFile if it is too short, so its size does not contradict the settings.
+        # If a store has only one IndexFile, and it is too short, a broker extends it. So its size does not contradict
+        # the settings.
         in_doubt.update(INDEX_SETTINGS)
     shown = {setting: value for setting, value in found.values.items() if setting not in in_doubt}
     doubts = tuple(found.doubts) if given is None else ()
@@ -266,10 +267,10 @@ def _bytes_of(entry: FolderEntry) -> int | None:
 def _size_of(
     kind: FileSize, queues: Sequence[_QueueFolder], store: str, storage: Storage
 ) -> _Shown:
-    """Derive the size of complete files from the distances between their names, else from the sizes of most files.
+    """Derive the size of complete files from the distances between their names, else take the most frequent size.
 
-    A file that is shorter than the others was truncated, so it does not count. A longer file counts, because nothing
-    extends files. An empty file was created just before a crash.
+    A file that is shorter than this size was truncated, and is ignored. So is an empty file, which was created just
+    before a crash. A longer file makes the size doubtful, because nothing extends files.
     """
     files = [file for queue in queues for file in queue.files if file.size]
     if not files:
@@ -319,11 +320,12 @@ def _size_of(
 def _was_cut(store: str, kind: FileSize, queues: Sequence[_QueueFolder], storage: Storage) -> bool:
     """Return whether the log has later messages of a queue whose only file is full.
 
-    A single file that was truncated looks full. Only the log can show that its queue continues.
+    The size of files is derived from the files, so a single file looks full even if it was truncated. Only the log can
+    show that its queue had more entries.
     """
     queue = next(queue for queue in queues if queue.files)
     file = next((file for file in queue.files if file.size), None)
-    if file is None:  # All files are empty: the owner was killed after it created them.
+    if file is None:  # All files are empty: the broker was killed after it created them.
         return False
     try:
         with closing(storage.open(file.path)) as reader:
@@ -342,7 +344,7 @@ def _was_cut(store: str, kind: FileSize, queues: Sequence[_QueueFolder], storage
                 and message.queue_offset >= stop
                 for message in messages
             )  # fmt: skip
-    except ReputError:  # Without a readable log, nothing shows that the queue continues.
+    except ReputError:  # Without a readable log, nothing shows that the queue had more entries.
         return False
 
 

@@ -86,7 +86,8 @@ class BatchTopics:
     def __init__(self, store: str, storage: Storage = LOCAL, log: Storage | None = None) -> None:
         """Prepare to read the topics. `log` is the storage of the CommitLog.
 
-        If the log lies in an archive, or in a store joined with its archive, the archive also has batch topics.
+        If the log lies in an archive, or in a store joined with its archive, the batch topics that the archive names
+        are included.
         """
         self._store, self._storage = store, storage
         self._archived = log if log is not None and (log.is_archive or log.is_joined) else None

@@ -20,7 +20,8 @@ Progress = Callable[[str, int, int], None]
 
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 5.0
-# Sum of all pauses in seconds. It equals the time-out of one request for data (`reput.files.deadlines`).
+# Sum of all pauses between the attempts of one task, in seconds. It equals the time-out of one request for data
+# (`reput.files.deadlines`).
 _PAUSES_S = 30.0
 
 
@@ -69,7 +70,7 @@ class Runner(Protocol):
 
 
 class WrappedRunner:
-    """A base class of runners that replace each function and pass it to another runner."""
+    """A base class of runners that wrap each function, and pass the wrapped function to another runner."""
 
     def __init__(self, runner: Runner) -> None:
         self._runner = runner

@@ -22,15 +22,15 @@ _Value = TypeVar("_Value")
 def in_forks(
     run: Callable[[Sequence[int]], Iterable[_Value]], count: int, least: int
 ) -> Generator[_Value, None, None]:
-    """Call `run` with shares of 0 … count - 1, one per processor, and yield what it returns.
+    """Divide the numbers 0 … count - 1 into one share per processor, call `run` for each share, and yield the values.
 
     The first share is run in this process, and its values are yielded at once. Only the command line may call this:
-    a fork of a process whose threads hold locks could wait for them for ever.
+    a fork of a process whose threads hold locks could wait for these locks for ever.
 
     Args:
         run: Returns the values for a share. It is called again in this process if a fork fails.
-        count: The number of calls.
-        least: The smallest number of calls that is worth a fork.
+        count: How many numbers there are.
+        least: The smallest count of numbers that is worth a fork.
     """
     processes = max(min(usable_cpus(), count // least), 1) if hasattr(os, "fork") else 1
     shares = [range(first, count, processes) for first in range(processes)]
@@ -48,7 +48,7 @@ def in_forks(
 
 
 class _Fork(Generic[_Value]):
-    """A fork of this process that runs one share."""
+    """A fork of this process that calls `run` once, and sends the returned values to this process."""
 
     def __init__(self, run: Callable[[], Iterable[_Value]]) -> None:
         self._reader, writer = Pipe(duplex=False)

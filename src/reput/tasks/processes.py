@@ -58,7 +58,7 @@ class ProcessRunner(Closing):
         weights: Sequence[int],
         progress: TaskProgress,
     ) -> list[Result]:
-        """Run tasks as `Runner.run` does. Raises the error of a task, WorkerLostError."""
+        """Run tasks as `Runner.run` does. Raises the error of a task, or WorkerLostError."""
         futures: list[Future[Result]] = []
         pool = self._started()
         try:

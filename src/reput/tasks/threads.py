@@ -1,4 +1,4 @@
-"""Call a function many times in threads, whose number follows what the calls wait for."""
+"""Call a function many times in threads. More threads run while calls take long, for example to read from a disk."""
 
 from __future__ import annotations
 
