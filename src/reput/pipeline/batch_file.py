@@ -74,9 +74,9 @@ class BatchFileWriter:
         )
 
     def finish(self, summary: Any, runs: QueueRuns) -> int:
-        """Write the table of runs, then the footer, which contains `summary` (any JSON value).
+        """Write the runs (summaries of the queues' entries), then the footer. Return the position after them.
 
-        Return the position after them.
+        The footer contains `summary`, which may be any JSON value.
         """
         columns = self._write_fields("", runs)
         footer = json.dumps(
@@ -152,7 +152,10 @@ def queue_of(name: str) -> Queue:
 
 
 def read_runs(path: str) -> tuple[list[str], QueueRuns]:
-    """Return the names of a file's queues and the run of each queue. Raises StoreAccessError, FormatError."""
+    """Return the names of a file's queues, and for each queue its run (a summary of its entries in the file).
+
+    Raises StoreAccessError, FormatError.
+    """
     with reading(path) as local, FileReader(local) as reader:
         footer = _read_footer(reader, path)
         count, columns = footer["runs"]

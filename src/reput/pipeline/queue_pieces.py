@@ -1,8 +1,8 @@
 """Write ConsumeQueues in object storage, where an object cannot be written in parts.
 
-A regular task has the entries of all queues in one range of the log. It stages each file that its entries fill. It
-writes all other entries, as pieces of files, into one object per task. Join tasks then build the remaining files from
-the pieces. A row describes a piece (`_ROW`). The object of a task has this layout:
+A regular task (`queue_plan.QueueTask`) writes the entries of one range of the log. It stages each file that its entries
+fill. It writes all other entries, as pieces of files, into one object per task. Join tasks then build the remaining
+files from the pieces. A row describes a piece (`_ROW`). The object of a task has this layout:
 
     number of rows (8 bytes) | rows, sorted by queue and file | entries of the pieces, in the order of the rows
 """

@@ -288,7 +288,7 @@ def plan_queues(task: PlanTask) -> QueueLayout:
         entries_of.append(int(of_split["entries"].sum()))
         taken += entries_of[-1]
         if taken >= task.share or split == len(task.staged) - 1:
-            # Extended queues are written in packs, so they need no regular task.
+            # Queues with extension files are never regular, so a store with such queues needs no regular task.
             if not task.extended:
                 _write(_positions_file(folder, len(layout.tasks)), before.data)
                 layout.tasks.append(_task(len(layout.tasks), "regular", first, split + 1, taken))

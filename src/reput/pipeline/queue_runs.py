@@ -1,4 +1,4 @@
-"""Runs: a summary of the entries that one part of the log appends to each queue.
+"""Runs: a run is a summary of the entries that one part of the log appends to one queue.
 
 A run has five numbers. They suffice to compute the positions of the entries without reading them.
 """

@@ -455,8 +455,9 @@ class QueueMatching:
             if again is not None:
                 return again
         first = min([int(numbers[0]), *placed[:1].tolist()])
-        # If the comparison began at a recovery point, the entries before the point were not compared, so keep them: fill
-        # all holes after the point, and delete no files. Otherwise, the files before the first kept entry are deleted.
+        # If the comparison began at a recovery point, the entries before the point were not compared, so keep them. In
+        # this case, fill all holes after the point, and delete no files. Otherwise, recovery deletes the files before
+        # the first kept entry.
         has_more_before = floor >= 0
         first = survey.position if has_more_before else survey.found.file_start(first)
         # A broker ends a queue at an entry of zeros, so fill all positions without an entry with pre-blank entries.

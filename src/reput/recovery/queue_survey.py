@@ -72,7 +72,7 @@ class QueueSurvey:
         return max(int(np.searchsorted(self._offsets, physical_offset)), low)
 
     def has_twice(self, rank: int) -> bool:
-        """Return whether the entries at `rank` and `rank + 1` lead to the same message."""
+        """Return whether the entries with the ranks `rank` and `rank + 1` lead to the same message."""
         if self.is_ordered or rank + 1 >= self.stop:
             return False
         return bool(self._offsets[rank] == self._offsets[rank + 1])
