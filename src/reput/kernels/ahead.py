@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 from reput.kernels.compile_cache import compiling, shipped
 
 PLANNING_VARIABLE = "REPUT_PLANS_KERNELS"
-"""Environment variable of the planning process (see `plan`), in which kernels record their calls in `planned`."""
+"""Environment variable that marks the planning process (see `plan`). There, kernels record their calls in `planned`."""
 
 Progress = Callable[[int, int], None]
 """A function that gets the number of kernels compiled so far, and the total."""
@@ -44,13 +44,13 @@ class Form(NamedTuple):
 
 
 planned: dict[Form, None] = {}
-"""The calls recorded in the planning process, in order."""
+"""The kernels called in the planning process, in the order of their first calls."""
 
 
 def plan(modules: Sequence[str]) -> list[Form]:
     """Return the kernels that `warm_up()` of these modules calls; empty if they cannot be determined."""
     environment = {"NUMBA_DISABLE_JIT": "1", PLANNING_VARIABLE: "1"}
-    # Planning needs a process of its own, because NUMBA_DISABLE_JIT is read when numba is imported.
+    # Find the kernels in a process of its own, because NUMBA_DISABLE_JIT is read when numba is imported.
     ended = subprocess.run(
         [sys.executable, "-W", "ignore", "-m", "reput.kernels.ahead", *modules],
         env=os.environ | environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,

@@ -102,7 +102,7 @@ if FOLDS:
             return _by_tables(tables, data, start, stop, np.int64(0xFFFFFFFF)) ^ 0xFFFFFFFF
         k64_low, k64_high = np.uint64(FOLD_64_LOW), np.uint64(FOLD_64_HIGH)
         k16_low, k16_high = np.uint64(FOLD_16_LOW), np.uint64(FOLD_16_HIGH)
-        # A multiplication takes several cycles. With four independent lanes, the multiplier need not wait for a result.
+        # A multiplication takes several cycles. Four independent sums (a to d) keep the multiplier busy.
         a_low, a_high = word_at(data, start), word_at(data, start + 8)
         b_low, b_high = word_at(data, start + 16), word_at(data, start + 24)
         c_low, c_high = word_at(data, start + 32), word_at(data, start + 40)

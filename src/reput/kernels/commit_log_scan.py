@@ -61,7 +61,8 @@ def scan_records(
     base         physical offset of position 0
     at_file_end  whether the file ends at `end`
     delays_ms    int64, delay of each level of SCHEDULE_TOPIC_XXXX
-    messages, key_hash (int32), multi   rows to fill: per message, per index entry, per further queue
+    messages, key_hash (int32), multi   rows to fill: per message, per index entry, per queue of
+                                        INNER_MULTI_DISPATCH
     used, slots, queues, names          a QueueTable
     """
     position = state[POSITION]
@@ -202,7 +203,8 @@ def _add_multi(
         name_end = _part_end(data, name, names_stop)
         offset_end = _part_end(data, offset, offsets_stop)
         valid, queue_offset = parse_i64(data, offset, offset_end)
-        # The broker stops here as well, after it has written the entries of the queues before this one.
+        # At an invalid queue offset, the broker stops as well. It keeps the entries that it has already written for
+        # earlier queues of the list.
         if not valid:
             state[BAD_MULTI] += 1
             return multi_row

@@ -136,7 +136,7 @@ def _kept_folder() -> Path | None:
 def has_compiled(*names: str) -> bool:
     """Return whether these kernels (`module.function`) are compiled, or need no compiling.
 
-    Without names, any kernel counts.
+    Without names, return whether any kernel is compiled.
     """
     if find_spec("numba") is None:
         return True

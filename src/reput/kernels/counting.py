@@ -27,8 +27,8 @@ def count_messages(
     is_counted          bool[queues]: whether the tags codes of a queue's messages are hashes of tags, and so are
                         counted
     before_ms           time of the previous message
-    begin_ms, part_ms   time at which the timeline begins, a number between -2**61 and 2**61; length of the parts into
-                        which the timeline is divided
+    begin_ms            time at which the timeline begins, between -2**61 and 2**61
+    part_ms             length of the parts into which the timeline is divided
     cells               int64[queues, parts, 2]: messages and bytes; increased here
     keys, tags          int64[2**bits, 2], one row for each value of the lower bits of a hash: number of messages,
                         increased here, and physical offset of the last one, set here

@@ -54,10 +54,13 @@ def check_items(items, stop, newest):
 
 @njit(cache=True, nogil=True)
 def written_entries(entries, before):
-    """Count the leading ConsumeQueue entries that are written, and whose messages each come after the previous message.
+    """Count the ConsumeQueue entries before the first entry that is empty, invalid, or not in order.
+
+    An entry is in order if its message comes after the previous entry's message. Pre-blank entries are counted too,
+    although they have no message.
 
     entries  uint32[n, 5], the file's bytes
-    before   physical offset of the previous message; pre-blank entries count as written
+    before   physical offset of the message before these entries
     """
     for row in range(len(entries)):
         entry = entries[np.uint64(row)]
@@ -76,12 +79,13 @@ def written_entries(entries, before):
 
 @njit(cache=True, nogil=True)
 def entries_follow(entries, before):
-    """Count the leading entries that are written, and whose messages each come after the previous message.
+    """Count the ConsumeQueue entries before the first entry that is empty, invalid, pre-blank, or not in order.
 
-    Also return the physical offset at which the last message ends.
+    An entry is in order if its message does not begin before the end of the previous entry's message. Also return the
+    physical offset at which the last message ends.
 
-    entries  uint32[n, 5], the file's bytes; counting stops at a pre-blank entry, which has no message
-    before   physical offset at which the previous message ends
+    entries  uint32[n, 5], the file's bytes
+    before   physical offset at which the message before these entries ends
     """
     for row in range(len(entries)):
         entry = entries[np.uint64(row)]

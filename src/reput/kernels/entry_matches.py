@@ -77,7 +77,7 @@ def match_items(messages, key_hash, state, items, begin, first_begin):
                  the item. The state also contains the message times of the first and the last item so far
     items        uint32[n, 5], the file's bytes
     begin        time (ms) from which the seconds of the items are counted
-    first_begin  time (ms) from which the seconds of items[0] are counted; ANY_TIME if they are not compared
+    first_begin  time (ms) from which the seconds of items[0] are counted; ANY_TIME if those are not compared
     """
     row, of_row, key, item = state[ROW], state[KEY_OF_ROW], state[KEY], state[ITEM]
     is_match = True

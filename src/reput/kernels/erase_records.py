@@ -44,14 +44,14 @@ def erase_records(data, position, keeps_body, kept, kept_at, tombstone, scratch)
     position    int64 per record
     keeps_body  uint8 per record: 1 if its body was erased before, so that only its properties are erased
     kept, kept_at  names of properties that stay: name i is kept[kept_at[i]:kept_at[i + 1]]
-    tombstone   uint8: name of the property, 1, and its value
+    tombstone   uint8: name of the property, the separator byte 1, and its value
     scratch     uint8[SCRATCH_BYTES]
     """
     bare = 0
     for row in range(len(position)):
         begin = position[row]
         sys_flag = read_i32(data, begin + _SYS_FLAG_POSITION)
-        # The new body is zeros. Nobody must try to decompress or unwrap it.
+        # The new body is zeros, so clear the flags that would make readers decompress or unwrap it.
         if not keeps_body[row]:
             put_i32(data, begin + _SYS_FLAG_POSITION, sys_flag & ~_BODY_FLAGS)
         length_at = _length_at(begin, sys_flag)
@@ -71,7 +71,12 @@ def erase_records(data, position, keeps_body, kept, kept_at, tombstone, scratch)
 
 @njit(cache=True, nogil=True)
 def erase_inner(data, length_at, end, kept, kept_at, tombstone, scratch):
-    """Erase messages of inner batches. `length_at` is the position of a body's length, `end` the end of the message."""
+    """Erase messages inside batches, and return the number of messages that are too short for a tombstone.
+
+    length_at, end  int64 per message: position of the length of its body, and end of the message
+
+    The other arguments are as in `erase_records`.
+    """
     bare = 0
     for row in range(len(length_at)):
         bare += not _erase(data, length_at[row], 0, end[row], 0, kept, kept_at, tombstone, scratch)
@@ -119,14 +124,17 @@ def _has_crc(data, start, end):
 
 @njit(cache=True, nogil=True)
 def _erase(data, length_at, topic, end, keeps_body, kept, kept_at, tombstone, scratch):
-    """Overwrite everything after the length of a body; return whether a tombstone was written.
+    """Erase body and properties of a record or inner message; return whether a tombstone was written.
 
-    topic  number of bytes between body and properties; these bytes are kept
+    length_at   position of the length of the body
+    topic       number of bytes between body and properties, which are kept: the topic and its length, or 0
+    end         end of the record
+    keeps_body  1 if the body was erased before, so that only the properties are erased
     """
     body_at = length_at + 4
     body = max(read_i32(data, length_at), 0)
     old = body_at + body + topic + _PROPERTIES_LENGTH
-    # Copy everything that stays to `scratch` first, because its old and new places may overlap.
+    # First copy the topic and the kept properties to `scratch`, because their old and new places may overlap.
     for index in range(topic):
         scratch[index] = data[body_at + body + index]
     own = topic
@@ -151,8 +159,8 @@ def _erase(data, length_at, topic, end, keeps_body, kept, kept_at, tombstone, sc
     # A tombstone is written if its name, two separators and one character of its value fit. The value may be cut.
     has_tombstone = room + wanted >= len(tombstone) - value + 2
     if not has_tombstone:
-        # The kept properties in `scratch` end with a separator. If the last property of the record had none, they can
-        # be one byte too long.
+        # In `scratch`, each kept property ends with a separator. If the record's last property had no separator, the
+        # kept properties can be one byte longer than all old properties.
         if room < 0:
             own -= 1
             room = 0

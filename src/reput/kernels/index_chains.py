@@ -135,9 +135,9 @@ def _step(items, first, item, count, wanted, newest, slot, slot_total):
 
     The number is CHAIN_END or CHAIN_BROKEN if no valid item follows. The offset is -1 if `item` has another hash.
 
-    items   items from number `first` on, including `item`, and the items before and after it in the file
+    items   items from number `first` on; they include `item`, and the items of the file directly before and after it
     item    number of the item to read
-    newest  physical offset of the last item with this hash that was met before `item`
+    newest  physical offset of the previous item with this hash in the chain; `item` must not have a higher offset
     """
     row = item - first
     found = _signed(items[np.uint64(row), np.uint64(0)])
@@ -159,7 +159,7 @@ def _step(items, first, item, count, wanted, newest, slot, slot_total):
         and item <= count
         and not _is_in_order(items, row, item, offset, count)
     ):
-        # If a write was partly lost, a chain can have an end in its middle.
+        # If a write was partly lost, an item in the middle of a chain can have the pointer 0, which ends chains.
         following = np.int64(CHAIN_BROKEN)
     return following, np.int64(-1)
 
@@ -171,13 +171,14 @@ def follow_chain(items, first, item, count, newest, begin, end, key_hash, slot_t
     items       uint32[n, 5], from number `first` on, including the item after `item`
     item        number of the item that the chain has reached
     count, begin, end  as in `look_up_keys`
-    newest      physical offset of the last item with this hash that was met; at first the highest possible offset
+    newest      physical offset of the previous item with this hash in the chain; at first the highest possible offset
     key_hash    int64
     slot_total  uint32, the file's number of slots
     hits        int64[n], set to the physical offsets, without consecutive duplicates
 
-    Returns (item, newest, steps, hits). The item is the first one of the chain that lies before the part in the file,
-    CHAIN_END, or the item of the part at which the chain breaks.
+    Returns (item, newest, number of items that were followed, number of hits). The returned item is the chain's first
+    item with a number of at most `first`, or the item at which the chain breaks. It is CHAIN_END if the chain has no
+    further hits.
     """
     slot = np.uint32(np.uint32(key_hash) % slot_total)
     steps, found = 0, 0
@@ -206,7 +207,7 @@ def look_up_keys(
     """Find the physical offsets of many keys by hash, newest first for each, as `IndexFileReader.offsets` does.
 
     slots, items      as in `put_keys`; items from number 0 to the file's last
-    count             number of the newest item to consider; later items may not be linked yet
+    count             highest number of an item to consider; items with higher numbers may not be linked yet
     begin, end        range of the physical offsets to return; offsets descend, so a search ends below `begin`
     key_hash          int32; keys from `start` on are looked up
     hits_key, hits_offset  int32 and int64, room for hits: number of the key, and offset; without consecutive duplicates
@@ -252,8 +253,8 @@ def look_up_keys(
                     if offset < begin:
                         following = CHAIN_END
                     elif offset < end and offset != newest:
-                        # The lanes finish their keys in any order. Only the keys before the oldest unfinished one are
-                        # all done.
+                        # Several chains are followed at the same time, and end in any order. So only the keys before
+                        # the first unfinished key are all done.
                         if hits >= len(hits_key):
                             return _oldest(lane_key), hits
                         hits_key[hits], hits_offset[hits] = key, offset
@@ -263,7 +264,7 @@ def look_up_keys(
                 active -= item < 0
             if item == CHAIN_BROKEN:
                 broken[key] = 1
-            # Start loading the item and its neighbours. They are read in the next turn of this lane.
+            # Start loading the item and its neighbours. They are read when the loop returns to this chain.
             prefetch(items, max(item - 1, 0))
             prefetch(items, max(item + 1, 0))
             lane_item[lane] = item

@@ -1,4 +1,4 @@
-"""Find the items of an IndexFile that a look-up reaches, and the distances between the messages of its items.
+"""Test whether look-ups reach all items of an IndexFile, and find consecutive items whose messages lie far apart.
 
 A look-up starts at a slot and follows a chain of the slot's items, with ever smaller numbers, until a pointer of 0 ends
 the chain (`reput.index.reader`). Look-ups reach every item if and only if, in each slot, exactly one pointer leads to
@@ -6,6 +6,8 @@ each item, and exactly one pointer is 0. To test this, each pointer adds the has
 Each item subtracts the hash of the pair (slot, item), and each slot the hash of (slot, 0). If the sum is 0, look-ups
 reach every item. The test reads the items sequentially, whereas following the chains would miss the processor's cache
 at each item.
+
+If the messages of consecutive items lie far apart (`find_wide_gaps`), items between them may have been lost.
 """
 
 from __future__ import annotations
@@ -50,9 +52,10 @@ def _mixed(slot, item, seed):
 
 @njit(cache=True, nogil=True)
 def check_slots(slots, seed):
-    """Return the sum of hashes over a file's slots, with which `check_items` continues.
+    """Return the sum of hashes (see the module) over a file's slots. `check_items` adds the file's items to this sum.
 
-    An empty slot does not change the sum: its pointer 0 adds the hash of (slot, 0), and the slot subtracts it again.
+    Each slot adds the hash of (slot, pointer), and subtracts the hash of (slot, 0). An empty slot has the pointer 0, so
+    it does not change the sum.
 
     slots  uint32[hash_slots], the file's bytes
     seed   uint64, unknown to the writer of the file
@@ -81,9 +84,10 @@ def check_items(items, first, last, slot_total, seed, total, before):
     total   the sum so far; for the first items, the sum of `check_slots`
     before  physical offset of the previous item; -1 at first
 
-    Returns the sum, three counts, and the physical offset of the last item. The counts are: links that do not lead to
-    an older item; items with a negative hash, or with an offset that is negative or below the previous item's;
-    different messages. Damage that was not crafted for the seed goes undetected once in 2**64 times.
+    Returns the sum, three counts, and the physical offset of the last item. The counts are: the number of pointers that
+    do not lead to an older item; the number of items with a negative hash, or with an offset that is negative or below
+    the previous item's; and the number of distinct messages. Damage that was not crafted for the seed goes undetected
+    once in 2**64 times.
     """
     forwards, disordered, messages = 0, 0, 0
     for row in range(len(items)):
@@ -103,7 +107,9 @@ def check_items(items, first, last, slot_total, seed, total, before):
 
 @njit(cache=True, nogil=True)
 def count_falls(items, first, last, before):
-    """Count the items from 2 to `last` whose time in seconds is negative, or smaller than the previous item's.
+    """Count the items up to `last` whose time in seconds is negative, or smaller than the previous item's.
+
+    Item 1 is skipped, because its seconds count from the end of the previous file (`IndexFile.putKey`).
 
     items, first  as in `check_items`
     before        seconds of the previous item; 0 at first
@@ -125,7 +131,8 @@ def find_lost_items(items, first, last, leads_to, offset_after, lost, found):
     """Find, in descending order, items that no look-up reaches, or whose offset is not between its neighbours' offsets.
 
     items, first, last  as in `check_items`
-    leads_to            int32[hash_slots], at first the slots; overwritten
+    leads_to            int32[hash_slots], the item to which each slot's chain leads next; the caller sets it to the
+                        file's slots, and this function updates it
     offset_after        physical offset of the item after these items; the highest possible offset if no item follows
     lost                int64, set to the items' numbers, descending, some of them twice
     found               number of items that earlier calls have found

@@ -163,7 +163,8 @@ def _compiled_bytes_above_127(typing_context: Any, data: Any, position: Any) -> 
 # equal_bytes(data, position, byte): a mask with one bit for each of the 64 bytes from `position` on, set if the byte
 # equals `byte`.
 equal_bytes = _interpreted_equal_bytes if INTERPRETED else _compiled_equal_bytes
-# bytes_above_127(data, position): such a mask of the 64 bytes, with a bit set if the byte is not ASCII.
+# bytes_above_127(data, position): a mask with one bit for each of the 64 bytes from `position` on, set if the byte is
+# not ASCII.
 bytes_above_127 = _interpreted_bytes_above_127 if INTERPRETED else _compiled_bytes_above_127
 
 # Arguments of these functions: uint8 array, position. The caller has checked that the bytes lie inside.

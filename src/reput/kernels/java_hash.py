@@ -35,7 +35,7 @@ def java_hash(data, start, end, value):
     """
     position = start
     value = np.uint64(value)
-    # The top bits of the bytes of the current word that are not ASCII.
+    # In the current word, the top bit of each byte that is not ASCII.
     others = _NONE
     while position + 8 <= end and not others:
         word = word_at(data, position)
@@ -144,8 +144,8 @@ def sequence_length(data, position, end):
     if first < 0xC2 or first > 0xF4:
         return -1
     width = 2 if first <= 0xDF else (3 if first <= 0xEF else 4)
-    # The second byte is limited further after some first bytes: shorter forms of a character are invalid, and so are
-    # characters above U+10FFFF.
+    # After some first bytes, the second byte has narrower limits. They exclude characters above U+10FFFF, and sequences
+    # that are longer than necessary for their character.
     low, high = 0x80, 0xBF
     if first == 0xE0:
         low = 0xA0

@@ -20,7 +20,7 @@ from reput.kernels.llvm import HAS_NUMBA, INTERPRETED
 def njit(*, cache: bool = False, **options: Any) -> Callable[[Any], Any]:
     """Apply `numba.njit` with these options. With `cache`, compiled kernels are stored as `compile_cache` describes."""
     if INTERPRETED:
-        # Functions without `cache` are called only by kernels, which pass NumPy's integers.
+        # `_interpreted` changes only calls from outside of kernels. Functions without `cache` have no such calls.
         return _interpreted if cache else lambda function: function
     from numba import njit as numba_njit
 
@@ -50,7 +50,8 @@ def _interpreted(function: Any) -> Any:
 
     @wraps(function)
     def call(*arguments: Any) -> Any:
-        # Another kernel is the caller, so integers must not be converted.
+        # Another kernel is the caller. It must get NumPy's integers, which wrap around as in compiled code, so do not
+        # convert the result to Python's.
         if getattr(_inside, "kernel", None) is not None:
             return function(*arguments)
         if is_planning:

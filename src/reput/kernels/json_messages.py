@@ -79,9 +79,10 @@ def _field(data, at, guess):
 def parse_lines(
     data, start, stop, rows, spans, body_at, bodies, head_at, heads, tail_at, tails, text
 ):
-    """Read lines from data[start:stop], up to the first line that is not plain.
+    """Read lines from data[start:stop], up to the first line that is not plain (see the module).
 
-    Returns (number of messages, position of the line that is not plain or `stop`, number of lines before it).
+    Returns (number of messages, position of this line, number of lines before it). If all lines are plain, the position
+    is `stop`.
 
     data      uint8, whole lines, with PADDING more bytes after `stop`
     rows      PUT_DTYPE[n], one more row than there can be messages; the caller sets topic, born_host and queue
@@ -94,7 +95,8 @@ def parse_lines(
     """
     pairs = np.zeros((MOST_PAIRS + 4, 6), np.int64)
     cut = np.empty(1, np.int64)
-    # The field that followed each field in the previous line, because most lines have the same order.
+    # For each field, the field that followed it in the previous line. It is tried first, because most lines have the
+    # same order.
     follows = np.zeros(_COUNT + 1, np.int64)
     row, lines, at = np.int64(0), np.int64(0), start
     body_used, head_used, tail_used = np.int64(0), np.int64(0), np.int64(0)
@@ -106,7 +108,8 @@ def parse_lines(
             at += 1
             lines += 1
             continue
-        # Stop at a line that is not plain. The caller reads it in another way, and calls again for the next lines.
+        # A line that does not begin with { is not plain, so stop. The caller reads it in another way, and calls again
+        # for the next lines.
         if byte_at(data, at) != OPEN:
             return row, line, lines
         at = skip_space(data, at + 1)

@@ -41,7 +41,7 @@ def _is_own(text, start, stop, own):
 
 @njit(cache=True, nogil=True)
 def read_pairs(data, at, stop, text, used, pairs):
-    """Read a JSON map, from after its brace. Return (position after the map, end of `text`, number of pairs).
+    """Read a JSON map. The first pair begins at `at`. Return (position after the map, end of `text`, number of pairs).
 
     pairs  int64[MOST_PAIRS + 4, 6]; the first four columns are set to the places of names and values in `text`
     """
@@ -81,9 +81,10 @@ def read_pairs(data, at, stop, text, used, pairs):
 
 @njit(cache=True, nogil=True)
 def join_keys(data, at, stop, text, used):
-    """Join a list, after its bracket, with spaces: return (position after the list, end of the text).
+    """Join the strings of a JSON list with spaces. The first string begins at `at`.
 
-    The position is -1 if a key is empty or contains a space, because splitting the joined text would lose this key.
+    Returns (position after the list, end of the text). The position is -1 if a key is empty or contains a space,
+    because splitting the joined text would lose this key.
     """
     at = skip_space(data, at)
     if byte_at(data, at) == CLOSE_LIST:
@@ -112,9 +113,9 @@ def join_keys(data, at, stop, text, used):
 
 @njit(cache=True, nogil=True)
 def complete_pairs(text, used, pairs, count, own, start, stop):
-    """Add the property `own` with the value text[start:stop], unless the map has it. Return (count, end of the text).
+    """Add the property `own` with the value text[start:stop], unless it is in `pairs`. Return (count, end of the text).
 
-    The count is -1 if the map has the property with another value.
+    The count is -1 if `pairs` has the property with another value.
     """
     for pair in range(count):
         if _is_own(text, pairs[pair, 0], pairs[pair, 1], own):
@@ -157,7 +158,7 @@ def put_properties(text, pairs, count, out, used, cut):
     """Write the properties string in a broker's order. Return its end, or -1 if the store must check the properties.
 
     pairs  int64[MOST_PAIRS + 4, 6]; the last two columns are set here: the bucket of each pair, and the sorted order
-    cut    int64[1], set to the position at which a unique key must be inserted; -1 if the map has a unique key
+    cut    int64[1], set to the position at which a unique key must be inserted; -1 if `pairs` has one
     """
     has_unique = False
     for pair in range(count):
@@ -214,7 +215,10 @@ def put_properties(text, pairs, count, out, used, cut):
 
 @njit(cache=True, nogil=True)
 def _is_twice(text, pairs, place, start, stop):
-    """Return whether the pair at sorted position `place`, or an earlier pair of the same bucket, has this name."""
+    """Return whether a pair has the name text[start:stop].
+
+    Only the pair at sorted position `place`, and the earlier pairs of its bucket in Java's HashMap, are compared.
+    """
     bucket, length = pairs[pairs[place, 5], 4], stop - start
     while place >= 0 and pairs[pairs[place, 5], 4] == bucket:
         other = pairs[place, 5]

@@ -161,7 +161,11 @@ def _put_unit(out, at, unit):
 
 @njit(cache=True, nogil=True)
 def measure_texts(data, starts, stops, kinds, around_bytes, missing_bytes, invisible, sizes):
-    """Add to sizes[i] the size of the escaped text data[starts[i]:stops[i]], its quotes and `around_bytes`."""
+    """Add to sizes[i] the number of bytes that `put_texts` writes for row i.
+
+    For a PRESENT value, these are the escaped text data[starts[i]:stops[i]], two quotes and `around_bytes`. A MISSING
+    value takes `missing_bytes`, and a SKIPPED value none.
+    """
     for row in range(len(starts)):
         if kinds[row] == PRESENT:
             sizes[row] += (
@@ -173,7 +177,10 @@ def measure_texts(data, starts, stops, kinds, around_bytes, missing_bytes, invis
 
 @njit(cache=True, nogil=True)
 def put_texts(data, starts, stops, kinds, label, missing, invisible, out, cursors):
-    """Write `label` and the text in quotes at the cursor of each row; `missing` if the value is MISSING."""
+    """Write `label` and the escaped text in quotes at the cursor of each row.
+
+    For a MISSING value, write `missing` instead. For a SKIPPED value, write nothing.
+    """
     for row in range(len(starts)):
         at = cursors[row]
         if kinds[row] == PRESENT:
@@ -335,7 +342,8 @@ def are_in_hash_map_order(names, starts, stops, maps, ordered):
         for name in range(start, stop):
             value = java_hash(names, starts[name], stops[name], 0) & 0xFFFFFFFF
             bucket = (value ^ value >> 16) & (buckets - 1)
-            # Within a bucket, the order depends on the order of insertion, so any order is right.
+            # Java iterates over a bucket's names in the order of their insertion, which is unknown. So accept any order
+            # within a bucket.
             good = good and bucket >= before
             before = bucket
         ordered[row] = good

@@ -59,7 +59,9 @@ def _is_one_object(data, start, stop):
 
 @njit(cache=True, nogil=True)
 def are_objects(data, offsets, valid):
-    """Set valid[i] (uint8) to whether data[offsets[i]:offsets[i + 1]] opens and closes one JSON object.
+    """Set valid[i] (uint8) to whether data[offsets[i]:offsets[i + 1]] is one JSON object.
+
+    Only this is tested: it begins with a {, whose closing } is at the end. White space around them is ignored.
 
     offsets  int32[n + 1], ascending and inside `data`
     """

@@ -67,7 +67,8 @@ def plain_end(data, at):
 def decode_string(data, at, stop, out, used):
     """Decode the string that begins at `at` to out[used:]; return (position after its quote, end of the output).
 
-    The position is -1 for a string that is not plain. Up to 7 bytes after the end of the output may be overwritten.
+    The position is -1 for an invalid or unfinished string, and for one with a lone surrogate, which UTF-8 cannot
+    represent. Up to 7 bytes after the end of the output may be overwritten.
     """
     while at < stop:
         found = special_in(word_at(data, at))

@@ -52,14 +52,14 @@ class KernelCache(FunctionCache):
         if found is None and on_compile:
             for compiling in on_compile:
                 compiling(self._py_func.__qualname__)
-            # One of these callbacks may have compiled the kernel.
+            # A function in `on_compile` may have compiled the kernel, so look again.
             found = self._find(signature, context)
         return found
 
     def _find(self, signature: Any, context: Any) -> Any:
         codegen = context.codegen()
         triple, *_ = codegen.magic_tuple()
-        # Shipped kernels are stored under the name of their level, not of this processor.
+        # Shipped kernels are stored under the name of a processor level (x86-64-v3), not of this processor.
         _, _, code = key = self._index_key(signature, codegen)
         wanted = [(folder, key) for folder in folders()]
         if found := shipped():

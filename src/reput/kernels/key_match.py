@@ -23,8 +23,8 @@ NO_RECORD = 2
 
 # Results of comparing a candidate with the record at its offset.
 OTHER = 0  # The record has a key with the same hash, but another text.
-MATCH = 1
-STALE = 2  # No record at this offset can have an index entry with this hash.
+MATCH = 1  # The record has the wanted key, and states this physical offset.
+STALE = 2  # The index entry is stale: this offset has no record, or a record without such an index entry.
 STALE_MATCH = 3  # The record has the wanted key, but states another physical offset.
 
 _UNIQ_KEY = np.frombuffer(UNIQ_KEY.encode(), np.uint8)
@@ -75,7 +75,7 @@ def locate_records(data, begins, ends, at_file_end, records):
     """Locate the fields that a look-up needs in records that begin at data[begins[n]] and were read up to ends[n].
 
     at_file_end  uint8, whether the file ends there
-    records      RECORD_DTYPE[n], set here; positions count in `data`
+    records      RECORD_DTYPE[n], set here; positions are indexes of `data`
     """
     for number in range(len(begins)):
         record = records[number]
@@ -193,7 +193,7 @@ def _is_same_decoded(data, start, end, text, text_start, text_end):
 
 @njit(cache=True, nogil=True)
 def _has_key(data, record, keys, key_start, key_end):
-    """Return whether the unique key, one of KEYS, or a replaced unique key equals the text."""
+    """Return whether the text keys[key_start:key_end] is one of the record's KEYS or any of its UNIQ_KEYs."""
     if key_start == key_end:
         return False
     start, limit = record.unique_at, record.unique_at + record.unique_bytes
@@ -205,7 +205,8 @@ def _has_key(data, record, keys, key_start, key_end):
         if space > start and _is_same(data, start, space, keys, key_start, key_end):
             return True
         start = space + 1
-    # Replaced unique keys (5.x) come last, because few records have one, and it rarely matches.
+    # A record may have several UNIQ_KEYs (5.x), and the last one counts. Compare the others at the end, because few
+    # records have any, and they rarely match.
     start, limit = record.properties_at, record.properties_at + record.properties_bytes
     name, name_stop, value_stop = next_property(data, start, limit)
     while name < limit:
@@ -288,13 +289,14 @@ def hash_own_ids(data, records, hashes, record_of):
         start, limit = record.properties_at, record.properties_at + record.properties_bytes
         name, name_stop, value_stop = next_property(data, start, limit)
         while name < limit:
-            # The last UNIQ_KEY, at `unique_at`, is skipped, because it has an index entry.
+            # Skip the last UNIQ_KEY, at `unique_at`, because no later one replaces it.
             is_unique = equals(data, name, name_stop - name, _UNIQ_KEY)
             if is_unique and name_stop + 1 < record.unique_at:
                 if count == len(hashes):
                     return first, row
                 value = positive_hash(java_hash(data, name_stop + 1, value_stop, prefix))
-                # Another key of the record may have the same hash.
+                # Another key of the record may have the same hash. Write each hash only once per record, and only if it
+                # is not the hash of an index entry.
                 is_new = not _has_hash(data, record, value)
                 for other in range(first, count):
                     is_new &= hashes[other] != value

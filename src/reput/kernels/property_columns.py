@@ -38,7 +38,10 @@ _UNIQ_KEY_NAME = np.frombuffer(UNIQ_KEY.encode(), np.uint8)
 LEAST_UNIQUE_KEY_BYTES = len(_UNIQ_KEY_NAME) + 3
 """Least bytes of a property that is a unique key: its name, two separators and one character."""
 LEAST_PROPERTY_BYTES = 4
-"""Least bytes of a property: name, value and two separators. So n bytes hold at most (n + 1) // 4 properties."""
+"""Least bytes of a property: name, value and two separators.
+
+n bytes hold at most (n + 1) // 4 properties, because the last property may lack its second separator.
+"""
 
 _MAX_STRING_BYTES = 1 << 15
 # Up to this number, names are compared one by one; above it, in a hash table.
@@ -167,8 +170,8 @@ def split_properties(
                 if name_stop > name and value_stop > value:
                     mark, last_8 = _put_ascii(names, name_at, data, name, name_stop)
                     _put_ascii(values, value_at, data, value, value_stop)
-                    # Only hashes of names are compared. If two different names have the same hash, the record counts
-                    # as not plain, and `split_any_properties` compares the names.
+                    # Compare only hashes of names. If two are equal, even of different names, the record is not plain,
+                    # and `split_any_properties` compares the names.
                     is_plain = count < _FEW
                     for other in range(count):
                         is_plain &= marks[other] != mark

@@ -24,7 +24,8 @@ def _mark(position, seed):
 def sum_of_steps(entries, count, seed):
     """Return a sum over `count` entries, and the highest physical offset at which one of their messages ends.
 
-    The sum adds the mark of the offset at which each message ends, and subtracts the mark of its beginning.
+    A mark is a hash of an offset and the seed. The sum adds the mark of the offset at which each message ends, and
+    subtracts the mark of the offset at which it begins.
 
     entries  uint8, entries of 20 bytes as stored
     seed     uint64, secret
@@ -44,5 +45,5 @@ def sum_of_steps(entries, count, seed):
 
 @njit(cache=True, nogil=True)
 def step(begin, end, seed):
-    """Return the sum that `sum_of_steps` returns for entries that exactly cover the range from `begin` to `end`."""
+    """Return the sum for a range. Entries cover the range exactly if `sum_of_steps` returns the same sum for them."""
     return _mark(end, seed) - _mark(begin, seed)

@@ -24,7 +24,7 @@ def has_no_entry(message):
 def group_entries(messages, multi, bounds, rows, queue_offset):
     """Sort a batch's entries by queue, in CommitLog order within each queue; return their number.
 
-    messages, multi  columns of a DispatchBatch; `multi` is in order of its rows
+    messages, multi  columns of a DispatchBatch; `multi` is sorted by its field `row`
     bounds           int64[queues + 1], set here: queue q has rows[bounds[q]:bounds[q + 1]]
     rows, queue_offset  int64, room for len(messages) + len(multi), set here
     """
@@ -85,9 +85,10 @@ def append_entries(
 ):
     """Lay out the entries that `ConsumeQueue.putMessagePositionInfo` (4.9.3) accepts.
 
-    The broker closes every gap in the queue offsets. This kernel keeps a gap if lost messages explain it: since the
-    previous entry, the log must have room for a record per missing queue offset. All bytes count as room if the next
-    message of the queue has the next queue offset. Otherwise, only unreadable bytes and refused messages count.
+    If an entry's queue offset lies after the queue's end, the broker closes this gap: it appends the entry at the end.
+    This kernel keeps the gap if lost messages explain it: since the previous entry, the log must have room for a record
+    per missing queue offset. Usually, only unreadable bytes and refused messages count as room. If the queue's next
+    message has the next queue offset, this confirms the entry's queue offset, and all bytes count as room.
 
     messages             rows with physical_offset, size and tags_code
     rows, queue_offset   int64 per entry; `queue_offset` may have one more: the queue offset after the last message
@@ -96,7 +97,8 @@ def append_entries(
     lost                 int64[n, 2], ranges of the log that cannot be read
     room                 bytes of the messages that were refused since the last accepted one; -1 if all gaps must be
                          closed
-    entries, numbers     uint32[n, 5], the file's bytes, and int64[n], the entries' numbers; set here
+    entries              uint32[n, 5], set to the accepted entries, in the form of a ConsumeQueue file
+    numbers              int64[n], set to the number of each accepted entry in the queue
 
     Returns the number of accepted entries; position, max_physical_offset and room after them; and whether an entry
     whose queue offset lies before the queue's end was refused since the last accepted entry.
@@ -144,8 +146,9 @@ def append_entries(
 def summarize_runs(bounds, queue_offset, first, slack, ahead, highest):
     """Write the first queue offset, `slack`, `ahead` and the highest queue offset of each group of entries.
 
-    A queue with p entries accepts all entries of a group, each at its queue offset, if and only if p <= slack. No
-    queue offset is skipped if p >= ahead. Entries with the queue offset 0 are always accepted.
+    A queue with p entries accepts all entries of a group, each at its queue offset, if and only if p <= slack. No queue
+    offset is skipped if p >= ahead. Entries with the queue offset 0 do not affect `slack` and `ahead`, because a broker
+    accepts them always.
 
     bounds                        int64[g + 1]
     first, slack, ahead, highest  int64[g], set here

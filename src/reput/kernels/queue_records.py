@@ -47,10 +47,10 @@ def read_records(
     queue_id, queue_offset  the queue; queue offset of entry 0
     topic           uint8, the topic with its length before it
     codes           int64, the tags codes of wanted messages; empty for all messages
-    tags, tag_at    uint8, int64[n + 1]: the wanted tags, joined
+    tags, tag_at    uint8, int64[n + 1]: wanted tag i is tags[tag_at[i]:tag_at[i + 1]]
     most_records    limit of the number of records
     out, at         uint8, whose length is the limit of bytes; position for the first record
-    work            uint8, a buffer for records with other bytes between them
+    work            uint8, a buffer for wanted records that are read at once with the other bytes between them
 
     Returns (entry, at, records): the first entry that is not done, the end of the records, and their number.
     """
@@ -154,7 +154,7 @@ def _is_right(
     sys_flag = read_i32(data, position + 36)
     transaction = sys_flag & SYS_FLAG_TRANSACTION_MASK
     # The caller handles rare records: those with IPv6 hosts, uncommitted transactions, or topics of more than 127
-    # bytes. Such topics have magic V2, which the test above excludes.
+    # bytes. Records with such a topic have magic V2, which the test above excludes.
     if sys_flag & _HOSTS_V6 != 0 or (transaction != 0 and transaction != SYS_FLAG_COMMIT):
         return False
     at = _BODY_LENGTH_AT + 4 + max(read_i32(data, position + _BODY_LENGTH_AT), 0)

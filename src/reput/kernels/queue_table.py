@@ -64,7 +64,10 @@ def grown(table: QueueTable) -> QueueTable:
 
 @njit(inline="always")
 def find_queue(slots, queues, names, data, start, count, queue_id, name_hash):
-    """Return the number of the queue named data[start:start+count], or -1 - slot if the table lacks it."""
+    """Return the number of the queue with this id and the name data[start:start+count].
+
+    If the table lacks the queue, return -1 - slot, with the free slot for it.
+    """
     # The shift by one bit makes the result a positive int64.
     mixed = np.int64((np.uint64(name_hash) * _MIX_NAME + np.uint64(queue_id) * _MIX_ID) >> _ONE)
     mask = len(slots) - 1

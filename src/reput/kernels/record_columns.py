@@ -194,7 +194,7 @@ def put_message_ids(data, start, physical_offset, offsets, out):
     """Write the offset id of each record in hexadecimal: its store host, at start[i] + 8, then its physical offset.
 
     physical_offset  int64[n]
-    offsets          int32[n + 1], set by the caller, with two digits per byte
+    offsets          int32[n + 1], set by the caller: id i is out[offsets[i]:offsets[i + 1]], 32 or (IPv6) 56 digits
     """
     for row in range(len(start)):
         # The last 16 digits are the physical offset. The others are the host, which has 8 or 20 bytes.

@@ -13,27 +13,29 @@ from reput.format.commit_log import BLANK_MAGIC, MESSAGE_MAGIC, MESSAGE_MAGIC_V2
 from reput.kernels.integers import byte_at, read_i16, read_i32, same_bytes
 from reput.kernels.jit import njit
 
-# Reasons why a walk stops.
+# Reasons why a walk stops at the next record. STOPPED means that nothing is wrong with this record.
 STOPPED = 0  # The walk has reached the first record boundary at or after `stop`.
-MORE_BYTES = 1  # The record at the position reaches past the buffer, but not past the file.
-BATCH_FULL = 2
-TABLE_FULL = 3
-BLANK = 4  # The blank that ends the file is at the position.
+MORE_BYTES = 1  # The next record extends beyond the buffer, but not beyond the file.
+BATCH_FULL = 2  # The batch may have too few free rows for the next record.
+TABLE_FULL = 3  # The QueueTable may have too little room for the queues of the next record.
+BLANK = 4  # Instead of a record, the blank follows that ends the file.
 UNREADABLE = 5
-SIZE_MISMATCH = 6  # TOTALSIZE is not the sum of the parts. A broker continues where the parts end.
-SCHEDULED = 7  # A delayed message is at the position. Its properties decide whether it is readable.
+SIZE_MISMATCH = 6  # TOTALSIZE is not the sum of the next record's parts. A broker continues where the parts end.
+SCHEDULED = 7  # The next record is a delayed message. Its properties decide whether it is readable.
 
-# Fields of a walk's state, an int64 array that is kept between calls.
-POSITION = 0  # The next record's position in the buffer.
-MESSAGES = 1  # Number of filled rows of messages.
-KEY_ROWS = 2  # Number of filled rows of index entries.
-MULTI_ROWS = 3  # Number of filled rows of further queues (INNER_MULTI_DISPATCH).
-END_OFFSET = 4  # Physical offset of the last message with index entries. Messages with a lower offset get none.
-MISPLACED = 5  # Number of messages whose PHYSICALOFFSET is not their place.
-BAD_MULTI = 6  # Number of messages whose INNER_MULTI_QUEUE_OFFSET is unreadable.
-# If the walk stopped with MORE_BYTES: the least size of the record. With SIZE_MISMATCH: the sum of its parts.
+# Indexes of the fields in a walk's state, an int64 array that is kept between calls.
+POSITION = 0  # state[0]: position of the next record in the buffer.
+MESSAGES = 1  # state[1]: number of filled rows of messages.
+KEY_ROWS = 2  # state[2]: number of filled rows of index entries.
+MULTI_ROWS = 3  # state[3]: number of filled rows of further queues (INNER_MULTI_DISPATCH).
+# state[4]: physical offset of the last message that got index entries. As in the broker, later messages with a lower
+# offset get none.
+END_OFFSET = 4
+MISPLACED = 5  # state[5]: number of messages whose PHYSICALOFFSET is not their place.
+BAD_MULTI = 6  # state[6]: number of messages whose INNER_MULTI_QUEUE_OFFSET is unreadable.
+# state[7]: after MORE_BYTES, the least size of the next record; after SIZE_MISMATCH, the sum of its parts.
 NEEDED = 7
-GAP = 8  # In a DLedger log, the size of the header between two records.
+GAP = 8  # state[8]: number of bytes between two records: the size of a header in a DLedger log, otherwise 0.
 STATE_FIELDS = 9
 
 _SCHEDULE_TOPIC = np.frombuffer(b"SCHEDULE_TOPIC_XXXX", np.uint8)
@@ -45,7 +47,7 @@ def check_record(data, position, end, at_file_end):
 
     at_file_end  whether the file ends at `end`
 
-    Returns the reason why the walk must stop at this record, or STOPPED if it need not; the record's size (with
+    Returns the reason why the walk must stop at this record (STOPPED if the walk can continue); the record's size (with
     MORE_BYTES, its least size); position and length of its topic; and the position of its properties.
     """
     # A record never continues in the next file.
@@ -95,13 +97,13 @@ def check_record(data, position, end, at_file_end):
 
 @njit(inline="always")
 def store_timestamp_at(position, sys_flag):
-    """Return the place of STORETIMESTAMP in the record at `position`, which follows a host of 8 or 20 bytes."""
+    """Return where STORETIMESTAMP is in the record at `position`: after the born host, which has 8 or 20 bytes."""
     return position + (68 if sys_flag & 16 else 56)
 
 
 @njit(inline="always")
 def is_scheduled(data, topic, topic_bytes):
-    """Return whether the topic is the one for delayed messages, whose tags code is their due time."""
+    """Return whether the topic is SCHEDULE_TOPIC_XXXX. The tags code of its messages is their due time."""
     return equals(data, topic, topic_bytes, _SCHEDULE_TOPIC)
 
 
