@@ -47,7 +47,7 @@ def test_it_serves_until_a_signal_and_answers_what_is_under_way(store: Path, wor
     with Client(Host(host, int(number))) as client:
         assert [each.body for each in messages(client.query("orders", "k").body)] == [b"x"]
         beat = client.ask(RequestCode.HEART_BEAT, {}, b'{"clientID":"c"}').code
-        assert beat == ResponseCode.SUCCESS  # the first process takes the connection back
+        assert beat == ResponseCode.SUCCESS  # the main process takes the connection back
         fields = {
             "consumerGroup": "g", "topic": "orders", "queueId": 0, "queueOffset": 1, "maxMsgNums": 1, "sysFlag": 6,
             "commitOffset": 0, "suspendTimeoutMillis": 30_000, "subscription": "*", "subVersion": 0,

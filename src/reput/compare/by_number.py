@@ -92,7 +92,7 @@ class NumberedMessages:
         return offset, size, tags
 
     def is_of_earlier(self, row: int, place: EntryPlace) -> bool:
-        """Return whether an entry belongs to an earlier message with the queue offset of `row`."""
+        """Return whether an entry belongs to an earlier message that has the same queue offset as message `row`."""
         same = self._every.at(self._every.numbers == self.expected.numbers[row])
         columns = (column.tolist() for column in same[1:4])
         return place != self.place(row) and place in zip(*columns, strict=True)
@@ -148,7 +148,8 @@ class NumberedLog:
             try:
                 for batch in scan.batches():
                     for queue, messages, numbers in dispatched_entries(batch):
-                        # In salvage mode a walk also finds records after the end of the log, which have no entries.
+                        # In salvage mode, a scan also finds records after the offset at which a broker ends the log.
+                        # These records have no entries.
                         before_end = messages["physical_offset"] < self._end
                         if queue in queues and before_end.any():
                             yield NumberedMessages(queue, messages[before_end], numbers[before_end])

@@ -35,8 +35,9 @@ from reput.log.files import CommitLogFile
 from reput.log.scan import FileScan, ScanBuffers, ScannedPiece
 from reput.log.scan_mode import SALVAGE, DispatchRules
 
-_WORDS = 5  # 20 bytes: the size of a ConsumeQueue entry and of an IndexFile item.
-# Bounds the memory of the fast step to 320 MiB. Files with more entries take the slow step.
+_WORDS = 5  # A ConsumeQueue entry and an IndexFile item have 20 bytes: five words of four bytes.
+
+# If a log file has more queue entries than this, the fast step is skipped. This limits its memory to 320 MiB.
 _MOST_ENTRIES = 1 << 24
 _ITEMS_READ = 1 << 16
 
@@ -78,7 +79,7 @@ class IndexRun(NamedTuple):
 
 
 class FileComparison:
-    """Compares one log file with its entries.
+    """Compares one log file with the queue entries and index items that point into it.
 
     Buffers are shared by all comparisons of a process: page faults of new memory cost more than the comparison.
 
@@ -99,14 +100,14 @@ class FileComparison:
         )  # fmt: skip
 
     def latest_if_sound(self, is_sound: Callable[[ScannedPiece], bool]) -> int | None:
-        """Run the fast step. Return the latest store timestamp (ms) if the file is valid.
+        """Return the latest store timestamp (ms) if the file and all its entries are valid (the fast step).
 
-        Returns None if the file has no message, or needs the slow step. `is_sound` checks the records of a piece.
-        Raises StoreError.
+        Returns None if the file has no message, or if `stretches` (the slow step) must compare it again. `is_sound`
+        checks the records of a piece. Raises StoreError.
         """
         compared, scan = self._compared, self.scan
         length = sum(len(one.numbers) for one in compared.queues)
-        # If all queues or all IndexFiles are missing, only the slow step can report the missing entries.
+        # If all queues or all IndexFiles are missing, only `stretches` can report the missing entries.
         if not (compared.queues and compared.index_files) or length > _MOST_ENTRIES:
             return None
         queues, index = _SoundQueues(compared.queues, length), _SoundIndex(compared.index_files)
@@ -134,7 +135,10 @@ class FileComparison:
     def stretches(
         self, look: Callable[[ScannedPiece], None], has_light: bool
     ) -> Iterator[LogStretch]:
-        """Run the slow step: yield the stretches of the file (see `compare.stretch.stretches`). Raises StoreError."""
+        """Read all entries of the file, and yield the file's stretches (the slow step of the comparison).
+
+        `compare.stretch.stretches` describes the arguments. Raises StoreError.
+        """
         compared = self._compared
         self._entries = {one.queue: one.read() for one in compared.queues}
         self._items = [one.read() for one in compared.index_files]
@@ -192,7 +196,10 @@ def _memory() -> _Memory:
 
 
 class _SoundQueues:
-    """Matches ConsumeQueue entries in the fast step. One array holds the entries of all queues."""
+    """Checks whether ConsumeQueue entries match messages, for `FileComparison.latest_if_sound`.
+
+    One array holds the entries of all queues.
+    """
 
     def __init__(self, places: tuple[QueueSpan, ...], length: int) -> None:
         self._known: list[Queue] = []
@@ -232,7 +239,10 @@ class _SoundQueues:
 
 
 class _SoundIndex:
-    """Matches IndexFile items in the fast step. They are read block by block, as the comparison proceeds."""
+    """Checks whether IndexFile items match the keys of messages, for `FileComparison.latest_if_sound`.
+
+    Items are read block by block, as the comparison proceeds.
+    """
 
     def __init__(self, places: tuple[IndexSpan, ...]) -> None:
         self._places = list(reversed(places))
@@ -269,8 +279,8 @@ class _SoundIndex:
             self._place = self._places.pop()
             span = self._place.span
             self._next, self._stop = span.first, span.last + 1
-            # Items of other log files lie between the items of this file, so the order is wrong. The slow step will
-            # report this.
+            # Items of other log files lie between the items of this file, so the order is wrong. The slow step
+            # (`FileComparison.stretches`) will report this.
             if self._stop - self._next != span.total:
                 return False
         count = min(self._stop - self._next, _ITEMS_READ)

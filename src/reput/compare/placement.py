@@ -58,7 +58,7 @@ class Placement(NamedTuple):
         return cls(is_good, (stops, starts), elsewhere)
 
     def range_of(self, row: int) -> OffsetRange:
-        """Return the log range in which a bad message must lie."""
+        """Return the log range in which the message of a row must lie, if it is not at its stated offset."""
         before = int(np.count_nonzero(self.is_good[:row]))
         return OffsetRange(int(self.bounds[0][before]), int(self.bounds[1][before]))
 

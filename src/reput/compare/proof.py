@@ -7,8 +7,9 @@ A range of the log is covered if a look-up reaches an item for every key of ever
    can lead to messages that were truncated and overwritten, because a broker never removes an item.
 
 If a file covers at most 64 MiB of log, all of it is compared. Otherwise samples are compared: the widest gaps between
-neighbouring items, a thousand ranges at equal distances, and both ends. If a sample begins with a message whose keys
-lack items, all of the log is compared after all. Messages with a missing item become gaps in the file's coverage.
+neighbouring items, a thousand ranges at equal distances, and both ends. A sample begins at a message to which an item
+leads. If this message lacks the item of one of its keys, the IndexFile may belong to another log, so all of the log is
+compared after all. Messages with a missing item become gaps in the file's coverage.
 """
 
 from __future__ import annotations
@@ -307,7 +308,7 @@ class _Prover:
     ) -> tuple[int, list[OffsetRange]] | None:
         """Compare sampled ranges. Return the end of the last one, and the ranges of messages without an item.
 
-        Return None if the first message of a sample lacks an item, because then all messages must be compared.
+        Return None if all messages must be compared, because the first message of a sample lacks an item.
         """
         entries, mean = self._entries, (stop - start) // max(self._messages, 1)
         gaps, widths = np.empty((2, _CHECKED_GAPS), np.int64)

@@ -1,6 +1,7 @@
 """Derive the expected entries from the log, one stretch (about 32 MiB of one file) at a time.
 
-A light queue (LMQ) is a further queue of a message, which the property INNER_MULTI_DISPATCH names.
+Besides its own queue, a message may be in further queues, which its property INNER_MULTI_DISPATCH names. Light queues
+(LMQ) are such further queues.
 """
 
 from __future__ import annotations
@@ -137,7 +138,7 @@ def stretches(
 
 
 def _taken_offsets(piece: ScannedPiece) -> Iterator[tuple[Queue, int]]:
-    """Yield, for each half message, the light queues in which it takes a queue offset, and its physical offset."""
+    """For each half message, yield each light queue (LMQ) in which it takes a queue offset, and its physical offset."""
     open_rows = np.flatnonzero(piece.batch.messages["sys_flag"] & SYS_FLAG_PREPARED)
     for row in open_rows.tolist():
         where = piece.record(row)

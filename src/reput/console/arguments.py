@@ -38,8 +38,8 @@ class SearchForm(NamedTuple):
         limit: Maximum number of messages.
         after: The cursor of an earlier answer: only messages before this physical offset.
         content: A condition on bodies and properties.
-        offset: A physical offset. The message that begins there is found as well.
-        place: Topic, queue and queue offset. The message there is found as well.
+        offset: A physical offset. The message that begins there is found even if it has none of the keys.
+        place: Topic, queue and queue offset. The message there is found even if it has none of the keys.
     """
 
     topic: str | None

@@ -96,7 +96,8 @@ class _Gathered:
     def messages(self, file: IO[bytes]) -> Iterator[FoundMessage]:
         """Yield messages, up to the limit and the maximum size of the file."""
         of_stores = [self._of_store(name, store) for name, store in self._stores]
-        # merge() keeps the order of each store's messages, so none is lost even if a broker's clock was set back.
+        # merge() expects sorted inputs. If a broker's clock was set back, the times of its messages are not sorted, so
+        # the merged messages are not sorted either. But none is lost.
         found = merge(*of_stores, key=lambda one: -one.message.store_timestamp)
         for one in islice(found, self._wanted.limit):
             if file.tell() > _MOST_FILE_BYTES:

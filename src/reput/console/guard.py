@@ -13,7 +13,7 @@ _LOOK_S = 0.5
 
 
 class Guard:
-    """Watches the connections of one server, in its event loop."""
+    """Closes slow connections of one server, and connections with large unread answers, in the server's event loop."""
 
     def __init__(self, limits: HttpLimits) -> None:
         self.limits = limits

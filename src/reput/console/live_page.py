@@ -70,7 +70,7 @@ class _KeptCursors:
         name = secrets.token_urlsafe(12)
         self._kept[name] = cursors, before
         self._count += len(cursors)
-        # Keep the newest cursors even if they alone exceed the limit. Otherwise, their page could never continue.
+        # Keep the newest set of cursors even if it alone exceeds the limit. Otherwise, its page could never continue.
         while self._count > self._most and len(self._kept) > 1:
             self._drop(next(iter(self._kept)))
         return name

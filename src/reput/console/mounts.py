@@ -59,7 +59,8 @@ class Mounts:
         Raises StoreNotFoundError for an unknown name, StoreUnreachableError for a missing store, and UsageError if a
         name is needed.
         """
-        # Look at the open stores first, because listing the missing stores may take long.
+        # Look at the open stores first. `self.missing` searches for stores that are configured but do not exist, which
+        # may take long.
         if name and (store := self._stores.get(name)) is not None:
             return name, store
         names, missing = self.names, self.missing

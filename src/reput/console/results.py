@@ -271,7 +271,10 @@ class Results:
 
 
 def _in_turn(steps: Steps) -> Iterator[tuple[MessageExt, ...] | Progress | Outcome]:
-    """Yield the steps of a search. Few searches may take a step at the same time, because each step takes memory."""
+    """Yield the steps of a search.
+
+    Only `HTTP.search_threads` searches are allowed to take a step at the same time, because each step takes memory.
+    """
     try:
         while True:
             with _AT_WORK:

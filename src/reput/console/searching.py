@@ -312,8 +312,9 @@ def _by_key(store: SharedStore, wanted: SearchForm) -> Steps:
                     oldest.append(step.cursor or 0)
                 else:
                     messages |= dict.fromkeys(step.messages)
-        # Each search goes from the end of the log towards its beginning. The part of the log below the greatest of
-        # these offsets was not searched for all keys. The next page continues there.
+        # Each search goes from the end of the log towards its beginning, and may end early at an offset in `oldest`. So
+        # the part of the log below the greatest of these offsets was not searched for all keys. The next page continues
+        # there.
         reached = max(oldest)
         shown = [
             one for one in messages if one.physical_offset >= reached and _contains(wanted, one)

@@ -85,8 +85,8 @@ class HttpServer:
     def _hosts(self) -> list[str] | None:
         """Return the host names that requests may contain; None for any name, if requests need a token.
 
-        Without a token, loopback names, the server's own address and the further names are allowed. Any other name
-        could belong to another site that lets it resolve to this machine.
+        Without a token, requests may contain loopback names, the server's own address, and the names given as `hosts`.
+        Any other name could belong to another site that lets it resolve to this machine.
         """
         if self._token is not None or self._users is not None:
             return None

@@ -10,7 +10,7 @@ from typing import Generic, NamedTuple, TypeVar
 from reput.console.mounts import Mounts
 
 _SHARE = 0.1
-"""Maximum share of one processor's time for the thread, while no request is waiting for it."""
+"""Maximum share of the time in which the survey thread works, while no request is waiting for its results."""
 Result = TypeVar("Result")
 
 
@@ -43,7 +43,7 @@ class Rounds(Generic[Result]):
 
         Args:
             mounts: The stores.
-            look: Surveys the store with this name.
+            look: Surveys the store whose name is passed to it.
             most_age_s: Age of a survey, in seconds, after which the store is surveyed again.
             wait_s: Time, in seconds, for which `latest` waits for stores that are due.
         """

@@ -104,7 +104,7 @@ class Proxy:
         if not self.is_peer(connection):
             return None
         names = connection.headers.getlist(self.user_header)
-        # The proxy sends one such header. If there are several, the client may have added one.
+        # The proxy sends one header with the name of the user. If there are several, the client may have added one.
         if len(names) != 1 or not names[0].strip():
             return None
         permissions = set(self.default)
@@ -231,7 +231,9 @@ def parse_users(data: bytes, place: str) -> Users:
         headers = [table.get("user_header", "X-Forwarded-User"), table.get("groups_header")]
         for header in headers:
             if header is not None and not (isinstance(header, str) and _HEADER.fullmatch(header)):
-                raise wrong("proxy: a header must have only letters, digits and hyphens")
+                raise wrong(
+                    "proxy: user_header and groups_header may contain only letters, digits and hyphens"
+                )
         groups = table.get("groups", {})
         if not isinstance(groups, dict):
             raise wrong("proxy: groups must be a table of the roles of each group")
@@ -247,7 +249,9 @@ def parse_users(data: bytes, place: str) -> Users:
 
 def _networks(given: Any, wrong: Any) -> tuple[Network, ...]:
     if not isinstance(given, Sequence) or isinstance(given, str) or not given:
-        raise wrong("proxy: addresses must list its addresses, or networks as in 10.1.0.0/16")
+        raise wrong(
+            "proxy: addresses must list the IP addresses or networks of the proxy, such as 10.1.0.0/16"
+        )
     try:
         return tuple(ipaddress.ip_network(str(one)) for one in given)
     except ValueError as error:

@@ -42,7 +42,7 @@ def erase(
     """Overwrite bodies and properties of selected messages, in a copy of a store or in an archive.
 
     Messages that meet all conditions are erased, together with their copies in retry, dead-letter, delay, timer,
-    half-transaction and trace topics. Records keep their length, physical offset and queue offset.
+    half-transaction and trace topics. Their log records keep their length, physical offset and queue offset.
 
     Args:
         store: A local store, which is only read, and on which no broker may run; or an archive, which is changed.
@@ -52,11 +52,13 @@ def erase(
         query: Erase messages whose properties match this SQL92 expression of RocketMQ.
         begin, end: Erase messages stored between these times.
         plan_only: Only report the messages that would be erased.
-        reason, by: The reason and the person, for the record of the erasure. `by` defaults to this user.
-        signing_key: A file with an Ed25519 key in PEM format, with which to sign the record.
-        hashes: Whether the record contains SHA-256 hashes of erased content. With such a hash, anyone who guesses a
+        reason, by: The reason and the person, for the audit file, which describes the erasure. `by` defaults to this
+            user.
+        signing_key: A file with an Ed25519 key in PEM format, with which to sign the audit file.
+        hashes: Whether the audit file contains SHA-256 hashes of erased content. With such a hash, anyone who guesses a
             message can prove that it existed.
-        audit: Path of the record; by default `<output>.erasure.json`. The record for an archive is stored in it.
+        audit: Path of the audit file; by default `<output>.erasure.json`. For an archive, the file is stored in the
+            archive.
         leave_out: Files and folders of the store that are not copied.
         tables: Lake tables written by `export`. Rows with erased messages are counted in them, but not changed.
         config: The broker's settings; by default sizes are derived from the store's files.

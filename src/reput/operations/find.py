@@ -169,7 +169,7 @@ _SUMMED = ("log_bytes", "indexed_bytes", "scanned_bytes", "unreadable_bytes")
 
 BY_QUEUES = "ConsumeQueues were read, and samples of the log to find deleted queues; reput check finds all of them."
 MOST_BY_TIME = 1000
-"""Default limit of messages in an answer without a key."""
+"""Default limit of messages for a search by topic and time."""
 
 
 @checked
@@ -236,7 +236,7 @@ def find_by(
 ) -> FindReport:
     """Open and search each store, and join the answers: newest first, and each message of replicas once.
 
-    With `may_fork`, forks of this process search a part of many stores. Only the command line may pass it.
+    With `may_fork`, many stores are divided among forks of this process. Only the command line may pass `may_fork`.
     """
     named = stores_of(stores, reading.get("storage_options"))
     if len(named) > 1 and reading.get("index") is not None:

@@ -57,7 +57,7 @@ def labelled(label: str, value: str) -> str:
 
 @singledispatch
 def values(found: Inspection) -> Pairs:
-    """Return the labels and values that describe a file of this kind."""
+    """Return the labels and values that describe an inspected file or store."""
     raise TypeError(type(found).__name__)
 
 

@@ -108,8 +108,9 @@ class Journal(Closing):
             self._read(number, line)
         self._end = len(whole)
         if len(data) > len(whole):
+            # Remove the incomplete last line: `FileWriter` truncates the file to `self._end` bytes when it opens it.
             with FileWriter(Path(self._path), self._end):
-                pass  # `FileWriter` truncates the file to `self._end` bytes.
+                pass
         if not whole:
             self._append(header)
 

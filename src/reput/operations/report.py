@@ -98,13 +98,14 @@ class ClusterPages:
 
     def write(self, answer: StoreAnswer[StoreReport]) -> None:
         """Write the page of one store, unless it could not be read. Raises StoreAccessError."""
-        if isinstance(answer.report, StoreReport):  # Reports from a journal have pages already.
+        # A report from the `resume` file is not a StoreReport. It has a page already, which an earlier run wrote.
+        if isinstance(answer.report, StoreReport):
             make_folder(self._folder)
             page = answer.report.html().encode("utf-8", "backslashreplace")
             self._disk.replace(self._folder / self._files[answer.store], page)
 
     def cluster(self, found: StoresReport[StoreReport], *, is_quick: bool) -> str:
-        """Return the page about all stores. Raises UsageError if an answer from a journal has no figures."""
+        """Return the page about all stores. Raises UsageError if an answer in the `resume` file has no figures."""
         counted = {one.store for one in found.counted}
         stores = [
             ClusterStore(
@@ -146,7 +147,8 @@ def report(
     Args:
         store: The folder that contains `commitlog/`, or its URL. A remote store is first copied to a temporary folder.
         quick: Check only names, sizes, headers, ends and samples.
-        check_config: Settings for the check; by default `config`, or settings derived from the store's files.
+        check_config: Settings for the check; by default the `config` in `reading`, or settings derived from the store's
+            files.
         runner: Runs the check: "auto", "serial", "processes", "spark", or a SparkSession.
         progress: Called with the phase, units done and units in all.
         reading: Settings as for `open_store`.

@@ -360,7 +360,7 @@ def over_stores(
     """Run an operation over several stores, a limited number at a time.
 
     Each small store is one task of the runner. Stores of 256 MiB or more are processed one after the other. If the
-    operation accepts a runner, it divides each of them into tasks.
+    operation has a parameter `runner`, each of these large stores is divided into tasks of the runner.
 
     Args:
         operation: A function at module level (it may be pickled), with the store as its first argument.
@@ -399,7 +399,8 @@ def over_stores(
         def done(place: int, answer: StoreAnswer[_Result]) -> None:
             answers[place] = answer
             on_answer(answer)
-            # Record the answer after `on_answer`. If the process is killed before, the store is read again.
+            # Record the answer only after `on_answer`. If the process is killed before the answer is recorded, the
+            # next run reads the store again, and calls `on_answer` again.
             if journal is not None and answer.report is not None:
                 journal.add(named[place], output_of(named[place]), answer.report)
 
@@ -565,7 +566,10 @@ def _unread(store: NamedStore, error: ReputError | OSError, size: int) -> StoreA
 
 
 def bytes_of(store: NamedStore, storage_options: Mapping[str, str] | None = None) -> int:
-    """Return the size of a store's log; 0 if the log cannot be listed. The operation itself will report the error."""
+    """Return the size of a store's log, or 0 if the log cannot be listed.
+
+    In that case, the following operation on the store reports the error.
+    """
     options = store.options.get("storage_options", storage_options)
     try:
         return log_bytes(with_logs(store.path, store.log_paths), options)

@@ -161,8 +161,8 @@ def _traced(opened: dict[str, MessageStore], failed: list[StoreAnswer[Any]], **a
             except StoreError as own:
                 failed.append(StoreAnswer(name, store.path, None, own))
                 del opened[name]
-            # This store has no queues, so its topics are unknown without the other stores. It is not unreadable: keep
-            # it.
+            # This store has no queues that show which topics exist. Together with other stores it can be traced: their
+            # queues show the topics. So do not report it as unreadable.
             except UsageError:
                 continue
         if len(opened) in (0, count):

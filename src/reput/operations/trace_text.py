@@ -16,7 +16,7 @@ _TOPIC_WIDTH = 36
 
 
 def life_lines(life: Life) -> Iterator[str]:
-    """Yield a line per record, then the reasons, then the searched ranges."""
+    """Yield a line per record, then the reasons for late, repeated or missing deliveries, then the searched ranges."""
     if life.events:
         yield from _table(life)
         yield ""
@@ -87,7 +87,7 @@ def role_in_words(event: Event) -> str:
 
 
 def reasons_by_life(life: Life) -> Iterator[tuple[int, list[str]]]:
-    """For each message of a trace, yield its number and its reasons.
+    """For each message of a trace, yield its number, and the reasons for its late, repeated or missing delivery.
 
     Messages are numbered from 1 on. The number is 0 if the trace has only one message, and for reasons that concern
     several messages.

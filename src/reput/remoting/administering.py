@@ -380,7 +380,7 @@ def ask_member(
 
 
 _SECRETS = ("AccessKey", "Signature", "SecurityToken")
-"""Fields with secrets of the requesting client, which are not passed on to a member."""
+"""Fields with secrets of the requesting client. They are removed before a request is passed on to another client."""
 
 
 def peer_of(client: Client) -> Peer:

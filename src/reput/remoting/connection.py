@@ -52,7 +52,7 @@ RelayedPeer = tuple[str, int, str]
 
 
 class Answering(Protocol):
-    """The handler of requests at one address (`Port`)."""
+    """The handler of requests that arrive at one address of the server. `Port` implements it."""
 
     def answer(self, request: Command, peer: Peer) -> Answer: ...
 
@@ -240,8 +240,8 @@ class Connection(asyncio.Protocol):
         if not self._is_reading and _is_reset(transport):
             transport.abort()
             return False
-        # A client without a running job may always begin one. Otherwise, it might never get an answer if `answer_bytes`
-        # is not below `client_bytes`.
+        # A client without a running job may always begin one. Without this rule, no client would get an answer if
+        # `answer_bytes` were greater than `client_bytes`.
         if self._user.running and self.held_bytes + limits.answer_bytes > limits.client_bytes:
             return False
         self._reserved_bytes += limits.answer_bytes
@@ -298,8 +298,9 @@ class Connection(asyncio.Protocol):
                 self._asked_bytes += size
                 self._server.put_later(self, request, size)
                 continue
+            # Put the earlier messages first: requests must take effect in the order in which the client sent them.
             if self._unput:
-                self._server.put_now()  # Requests take effect in the order in which the client sent them.
+                self._server.put_now()
             if request.is_response:
                 self._answered(request.opaque, request)
             else:
@@ -354,9 +355,10 @@ class Connection(asyncio.Protocol):
             self._settle(request, size, answer)
 
     def _hand_back(self, paused_s: float = 0.0) -> None:
-        """Give the connection to the process that has the state, once all earlier requests are answered.
+        """Give the connection to the main process, which has the broker's state.
 
-        Until then, this method schedules itself again. `paused_s` is the last pause.
+        This happens when all earlier requests are answered. Until then, this method schedules itself again. `paused_s`
+        is the last pause.
         """
         request, transport = self._handing, self._transport
         if request is None or transport is None:
@@ -364,11 +366,12 @@ class Connection(asyncio.Protocol):
         if self._in_flight or self._unsent_bytes:
             if paused_s or not self._is_repeating:
                 self._is_repeating = True
-                # Pause longer each time, because thousands of clients may leave their answers unread.
+                # Pause longer each time. Thousands of clients may leave their answers unread, and frequent checks of
+                # all of them would take much time.
                 pause_s = min(2 * paused_s, _MOST_HANDED_S) or _HANDED_S
                 asyncio.get_running_loop().call_later(pause_s, self._hand_back, pause_s)
             return
-        # The other process receives the request again, and the bytes after it.
+        # The main process must answer this request, so pass it on, encoded again, with the bytes after it.
         data = encode_command(request) + self._session.rest()
         is_encrypted = transport.get_extra_info("sslcontext") is not None
         if is_encrypted:
@@ -382,7 +385,7 @@ class Connection(asyncio.Protocol):
             hand_back = self._server.hand_back
             is_taken = hand_back is not None and hand_back(given, place, data, peer)
         if not is_taken:
-            self._server.warn(f"{self.address}: closed: the first process does not take it")
+            self._server.warn(f"{self.address}: closed: the main process does not take it")
         if is_taken and is_encrypted:
             self._server.relay(transport, relayed)
         else:

@@ -202,7 +202,8 @@ class Consuming:
         group, topic = request.text("consumerGroup"), request.text("topic")
         queue_id, offset = request.int32("queueId"), request.int64("commitOffset")
         config = self._broker.topics.get(topic)
-        # Do as a 5.x broker does. Otherwise, offsets of a deleted topic would stay forever.
+        # Like a 5.x broker, refuse an offset of an unknown topic. Otherwise, clients could store offsets of a deleted
+        # topic, and these would stay forever.
         if config is None:
             return request.answer(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")
         if not 0 <= queue_id < max(config.read_queues, config.write_queues):

@@ -82,7 +82,7 @@ def _decode_json(frame: Frame) -> Command:
         found = _decoder.decode(frame.header)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise RemotingError(f"malformed JSON header: {error}") from None
-    # The header lacks a field that still has the default -1.
+    # If a field still has the default -1, the header does not contain it.
     flag = 0 if found.flag == -1 else found.flag
     version = 0 if found.version == -1 else found.version
     code, opaque, language = found.code, found.opaque, found.language

@@ -211,7 +211,8 @@ class Pulling:
     def _moved(self, pull: _Pull) -> Command | None:
         """Return the answer that tells a client to pull from another offset, or None if the pull's offset is valid.
 
-        The offset is invalid if it was reset, or if it belongs to a deleted topic of the same name.
+        The pull's offset is invalid if the group's offset was reset, or if the pull's offset belongs to a deleted topic
+        of the same name.
         """
         broker, place = self._broker, (pull.topic, pull.queue_id)
         reset = broker.offsets.take_reset(pull.group, *place)

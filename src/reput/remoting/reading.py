@@ -71,7 +71,8 @@ class Reading:
             self._broker.wait_dispatched()  # The wanted message may be so new that the index lacks it.
             return answer(self._store.query_records(*asked, self._most_bytes))
 
-        # A query in a thread takes several times as long, because the thread waits for the interpreter's lock.
+        # Answer a quick query here, in the event loop. In a thread, it takes several times as long, because the thread
+        # waits for the interpreter's lock.
         is_quick = self._broker.is_quick and self._broker.wait_dispatched(timeout_s=0)
         found = self._store.quick_query(*asked, self._most_bytes) if is_quick else None
         return InThread(work) if found is None else answer(found)

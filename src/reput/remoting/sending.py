@@ -148,8 +148,8 @@ class Sending:
                 topic, queue_id = queue_of_prepared(stored)
                 group = stored.properties.get(PRODUCER_GROUP, "")
                 known = self._broker.groups.producers(group)
-                # Any client can register as a producer of the group. Without permission for the topic, it must not see
-                # the message.
+                # Any client can register as a producer of the group. So send the message only to a client that may
+                # send to its topic.
                 if producers := [each for each in known if each.may_send(topic)]:
                     asked = replace(stored, topic=topic, queue_id=queue_id)
                     _ask(producers[stored.queue_offset % len(producers)], stored, asked)
@@ -164,7 +164,7 @@ class Sending:
         return handle
 
     def send_all(self, sends: Sequence[tuple[Command, Peer]]) -> list[Answer]:
-        """Return the answers to sends that arrived together. Their messages are put together."""
+        """Return the answers to sends that arrived together. Successive small messages are put in one call."""
         answers: list[Answer] = [None] * len(sends)
         run: list[_AcceptedSend] = []
         for number, (each, peer) in enumerate(sends):
@@ -242,7 +242,7 @@ class Sending:
         try:
             known = self._known.get(repeated)
         except TypeError:
-            # A field is a list or a map. This is not hashable, and is refused when the field is parsed.
+            # A field that is a list or a map is not hashable. `_sent` refuses it when it parses the field.
             known = None
         if known is None:
             sent = _sent(request, names, born_host)
@@ -286,8 +286,8 @@ class Sending:
 
     def _recall_handle(self, topic: str, message: Message) -> str:
         found = decode_properties(decode_utf8(properties_of(message)))
-        # The due time was rounded down when the message was put. A recall rounds the time in the handle down again. Add
-        # a millisecond, so that both results are the same.
+        # TIMER_OUT_MS is a multiple of the timer's step. A recall rounds the time in the handle once more, and rounding
+        # reduces a multiple by one step (`timer_due`). Add a millisecond, so that the result is TIMER_OUT_MS.
         due = int(found[TIMER_OUT_MS]) + 1
         return RecallHandle(topic, self._broker.name, due, found[UNIQ_KEY]).encode()
 

@@ -27,9 +27,13 @@ _log = logging.getLogger("reput.serve")
 _PATIENCE_S, _WARNED_S = 5.0, 1.0
 _MOST_WARNED = 1000
 _MOST_TOGETHER, _LARGE_BYTES = 32, 32 << 10
-"""Maximum number of sends that are put together, and the size above which a send is put at once."""
+"""Sends wait in a list, and are put in one call. They are put immediately when the list has this many sends, or a send
+that is larger than this.
+"""
 _SHARED_AGAIN = 16
-"""While a single connection sends, one in this many puts waits, so that sends of other connections are noticed."""
+"""While only one connection sends, its messages are put as soon as they arrive. But one time in this many, other
+connections are read first, to notice whether they send as well.
+"""
 _UnputSend = tuple[Connection, Command, int]
 """A send that waits to be put: its connection, its request, and the request's size."""
 
@@ -198,7 +202,7 @@ class Server:
             < self.limits.connections
         ):
             return True
-        # Prefer clients that have sent no request yet, because they lose the least.
+        # Close only a client that has sent no request yet, because it loses the least.
         silent = (each for each in self.connections if not each.has_asked)
         oldest = min(silent, key=lambda each: each.begun, default=None)
         # Do not close a new client, which may still be sending its first request.

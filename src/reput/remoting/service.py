@@ -28,7 +28,8 @@ from reput.remoting.stores import broker_name, find_stores, is_store, missing_st
 
 _log = logging.getLogger("reput.serve")
 _LOOK_S, _WATCH_S, _HOUSE_S = 0.1, 1.0, 5.0
-_MOST_GROWN = 500  # Queues examined in a row before other requests are answered.
+# Number of queues whose waiting pulls are answered in a row, before other requests are answered.
+_MOST_GROWN = 500
 
 # Each of these tasks pauses for 9 times its duration, so it takes at most a tenth of the time.
 _SAVE_PAUSES = _LIST_PAUSES = 9
@@ -92,8 +93,8 @@ class OtherProcesses(Protocol):
 class Service:
     """Stores and their ports, in one event loop.
 
-    In the first process, it finds stores, listens, and informs other processes. In other processes, it serves the
-    stores that the first process announces.
+    In the main process, it finds stores, listens, and informs other processes. In other processes, it serves the
+    stores that the main process announces.
 
     Attributes:
         served: All stores that were ever seen, in the order of their ports.
@@ -127,7 +128,7 @@ class Service:
             await self._serve(self._paths[0], is_there=False)
 
     async def run(self, stop: asyncio.Event, *, finds_stores: bool = True) -> None:
-        """Serve until `stop` is set. Only the first process searches for stores."""
+        """Serve until `stop` is set. Only the main process searches for stores."""
         async with asyncio.TaskGroup() as tasks:
             work: list[tuple[float, Callable[[], object]]] = [
                 (_LOOK_S, self._look), (_LOOK_S, self._follow_growth), (_LOOK_S, self._deliver), (_LOOK_S, self._save),
@@ -187,7 +188,10 @@ class Service:
         return broker_name(path, self.stores(), self._options.names.get(path))
 
     async def _serve(self, path: str, is_there: bool = True, waits: bool = False) -> None:
-        """Listen for a store, and open it. With `waits`, retry later if it cannot be opened."""
+        """Listen at the next address for the store at `path`, and open the store if it `is_there`.
+
+        With `waits`, retry later if the store cannot be opened.
+        """
         port = Port(self._cluster, self._options.port, self._options.access, self._options.limits)
         first, bound = self._options.listen, None
         if first is None:
@@ -229,7 +233,10 @@ class Service:
             self._tell(each)
 
     def follow(self, path: str, address: Host, is_there: bool) -> None:
-        """Begin or stop serving a store. The first process listens at its address. Raises ReputError."""
+        """Begin (`is_there`) or stop serving a store. Only the main process listens at the store's address.
+
+        Raises ReputError.
+        """
         served = next((each for each in self.served if each.address == address), None)
         if served is None:
             port = Port(
@@ -258,7 +265,7 @@ class Service:
             await self.server.take(served.port, connection, self._options.tls, received, peer)
 
     def _try_to_open(self, served: Served) -> None:
-        """Open a store, or record why it cannot be opened, for example before its first message."""
+        """Open a store. If this fails, for example because the store has no message yet, record the reason."""
         try:
             self._open(served)
         except ReputError as error:

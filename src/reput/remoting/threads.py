@@ -88,7 +88,7 @@ class FairThreads:
         self._timer: asyncio.TimerHandle | None = None
 
     def submit(self, user: User, work: Callable[[], Any], done: Callable[[Any], object]) -> None:
-        """Run `work` in a thread, then call `done` with its result in the calling thread."""
+        """Run `work` in a thread, then call `done` with its result in the event loop's thread."""
         if user.rank == _NOTHING:
             user.rank = self._usual_rank()
         user.waiting.append(Job(work, done))
@@ -108,8 +108,8 @@ class FairThreads:
     def _usual_rank(self) -> float:
         """Return the rank of a new client: the average usage of recently active clients, even if they have left.
 
-        The usage is at least a second. Otherwise, clients that open hundreds of connections, or one per request, would
-        precede a client that keeps its connection and requests little.
+        The rank is at least that of one second of usage. Otherwise, clients that open hundreds of connections, or one
+        per request, would precede a client that keeps its connection and requests little.
         """
         average = self._all.rank - math.log2(max(len(self._queue) + len(self._busy), 1))
         return max(average, math.log2(_FIRST_S) + self._clock() / _HALF_LIFE_S)
@@ -129,7 +129,8 @@ class FairThreads:
 
     def _next(self) -> User | None:
         is_last = self._running == self._most - 1 > 0
-        # Maximum rank of a client that may use the next thread. Only the last free thread has such a limit.
+        # A client whose rank (usage) is above `light` may not use the next thread. There is such a limit only for the
+        # last free thread.
         light = math.inf
         if is_last and len(self._busy) == self._running:
             light = math.log2(_LIGHT_S) + self._clock() / _HALF_LIFE_S
@@ -145,8 +146,9 @@ class FairThreads:
             # A client whose `begin` returns False stays out of the queue until `wake`.
             elif user.waiting and not user.running and user.begin():
                 return user
-        # No other client can begin a job, so a client that has a running job may begin another one. But the last free
-        # thread stays free, so that a client with a new request need not wait.
+        # Clients without a running job come first, but none of them can begin a job now. So a client that has a running
+        # job may begin another one. But the last free thread stays free, so that a client with a new request need not
+        # wait.
         if not is_last:
             for user in sorted(self._busy, key=lambda one: (one.running, one.rank)):
                 if user.waiting and user.begin():
@@ -154,7 +156,7 @@ class FairThreads:
         return None
 
     def _look_again(self) -> None:
-        """Check again later. By then, the usage of a waiting client may be low enough for the last free thread."""
+        """Check again later, because usage decreases with time: a waiting client may then use the last free thread."""
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(_LOOK_S, self._looked)
 

@@ -1,9 +1,9 @@
-"""Distribute connections among processes. The first process accepts them, and serves each or gives it to a worker.
+"""Distribute connections among processes. The main process accepts them, and serves each or gives it to a worker.
 
-The first process has the state of groups. If a connection needs this state, the worker gives it back, with the bytes
-that were received. A TLS connection is relayed instead: the worker continues to decrypt it.
+The main process has the state of groups. If a request needs this state, the worker gives the connection back, with the
+bytes that were received. A TLS connection is relayed instead: the worker continues to decrypt it.
 
-Only the first process decides at which address a store is served, and informs the workers. Messages between processes
+Only the main process decides at which address a store is served, and informs the workers. Messages between processes
 are JSON, one per packet of a Unix socket. If a message hands over a connection, its packet contains the connection's
 file descriptor.
 """
@@ -52,13 +52,13 @@ def channel() -> tuple[socket.socket, socket.socket]:
     """Return the two ends of a channel between processes."""
     try:
         return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    # macOS has no SOCK_SEQPACKET. With datagrams, a worker does not notice that the first process was killed.
+    # macOS has no SOCK_SEQPACKET. With datagrams, a worker does not notice that the main process was killed.
     except OSError:
         return socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
 
 
 class Workers:
-    """The workers, as the first process sees them."""
+    """The main process's end of the channels to all workers: gives connections to workers, and takes them back."""
 
     def __init__(self, channels: Sequence[socket.socket]) -> None:
         """Prepare. `channels` has one channel per worker."""
@@ -91,7 +91,7 @@ class Workers:
         if not data:  # The worker has ended. It is removed when the next message to it fails.
             asyncio.get_running_loop().remove_reader(channel.fileno())
             return
-        # A worker hands over two descriptors: the connection, and the bytes received from it.
+        # A worker hands over two descriptors: the connection, and a file with the bytes received from it.
         if len(descriptors) != 2 or self._service is None:
             for descriptor in descriptors:
                 os.close(descriptor)
@@ -158,12 +158,12 @@ class Workers:
 
 
 class Worker:
-    """The worker's end of a channel: serves the stores and connections that the first process passes on."""
+    """The worker's end of a channel: serves the stores and connections that the main process passes on."""
 
     def __init__(
         self, channel: socket.socket, service: Service, gone: Callable[[], object]
     ) -> None:
-        """Prepare. `gone` is called when the first process has ended."""
+        """Prepare. `gone` is called when the main process has ended."""
         self._channel, self._service, self._gone = channel, service, gone
         self._tasks: set[asyncio.Task[None]] = set()
         service.server.hand_back = self._hand_back
@@ -171,9 +171,9 @@ class Worker:
     def _hand_back(
         self, connection: socket.socket, port: int, received: bytes, peer: RelayedPeer | None
     ) -> bool:
-        """Give a connection back to the first process. Return whether the first process has taken it."""
+        """Give a connection back to the main process. Return whether the main process has taken it."""
         try:
-            # Pass the bytes through a file descriptor, because a message has no room for a large request.
+            # Pass the bytes in a file, because a message of the channel has no room for a large request.
             with passed_bytes(received) as descriptor:
                 descriptors = [connection.fileno(), descriptor]
                 message = msgspec.json.encode(_Message(port, peer=peer))
@@ -183,12 +183,12 @@ class Worker:
         return True
 
     def start(self) -> None:
-        """Begin to receive messages of the first process, in this event loop."""
+        """Begin to receive messages of the main process, in this event loop."""
         self._channel.setblocking(False)
         asyncio.get_running_loop().add_reader(self._channel.fileno(), self._receive)
 
     def close(self) -> None:
-        """Stop receiving messages of the first process."""
+        """Stop receiving messages of the main process."""
         asyncio.get_running_loop().remove_reader(self._channel.fileno())
         self._channel.close()
 

@@ -26,8 +26,8 @@ class ClusterStore:
         state: The state in words: ok, warning, damaged, not read.
         text: The worst finding, or the reason why the store was not read.
         figures: The figures of the store; None if it was not read.
-        replica_of: The name of the store of which this store is a replica. The sums do not contain figures of a
-            replica. None for other stores, or if the other store was not read.
+        replica_of: The name of the store of which this store is a replica; None if this store is not a replica, or if
+            the other store was not read. The page's sums do not count replicas.
         page: The name of the store's own page; empty if it has none.
     """
 
@@ -100,7 +100,7 @@ def _legend(names: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def _topic_bars(topics: _Shares, place: int, names: Sequence[str]) -> list[Bar]:
-    """Return a bar per topic with a part per store. Its note describes how uneven the shares are."""
+    """Return a bar per topic with a part per store. The note of a bar describes how uneven the parts are."""
     totals = {topic: sum(one[place] for one in shares.values()) for topic, shares in topics.items()}
     largest = max(totals.values(), default=0)
     ordered = sorted(totals.items(), key=lambda one: (-one[1], one[0]))[:_MOST_TOPICS]
