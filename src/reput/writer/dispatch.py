@@ -190,8 +190,8 @@ class DispatchService:
                 _log.exception("dispatch has stopped at offset %d", self.position)
             self._is_dispatching = False
             self._done.notify_all()
-            # Pause until more messages have arrived, unless a caller waits: each round takes the interpreter's lock
-            # from threads that put.
+            # Pause, so that the next round has more messages: each round takes the interpreter's lock from threads that
+            # put messages. A waiting caller ends the pause.
             self._work.wait_for(lambda: self._waiting > 0 or self._is_closing, _PAUSE_S)
         # If the store failed in another thread, nothing else wakes the waiting callers.
         self._done.notify_all()
@@ -246,7 +246,10 @@ class DispatchService:
                 self.position = self.taken = scan.end.position
 
     def _note_damage(self, found: list[Finding], noted: int) -> int:
-        """Add new findings to `damage`, which already has the first `noted` of them. Return the number of `found`."""
+        """Add the findings of `found` to `damage`, except the first `noted`, which it already has.
+
+        Return the number of findings in `found`.
+        """
         if new := found[noted:]:
             self.damage += new
             self._queues.add_lost(ranges_of(new))

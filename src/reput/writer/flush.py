@@ -1,4 +1,4 @@
-"""Flush puts: at intervals, or at once if callers wait. One sync serves many callers.
+"""Flush the log to disk: at intervals, or at once if callers wait. One sync serves many callers.
 
 Mirrors `CommitLog.FlushRealTimeService` and `.GroupCommitService` (tag rocketmq-all-4.9.3).
 """
@@ -121,7 +121,8 @@ class Flusher:
         check_at = time.monotonic() + self._interval_s
         while self._pause():
             try:
-                # Check the files' places only at intervals, because callers wait for most syncs.
+                # Check only at intervals whether the files are still in place. Callers wait for most syncs, and the
+                # check would delay them.
                 if time.monotonic() >= check_at:
                     self._check_in_place()
                     check_at = time.monotonic() + self._interval_s
@@ -141,7 +142,8 @@ class Flusher:
     def _gather(self) -> None:
         """Wait a moment for further callers, so that one sync serves all of them.
 
-        Callers that waited for the last sync may put again at once. The wait is short compared with a sync.
+        Callers that waited for the last sync may put their next messages at once, and then wait for the next sync. This
+        pause is short compared with a sync.
         """
         patience_s = min(max(self._sync_s / 2, _LEAST_PATIENCE_S), _MOST_PATIENCE_S)
         self._work.wait_for(lambda: self._arrived >= self._expected, patience_s)
@@ -152,7 +154,7 @@ class Flusher:
         return is_worth_a_flush(self.flushed, self._log_end(), self._least_pages, self._file_bytes)
 
     def _pause(self) -> bool:
-        """Wait for the interval, or until a caller waits. Return False when the thread must end."""
+        """Wait for the interval, or until a caller waits for a flush. Return False when the thread must end."""
         self._work.wait_for(lambda: self._is_closing or self._waiting_for_more(), self._interval_s)
         return not self._is_closing
 

@@ -34,6 +34,7 @@ class Health:
             )
 
     def fail(self, error: BaseException) -> None:
+        # The first failure is the cause of later ones, so keep its reason.
         if self.reason is not None:
             return
         try:
@@ -41,14 +42,13 @@ class Health:
         except StoreFailedError as cause:
             error = cause
         except StoreAccessError:
-            pass  # The cause cannot be found, so report `error` itself.
-        # The first failure is the cause. Later failures follow from it.
+            pass  # The files cannot be checked, so the cause stays unknown. Report `error` itself.
         self.reason = str(error) or type(error).__name__
         self.on_failure()
 
     @contextmanager
     def guarding(self) -> Iterator[None]:
-        """Mark the store as failed if the body raises StoreAccessError or StoreFailedError."""
+        """Mark the store as failed if the `with` block raises StoreAccessError or StoreFailedError."""
         try:
             yield
         except (StoreAccessError, StoreFailedError) as error:

@@ -31,8 +31,8 @@ from reput.writer.recover import Recovered
 from reput.writer.waiters import Waiters, join_thread
 
 _log = logging.getLogger("reput.flush")
-# A recovery point is written after this many bytes of the log. This limits the bytes that recovery after a crash
-# compares.
+# A recovery point is written after this many bytes of the log. Recovery after a crash compares only the log after the
+# recovery point with the indexes.
 _NOTED_BYTES = 2 << 30
 _store_log = logging.getLogger("reput.store")
 
@@ -179,7 +179,7 @@ class IndexFlusher:
                     else:
                         self._sync.run_partly(self._least_pages)
                 self._prove_full()
-            except BaseException as error:  # Threads that put must receive any error.
+            except BaseException as error:  # Threads that put messages must receive any error.
                 self._health.fail(error)
                 _log.error("flushing ConsumeQueues and IndexFiles has stopped: %s", error)
 
@@ -201,7 +201,10 @@ class IndexProver:
     def __init__(
         self, store: Path, config: StoreConfig, index: IndexFileSetWriter, log_begin: int
     ) -> None:
-        """Prepare to prove IndexFiles. `log_begin` is the begin of the first log file to which the store appends."""
+        """Prepare to prove IndexFiles.
+
+        `log_begin` is the physical offset at which the last log file began when the store was opened.
+        """
         self._store, self._config, self._index = store, config, index
         self._log_begin = log_begin
         self._began = index.end
@@ -211,8 +214,9 @@ class IndexProver:
     def prove_full(self) -> None:
         """Prove the full IndexFiles if one has become full since the last call.
 
-        The first call after the store has grown since it was opened proves all files up to their ends. It also imports
-        modules, which takes longer than most proofs. A later `prove`, for which a caller waits, is then faster.
+        Once the opened store has added index items, the next call proves all files, even files that are not full. It
+        also imports modules, which takes longer than most proofs. A later `prove`, for which a caller waits, is then
+        faster.
         """
         name, count = self._index.end
         if not self._is_ready and count > 1 and self._index.end != self._began:

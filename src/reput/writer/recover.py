@@ -100,7 +100,7 @@ class Recovery:
         """Find the necessary changes, without making them. `is_clean`: the store has no file `abort`.
 
         Raises:
-            StoreError: A part of the log that a broker reads at its start is damaged, and the broker would not cut it.
+            StoreError: A part of the log that a starting broker reads is damaged, and the broker would not cut it off.
             StoreAccessError: A file cannot be read.
         """
         report = self._report
@@ -147,8 +147,8 @@ class Recovery:
         wrong = [lost for lost in report.damage if lost.start >= report.checked_from]
         if wrong:
             raise StoreError(
-                f"{wrong[0]}; a starting broker would read the log from {report.checked_from} on and move entries; "
-                "no file was changed; repair the store with reput repair"
+                f"{wrong[0]}; a starting broker would read the log from {report.checked_from} on, and could "
+                "give queue entries other queue offsets; no file was changed; repair the store with reput repair"
             )
 
     def run(self) -> Recovered:
@@ -206,7 +206,11 @@ class Recovery:
     def _join(
         self, queues: dict[Queue, ConsumeQueueWriter], last: IndexFileWriter | None
     ) -> Recovered:
-        """Join the recovered parts. Dispatch messages from `queues_from` and `index_from` of the recovery report on."""
+        """Join the recovered queues and index, and dispatch the following messages to them.
+
+        Dispatch to queues begins at the physical offset `queues_from` of the recovery report, and to the index at
+        `index_from`.
+        """
         store, config, report = self._store, self._config, self._report
         writer, rules, again_from = self._queue_writer(queues)
         lost_before = () if self._known is None else self._known.lost

@@ -226,7 +226,7 @@ class StoreWriter:
         return result
 
     def put_run(self, messages: Sequence[Message]) -> list[PutResult | ReputError]:
-        """Put messages together. `CommitLogWriter.put_run` has the requirements.
+        """Put several messages in one call. `CommitLogWriter.put_run` describes which messages are allowed.
 
         With synchronous flushing, they are durable when this returns.
         """
@@ -328,7 +328,7 @@ class StoreWriter:
 
     @property
     def is_forked(self) -> bool:
-        """Return whether this is a copy of a store that the parent process owns."""
+        """Return whether a fork copied this object to a child process. The parent process still owns the store."""
         return self._is_forked
 
     def check_may_close(self) -> None:
@@ -426,7 +426,10 @@ class StoreWriter:
         return timestamp if self.flusher.flushed >= end else 0
 
     def _make_room(self) -> bool:
-        """Make room for the next log file. The thread that puts calls this."""
+        """Delete log files to free space for the next one. Return whether any file was deleted.
+
+        The thread that puts messages calls this.
+        """
         if not self.dispatcher.is_own_thread:
             self.dispatcher.notify(self._log.position)
             self.dispatcher.wait(self._log.position, _ROOM_PATIENCE_S)

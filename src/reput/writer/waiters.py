@@ -27,7 +27,7 @@ class Waiters:
     def wait_for(self, is_so: Callable[[], bool], timeout_s: float | None = None) -> bool:
         """Wait until `is_so` returns True, or for at most `timeout_s`. Return the last result of `is_so`."""
         end = None if timeout_s is None else time.monotonic() + timeout_s
-        # A ticket is a lock that its owner acquires twice: the second time waits until someone releases it.
+        # A ticket is a lock that this thread acquires twice. The second call waits until another thread releases it.
         ticket = Lock()
         ticket.acquire()
         self._tickets.append(ticket)

@@ -131,7 +131,10 @@ class BrokerSettings:
 
     @classmethod
     def of(cls, settings: Mapping[str, str], where: str = "settings") -> BrokerSettings:
-        """Convert settings with the broker's own names. Raises UsageError for invalid values."""
+        """Convert settings that have the names of `broker.conf`. `where` names their source in errors.
+
+        Raises UsageError for invalid values.
+        """
         found: dict[str, Any] = {}
         for name, (field, unit) in _NUMBERS.items():
             if name in settings:

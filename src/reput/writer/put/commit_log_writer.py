@@ -199,8 +199,8 @@ class CommitLogWriter:
             if further is not None:
                 offsets = [self.queue_offsets.get(name, 0) for name in further]
                 message = with_offsets(message, offsets, self.form)
-                # In the further queues that its properties name, a prepared message takes queue offsets in 5.x, but not
-                # in 4.9.
+                # In a 5.x broker, a prepared message takes queue offsets in the queues of INNER_MULTI_DISPATCH. In a
+                # 4.9 broker, it does not.
                 if self.form.is_five or not message.sys_flag & SYS_FLAG_PREPARED:
                     ends = tuple((name, at + 1) for name, at in zip(further, offsets, strict=True))
             if message.sys_flag & SYS_FLAG_INNER_BATCH and self.form.is_five:
@@ -216,7 +216,7 @@ class CommitLogWriter:
         return self._result(position, number, now)
 
     def put_run(self, messages: Sequence[Message]) -> list[PutResult | ReputError]:
-        """Put several messages together. Each must go to one queue only, without a delay, and have properties as bytes.
+        """Put several messages in one call. Each must go to only one queue, without delay, with properties as bytes.
 
         Return the result or the error of each message: a refused message does not stop the others. Raises
         StoreFailedError if the store accepts no more messages.
@@ -477,7 +477,10 @@ class CommitLogWriter:
             self._files.put_back()
 
     def disown(self) -> None:
-        """Accept no more messages in a forked child. The parent may hold the old lock for ever."""
+        """Accept no more messages in a forked child.
+
+        The lock is replaced: a thread of the parent may have held it at the fork, so that nobody releases the copy.
+        """
         self._is_closed, self._lock = True, Lock()
 
     def _check(self) -> None:
@@ -490,7 +493,7 @@ class CommitLogWriter:
             self._health.check()
 
     def _settle(self) -> None:
-        """Finish an interrupted put: set the position after its records in the log, and clear its other bytes.
+        """Finish an interrupted put. The position moves past its complete records. An incomplete record is cleared.
 
         If this is interrupted, the next thread that takes the lock calls it again. So every step must be safe to run
         twice.

@@ -1,7 +1,7 @@
 """Convert messages to columns, with one pass over all messages per attribute.
 
-Messages whose properties have the same names share columns. Columns cannot represent some properties without ambiguity.
-Then each message's properties string is encoded separately, which also refuses invalid messages.
+Messages whose properties have the same names share columns. If the properties cannot be columns, or may be invalid,
+each message's properties string is encoded separately, which also refuses invalid messages.
 """
 
 from __future__ import annotations
@@ -207,7 +207,7 @@ def shapes_of(messages: Sequence[Message]) -> dict[_Names, list[int]]:
 def _shared_columns(names: _Names, messages: Sequence[Message]) -> list[PropertyTexts]:
     """Return one column per property. All messages have properties with exactly the names `names`.
 
-    Raises _DoubtError, MessageRefusedError.
+    Raises _DoubtError if the properties cannot be columns, or may be invalid. Raises MessageRefusedError.
     """
     if names is None or len(names) + len((KEYS, TAGS, UNIQ_KEY)) > _MOST_NAMES:
         raise _DoubtError
@@ -227,8 +227,8 @@ def _shared_columns(names: _Names, messages: Sequence[Message]) -> list[Property
         (TAGS, _tags([m.tags for m in messages])),
     ):
         if texts is not None:
-            # `properties` also contains KEYS (or TAGS), although the message has keys (or tags). `properties_string`
-            # decides such a case.
+            # A message may give keys (or tags) twice: in its attribute and in `properties`. `properties_string` decides
+            # which of them are stored.
             if name in columns:
                 raise _DoubtError
             columns[name] = texts

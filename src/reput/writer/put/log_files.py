@@ -109,7 +109,7 @@ class LogFiles:
             if file is not None:
                 file.close()
             if is_new and isinstance(error, StoreAccessError):
-                # The next owner of the store must not find an incomplete file.
+                # Delete the incomplete file, so that the next owner of the store does not find it.
                 with suppress(StoreAccessError):
                     self._disk.delete(path)
             raise
@@ -125,10 +125,10 @@ class LogFiles:
         self.ready = self.mark = self._used = position
 
     def prepare(self, end: int) -> None:
-        """Prepare the last file up to physical offset `end`, and ask the thread to prepare more bytes after it."""
+        """Prepare the last file up to physical offset `end`, and ask the thread of `Preparer` to prepare more bytes."""
         while end > self.ready:
             with self._preparing:
-                # The thread may have prepared this part while this call waited for the lock.
+                # The thread of `Preparer` may have prepared this part while this call waited for the lock.
                 if end > self.ready:
                     self._prepare_piece()
         self.mark, self._used = self.ready, end
@@ -196,7 +196,8 @@ class LogFiles:
         """
         with self._syncing:
             for file in self._open.values():
-                # This process itself deletes only expired files, which must not come back.
+                # Restore only files that another process deleted. The files in `deleted` had expired, and this process
+                # deleted them.
                 if file.path not in self._disk.deleted and not os.path.lexists(file.path):
                     create_durable(file.path, file.data)
             self._disk.sync_folder(self._folder)
@@ -209,7 +210,7 @@ class LogFiles:
         with self._syncing:
             # A sync of a deleted file succeeds, but its messages would be lost.
             self._check_in_place()
-            # Another thread may roll during the sync. The new file stays open.
+            # Another thread may begin a new file during the sync. The new file stays open.
             last = self.start
             for start in sorted(self._open):
                 if start < until and start + self.file_bytes > begin:

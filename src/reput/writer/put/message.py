@@ -149,7 +149,8 @@ def properties_string(
 def _is_of_no_queue(properties: Mapping[str, str]) -> bool:
     """Return whether INNER_MULTI_QUEUE_OFFSET is the only empty property.
 
-    A 5.x broker leaves it empty for a message whose only further queue is not a light queue.
+    Such a message is not refused. A 5.x broker leaves the property empty if INNER_MULTI_DISPATCH names only one queue,
+    and this is not a light queue (%LMQ%...).
     """
     empty = [name for name, value in properties.items() if not value]
     return empty == [INNER_MULTI_QUEUE_OFFSET]
@@ -157,7 +158,7 @@ def _is_of_no_queue(properties: Mapping[str, str]) -> bool:
 
 @lru_cache(4096)
 def _heads(names: tuple[str, ...]) -> list[tuple[str, str]]:
-    """Return the names of properties in a broker's order, each with the name and separator that precede its value.
+    """Return (name, head) for each property, in a broker's order. The head is the name and the separator after it.
 
     `names` are in insertion order.
     """

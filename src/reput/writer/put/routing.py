@@ -41,9 +41,9 @@ DEFAULT_DELAY_LEVEL_COUNT = len(StoreConfig().delay_table_ms())
 def delayed(message: Message, levels: int, form: RecordForm = FORM_OF_FOUR) -> Message:
     """Return the message as it is stored. A message with a DELAY goes to its level's queue of SCHEDULE_TOPIC_XXXX.
 
-    Levels above the highest count as the highest. A message is delayed only once: a message of SCHEDULE_TOPIC_XXXX is
-    already waiting, and a message whose topic and queue are its REAL_TOPIC and REAL_QID was delivered (a broker keeps
-    DELAY in it). Raises MessageRefusedError.
+    A level above the highest is replaced by the highest. A message is delayed only once: a message of
+    SCHEDULE_TOPIC_XXXX is already waiting, and a message whose topic and queue are its REAL_TOPIC and REAL_QID was
+    delivered (a broker keeps DELAY in it). Raises MessageRefusedError.
     """
     delay = property_of(message, DELAY)
     waits = message.topic == SCHEDULE_TOPIC
@@ -99,8 +99,8 @@ def further_queues(message: Message, lmq: bool) -> list[tuple[str, int]]:
 def light_queues(message: Message) -> list[tuple[str, int]] | None:
     """Return the light queues of a message for a 5.x broker with enableLmq, or None without INNER_MULTI_DISPATCH.
 
-    Raises MessageRefusedError, also if only some names are light queues: a broker would not dispatch the message, or
-    fail repeatedly.
+    Raises MessageRefusedError, for example if only some names are light queues. A broker would either not dispatch such
+    a message, or fail again and again.
     """
     value = property_of(message, INNER_MULTI_DISPATCH)
     topic = message.topic
@@ -125,13 +125,13 @@ def _dispatch_names(value: str) -> list[str]:
 
 
 def with_offsets(message: Message, offsets: list[int], form: RecordForm = FORM_OF_FOUR) -> Message:
-    """Return the message as it is stored, with a property for its queue offsets in further queues."""
+    """Return the message as it is stored, with its offsets in the queues of INNER_MULTI_DISPATCH as a property."""
     text = MULTI_DISPATCH_SEPARATOR.join(map(str, offsets))
     if not offsets:
-        # If no name is a light queue, a broker writes an empty string instead of a queue offset for each name.
+        # If no name is a light queue, a broker writes an empty text for each name, instead of a queue offset.
         names = _dispatch_names(property_of(message, INNER_MULTI_DISPATCH) or "")
         text = MULTI_DISPATCH_SEPARATOR * (len(names) - 1)
-    # A 4.9 broker removes the property WAIT from a message with further queues. A 5.x broker keeps it.
+    # A 4.9 broker removes the property WAIT from a message with INNER_MULTI_DISPATCH. A 5.x broker keeps it.
     without = () if form.is_five else (WAIT,)
     return with_properties(message, {INNER_MULTI_QUEUE_OFFSET: text}, form, without)
 
