@@ -42,8 +42,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile:
 
 @pytest.fixture(scope="session", autouse=True)
 def _own_environment() -> Iterator[None]:
-    """Set the environment of all tests: in a terminal or a background job, in one process or several."""
-    # All processes that tests start would inherit it.
+    """Give tests the same environment in a terminal and in a background job."""
+    # A background job ignores SIGINT, and all processes that tests start would inherit this.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     with pytest.MonkeyPatch.context() as patch:

@@ -62,7 +62,7 @@ def changed_store(store: Path, random: Random) -> Iterator[Change]:
 
 
 def _new_name(name: str, taken: list[str], random: Random) -> str:
-    """Return a file name that a broker could choose, if the name is a number; or the same with a suffix."""
+    """Return a new file name: another number that a broker could choose (if `name` is one), or `name` with a suffix."""
     step = random.choice((1, 600, 4096, 1_000_000)) * random.choice((-1, 1))
     shifted = str(int(name) + step).zfill(len(name)) if name.isdigit() else name
     as_last = str(int(taken[-1]) + 4096).zfill(len(name)) if taken[-1].isdigit() else name

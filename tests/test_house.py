@@ -83,13 +83,13 @@ def test_names_of_a_store_s_files_stand_in_one_module() -> None:
     assert found == []
 
 
-# Only the packages that read a store's parts use these; all others ask StoreFacts.
+# Only the packages of ASK_THEMSELVES, and the module that inspects a checkpoint's bytes, may import these functions.
+# All other code asks StoreFacts.
 ASKED_OF_FACTS = {
     "reput.log.folders.log_folders", "reput.log.folders.ledger_folders", "reput.store.parts.parts_of",
     "reput.queues.rocksdb_database.is_database", "reput.queues.rocksdb_database.was_database",
     "reput.format.checkpoint.decode_checkpoint",
 }  # fmt: skip
-# and the module that inspects a checkpoint's bytes
 ASK_THEMSELVES = {"index", "log", "queues", "store"}
 
 
@@ -229,7 +229,7 @@ def for_types(path: Path) -> set[ast.AST]:
 
 
 def imported_modules() -> dict[str, set[str]]:
-    """Return the modules that each module imports, at its top or in a function, except for type checkers."""
+    """Return for each module the modules that it imports, also in functions, but not those for type checkers only."""
     names = {
         ".".join(path.relative_to(SOURCE.parent).with_suffix("").parts): path
         for path in MODULES

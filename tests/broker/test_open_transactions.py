@@ -72,7 +72,8 @@ def test_the_open_transactions_of_a_broker_are_those_of_its_table(
     assert len(expected) == 23
     alone = copy_store(store.path, tmp_path / "alone")
     shutil.rmtree(alone / "config")
-    for path in (store.path, alone):  # without the committed offset the newest copies are the same
+    # `alone` has no committed offset. The newest copy of each half message shows the same without it.
+    for path in (store.path, alone):
         with reput.open_store(path) as opened:
             found = [one.message for one in open_transactions(opened)]
         assert sorted(

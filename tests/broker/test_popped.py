@@ -116,7 +116,7 @@ def test_records_in_rocksdb(tmp_path: Path) -> None:
 def test_popped_messages_are_those_of_the_table_of_a_broker(golden: Golden) -> None:
     store = golden("five_life")
     table = [row_of(row) for row in read_named(store.root / "popped.tsv")]
-    # The first pop in order has left no note: config/ keeps the last one of a queue.
+    # The first of two orderly pops is missing: config/ keeps only the last orderly pop of each queue.
     expected = [row for row in table if not (row[0] == "g_pop_line" and row[3] < 5)]
     assert (len(table), len(expected)) == (126, 121)
     pops = [

@@ -91,7 +91,7 @@ def short(text: str) -> bytes:
 
 
 def version_2(offsets: dict[tuple[str, str, int], int]) -> dict[bytes, bytes]:
-    """Tables of version 2 as 5.3.3 writes them, between items of other tables."""
+    """Return RocksDB items of consumer offsets as 5.3.3 writes them (version 2), among items of other tables."""
     items = {
         b"\x01" + struct.pack(">h", 1) + b"\x02" + short(group) + b"\x01" + short(topic) + b"\x01"
         + struct.pack(">i", queue_id): struct.pack(">q", offset)

@@ -103,7 +103,7 @@ def test_columns_on_the_page_are_as_high_as_their_messages(shop: _Page) -> None:
         style: sum(map(float, re.findall(r"v-([\d.]+)", path)))
         for style, path in reversed(_first_paths(shop))
     }
-    top = 800  # pixels of the axis
+    top = 800  # messages at the top of the axis
     for style, messages in (("s0", 8_934), ("s1", 5_270), ("s2", 5_000)):
         assert sums[style] * top / 100 == pytest.approx(messages, abs=30)
 

@@ -33,7 +33,7 @@ COUNT, ZEROS = 12, 4 << 20
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Messages that a few bytes inflate to 3 MiB each, one that inflates to 60 MiB, and small ones."""
+    """Return a store of small messages and of compressed ones: some inflate to 3 MiB each, one to 60 MiB."""
     path = tmp_path_factory.mktemp("budgets") / "s"
     zeros = zlib.compress(bytes(ZEROS))
     body, huge = zlib.compress(b"x" * INFLATED), zlib.compress(bytes(60 << 20))

@@ -189,7 +189,7 @@ class _Texts(HTMLParser):
 
 
 def test_names_of_stores_steer_nothing(tmp_path: Path) -> None:
-    """Control characters in names and paths show, and markup is text."""
+    """Control characters in names and paths are displayed as visible characters, and markup as text."""
     names = ["safe\u202egnp.exe", "two\nlines\x1b[31m", "<script>alert(1)</script>"]
     paths: dict[str, Path] = {}
     for number, name in enumerate(names):

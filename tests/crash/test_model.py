@@ -200,7 +200,7 @@ class StoreMachine(RuleBasedStateMachine):
     @precondition(is_closed)
     @rule(share=SHARES)
     def damage_the_log(self, share: float) -> None:
-        """A record of the last file that has any is no record any more."""
+        """Damage one record of the last log file that has records: the log then ends before this record."""
         if not self.model.puts:
             return
         last = self.model.puts[-1].physical_offset

@@ -111,7 +111,7 @@ def test_an_expired_origin_is_asked_for_by_its_id(tmp_path: Path) -> None:
 
 
 def test_an_origin_may_be_a_unique_key(tmp_path: Path) -> None:
-    """Clients that send a message back themselves write it so."""
+    """If a client sends the retry itself, instead of asking the broker, the origin is the message's unique key."""
     story = Story()
     sent = story.put("orders")
     retry = story.put("%RETRY%g", 1_000, unique_key="U2", key="", times=1, ORIGIN_MESSAGE_ID="U1")

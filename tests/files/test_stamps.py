@@ -71,7 +71,7 @@ def test_an_open_file_that_has_not_changed_for_long(
 
 
 def test_nothing_is_settled_in_memory(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A mapping writes to a page that it has read without leaving a trace."""
+    """In memory, a write through a mapping to a page that it read before does not change the file's times."""
     monkeypatch.setattr(stamps, "_IN_MEMORY", {stamps._file_system(os.stat(path).st_dev)})
     assert settled_stamp(path) is None
 

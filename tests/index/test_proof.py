@@ -94,7 +94,7 @@ def test_whatever_is_damaged_no_verdict_covers_a_message_that_is_missed(
     assert missed(path, sound, slots, items) == []
     for _ in range(damages):
         file = random.choice(files)
-        # the file may have changed before
+        # An earlier change may have made the count too large.
         used = min(struct.unpack_from(">i", file.read_bytes(), 36)[0], items)
         positions = (*range(0, 40, 4), *range(40, 40 + 4 * slots, 4))
         entries = range(40 + 4 * slots + 20, 40 + 4 * slots + 20 * max(used, 2), 4)

@@ -36,7 +36,7 @@ def store(tmp_path: Path, log: LogForge) -> Path:
 
 @pytest.fixture
 def proof(store: Path) -> Proof:
-    """Of the store's one IndexFile, remembered."""
+    """Return the saved proof of the store's only IndexFile."""
     with opened(store) as reader:
         (file,) = reader.index.current()
         found = prove_and_keep(file, reader.commit_log)

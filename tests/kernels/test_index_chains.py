@@ -129,7 +129,7 @@ def look_up(
             room *= 2  # not enough room for one key
             continue
         for key, offset in zip(hits_key[:hits].tolist(), hits_offset[:hits].tolist(), strict=True):
-            if key < done:  # the hits of other keys will be found again
+            if key < done:  # the next call starts at `done`, and finds the hits of later keys again
                 found[key].append(offset)
         start = done
     return found, set(np.flatnonzero(broken).tolist())

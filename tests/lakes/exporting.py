@@ -24,7 +24,7 @@ from tests.growing import write_in_place
 
 FORMATS: tuple[str, ...] = ("parquet", "iceberg", "delta")
 SMALL_SPLIT = 300_000
-"""Bytes: several ranges a file of the golden stores."""
+"""Bytes per task: so few that each log file of a golden store is split."""
 
 
 def export(

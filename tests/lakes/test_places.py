@@ -324,7 +324,7 @@ def test_a_folder_that_cannot_be_made_is_told_before_the_commit(
 ) -> None:
     """After the commit it would be too late: the manifest would name files that cannot be renamed into place.
 
-    Such a folder is on a system whose names are shorter than on Linux.
+    A system that allows only shorter names than Linux may be unable to create the folder of a topic.
     """
     monkeypatch.setattr(parquet, "MOST_NAME_BYTES", 1000)
     store, out = tmp_path / "store", tmp_path / "out"

@@ -175,7 +175,7 @@ def test_lost_and_expired_log_files(golden: Golden, tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("tiny")
 def test_forged_records_in_bodies_mislead_no_scan(tmp_path: Path) -> None:
-    """Splits begin at a verifiable record, and some of these lie inside others."""
+    """A split begins at a verifiable record, even if this record is inside another record's body."""
     log = LogForge(file_bytes=1 << 14)
     for number in range(40):
         fields = RecordFields(topic="T", properties={"KEYS": f"k{number}"})

@@ -176,7 +176,7 @@ def test_the_properties_string_is_printed_only_where_it_says_more() -> None:
 
     regular = as_put(Message("T", keys=["k"], tags="t", properties={"A": "b"}))
     assert extra(regular) == set()
-    assert extra(b"") == {"properties_string"}  # no unique key, since a put would add one
+    assert extra(b"") == {"properties_string"}  # there is no unique key, but a put would add one
     assert extra(regular + b"\x02") == {"properties_string"}
     assert extra(b"\x02".join(reversed(regular.split(b"\x02")))) == {"properties_string"}
     assert extra(regular + b"\x02A\x01\xff") == {"properties_base64"}

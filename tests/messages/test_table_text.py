@@ -66,7 +66,7 @@ def test_columns_and_messages_are_printed_alike(name: str, golden: Golden) -> No
         if expected.pop("body_error", None) is not None:
             assert message.sys_flag & SYS_FLAG_COMPRESSED
         for time in ("born_timestamp", "store_timestamp"):
-            if row[time] is None:  # its times have no microseconds
+            if row[time] is None:  # the stored milliseconds do not fit into 64 bits as microseconds
                 assert abs(expected[time]) > 2**62 // 1000
                 expected[time] = None
         assert row == expected

@@ -47,7 +47,7 @@ def rebuild_log(
 
 @dataclass(frozen=True)
 class Expected:
-    """Return the oracle's files for records: ConsumeQueue files by name, IndexFiles in order."""
+    """The oracle's files for some records: ConsumeQueue files by name, IndexFiles in order."""
 
     queues: dict[str, bytes]
     index: list[IndexFile]
@@ -56,7 +56,10 @@ class Expected:
 def expected_files(
     records: Sequence[Record], config: StoreConfig, lost: Sequence[tuple[int, int]] = ()
 ) -> Expected:
-    """Leave out queues whose topic is no valid folder name; `lost` are offsets and lengths in the log."""
+    """Return the files that a rebuild must write: none for queues whose topic is not a valid folder name.
+
+    `lost` are the (physical offset, length) of unreadable parts of the log.
+    """
     queues = write_consume_queues(
         records,
         file_bytes=config.queue_file_bytes,
@@ -148,9 +151,10 @@ def damage_of(report: RebuildReport) -> list[tuple[int, int]]:
 
 
 def assert_log_end(report: RebuildReport, found: Walk) -> None:
-    """The log ends where the oracle's walk does, unless the rest of the last file was not read.
+    """Check that a rebuild found the same end of the log as the oracle's walk.
 
-    There it ends after the last record that is left, which the walk does not look for.
+    The walk reads nothing after damage in a file. If its log ends with such an unread rest, the rebuild may have found
+    records in this rest. Then the rebuild's log ends after the last of them, at any place in the rest.
     """
     last = found.damage[-1] if found.damage else None
     if last is not None and last.offset + last.length == found.end_offset:

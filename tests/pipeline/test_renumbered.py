@@ -109,7 +109,7 @@ def test_the_first_message_of_a_queue_offset_may_have_the_entry(
 
 
 def put_entry(store: Path, number: int, of: int | None = None, place: int | None = None) -> None:
-    """Give a number of the light queue the entry of another number, or with another physical offset."""
+    """Replace the entry at queue offset `number` of %LMQ%a: with the one at `of`, or with physical offset `place`."""
     folder, prefix = str(store / "consumequeue"), queue_prefix("%LMQ%a", 0)
     raw = rocksdict.Options(raw_mode=True)
     families = {"offset": rocksdict.Options(raw_mode=True)}
@@ -119,7 +119,8 @@ def put_entry(store: Path, number: int, of: int | None = None, place: int | None
         value = struct.pack(">q", place) + value[8:]
     database[entry_key(prefix, number)] = value
     database.close()
-    (store / "consumequeue" / "rocksdict-config.json").unlink()  # the file would be written again
+    # Opening the database wrote this file, which no broker's store has.
+    (store / "consumequeue" / "rocksdict-config.json").unlink()
 
 
 def test_a_store_of_a_broker(golden: Golden, tmp_path: Path) -> None:

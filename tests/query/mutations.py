@@ -53,9 +53,9 @@ def scan(path: Path) -> Truth:
 class Mutations:
     """Changes a store of a hundred messages repeatedly, and queries it.
 
-    asked   answers compared
-    loud    of these, such as said that they were not complete, or raised
-    missed  (change, answer) of silent misses
+    asked   number of compared answers
+    loud    number of answers that were reported as incomplete, or were an error
+    missed  (change, answer) of wrong answers that nothing reported
     """
 
     path: Path

@@ -67,7 +67,7 @@ def cut_off(request: pytest.FixtureRequest, whole: Path) -> Path:
 
 @pytest.fixture(params=KNOWN)
 def known(request: pytest.FixtureRequest, cut_off: Path) -> Path:
-    """A store that lost messages, as only one of its files shows."""
+    """Return a store that lost messages, and in which only one file, named by the parameter, shows the loss."""
     if request.param == KNOWN[0]:
         (cut_off / "checkpoint").unlink()
     else:

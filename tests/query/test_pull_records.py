@@ -50,7 +50,7 @@ def check_quick(
 
 
 def check(store: MessageStore, topic: str, queue_id: int, offset: int, most: int) -> int:
-    """Compare both; return the offset of the next pull."""
+    """Compare quick pulls and pulls of records with `pull`. Return the offset of the next pull."""
     check_quick(store, topic, queue_id, offset, most)
     plain = store.pull(topic, queue_id, offset, most)
     many = store.pull_records(topic, queue_id, offset, most, None)

@@ -76,7 +76,7 @@ def _store(path: Path, seed: int, indexed: int) -> tuple[LogForge, list[RecordFi
 
 @pytest.fixture(params=[4096, 1 << 20])
 def small(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keep facts about small files as well, in pieces of some records."""
+    """Let queries remember the ids in small files as well, and let each remembered range have only a few records."""
     monkeypatch.setattr(known_ranges, "_LEAST_RANGE_BYTES", request.param)
     monkeypatch.setattr(range_scan, "_LEAST_PIECE_BYTES", 1000)
     monkeypatch.setattr(range_scan, "_ROOM", 2)

@@ -39,7 +39,7 @@ def _times(steps: Sequence[int]) -> list[int]:
 
 
 def _store(path: Path, times: Sequence[int], items: int = ITEMS) -> Path:
-    """Messages of one key, and of their own; some have none, so that they are no files' first."""
+    """Write a store whose messages have a common key and their own unique key. Every fifth message has no key."""
     fields = [
         RecordFields(
             properties={"A": "b"} if n % 5 == 4 else {"KEYS": "hot", "UNIQ_KEY": f"u{n}"},
@@ -85,7 +85,7 @@ def _check(path: Path, times: Sequence[int], items: int = ITEMS) -> None:
 
 @pytest.fixture
 def many_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Read few candidates like many: kernels read all but the newest, in pieces of arrays, windows and parts."""
+    """Lower all limits, so that a few candidates are read like many: the newest in Python, all others by kernels."""
     monkeypatch.setattr(search, "_READ_FIRST", 2)
     monkeypatch.setattr(search, "_FEW", 3)
     monkeypatch.setattr(long_chain, "_PART_ITEMS", 12)
@@ -233,7 +233,7 @@ def test_a_file_of_the_log_that_is_cut_short_is_an_error(tmp_path: Path) -> None
 
 
 def test_a_time_so_early_that_javas_difference_wraps(tmp_path: Path) -> None:
-    """Its item has the maximal number of seconds, and comes after all others."""
+    """Index items of such messages state the maximal number of seconds; here they are the newest items."""
     times = [BEGIN + 100 * n for n in range(400)] + [-(2**63) + 5 + n for n in range(4)]
     path = _store(tmp_path / "store", times, items=3000)
     _prove_all(path, 3000)

@@ -149,7 +149,7 @@ def test_entries_after_the_end_of_a_queue_are_none(golden: Golden, tmp_path: Pat
 
 
 def ends_of(store: Path) -> list[QueueEnd]:
-    """Return the end of each queue, that with most entries first."""
+    """Return the ends of all queues, the highest end first."""
     with closing(RocksDatabase(str(store / "consumequeue"))) as database:
         return sorted(database.ends(), key=lambda end: -end.queue_offset)
 

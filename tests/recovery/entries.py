@@ -30,7 +30,7 @@ def read_log(store: Path) -> list[tuple[int, Any]]:
 
 
 def entries_of(store: Path) -> Entries:
-    """Of each queue. An entry with a unit in an extension file has the unit in place of the unit's address."""
+    """Return the entries of each queue. An address of a unit in consumequeue_ext is replaced by the unit."""
     found: Entries = {}
     for kind, size in ENTRY_BYTES.items():
         for path in sorted((store / kind).glob("*/*/*")):

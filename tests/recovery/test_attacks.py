@@ -334,7 +334,7 @@ def folders(tmp_path: Path) -> Iterator[tuple[int, Path]]:
 
 @pytest.mark.parametrize("name", ["five_batch", "lmq"])
 def test_a_few(golden: Golden, tmp_path: Path, name: str) -> None:
-    """One seed of each way; the slow tests below run all."""
+    """Attack each command once, and opening twice. The slow tests below run all seeds."""
     for number, attacked in enumerate((_opened, _opened, rebuilt, followed)):
         (tmp_path / str(number)).mkdir()
         attacked(golden(name), tmp_path / str(number), number)

@@ -33,7 +33,7 @@ SOUND_LOGS = ("lmq_restart", "name_collision")
 
 
 def broker_log(case: TornCase) -> dict[str, bytes]:
-    """Return the log of the broker for the case, without bytes after its end, or later messages."""
+    """Return the log that the broker recovered in the case, without later messages and without bytes after its end."""
     if case.root.name in SOUND_LOGS:
         return {path.name: path.read_bytes() for path in (case.before / "commitlog").iterdir()}
     folder = case.after / "commitlog"
@@ -42,7 +42,7 @@ def broker_log(case: TornCase) -> dict[str, bytes]:
     size = case.commit_log_file_bytes
     last = files[f"{end - end % size:020d}"]
     if last[end % size + 4 : end % size + 8] == bytes.fromhex("cbd43194"):
-        end += size - end % size  # the blank is read as well
+        end += size - end % size  # the blank is part of the log
     return {
         name: data[: max(end - int(name), 0)].ljust(len(data), b"\0")
         if int(name) <= end < int(name) + len(data)

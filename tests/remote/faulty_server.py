@@ -57,7 +57,7 @@ class FaultyServer(ThreadingHTTPServer):
     def fail_often(
         self, seed: int, faults: tuple[Fault, ...] = ("503", "drop", "lost"), chance: float = 0.125
     ) -> None:
-        """Let one request in eight fail: refused, or with a connection that is lost before or after."""
+        """Let a share of the requests fail: refused, or the connection is lost before or after they are carried out."""
         with self._guard:
             self._chosen, self._faults, self._chance = random.Random(seed), faults, chance
 

@@ -43,7 +43,7 @@ def kind_of(method: str, path: str) -> str | None:
 
 
 class KillingServer(FaultyServer):
-    """A server that kills an export, as the module describes."""
+    """A proxy that kills an export at a chosen change; see the module's docstring."""
 
     def __init__(self, upstream: str, catalog: str) -> None:
         super().__init__(upstream)
@@ -129,7 +129,7 @@ class Killer:
         self._ask("release")
 
     def seen(self) -> tuple[list[str], str | None, int]:
-        """Return what happened since `watch`: the changes, the one of the kill, and the number of failed requests."""
+        """Return the changes since `watch`, the one at which the process was killed, and the number of failed requests."""
         steps, killed_at, failed = self._ask("seen")
         return steps, killed_at, failed
 
@@ -140,7 +140,10 @@ class Killer:
 
 @contextmanager
 def killing_process(options: Options, catalog: str) -> Iterator[tuple[Killer, Options, str]]:
-    """Run one before an S3 server and a catalog; yields options and the address of a catalog that lead through it."""
+    """Run a KillingServer as a proxy of an S3 server and a catalog.
+
+    Yields the killer, and the S3 options and the catalog's address that lead through the proxy.
+    """
     with process_of("tests.remote.killing_server", options[ENDPOINT], catalog) as (server, line):
         address = line.strip()
         yield Killer(server), {**options, ENDPOINT: address}, address

@@ -108,7 +108,7 @@ REFUSES: dict[str, tuple[tuple[str, ...], str]] = {
     "erase": (("--output", "OUT", "--key", "k", "--reason", "x"), "can be erased only from local stores"),
 }  # fmt: skip
 NO_STORE = {"state", "serve", "restore", "compact-table", "help", "warm-up", "completion"}
-"""Commands of tables, archives and nothing; of `state` and `serve` there are tests of their own."""
+"""Commands that take a table, an archive or no path; and `state` and `serve`, which have their own tests."""
 
 
 @pytest.mark.usefixtures("environment")

@@ -51,18 +51,18 @@ Golden = Callable[[str], GoldenStore]
 
 @dataclass
 class Bench:
-    """What all exports of a test have in common.
+    """The store, the servers and the counts that all exports of a test share.
 
     Attributes:
-        store: What is exported.
-        expected: Its physical offsets.
-        schema: Of the bodies of most messages.
-        options: Of the S3 server.
+        store: The exported store.
+        expected: The physical offsets of its messages.
+        schema: The schema of the bodies of most messages.
+        options: Options for the S3 server.
         catalog: Address of a REST catalog.
-        through: The same two by way of the killer.
-        killer: The server between.
-        killed_at: How many exports were killed at each kind of step.
-        failed: How many requests failed.
+        through: Options and catalog address that lead through the killer.
+        killer: A proxy of the S3 server and the catalog, which kills exports.
+        killed_at: Number of exports that were killed at each kind of step.
+        failed: Number of failed requests.
     """
 
     store: Path
@@ -76,13 +76,13 @@ class Bench:
     failed: int = 0
 
     def lake(self, layout: str, name: str) -> Lake:
-        """Return a table that leads through the killer."""
+        """Return a table whose requests go through the killer."""
         options, catalog = self.through
         url = f"s3://kills/{layout}/{name}/messages"
         return Lake(url, options, layout, catalog, f"{name}.messages")
 
     def direct(self, lake: Lake) -> Lake:
-        """Return the same table without the killer."""
+        """Return the same table, with requests that go directly to the servers."""
         return replace(lake, options=self.options, catalog=self.catalog)
 
     def export(self, lake: Lake) -> None:

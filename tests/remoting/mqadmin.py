@@ -339,7 +339,7 @@ def _by_queue(answer: Command, names: tuple[str, ...]) -> dict[tuple[str, str, i
 
 
 def _load(table: dict[str, str]) -> list[Any]:
-    """Read what clusterList prints of a broker, and what -m reads in addition."""
+    """Return the values of a broker that clusterList prints. Check that the values for its option -m are numbers."""
     for name in (
         "msgPutTotalYesterdayMorning", "msgPutTotalTodayMorning", "msgPutTotalTodayNow", "msgGetTotalTodayNow",
         "msgGetTotalYesterdayMorning", "msgGetTotalTodayMorning", "sendThreadPoolQueueSize", "pullThreadPoolQueueSize",

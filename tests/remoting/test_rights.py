@@ -105,7 +105,7 @@ OPEN = {
     RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER,
     RequestCode.GET_ALL_DELAY_OFFSET,
 }  # fmt: skip
-"""What every account may ask, and is answered without what it may not know."""
+"""Requests that every account may send. The answers leave out everything that the account may not read."""
 
 
 @pytest.mark.every_case

@@ -9,10 +9,10 @@ _ATTEMPTS = 4
 
 
 def run(start: Callable[[], StreamingQuery]) -> list[StreamingQuery]:
-    """Run a stream again until a run ends normally. Raises StreamingQueryException if a run fails.
+    """Run a stream. Repeat the run if its Python worker did not start in time. Return the queries of all runs.
 
-    Spark gives a stream's Python worker ten seconds to start, which a busy machine may need only for its imports;
-    such a stream is started again, as its operator would.
+    Spark gives the worker ten seconds, and on a busy machine the imports alone may take longer. Raises
+    StreamingQueryException for any other failure, and after several attempts.
     """
     queries: list[StreamingQuery] = []
     while True:

@@ -16,7 +16,7 @@ from tests.spark.standalone import StandaloneCluster
 pytest.importorskip("obstore")
 
 _RUNS = int(os.environ.get("REPUT_CLUSTER_RUNS", "3"))
-"""Of each kind: every third has the same format."""
+"""Runs per kind of fault. Run n exports to format n modulo 3."""
 _TIMEOUT_S = 3600
 
 

@@ -1,4 +1,4 @@
-"""`reput.spark` still offers functions after other imports."""
+"""Importing a submodule of `reput.spark` does not replace the public function of the same name."""
 
 from importlib import import_module
 from inspect import isfunction

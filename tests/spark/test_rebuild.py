@@ -195,7 +195,7 @@ print(len(list(Path(folder).glob("lost-*"))))
 """
 
 
-@pytest.mark.slow  # the same run with shipped code does not
+@pytest.mark.slow  # test_rebuild_shipped also loses a worker, and is not slow
 def test_a_cluster_that_loses_a_worker_in_the_middle_writes_the_same_bytes(
     standalone_cluster: StandaloneCluster, golden: Golden, tmp_path: Path
 ) -> None:

@@ -116,7 +116,7 @@ def test_a_frame_is_a_view(messages: DataFrame, golden: Golden, made_in_sql: boo
 
 
 def test_registering_leaves_other_sources_as_they_were(tables: SparkSession) -> None:
-    """Spark refuses sources that push filters without an explicit setting."""
+    """Spark has one setting for all Python sources that push filters. Registering this source leaves it off."""
     assert tables.conf.get(PUSHDOWN) == "false"
 
 

@@ -18,7 +18,10 @@ def misplaced(part: int, row: int) -> Finding:
 
 
 def file_with(skews: Sequence[int], taken: Sequence[int] = ()) -> dict[Queue, LightQueue]:
-    """A log file whose entry i is at 10 * i; `taken` are offsets of messages without an entry."""
+    """Return what a scan of one log file keeps: message i is at physical offset 10 * i, with queue offset i + skews[i].
+
+    `taken` are physical offsets of messages that took a queue offset, but have no entry.
+    """
     found = LightQueue()
     offsets = np.arange(0, 10 * len(skews), 10)
     for part in range(0, len(skews), 3):  # in chunks
@@ -37,12 +40,12 @@ def file_with(skews: Sequence[int], taken: Sequence[int] = ()) -> dict[Queue, Li
         ((0, 0, 0, 0), (), None, 0),
         ((0, 1, 1, 2), (5, 25), None, 0),  # one message of a transaction before each change
         ((0, 2, 2, 2), (3, 5), None, 0),
-        ((0, 1, 1, 0), (5,), None, 0),  # counted again after a start
-        ((0, 3, 3, 3, 1), (3, 5, 7, 35), None, 0),  # and one message of a transaction after it
+        ((0, 1, 1, 0), (5,), None, 0),  # the broker restarted and reused a queue offset
+        ((0, 3, 3, 3, 1), (3, 5, 7, 35), None, 0),  # the same, then one message of a transaction
         ((0, 1, 1, 1), (), "1", 3),
         ((0, 0, 0, 2, 2), (25,), "3", 2),
         ((0, -1, -1), (), "1", 2),
-        ((0, 2, 2, 3, 0, 0), (5, 25), "1", 3),  # wrong until it is counted again
+        ((0, 2, 2, 3, 0, 0), (5, 25), "1", 3),  # wrong until the broker restarts
     ],
 )  # fmt: skip
 def test_only_what_no_broker_does_is_found(

@@ -57,7 +57,7 @@ def steps_end(after: int | None, error: BaseException) -> Iterator[Steps]:
 
 @contextmanager
 def dying(after: int | None) -> Iterator[Steps]:
-    """Let the body make this many steps and die. Suppresses the death."""
+    """Let the `with` block make `after` steps, then end it as a killed process would end. No error leaves the block."""
     with steps_end(after, KilledError()) as steps:
         try:
             yield steps

@@ -1,4 +1,4 @@
-"""An append to a ConsumeQueue that fails is repeated, as by a broker; then the store accepts no more messages."""
+"""Like a broker, a store tries a failing append to a ConsumeQueue thirty times. Then it accepts no more messages."""
 
 import errno
 import os
@@ -16,7 +16,7 @@ Message = reput.Message
 
 
 class Failing:
-    """Lets this many writes into ConsumeQueues fail."""
+    """Lets the next `left` writes into ConsumeQueues fail, and counts them in `failed`."""
 
     def __init__(self) -> None:
         self.left, self.failed = 0, 0

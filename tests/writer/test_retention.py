@@ -80,7 +80,7 @@ def test_a_disk_is_not_used_to_more_than_so_much(tmp_path: Path) -> None:
     disk.others = 95
     made.writer.retention.clean()
     assert len(list((made.path / "commitlog").iterdir())) == 1  # the last file is never deleted
-    made.put(300)  # the disk is full after four more
+    made.put(300)  # the disk is full after four more log files
     assert len(list((made.path / "commitlog").iterdir())) <= 5
     assert made.puts[-1].physical_offset // FILE_BYTES > 10
     made.close()

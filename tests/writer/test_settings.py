@@ -72,7 +72,7 @@ def test_a_broker_configuration_is_honoured(
         syncs = store.syncs
         put = store.put(Message("T", b"x", properties={"DELAY": "9"}))
         assert store.syncs > syncs  # the message was durable when put returned
-        assert store.get(put.physical_offset).queue_id == 1  # the second queue of two levels
+        assert store.get(put.physical_offset).queue_id == 1  # level 9 becomes the last one, 2
         with pytest.raises(reput.errors.MessageRefusedError, match="2000"):
             store.put(Message("T", bytes(2000)))
         assert store.ignored_settings == ("haListenPort", "transientStorePoolEnable")

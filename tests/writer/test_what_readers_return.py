@@ -37,7 +37,7 @@ def test_every_record_of_a_broker_goes_back_in(golden: Golden, tmp_path: Path, n
             try:
                 offset = store.put(reput.Message.of(message)).physical_offset
             except MessageRefusedError:
-                continue  # a broker accepts what it cannot return, or would delay it
+                continue  # a broker stored it, but `put` refuses messages that it could not store unchanged
             given.append(without_place(message))
             taken.append(without_place(store.get(offset)))
         # A message with a DELAY is put where a broker puts it.
