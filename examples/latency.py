@@ -43,7 +43,7 @@ def _messages(spark: SparkSession, store: Path, topic: str) -> DataFrame:
 
 
 def summary(found: DataFrame) -> DataFrame:
-    """Return a row for each tag: the number of messages, and the seconds within which 50, 90 and 99 % of them came."""
+    """Return a row for each tag: the number of payments, and the seconds within which 50, 90 and 99 % of them came."""
     parts = [F.percentile("seconds", F.lit(p)).alias(name) for name, p in PERCENTILES.items()]
     return found.groupBy("tags").agg(F.count("*").alias("messages"), *parts).orderBy("tags")
 

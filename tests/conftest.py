@@ -62,7 +62,11 @@ def _short_pauses() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _own_tracebacks() -> Iterator[None]:
-    """The table's readers cut tracebacks for good, in processes of Spark's; a test that calls them cuts no other's."""
+    """Restore tracebacks after each test.
+
+    Readers of Spark's table disable tracebacks in their process, which normally is one of Spark's. A test that calls a
+    reader directly would disable them for all later tests.
+    """
     yield
     if hasattr(sys, "tracebacklimit"):
         del sys.tracebacklimit
@@ -70,9 +74,9 @@ def _own_tracebacks() -> Iterator[None]:
 
 @pytest.fixture(scope="module", autouse=True)
 def _own_proofs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Keep proofs of IndexFiles only for the tests of one file.
+    """Give the tests of each file an empty cache folder, so that proofs of IndexFiles are not kept for other files.
 
-    It is remembered of stores in memory as well: /tmp may lie there.
+    Proofs are saved also for stores on a file system in memory, because /tmp may be one.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("reput.files.stamps._IN_MEMORY", frozenset())

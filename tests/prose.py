@@ -1,7 +1,7 @@
 """Count the habits that make text hard to read, and find phrases that have a plain form: `make lint` runs this.
 
-Read are comments, docstrings and messages of Python files, and pages outside their code blocks. A tree fails above its
-limit of habits per 1,000 words. `python -m tests.prose` prints the rates, `python -m tests.prose --list PATH` all hits.
+It reads comments, docstrings and messages of Python files, and pages outside their code blocks. A tree fails if it has
+more habits per 1,000 words than its limit. `python -m tests.prose` prints the rates, and `--list PATH` prints all hits.
 """
 
 from __future__ import annotations

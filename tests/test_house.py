@@ -53,7 +53,7 @@ WORDS = {
 
 
 def parts_of_paths(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield texts that are joined to a path."""
+    """Yield the line number and the value of each string literal that the module joins to a path."""
     for node in nodes_of(path):
         joined: list[ast.expr] = []
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):

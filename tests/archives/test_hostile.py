@@ -237,7 +237,7 @@ def _replace_queue_index(place: Path, queues: list[QueueRows]) -> None:
 
 
 def test_a_frame_that_is_longer_than_zstd_writes_is_not_read(place: Path) -> None:
-    """A seek table with its checksum must not make a reader load gigabytes."""
+    """A forged seek table with a valid checksum could otherwise make a reader load gigabytes for one frame."""
     content = _manifest(place)
     entry = content["log"][0]
     path, count = place / entry["object"], -(-entry["data_bytes"] // FRAME_BYTES)

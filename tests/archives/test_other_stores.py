@@ -99,7 +99,7 @@ def test_a_store_whose_files_expired_meanwhile_continues_its_archive(
 def test_an_archiver_that_comes_late_leaves_no_copy_of_an_erased_message(
     store: Path, place: str
 ) -> None:
-    """Its objects are uploaded, but not named, when the same files are added and erased."""
+    """An archiver has uploaded files, but not committed, when another one archives them and a message is erased."""
     done: list[str] = []
 
     def erase_first(phase: str, at: int, total: int) -> None:

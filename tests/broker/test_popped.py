@@ -184,7 +184,12 @@ def revived_store(path: Path, revive: str, retry: int | None = None) -> Path:
         ("{0:0}", None, True, True),  # settled: the copy still waits
         ("{0:0}", 1, True, True),
         ("{0:0}", 2, True, False),
-        ("{0:-1}", 2, False, True),  # not settled: the broker revives it (again) at its next start
+        (
+            "{0:-1}",
+            2,
+            False,
+            True,
+        ),  # not settled: the broker will revive the message at its next start
         ("", 2, True, False),  # the pop's offset is unknown, but there is a copy
     ],
 )

@@ -71,7 +71,7 @@ def one_line(ran: Ran) -> str:
 
 
 def without_compiling(stderr: bytes) -> str:
-    """Return a command's stderr without the compilation of kernels."""
+    """Return a command's stderr without the line that reports the compilation of kernels."""
     return _COMPILING.sub("", stderr.decode())
 
 

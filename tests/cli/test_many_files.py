@@ -49,7 +49,7 @@ def scale(request: pytest.FixtureRequest) -> Scale:
 
 
 def run(scale: Scale, *arguments: str | Path) -> str:
-    """Return the output of a command that runs with this limit and cannot raise it."""
+    """Return the output of a command whose limit of open files is `scale.limit`, and which cannot raise this limit."""
 
     def limit_files() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (scale.limit, scale.limit))

@@ -110,7 +110,7 @@ def test_cursors_that_are_kept_are_few() -> None:
 
 
 class _Reversed:
-    """A decoder of another package."""
+    """A decoder that a user's package could provide: bodies are reversed texts after an exclamation mark."""
 
     name, is_fixed = "reversed", True
 

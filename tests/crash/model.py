@@ -29,9 +29,11 @@ class Put:
 
 @dataclass
 class Model:
-    """puts     the messages that are there, oldest first
-    expired  the last queue offset that went of each queue
-    lost     queues whose number is unknown: all their messages have expired, and their files were damaged
+    """The expected contents of a store.
+
+    puts     the messages in the log, oldest first
+    expired  the last expired queue offset of each queue
+    lost     queues whose next queue offset is unknown: all their messages have expired, and their files were damaged
     """
 
     config: StoreConfig
@@ -78,7 +80,7 @@ class Model:
         return self.config.commit_log_file_bytes
 
     def damage_indexes(self) -> None:
-        """If a queue has no messages left, only its files show its next queue offset."""
+        """Note that queue files are damaged: without messages in the log, only these files show a next queue offset."""
         self.lost |= set(self.expired) - {put.queue for put in self.puts}
 
     def check(self, records: list[tuple[int, Record]]) -> None:

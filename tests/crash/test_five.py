@@ -66,7 +66,7 @@ def check(store: Path, promised: Bodies) -> None:
 
 
 def check_batch_queues(store: Path) -> None:
-    """Return the entries of messages in the log, without entries of expired messages."""
+    """Check that the batch queues contain exactly the entries of the messages in the log. Ignore expired messages."""
     records: dict[tuple[str, int], list[Record]] = {}
     for _, record in walk(read_log(store)).records:
         if record.topic == "B":

@@ -1,6 +1,7 @@
 """The power is cut: any unsynced pages and names are lost, but no acknowledged message is.
 
-At every crash point that a store passes in a life of all it can do, and at random moments.
+The tests cut the power at random moments, and at every crash point of a life in which a store is created, filled,
+expired, closed and opened again.
 """
 
 import shutil
@@ -45,7 +46,7 @@ def put_and_flush(writer: StoreWriter, messages: list[Message], durable: Bodies)
 
 
 def whole_life(store: Path, disk: ForgetfulDisk, durable: Bodies) -> None:
-    """A store is created, filled until each kind of file was rolled, expires, is closed, opened and closed."""
+    """Create a store, fill it until each kind of file was rolled, close it, open it, fill and expire it, close it."""
     random, clock = Random(7), iter(range(1_700_000_000_000, 1_800_000_000_000, 1000))
     for opening in range(2):
         writer = StoreWriter(store, CONFIG, QUIET, disk, lambda: next(clock))
@@ -55,7 +56,7 @@ def whole_life(store: Path, disk: ForgetfulDisk, durable: Bodies) -> None:
             writer._index_sync.run()
         if opening == 1:
             for offset in [at for at in durable if at < last.physical_offset]:
-                del durable[offset]  # may be missing from now on
+                del durable[offset]  # the message may have expired when the power is cut
             assert 0 < writer.expire(last.store_timestamp).log_begin <= last.physical_offset
         writer.put_many(some(random, 30))
         writer.close()

@@ -62,7 +62,9 @@ def examples(page: Path) -> list[Example]:
         lines = match["rows"].splitlines()
         rows = [_ROW.match(line) for line in lines]
         if None in rows:
-            raise ValueError(f"{page.name}: not a row of an example: {lines[rows.index(None)]}")
+            raise ValueError(
+                f"{page.name}: this row of an example is malformed: {lines[rows.index(None)]}"
+            )
         found.append(
             Example(
                 page=page.name,

@@ -28,7 +28,7 @@ def masked(output: str) -> str:
 
 @pytest.fixture(scope="module")
 def folder() -> Iterator[Path]:
-    """Run the Python of the page in a folder, and keep its output in `printed`."""
+    """Run the page's Python examples in a folder. Their output is in the file `printed`."""
     steps = [f"{code}print({_MARK!r})\n" for code, _ in _STEP.findall(TEXT)]
     with checkout_on_disk() as folder:
         ended = subprocess.run(

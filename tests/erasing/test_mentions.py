@@ -67,7 +67,7 @@ _KEYS = ["customer-4711", "Müller & Söhne", 'say "yes"/no', "kunde=17", "a+b~c
     ],
 )  # fmt: skip
 def test_encoded_texts_are_found(encoded: Callable[[bytes], bytes]) -> None:
-    """Wherever the key begins in the encoded text."""
+    """The key is found wherever it begins in the encoded text; Base64, for example, encodes it in three ways."""
     for key in _KEYS:
         data = key.encode()
         patterns = _patterns({data}, spellings(data) - {data})

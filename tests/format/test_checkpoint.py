@@ -48,6 +48,6 @@ def test_the_brokers_checkpoint_comes_back_to_the_byte(golden: Golden, name: str
     data = (store.path / "checkpoint").read_bytes()
     checkpoint = decode_checkpoint(data)
     assert encode_checkpoint(checkpoint) == data
-    # The broker's last entry of a queue belongs to the last message of a queue.
+    # The checkpoint has the time of the last message with a queue entry. Half and rolled-back messages have none.
     queued = [row for row in store.messages if row.sys_flag & 4 == 0]
     assert checkpoint.logics_msg_timestamp == queued[-1].store_timestamp

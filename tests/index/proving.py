@@ -36,7 +36,7 @@ def messages(count: int, body: bytes = b"body", first: int = 0) -> LogForge:
 
 
 def prove_and_keep(file: IndexFileReader, log: CommitLogReader) -> Proof:
-    """Return a proof of a file, after it was saved."""
+    """Prove what a file covers, save the proof, and return it."""
     before = stamps_before(file, log)
     found = prove(file, log)
     assert Remembered().keep_proof(file, log, found, before) == bool(found.ranges)
@@ -73,7 +73,7 @@ def keyed_records(path: Path) -> list[tuple[int, Record]]:
 def missed(
     path: Path, found: Sequence[Proof], slots: int = SLOTS, items: int = ITEMS
 ) -> list[object]:
-    """Return messages in ranges that a verdict covers, but that a look-up of one of their keys misses unnoticed."""
+    """Return (file, offset, key) of messages in a proof's ranges that a look-up of the key misses without an error."""
     wrong: list[object] = []
     records = keyed_records(path)
     with StoreReader(path, hash_slots=slots, index_items=items) as store:

@@ -1,4 +1,4 @@
-"""A verdict on an IndexFile covers all that it can, and no message that a look-up of its keys would miss."""
+"""A proof of an IndexFile covers all ranges of the log that it can, and no message that a look-up would miss."""
 
 import struct
 from collections.abc import Callable

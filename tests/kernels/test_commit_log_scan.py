@@ -141,7 +141,7 @@ def mutated_logs(draw: st.DrawFn) -> Files:
             files = set_total_size(files, record, draw(st.integers(-2, 400)))
         elif kind == "zeros":
             files = zero_fill(files, offset, draw(st.integers(1, 64)))
-        elif kind == "length":  # the length of the body, near the limit
+        elif kind == "length":  # a wrong length of the body
             length = draw(st.integers(-5, 2100)).to_bytes(4, "big", signed=True)
             files = overwrite(files, record + 84, length)
         elif offset > 0:

@@ -111,7 +111,7 @@ def test_nothing_to_put_changes_nothing() -> None:
 def look_up(
     data: bytes, hash_slots: int, hashes: list[int], room: int, begin: int = 0, end: int = 1 << 62
 ) -> tuple[dict[int, list[int]], set[int]]:
-    """Offsets and broken chains by key, in as many calls as `room` for hits asks for."""
+    """Return the found offsets by key, and the keys with broken chains. A call of the kernel returns `room` hits."""
     slots, items, count = open_chains(data, hash_slots)
     key_hashes = np.array(hashes, np.int32)
     found: dict[int, list[int]] = {number: [] for number in range(len(hashes))}

@@ -72,7 +72,7 @@ def ends_all_chains(chains: Chains) -> bool:
 
 
 def pieces(chains: Chains, end: int, items: int, overlap: int = 0) -> list[tuple[int, RawEntries]]:
-    """Yield items 1 to end - 1 in pieces of this size."""
+    """Yield items 1 to end - 1 in chunks of `items` items, each with the position of its first item."""
     return [
         (first, chains.items[first : min(first + items + overlap, end)])
         for first in range(1, end, items)
@@ -80,7 +80,7 @@ def pieces(chains: Chains, end: int, items: int, overlap: int = 0) -> list[tuple
 
 
 def check_links(chains: Chains, last: int, newest: int, piece: int = 7) -> tuple[bool, int, int]:
-    """Return (all reached, number out of order, messages)."""
+    """Return whether chains reach all items, the number of items that are out of order, and the number of messages."""
     total, _, _ = check_slots(chains.slots, SEED)
     before, wrong, forwards, messages = -1, 0, 0, 0
     for first, items in pieces(chains, newest + 1, piece):

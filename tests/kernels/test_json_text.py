@@ -31,7 +31,7 @@ def test_objects_are_objects_and_nothing_else_is(values: list[object]) -> None:
 
 @given(st.lists(st.text('{}[]"\\ ,:1', max_size=12), max_size=5))
 def test_what_is_taken_for_an_object_cannot_reach_beyond_itself(texts: list[str]) -> None:
-    """All objects that Python's parser accepts are found, and found bodies have balanced brackets next to any other."""
+    """Each text that Python parses to an object is accepted. An accepted text cannot merge with the text beside it."""
     for text, taken in zip(texts, judged([text.encode() for text in texts]), strict=True):
         try:
             value = json.loads(text)

@@ -88,7 +88,7 @@ def test_properties_are_those_of_the_slow_parser(rows: list[list[bytes]], is_end
         positions.append(len(data))
         data += encode_record(RecordFields(topic="t", properties=text))
     names = ["unique_key", "tags", "keys", "properties"]
-    for wanted in (names, names[:3]):  # found together with all others, or alone
+    for wanted in (names, names[:3]):  # with and without the column of all properties
         batch, _ = decode_batch(
             np.frombuffer(bytearray(data), np.uint8), np.array(positions, np.int64), wanted
         )

@@ -68,7 +68,8 @@ class Room:
 class KernelWalk:
     """Walks log files as `store.scan` does, without files. Raises AssertionError if a call returns nonsense.
 
-    With `places` rows have neither tags code nor keys, except rows after a delayed message in a window.
+    With `places`, each window is walked by the quick kernel, whose rows have neither tags code nor keys. That kernel
+    stops at a delayed message, and the full kernel walks the rest of the window.
     """
 
     def __init__(
@@ -163,7 +164,7 @@ class KernelWalk:
             )
 
     def _take(self) -> None:
-        """Convert rows of the arrays to the oracle's terms."""
+        """Convert the kernel's rows to `Row` tuples, and empty the arrays."""
         state = self.state
         keys, multi = iter(self.key_hash.tolist()), 0
         for number in range(int(state[kernel.MESSAGES])):

@@ -21,7 +21,7 @@ from tests.lakes.test_json_evolution import ROUNDS
 pytestmark = pytest.mark.slow
 
 Found = tuple[Any, ...]
-"""Rows, the sum of `id`, how many are `deep`, how many have `late`."""
+"""Number of rows, sum of the field `id`, and numbers of rows with the fields `deep` and `late`."""
 
 
 def expected(rounds: int, is_wide: bool) -> Found:

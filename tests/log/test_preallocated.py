@@ -44,7 +44,7 @@ def test_opening_a_store_does_not_read_the_space_taken_ahead(
 
 
 class ReadingAhead:
-    """A preallocated file: each read allocates as many bytes after it, as a kernel's read-ahead does."""
+    """A preallocated file: each read also allocates the next bytes, as a kernel's read-ahead may do."""
 
     def __init__(self, size: int) -> None:
         self.size, self.data_end, self.bytes_read = size, 1 << 16, 0

@@ -1,4 +1,4 @@
-"""Tasks judge many IndexFiles, with the same result."""
+"""Tasks judge many IndexFiles, and find the same as the driver would alone."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class FakeRegistry:
 
 @contextmanager
 def running_registry() -> Iterator[FakeRegistry]:
-    """Serve a registry during the body."""
+    """Serve a registry during the `with` block."""
     registry = FakeRegistry()
 
     class Handler(BaseHTTPRequestHandler):

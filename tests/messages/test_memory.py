@@ -1,4 +1,4 @@
-"""Memory while bodies are decompressed: one batch and one body, for any number and any stated size."""
+"""Decompressing bodies takes the memory of one batch and one body, for any number of bodies and any stated size."""
 
 import tracemalloc
 import zlib

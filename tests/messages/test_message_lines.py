@@ -119,7 +119,7 @@ def test_properties_as_a_broker_stores_them(
 
 
 def test_a_body_that_is_too_large_is_as_it_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lines are split where bodies are decompressed; rows must not be mixed up."""
+    """Bodies above the limit stay compressed in their lines, also if the lines are written in several batches."""
     monkeypatch.setattr("reput.messages.bodies.MAX_BODY_BYTES", 3000)
     monkeypatch.setattr("reput.messages.message_lines.BATCH_BYTES", 2000)
     monkeypatch.setattr("reput.messages.message_lines._AT_ONCE", 5)

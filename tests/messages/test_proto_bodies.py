@@ -100,7 +100,7 @@ def test_the_header_of_confluent_s_serializers_names_the_message(
     assert nested.decode(b"\0\0\0\0\7\4\0\0\x08\1") == {"paid": True}
     assert nested.decode(b"\0\0\0\0\7\4\0\2\x08\1") == {
         "paid": True
-    }  # and the entry type of the map before it
+    }  # some serializers also count the generated type of map entries before Line
     with pytest.raises(ValueError, match="another message type of the"):
         nested.decode(b"\0\0\0\0\7\0\x08\1")
 

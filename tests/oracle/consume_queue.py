@@ -52,8 +52,8 @@ class ConsumeQueue:
         if len(self.files) == 1 and not file and queue_offset != 0:
             while len(file) < expected - self._file_start(expected):
                 file += PRE_BLANK
-        # Queue offset 0 goes to the end, and so does one beyond it; only one before the
-        # end is dropped (and a file made for it stays).
+        # The broker drops an entry only if its place is before the end of the queue (a file created for it stays). It
+        # appends all others at the end: those whose place is beyond the end, and each with queue offset 0.
         if queue_offset != 0 and expected < start + len(file):
             self.refused_bytes += size
             return
@@ -108,8 +108,8 @@ def write_consume_queues(
 ) -> QueueFiles:
     """Dispatch records. Returns {(topic, queue id): {file name: bytes}}.
 
-    `file_bytes` is mappedFileSizeConsumeQueue, rounded up to whole entries here; `lost` are physical offsets and
-    lengths of what cannot be read of the log.
+    `file_bytes` is mappedFileSizeConsumeQueue, rounded up to whole entries here; `lost` are the (physical offset,
+    length) of unreadable parts of the log.
     """
     file_bytes = -(-file_bytes // ENTRY.size) * ENTRY.size
     offered: dict[tuple[str, int], list[tuple[Record, int]]] = {}

@@ -61,8 +61,8 @@ class IndexFile:
         (before,) = SLOT.unpack_from(self.slots, slot_at)
         if not 0 < before <= self.index_count:
             before = 0  # a damaged file may have any number here
-        # The difference is to `begin` as it was: in a file that was rolled to, the first key's is
-        # to the end of the file before.
+        # `begin_timestamp` changes only after the first key. So in a new file, the first key's difference is to the
+        # end of the previous file.
         seconds = divide(to_long(store_timestamp - self.begin_timestamp), 1000)
         if self.begin_timestamp <= 0:
             seconds = 0

@@ -1,4 +1,4 @@
-"""Which records a trace must have: every record of a log looked at again and again, until nothing new belongs to it."""
+"""Find the records that a trace must have: compare all records with those found, until a pass finds no further ones."""
 
 from collections.abc import Sequence
 

@@ -226,7 +226,7 @@ class _Generator:
             offsets.append(str(self.next_offsets[queue, -1]))
             self.next_offsets[queue, -1] += 1
         if self.chance(0.1):
-            offsets.append("7")  # fewer than the queues, so the broker uses none
+            offsets.append("7")  # if there are more offsets than queues, the broker uses none
         return {
             "INNER_MULTI_DISPATCH": ",".join(queues),
             "INNER_MULTI_QUEUE_OFFSET": ",".join(offsets),

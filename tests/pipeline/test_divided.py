@@ -1,4 +1,4 @@
-"""Packs of queues that read only their own entries write the same files as packs that read all entries."""
+"""Tasks that read only the entries of their own queues write the same files as tasks that read all entries."""
 
 from __future__ import annotations
 
@@ -23,7 +23,12 @@ _FOLDERS = ("consumequeue", "consumequeue_ext", "batchconsumequeue")
 
 
 class _Reads:
-    """Counts reads of files: of staged files while they are divided, and by later tasks."""
+    """Records reads of staged files.
+
+    dividing   reads of tasks that divide entries among packs (the queues of one task)
+    undivided  reads of tasks that write queues from undivided entries
+    packs      reads of tasks that write queues from divided entries
+    """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.dividing = self._counted(monkeypatch, divided)
@@ -49,7 +54,7 @@ class _Reads:
 
 @pytest.fixture
 def reads(monkeypatch: pytest.MonkeyPatch) -> _Reads:
-    """Divide entries into sections of a few messages, with two queues per pack."""
+    """Lower the limits, so that entries are divided: a task writes at most two queues. Return the counts of reads."""
     monkeypatch.setattr(queue_plan, "_MOST_UNDIVIDED", 0)
     monkeypatch.setattr(queue_plan, "_MOST_PACKED", 2)
     monkeypatch.setattr(divided, "_MOST_ROWS", 20)

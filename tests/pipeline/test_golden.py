@@ -104,7 +104,7 @@ def test_a_broker_keeps_what_was_rebuilt(golden: Golden, name: str, tmp_path: Pa
     checkpoint = decode_checkpoint((tmp_path / "out" / "checkpoint").read_bytes())
     for path in (tmp_path / "out" / "index").iterdir():
         assert decode_header(path.read_bytes()).end_timestamp <= checkpoint.index_msg_timestamp
-    # The broker dispatches again from a file that begins at most at these times, less three seconds.
+    # At its next start the broker dispatches again from the file that has the earliest of these times less 3 seconds.
     last = store.messages[-1].store_timestamp
     assert checkpoint.physic_msg_timestamp == checkpoint.logics_msg_timestamp == last
 

@@ -18,7 +18,7 @@ _STEPS = (1, 2, 4)
 
 @pytest.fixture(scope="module")
 def apart() -> Iterator[ProcessPoolExecutor]:
-    """Yield a process of its own, because the memory of other tests' threads would count as the driver's."""
+    """Yield a new process for measurements. In this one, memory of other tests' threads would count as the driver's."""
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
         yield process
 

@@ -94,7 +94,7 @@ def test_times_that_cannot_be(first: int, split_size: int | None, tmp_path: Path
 def test_a_message_from_before_the_last_indexed_one_has_no_entries(
     split_size: int | None, tmp_path: Path
 ) -> None:
-    """The offset that the record itself states decides."""
+    """A broker compares the physical offset in the record, not the record's place in the log."""
     log = forge_log([], file_bytes=1024)
     for stated in (0, 5_000, 4_999, 5_000, 300, 5_001):
         log.put_bytes(encode_record(replace(keyed("a b"), physical_offset=stated)))

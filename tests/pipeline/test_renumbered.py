@@ -70,7 +70,7 @@ def test_what_has_another_number_is_said(
     assert (f"{renumbered} entries have other numbers" in notes) == bool(renumbered)
     assert report.damage == []
     assert checked(store, CONFIG) == []
-    again = converted(store)  # in RocksDB there are no other queue offsets to compare with
+    again = converted(store)  # a database already has the new numbers, so nothing is renumbered
     assert again.queue_entries_renumbered == 0
 
 
@@ -98,7 +98,7 @@ def test_an_entry_of_another_number_is_damage(
 def test_the_first_message_of_a_queue_offset_may_have_the_entry(
     tmp_path: Path, numbers: tuple[int, ...]
 ) -> None:
-    """A broker that dispatches both together writes the first message last."""
+    """If a broker dispatches two messages of one queue offset in the same batch, it writes the first one last."""
     store = light_store(tmp_path / "s", *numbers)
     before = reput.open_store(store)
     first = before.get_by_queue("T", 0, 1)

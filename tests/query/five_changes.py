@@ -28,7 +28,7 @@ PATTERNS = {
     "five_multipath": ("commitlog?/*", "compaction/*", "abort.bak"),
     "five_timer": ("timerlog/*", "timerwheel", "config/timercheck"),
 }
-"""Files of which something is changed, and in which nothing else depends on the messages."""
+"""The files to change in each golden store. A pattern that is listed twice is chosen twice as often."""
 _LOGS = ("five_dledger", "five_multipath")
 _MOST_PULLED = 64
 _UNITS = 334  # units of the timer log
@@ -39,9 +39,9 @@ _Queue = tuple[str, int]
 class Changes:
     """Changes a copy of a golden store repeatedly, and queries it.
 
-    asked   changes made
-    loud    of these, such after which an answer said that it is not complete, or raised
-    wrong   changes and the wrong answers after them
+    asked   number of changes
+    loud    number of changes after which an answer was reported as incomplete, or was an error
+    wrong   (change: problem) of each wrong answer that nothing reported
     """
 
     golden: GoldenStore
@@ -79,7 +79,7 @@ class Changes:
 
 
 class _Answers:
-    """Compare a store's answers with its answers before the change."""
+    """Compares the answers of a changed store with those of the golden store."""
 
     def __init__(
         self, golden: GoldenStore, whole: MessageStore, path: Path, random: Random

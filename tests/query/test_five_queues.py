@@ -54,7 +54,7 @@ def pulled(
 
 
 def least_of(opened: MessageStore, queue: QueueRow) -> int:
-    """Return the queue's minimum. For RocksDB return the broker's, which is too high with holes, as in the rows."""
+    """Return the minimum at which the broker's rows of a queue begin. After holes, a RocksDB broker's is too high."""
     if queue.java_class == "RocksDBConsumeQueue":
         return queue.min_offset
     return opened.min_queue_offset(queue.topic, queue.queue_id)

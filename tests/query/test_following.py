@@ -115,7 +115,7 @@ class Follower:
         assert message.body_crc_ok
 
     def _ask(self, known: reput.MessageExt, queue: tuple[str, int]) -> None:
-        """Find the same message by offset, place, key and id, or get the answer that it has expired."""
+        """Check that a known message is found by offset, queue offset, id and key, or else has expired."""
         self.asked += 1
         offset = known.physical_offset
         ways: list[Callable[[], reput.MessageExt]] = [
@@ -150,7 +150,7 @@ class Follower:
 def writing_elsewhere(
     path: Path, limits: dict[str, Any] = LIMITS
 ) -> Iterator[list[dict[str, int]]]:
-    """Put messages from another process during the body. Afterwards the list has the queues' ends."""
+    """Put messages from another process during the `with` block. Afterwards the list has the queues' ends."""
     stop = path.with_name("stop")
     reading, writing = os.pipe()
     child = os.fork()

@@ -103,7 +103,7 @@ def test_any_clock(steps: list[int]) -> None:
     times = _times(steps)
     with TemporaryDirectory() as folder:
         path = _store(Path(folder) / "store", times)
-        _check(path, times)  # the file was spot-checked
+        _check(path, times)  # the file is not proven, only spot-checked
         _prove_all(path)
         _check(path, times)
 

@@ -14,7 +14,7 @@ PRE_BLANK_SIZE = 2**31 - 1
 
 
 def check_store(store: Path, config: StoreConfig) -> Walk:
-    """The log has no damage, ConsumeQueues equal the oracle's bytes, IndexFiles have each key once."""
+    """Check that the log has no damage, ConsumeQueues equal the oracle's bytes, and IndexFiles have each key once."""
     found = walk(read_log(store))
     assert found.damage == []
     assert [record.physical_offset for record in found.dispatched] == [
@@ -72,7 +72,7 @@ def queue_entries(folder: Path, config: StoreConfig) -> dict[int, tuple[int, int
 def check_index(
     store: Path, config: StoreConfig, records: list[Record], log_begin: int | None = None
 ) -> None:
-    """The entries, in order, belong to the records; every chain has all of its entries."""
+    """Check that the index has the entries of the records, in order, and that the chains reach all of them."""
     expected = [
         (key_hash(record.topic, key), record.physical_offset)
         for record in records

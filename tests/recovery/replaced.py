@@ -62,7 +62,7 @@ def assert_new(store: Path, files: Files = FILES) -> None:
 
 
 def assert_whole(store: Path, old: dict[str, bytes], new: dict[str, bytes]) -> None:
-    """Each folder is completely old or completely new; the checkpoint is one of the two."""
+    """Check that each folder, and the checkpoint, is completely old or completely new."""
     now = tree(store)
     for folder in ("consumequeue/", "index/", "checkpoint"):
         found, was, is_to_be = (

@@ -2,8 +2,8 @@
 
 The oracle knows the store before the damage. It demands of each command's result:
 
-- A message has the number that it had, or no entry where its own was damaged; never another number.
-- A number has the entry that it had, unless the damage was to this entry.
+- A message has the same queue offset as before, or, if its entry was damaged, possibly none; never another one.
+- A queue offset has the same entry as before, unless this entry was damaged.
 - No queue ends before its last undamaged entry of a message that the log still has.
 - A refusal names `reput repair`, changes nothing, and occurs only if the log is damaged in a place that a broker reads
   when it starts.
@@ -51,16 +51,19 @@ FLIPS = {
     "magic": (4, 0x10), "size": (2, 0x01), "queue offset": (27, 0x04), "crc": (11, 0x01),
     "physical offset": (34, 0x02),
 }  # fmt: skip
-"""Byte of the record, and its mask for xor."""
+"""For each damaged field of a record: the position of a byte in the record, and the mask to xor it with."""
 PAGE = 4096
 EntryKey = tuple[tuple[str, ...], int]
 
 
 @dataclass
 class Attack:
-    """The damage: offsets in the log, entries by queue and number, whole queues.
+    """The damage to a store.
 
-    `readable` are the offsets of the records that can be read all the same.
+    log       physical offsets of damaged records
+    entries   damaged queue entries, by queue and queue offset
+    queues    queues that are damaged as a whole
+    readable  physical offsets of damaged records that can still be read
     """
 
     log: list[int] = field(default_factory=list)
@@ -303,7 +306,7 @@ def rebuilt(golden: GoldenStore, folder: Path, seed: int) -> None:
 
 
 def followed(golden: GoldenStore, folder: Path, seed: int) -> None:
-    """Continue to follow it, into another folder."""
+    """Let a follower write indexes into another folder, damage log and indexes, and let a follower continue."""
     store, output = copy_store(golden.path, folder / "store"), folder / "output"
     _follow(store, output, golden)
     before = entries_of(output)

@@ -160,7 +160,7 @@ def test_folders_of_a_log_do_not_make_a_new_store(golden: Golden, tmp_path: Path
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("name", ["lmq", *slow_from(0, REBUILT)])
 def test_a_rebuild_in_place(golden: Golden, tmp_path: Path, name: str) -> None:
-    """It cuts nothing: entries of the damaged record, and of unreadable messages after it, stay."""
+    """A rebuild in place keeps the entries of the damaged record, and of unreadable messages after it."""
     case = golden(name)
     before = entries_of(case.path)
     for number, damage in enumerate(damages(case.path)):

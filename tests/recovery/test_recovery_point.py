@@ -149,7 +149,7 @@ def test_a_log_that_ends_before_what_was_noted(tmp_path: Path) -> None:
 
 
 def test_a_queue_with_an_entry_too_many(tmp_path: Path) -> None:
-    """All entries after it have another number than their message states: they stay, and leave later ones no place."""
+    """Each entry after the additional one is one place too far. The store cannot move them, so it refuses to open."""
     store, _ = crashed(tmp_path)
     nothing_noted(store)
     folder = store / "consumequeue" / "T" / "1"

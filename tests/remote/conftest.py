@@ -34,7 +34,7 @@ class Pair(NamedTuple):
 
 @pytest.fixture(autouse=True)
 def no_proofs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Start without proven IndexFiles: only local files have proofs, so the answers would differ."""
+    """Start without proofs of IndexFiles. Only local files have proofs, so their answers would differ from S3's."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 

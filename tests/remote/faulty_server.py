@@ -20,11 +20,11 @@ _SLOW_DOWN = (
 
 
 class FaultyServer(ThreadingHTTPServer):
-    """Forward requests, except the next ones that `fail` names.
+    """A proxy that forwards requests, except those that `fail` or `fail_often` selects.
 
-    requests    method and path of each
-    sent_bytes  of the answers' bodies
-    delay_s     before each answer
+    requests    method and path of each request
+    sent_bytes  total size of the answers' bodies
+    delay_s     pause before each answer
     """
 
     daemon_threads = True
@@ -49,7 +49,7 @@ class FaultyServer(ThreadingHTTPServer):
         """Do nothing: clients that were killed reset their connections."""
 
     def fail(self, fault: Fault | None, method: str = "", count: int = 1 << 30) -> None:
-        """Let the next `count` requests with this method, or any, fail this way: lost or dropped connections, ..."""
+        """Let the next `count` requests fail in this way, or only those with `method`. None ends the faults."""
         with self._guard:
             self._fault, self._method, self._left = fault, method, count
             self._chosen = None
@@ -84,7 +84,9 @@ class FaultyServer(ThreadingHTTPServer):
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
-    wbufsize = -1  # a head and a body that are sent separately would wait for each other
+    wbufsize = (
+        -1
+    )  # collects head and body: sent separately, the second would wait for an acknowledgement
     server: FaultyServer
 
     def handle_expect_100(self) -> bool:

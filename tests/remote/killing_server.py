@@ -129,7 +129,7 @@ class Killer:
         self._ask("release")
 
     def seen(self) -> tuple[list[str], str | None, int]:
-        """Return the changes since `watch`, the one at which the process was killed, and the number of failed requests."""
+        """Return the changes since `watch`, the change at which the process died, and the number of failed requests."""
         steps, killed_at, failed = self._ask("seen")
         return steps, killed_at, failed
 

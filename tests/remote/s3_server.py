@@ -141,7 +141,7 @@ class _Lines(logging.Handler):
 
 @contextmanager
 def counted_requests() -> Iterator[list[str]]:
-    """Record the requests that servers of this process get during the body, a line each."""
+    """Record the requests that servers of this process get during the `with` block, one line per request."""
     logger, lines = logging.getLogger("werkzeug"), _Lines()
     level = logger.level
     logger.setLevel(logging.INFO)

@@ -142,7 +142,7 @@ class Bench:
 
 
 def _set_deadlines(*, is_faulty: bool) -> None:
-    """Let requests that stall time out soon. Without faults, wait for the server of a busy machine."""
+    """Set short deadlines if requests stall on purpose; otherwise long ones, because a busy machine answers slowly."""
     bucket.POLICY = Deadlines(2.0, 4.0) if is_faulty else Deadlines(120.0, 240.0)  # type: ignore[attr-defined]
 
 

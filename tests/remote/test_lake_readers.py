@@ -98,9 +98,9 @@ def _with_duckdb(lake: Lake) -> Any:
 
 
 def _with_spark(lake: Lake, copy: Path, spark: SparkSession) -> Any:
-    """From copies of the data files of the table's present version.
+    """Copy the data files of the table's current version to a local folder, and read them with Spark.
 
-    Hadoop's file system for S3, Delta Lake and Iceberg are no parts of Spark, and no Python package has their jars.
+    Spark alone reads neither S3 nor Delta Lake nor Iceberg, and no Python package has the jars for them.
     """
     table, folder = f"{lake.url}/", Bucket(lake.url, lake.options)
     if lake.layout == "delta":

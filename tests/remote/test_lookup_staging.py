@@ -63,7 +63,7 @@ def url(golden: Golden, s3: Options) -> str:
 
 @pytest.fixture(scope="module")
 def keys(golden: Golden) -> list[tuple[str, str]]:
-    """Return all topics and keys of the broker's queries, and a missing one."""
+    """Return each (topic, key) that the broker was queried for, and a key that no message has."""
     with (golden("lmq").root / "queries.tsv").open() as file:
         rows = list(csv.reader(file, delimiter="\t"))
     return [*dict.fromkeys((row[0], row[1]) for row in rows), ("Parent", "none")]

@@ -220,7 +220,7 @@ def test_a_listing_that_lags_costs_no_file(
 def test_a_run_that_was_killed_as_it_published_one_part_does_not_license_to_delete_another(
     golden: Golden, s3: Options, archive: str, tmp_path: Path
 ) -> None:
-    """Its record names the folders that it writes: queues that existed before may be another user's."""
+    """The run's record names only the folder that it writes. Queues that existed before may belong to another user."""
     store, output = golden("lmq"), f"{archive}/one-part"
     _rebuild(store, s3, store=archive, output=output, only="consumequeue")
     queues = sorted(Bucket(output, s3).list("consumequeue/"))

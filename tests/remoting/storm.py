@@ -170,7 +170,7 @@ async def hostile_http(host: str, port: int, chance: random.Random, end: float) 
 
 
 async def storm(host: str, port: int, http: int, seed: int, seconds: float) -> None:
-    """Run all of them for this time."""
+    """Run many hostile clients at the same time, on both ports."""
     end = time.monotonic() + seconds
     clients: list[Any] = [
         hostile(host, port, random.Random(f"{seed}-{n}"), end) for n in range(_CONNECTIONS)

@@ -22,7 +22,7 @@ def test_a_damaged_record_is_an_error_and_not_missing(tmp_path: Path) -> None:
         offsets = [made.put(Message("T", b"x" * 100, keys=["k"])).physical_offset for _ in range(3)]
     (log,) = (tmp_path / "store" / "commitlog").iterdir()
     with log.open("r+b") as file:
-        file.seek(offsets[1] + 84)  # bytes of the body's length
+        file.seek(offsets[1] + 84)  # the field with the body's length
         file.write(struct.pack(">i", 1 << 30))
     with serving(tmp_path / "store") as running, Client(running.address) as client:
         view = client.ask(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": offsets[1]})

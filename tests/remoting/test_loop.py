@@ -31,7 +31,7 @@ LONG_TOPIC = "t" * 127
 
 
 class Measured:
-    """The longest callback in the loops of other threads, in processor time."""
+    """Finds the callback in event loops of other threads that takes the most processor time."""
 
     def __init__(self) -> None:
         self.longest = (0.0, "nothing")

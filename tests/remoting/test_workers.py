@@ -254,7 +254,7 @@ def test_groups_work_whichever_process_a_connection_is_handed_to(
 
 
 def test_a_client_that_reads_nothing_is_tried_less_and_less_often() -> None:
-    """A connection is handed on after its answers are sent; thousands of clients may not read them."""
+    """A connection goes to another worker only after its answers are sent, and thousands of clients may never read."""
 
     async def pauses() -> list[float]:
         loop = asyncio.get_running_loop()
@@ -267,7 +267,7 @@ def test_a_client_that_reads_nothing_is_tried_less_and_less_often() -> None:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(loop, "call_later", lambda *plan: planned.append(plan))
             for _ in range(12):
-                for _ in range(3):  # with each answer to an earlier request
+                for _ in range(3):  # called again after each answer to an earlier request
                     connection._hand_back()
                 _, repeat, *arguments = planned[-1]
                 repeat(*arguments)

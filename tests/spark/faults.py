@@ -123,7 +123,7 @@ def _send(process: int, number: signal.Signals) -> None:
 
 @contextmanager
 def _meanwhile(action: Callable[[threading.Event], None]) -> Iterator[None]:
-    """Run an action in a thread during the body. An event reports the body's end."""
+    """Run an action in a thread during the `with` block. An event reports the end of the block to the action."""
     over = threading.Event()
     thread = threading.Thread(target=action, args=(over,))
     thread.start()
@@ -161,7 +161,7 @@ def _decommission_one(spark: SparkSession, seed: int, over: threading.Event) -> 
 
 
 class Runs:
-    """Runs of one kind."""
+    """Rebuilds during which faults of one kind happen."""
 
     def __init__(self, kind: str, master: str, store: Path, config: StoreConfig) -> None:
         self._kind, self.store, self._config = kind, store, config
@@ -183,12 +183,12 @@ class Runs:
             self.work(disturb, output)
 
     def work(self, disturb: Callable[..., Any], output: Path) -> None:
-        """Do the work that is disturbed."""
+        """Rebuild once. `disturb` runs in the tasks, and may delay them or let them fail."""
         runner = DisturbedRunner(self.spark, disturb)
         rebuild_store(runner, self.store, config=self._config, output=output, split_size=200_000)
 
     def _stopped(self, number: int, output: Path) -> None:
-        """Stop one executor in the first run until the second one runs."""
+        """Run twice: suspend one executor during the first run, and resume it during the second run."""
         disturb = partial(_slowly, number)
         stopped: list[int] = []
 

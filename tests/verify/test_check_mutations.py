@@ -51,7 +51,7 @@ Records = dict[int, Record]
 
 
 def valid_store(path: Path) -> Path:
-    """Two topics, three queues, messages with and without keys, and of transactions; several files of each kind."""
+    """Write a valid store of two topics and three queues, with several files of each kind, and with transactions."""
     forge, numbers = LogForge(CONFIG.commit_log_file_bytes), Counter[tuple[str, int]]()
     for count in range(_RECORDS):
         queue = ("A", count % 2) if count % 3 else ("B", 0)
@@ -74,12 +74,12 @@ def valid_store(path: Path) -> Path:
 
 @dataclass
 class Mutations:
-    """Changes a store repeatedly.
+    """Changes a store repeatedly, and counts the outcomes.
 
-    found     changes that the check found
-    harmless  that it did not find, and that change no answer
-    exempted  by name, changes that it did not find and that change an answer
-    missed    the others
+    found     changes that the check finds
+    harmless  changes that the check does not find, and that affect no answer
+    exempted  changes that affect an answer, but that no check can find; by the name of the changed field
+    missed    all other changes
     """
 
     path: Path
@@ -121,13 +121,13 @@ def is_found(store: Path) -> bool:
 
 
 def answers_over(whole: dict[Any, Any], path: Path, after: Records, before: Records) -> Any:
-    """Return the answers of the unchanged store; nothing for keys that only the changed one has."""
+    """Return the answers of the unchanged store. For keys that only the changed store has, they are empty."""
     asked = questions({**after, **before})
     return {question: whole.get(question, []) for question in asked}
 
 
 def questions(records: Records) -> list[Any]:
-    """The table, each queue, and each key: at any time, and in the milliseconds of its first message."""
+    """Return queries: the table, each queue, and each key twice, at any time and at the time of its first message."""
     keys = {
         (record.topic, key): record.store_timestamp
         for _, record in sorted(records.items(), reverse=True)

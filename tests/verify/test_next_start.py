@@ -23,7 +23,7 @@ def found(store: Path, kind: Kind) -> list[Finding]:
 
 
 def behind(source: GoldenStore, store: Path) -> int:
-    """A copy whose database ends in the middle of the log, before a message with an entry; and that offset."""
+    """Copy a store, and let its database end before a message in the middle of the log. Return the message's offset."""
     copy_store(source.path, store)
     entries = sorted(row.physical_offset for row in source.queue_entries)
     at = entries[len(entries) // 2]

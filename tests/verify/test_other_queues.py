@@ -51,7 +51,7 @@ def test_entries_that_a_batch_queue_lacks_or_has_otherwise_are_found(
 def test_a_changed_entry_before_the_next_file_of_the_log_is_found(
     golden: Golden, tmp_path: Path, field: int
 ) -> None:
-    """No part that one log file is compared with shows the number of messages in its last batch."""
+    """The check compares each log file with its entries. A batch's count shows only in the entry after the batch."""
     store = copy_store(golden("five_batch").path, tmp_path / "store")
     queues = {path.parent for path in (store / "batchconsumequeue").glob("*/*/*")}
     found = 0

@@ -159,7 +159,7 @@ def test_a_store_that_is_closed_before_any_flush(
     assert put_until_refused(writer, 120, acknowledged) is None
     writer.wait_dispatched(None, None)
     start_broker(store, load)
-    put_until_refused(writer, 400, acknowledged)  # the next files are begun
+    put_until_refused(writer, 400, acknowledged)  # enough messages for the next files
     with pytest.raises((StoreFailedError, OSError), match="another process"):
         writer.close()
     check_found(store, acknowledged)
@@ -167,7 +167,7 @@ def test_a_store_that_is_closed_before_any_flush(
 
 @pytest.mark.parametrize("after", [5, 31, 80, 130])
 def test_a_queue_file_that_is_displaced_after_a_recovery_point(tmp_path: Path, after: int) -> None:
-    """The next file is begun before this is noticed: its entries come after a hole, and those before the point stay."""
+    """The writer notices late, and has already begun the next file. Queue entries before the recovery point stay."""
     store, acknowledged = tmp_path / "store", dict[str, bytes]()
     writer = StoreWriter(store, SMALL_64K, NEVER)
     assert put_until_refused(writer, 120, acknowledged) is None

@@ -73,7 +73,7 @@ def test_message_ids_are_a_brokers(golden: Golden, tmp_path: Path) -> None:
     replay.close()
     larger_than_a_file = {p.message_id for p in store.puts if p.size == store.commit_log_file_bytes}
     assert {put.message_id for put in store.puts} - set(ids) == {None, *larger_than_a_file}
-    assert len(set(ids)) == len(ids) == 1578 - 1 + 4  # it puts delayed messages when they are due
+    assert len(set(ids)) == len(ids) == 1578 - 1 + 4  # 4 are deliveries of delayed messages
 
 
 @pytest.mark.parametrize("at_once", [False, True], ids=["one by one", "many at once"])
