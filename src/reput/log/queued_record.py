@@ -40,7 +40,9 @@ def own_place(record: LocatedRecord) -> tuple[str, int, int] | None:
 
 
 def queue_offset_in(record: LocatedRecord, topic: str, queue_id: int) -> int | None:
-    """Return a record's queue offset in its own or a further queue; None if the record is not in this queue.
+    """Return a record's queue offset in a queue: its own, or one that its INNER_MULTI_DISPATCH names.
+
+    Returns None if the record is not in this queue.
 
     Mirrors `DefaultMessageStore.CommitLogDispatcherBuildConsumeQueue` and `ConsumeQueue.multiDispatchLmqQueue` (tag
     rocketmq-all-4.9.3).
@@ -56,10 +58,10 @@ def queue_offset_in(record: LocatedRecord, topic: str, queue_id: int) -> int | N
 
 
 def is_restarted(record: LocatedRecord, topic: str, queue_offset: int) -> bool:
-    """Return whether this is the first message that a broker put into a further queue after its start.
+    """Return whether this is the first message that a restarted broker put into a queue of INNER_MULTI_DISPATCH.
 
-    A restarted broker counts further queues from 0 again, and appends the message with queue offset 0 at the queue's
-    end.
+    A restarted broker counts queue offsets in such queues from 0 again, and appends the message with queue offset 0 at
+    the queue's end.
     """
     layout = record.layout
     own_topic = record.data[layout.topic_position : layout.topic_position + layout.topic_bytes]
@@ -67,14 +69,14 @@ def is_restarted(record: LocatedRecord, topic: str, queue_offset: int) -> bool:
 
 
 def names_further_queues(record: LocatedRecord) -> bool:
-    """Return whether a record has the property that names further queues."""
+    """Return whether a record has the property INNER_MULTI_DISPATCH, which names further queues of the message."""
     start = record.layout.properties_position
     stop = start + record.layout.properties_bytes
     return record.data.find(_MULTI_DISPATCH, start, stop) >= 0
 
 
 def further_places(record: LocatedRecord) -> Iterator[tuple[str, int, int]]:
-    """Yield topic, queue id and queue offset in each further queue that a record names, dispatched or not."""
+    """Yield topic, queue id and queue offset of each queue that INNER_MULTI_DISPATCH names, dispatched or not."""
     if not names_further_queues(record):
         return
     own_id, _ = _QUEUE_PLACE.unpack_from(record.data, record.layout.position)
@@ -82,7 +84,7 @@ def further_places(record: LocatedRecord) -> Iterator[tuple[str, int, int]]:
 
 
 def further_queues(properties: Mapping[str, str], own_id: int) -> Iterator[tuple[str, int, int]]:
-    """Yield topic, queue id and queue offset in each further queue that the properties of a message name.
+    """Yield topic, queue id and queue offset of each queue that INNER_MULTI_DISPATCH in `properties` names.
 
     `own_id` is the id of the queue in the message's own topic. As in `DefaultMessageStore.multiDispatchLmqQueue`, no
     queue is named if the numbers of names and offsets differ. The list ends at the first offset that is not a number.

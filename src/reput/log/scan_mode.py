@@ -38,7 +38,8 @@ GROWING_PLACES = replace(PLACES, is_growing=True)
 class DispatchRules:
     """The settings that decide the entries of a message. The defaults are the broker's.
 
-    They decide tags codes of SCHEDULE_TOPIC_XXXX and entries in further queues, but neither places nor keys of records.
+    They decide tags codes of SCHEDULE_TOPIC_XXXX, and entries in queues that INNER_MULTI_DISPATCH names, but neither
+    places nor keys of records.
 
     delays_ms       delay of each level in ms, level 1 first (messageDelayLevel)
     multi_dispatch  whether INNER_MULTI_DISPATCH leads to further queues (enableMultiDispatch)

@@ -42,7 +42,7 @@ def dispatched_entries(batch: DispatchBatch) -> Iterator[DispatchedEntries]:
             continue
         rows, queue_offset = messages[grouped.rows[begin:end]], grouped.queue_offset[begin:end]
         if not queue.topic.startswith(LMQ_PREFIX):
-            # A message that names this queue only as a further queue has no entry in it.
+            # A message that names this queue only in INNER_MULTI_DISPATCH has no entry in it.
             own = rows["queue"] == number
             rows, queue_offset = rows[own], queue_offset[own]
         if len(rows):

@@ -124,7 +124,7 @@ def _sends(request: Command) -> _Needs:
     is_long = request.code in (RequestCode.SEND_MESSAGE, RequestCode.SEND_REPLY_MESSAGE)
     yield request.text("topic" if is_long else "b"), PUB
     properties = request.optional_text("properties" if is_long else "i") or ""
-    # The message also enters these further queues, so the sender needs permission for each of them.
+    # The message also enters the queues of INNER_MULTI_DISPATCH, so the sender needs permission for each of them.
     further = decode_properties(properties).get(INNER_MULTI_DISPATCH, "")
     for queue in filter(None, further.split(MULTI_DISPATCH_SEPARATOR)):
         yield queue, PUB

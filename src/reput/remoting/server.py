@@ -134,7 +134,7 @@ class Server:
             self.handshakes.discard(made)
 
     def put_later(self, connection: Connection, request: Command, size: int) -> None:
-        """Queue a send, so that it is put together with others that arrive at the same time. Call `put_soon` next."""
+        """Queue a send. It is put in one call with others that arrive at the same time. Call `put_soon` next."""
         self._unput.append((connection, request, size))
         if len(self._unput) >= _MOST_TOGETHER or size > _LARGE_BYTES:
             self.put_now()

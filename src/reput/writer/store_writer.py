@@ -264,7 +264,7 @@ class StoreWriter:
     def _are_put_singly(self, messages: Sequence[Message]) -> bool:
         """Return whether some of these messages cannot be put as columns.
 
-        Such messages may take several queue offsets, or go to further queues.
+        Such messages may take several queue offsets, or go to queues that INNER_MULTI_DISPATCH names.
         """
         log = self._log
         if log.has_further_queues and any(map(may_have_further_queues, shapes_of(messages))):
@@ -275,7 +275,7 @@ class StoreWriter:
         """Put a batch: consecutive records of one file, all or none. Raises as `put` does.
 
         All messages must have the same topic and queue. None of them may have a delay, belong to a transaction, or also
-        go to further queues (multi-dispatch).
+        go to further queues (INNER_MULTI_DISPATCH).
         """
         self.check_open()
         check_batch(messages, self._log.delay_levels, self._log.has_further_queues)

@@ -316,7 +316,7 @@ class CommitLogWriter:
             magic: Magic of the record.
             topic: Encoded topic with its length prefix.
             properties: Encoded properties, with room for the record's CRC.
-            ends: The next queue offset, after this record, of each further queue that also receives the message.
+            ends: The next queue offset, after this record, in each queue of INNER_MULTI_DISPATCH that gets the message.
             count: Number of queue offsets that the record takes in its own queue.
         """
         counts = not message.sys_flag & SYS_FLAG_PREPARED
