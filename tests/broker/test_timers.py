@@ -128,7 +128,7 @@ def test_the_timer_log_of_a_broker_is_left_to_it(
     path = Path(shutil.copytree(golden("five_timer").path, tmp_path / "s"))
     check = (path / "config" / "timercheck").read_bytes()
     with Broker(path) as broker:
-        with pytest.raises(MessageRefusedError, match="kept for its broker"):
+        with pytest.raises(MessageRefusedError, match="so only a broker may accept them"):
             broker.send("T", "x", properties={"TIMER_DELAY_SEC": "1"})
         broker.advance(10)
     assert (path / "config" / "timercheck").read_bytes() == check
