@@ -400,11 +400,11 @@ class SubscriptionGroups:
         return self._known.get(group) or GroupConfig(group)
 
     def is_known(self, group: str) -> bool:
-        """Return whether a group has settings. Other groups have a broker's defaults."""
+        """Return whether a group has settings of its own. Other groups have a broker's defaults."""
         return group in self._known
 
     def known(self) -> list[GroupConfig]:
-        """Return the settings of all groups that have any."""
+        """Return the settings of all groups that have settings of their own."""
         # `copy` is atomic, so other threads may change the groups meanwhile.
         return list(self._known.copy().values())
 

@@ -366,7 +366,8 @@ def query_records(
 ) -> tuple[QueryMessageResult, list[bytes], bool]:
     """Return the newest records of `query_message`, up to `max_bytes` but at least one. Expired records are skipped.
 
-    The last value of the result states whether other records did not fit. Raises CorruptMessageError as well.
+    The last value of the result states whether other records did not fit. Raises as `query_message` does, and
+    CorruptMessageError.
     """
     found = query_message(store, view, topic, key, max_num, begin, end, effort)
     records, left = list[bytes](), max_bytes
