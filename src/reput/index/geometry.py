@@ -25,7 +25,8 @@ _GIVEN = ("hash_slots", "index_items", "broker_config")
 # A file that changes while it is tested is tested again, for half a second at most.
 _LOOKS = 50
 _PAUSE_S = 0.01
-# Number of sampled items whose chains are tested; every eighth of them is tested first.
+# Number of sampled items, each of which should be in the chain of its slot. A first test examines only every eighth
+# item of the sample.
 _ITEM_SAMPLES, _FIRST_SAMPLES = 256, 8
 # If a file has more items than this, a wrong geometry cannot pass the test of the chains.
 _MANY_ITEMS = 256
@@ -101,9 +102,9 @@ def _work_out(path: str, size: int, count: int, storage: Storage) -> IndexGeomet
 
 
 def _from_last_item(reader: SparseReader, size: int, count: int) -> IndexGeometry | None:
-    """Derive the geometry from the last nonzero byte: it shows where the last counted item lies."""
+    """Derive the geometry from the last nonzero byte: it shows where the file's last item lies."""
     last_byte = reader.last_nonzero(size) or 0
-    # The items end at the end of the file. So the last counted item, which contains the last nonzero byte, begins at a
+    # The items end at the end of the file. So the file's last item, which contains the last nonzero byte, begins at a
     # multiple of ITEM_BYTES before the end.
     begin = size - -(-(size - last_byte) // ITEM_BYTES) * ITEM_BYTES
     slots, rest = divmod(begin - ITEM_BYTES * (count - 1) - HEADER_BYTES, SLOT_BYTES)
@@ -169,7 +170,7 @@ def _is_unmistakable(file: IndexFileReader) -> bool:
 
 
 class GeometryFinder:
-    """Decides the geometry of each IndexFile from the caller's settings and the files' content."""
+    """Finds the geometry (numbers of slots and items) of IndexFiles by the caller's settings and the files' content."""
 
     def __init__(
         self, hash_slots: int | None, index_items: int | None, storage: Storage = LOCAL
@@ -203,7 +204,7 @@ class GeometryFinder:
         return self._by_size
 
     def _best_first(self, files: list[tuple[str, int]]) -> Iterator[tuple[str, int, int]]:
-        """Yield files with entries (path, size, count), newest first.
+        """Yield (path, size, index count) of each file that has items, newest first.
 
         Files with too few items to show their geometry come last.
         """
@@ -247,7 +248,7 @@ class GeometryFinder:
 
 
 def _index_count(path: str, size: int, storage: Storage) -> int:
-    """Return the header's index count; 0 if the file has no entries, or is too short for as many items."""
+    """Return the header's index count; 0 if the file has no items, or is too short for that many."""
     if size < file_bytes(1, 2):
         return 0
     with storage.open(path) as reader:

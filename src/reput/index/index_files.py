@@ -39,7 +39,7 @@ class IndexFilePart:
     """An IndexFile and a range that it covers.
 
     slots  checks the pages of the slot table before a chain is followed; None if a proof has checked every link
-    timed  number of the last item up to which the times never decrease, from item 2 on; 0 if this is unknown
+    timed  the times of items 2 to `timed` never decrease; 0 if this is unknown
     """
 
     file: IndexFileReader
@@ -119,9 +119,11 @@ def _each_once(candidates: Iterator[Candidate]) -> Iterator[Candidate]:
 
 
 class _Judged(NamedTuple):
-    """The state of an IndexFile when its verdict was computed; `last` is its last counted item.
+    """The state of an IndexFile when its verdict was computed.
 
-    stamp  None if the file could change again without a change of its stamp
+    last   number of the last item that the header counts
+    stamp  the file's inode, size and change time; None if it changed so recently that another change could leave the
+           stamp the same
     """
 
     file: IndexFileReader
@@ -229,13 +231,13 @@ class IndexFiles:
 
 
 def _as_it_is(file: IndexFileReader) -> _Judged:
-    """Return a file's current state. The stamp is taken first, so that any item added later changes the stamp."""
+    """Return a file's current state. The stamp is taken before the item count is read, so a later item changes it."""
     stamp = _stamp(file.path) if file.storage.is_local else NO_STAMP
     return _Judged(file, file.next_item - 1, stamp)
 
 
 def _stamp(path: str) -> Stamp | None:
-    """Return the file's stamp, or None if it has just changed or is missing."""
+    """Return a file's stamp, or None if the file has just changed or is missing."""
     try:
         return present_stamp(path)
     except OSError:

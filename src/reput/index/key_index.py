@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 ARCHIVED_KEYS = "keys/"
-"""Prefix of the names of parts that belong to an archive."""
+"""Prefix of the names of index parts that belong to an archive."""
 FEW_HASHES = 1 << 9
 """Fewer hashes than this are computed and looked up one by one, without NumPy."""
 
@@ -44,7 +44,7 @@ class Basis(StrEnum):
 
 
 class UntrustedIndexError(FormatError):
-    """A part of an index contradicts itself or the log. `offset` is a position in its file."""
+    """A part of an index contradicts itself or the log. `offset` is a position in the index's file."""
 
     kind = Kind.BROKEN_INDEX_CHAIN
 
@@ -131,12 +131,12 @@ class CandidateArrays(NamedTuple):
 
 
 class BulkHits(NamedTuple):
-    """Candidates of some of the requested hashes.
+    """Candidates for a group of requested hashes.
 
     Attributes:
-        which: int64[n], for each candidate the number of its hash in the group
+        which: int64[n], for each candidate: which hash of the group it has, from 0 on
         offsets: int64[n], physical offsets
-        broken: int64[m], numbers of hashes whose entries cannot be followed to their end
+        broken: int64[m]: which hashes of the group have a broken chain, so that candidates may be missing
     """
 
     which: npt.NDArray[np.int64]

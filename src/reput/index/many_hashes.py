@@ -53,9 +53,10 @@ def worth_following(
 
 
 def _in_doubt(file: IndexFileReader, slots: SlotPages, hashes: Hashes, numbers: Hashes) -> Mask:
-    """Return a mask of the hashes whose slots lie in pages in doubt. `SlotPages.check` would search all items for them.
+    """Return a mask of the hashes whose page of slots is in doubt: it may have lost slots (`SlotPages`).
 
-    `numbers` are the slots of the hashes, ascending.
+    For each of these hashes, `SlotPages.check` would search all items. `numbers` are the slots of the hashes,
+    ascending.
     """
     pages = (HEADER_BYTES + SLOT_BYTES * numbers) // SLOT_PAGE_BYTES
     is_trusted = np.frombuffer(slots.is_trusted, np.bool_)
@@ -70,8 +71,8 @@ def _in_doubt(file: IndexFileReader, slots: SlotPages, hashes: Hashes, numbers: 
         for length in np.unique(counts[0]):
             alike = np.flatnonzero(counts[0] == length)
             used, newest = counts[1][alike], counts[2][alike]
-            # First test an imaginary page that combines the worst values of all these pages. If it is not in doubt, no
-            # real one is.
+            # First test an imaginary page that combines the worst values of all these pages. If that page is not
+            # in doubt, none of the real pages is.
             doubt = slots.doubt(int(length), int(used.min()), int(newest.min()), last)
             if doubt is None:
                 few[piece[alike]] = True
@@ -133,7 +134,7 @@ def _slots(file: IndexFileReader, numbers: Hashes) -> Hashes:
 
 
 def _leads_to_others(file: IndexFileReader, hashes: Hashes, items: Hashes) -> Mask:
-    """Return for each hash whether the chain of its slot is valid, ends, and has no item of this hash.
+    """Return for each hash whether the chain of its slot is valid up to its end, and has no item with this hash.
 
     `items` are the numbers of the items to which the slots point. `IndexFileReader.chain` has the rules for valid
     chains. The answer is false for chains longer than `_MOST_STEPS`.

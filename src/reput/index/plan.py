@@ -46,7 +46,7 @@ class ScannedTail(NamedTuple):
 
 
 class ShortTail:
-    """The records at the end of the log. The bytes are read every time, but parsed again only after a change."""
+    """The records at the end of the log. Each call of `read` reads the bytes, but parses them only after a change."""
 
     def __init__(self, log: CommitLogReader) -> None:
         self._log = log
@@ -200,7 +200,7 @@ class Planner:
                 yield self._read(begin, end) if small else Segment(begin, end)
 
     def _drop_changed(self) -> bool:
-        """Drop cached records of files that may have changed; return whether there were any such files."""
+        """Remove cached log records whose files may have changed; return whether there were any such files."""
         changed = {
             file
             for file, stamp in self._kept_at.items()
@@ -213,7 +213,7 @@ class Planner:
         return bool(changed)
 
     def _stamp(self, file: CommitLogFile) -> Stamp | None:
-        """Return the file's stamp, or None if it has just changed or is missing."""
+        """Return a file's stamp, or None if the file has just changed or is missing."""
         # Remote files have no stamps, and are treated as unchanged.
         if "://" in file.path:
             return NO_STAMP
@@ -243,7 +243,7 @@ class Planner:
         lies in what is now the last file, and only this file is affected.
         """
         dispatched_ms = self._checkpoint.logics_msg_timestamp
-        # The last dispatched message still exists, so nothing was cut off.
+        # The newest indexed message is not older than the last dispatched message, so nothing was cut off.
         if self._newest_indexed() >= dispatched_ms:
             return self._log.files_end
         tail = self._log.files_end

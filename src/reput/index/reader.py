@@ -169,7 +169,7 @@ class IndexFileReader:
         return self._seen_next
 
     def used_bytes(self) -> int:
-        """Return the number of bytes up to the end of the last counted item."""
+        """Return the number of bytes up to the end of the last item that the header counts."""
         return self._items_at + ITEM_BYTES * self.next_item
 
     def item(self, number: int) -> IndexItem:
@@ -273,7 +273,7 @@ class IndexFileReader:
     def newest_counted(self, slot: int, last: int) -> int:
         """Return the newest of items 1 to `last` in a slot's chain, or a number <= 0."""
         number = self.slot(slot)
-        # Skip newer items that were added but are not counted yet.
+        # Skip newer items, which the header does not count yet.
         for _ in range(_CHAIN_STEPS):
             if not last < number < min(last + _UNCOUNTED_ITEMS, self.index_items):
                 break
@@ -303,11 +303,14 @@ class IndexFileReader:
         return iter(()) if begin is None else self.chain(key_hash, *begin)
 
     def chain_begin(self, key_hash: int) -> tuple[int, int] | None:
-        """Return the item that the slot of this hash leads to, and the newest counted item; None for an empty slot."""
+        """Return the item that the slot of this hash leads to, and the last item that the header counts.
+
+        Return None for an empty slot.
+        """
         item = self.slot(key_hash % self.hash_slots)
         if item == 0:
             return None
-        # A slot leads to a new item before the item is counted, so a chain may begin with uncounted items.
+        # A slot leads to a new item before the header counts the item, so a chain may begin with uncounted items.
         counted = self._seen_next if item < self._seen_next else self.next_item
         return item, counted - 1
 
@@ -317,7 +320,7 @@ class IndexFileReader:
         """Yield offsets as `offsets` does, beginning at an item of the chain.
 
         count   number of the last item that the header counts
-        newest  physical offset of the last item with this hash that the chain has before `item`
+        newest  highest valid physical offset: the offset of the item with this hash before `item` in the chain
         """
         slots, most = self.hash_slots, self.index_items - 1
         slot, last = key_hash % slots, most
@@ -332,7 +335,8 @@ class IndexFileReader:
             else:
                 before, item_hash, offset, previous, after = self._with_neighbours(item)
             if item > count:
-                # Uncounted items are followed, but not returned. An uncounted item of another slot ends the chain.
+                # Items that the header does not count yet are followed, but not returned. If such an item is of another
+                # slot, the chain ends.
                 if item_hash % slots != slot:
                     break
             elif item_hash == key_hash:
@@ -350,9 +354,10 @@ class IndexFileReader:
                 raise BrokenChainError(self.path, position, f"item {item} is damaged")
             if previous == 0:
                 return
-            # A chain leads to ever older items, so damage cannot make it a circle.
+            # Follow only links to older items, so that a damaged chain cannot become an endless loop.
             last, item = item - 1, previous
-        raise BrokenChainError(self.path, position, f"slot {slot}: its chain leads to item {item}")
+        reason = f"slot {slot}: its chain leads to item {item}, which is missing or not older"
+        raise BrokenChainError(self.path, position, reason)
 
     def with_neighbours(self, numbers: Sequence[int]) -> bytes:
         """Return the bytes of items, each with its two neighbours. The file's first and last item are not allowed."""

@@ -46,9 +46,9 @@ _WRONG_FORM = (ValueError, TypeError, LookupError, OverflowError, RecursionError
 
 
 class Stamps(NamedTuple):
-    """Stamps of an IndexFile and of the log files it points to, taken before they are read.
+    """Stamps (inode, size, change time) of an IndexFile and of the log files it points to, taken before they are read.
 
-    Only settled stamps are included. A stamp is settled if any later change of the file will alter it.
+    Only settled stamps are included. A stamp is settled if any later change of the file will change the stamp.
     """
 
     file: Stamp | None
@@ -56,27 +56,30 @@ class Stamps(NamedTuple):
 
 
 def stamps_before(file: IndexFileReader, log: CommitLogReader) -> Stamps:
-    """Take the stamps of the files that a proof or a spot check will read.
+    """Return the settled stamps (`Stamps`) of the files that a proof or a spot check is about to read.
 
     Raises StoreAccessError, StoreChangedError.
     """
     last = file.next_item - 1
     own = settled_stamp(file.path) if last > 0 else None
     if own is None:
-        # Without a settled stamp, no result will be kept.
+        # No result will be kept for this IndexFile, because it could change without a change of its stamp.
         return Stamps(None, {})
     start, stop = file.offset(1), file.offset(last)
     return Stamps(own, log_stamps(f for f in log.files if f.start <= stop and start < f.end))
 
 
 def log_stamps(files: Iterable[CommitLogFile]) -> dict[int, Stamp]:
-    """Return the settled stamps of log files, by the physical offset of the file."""
+    """Return the stamps of log files, by the physical offset of the file.
+
+    Files that could change without a change of their stamp are excluded.
+    """
     taken = {file.start: settled_stamp(file.path) for file in files}
     return {begin: stamp for begin, stamp in taken.items() if stamp is not None}
 
 
 class Remembered:
-    """The results about IndexFiles in this user's cache."""
+    """Results of earlier proofs and spot checks of IndexFiles, in this user's cache."""
 
     def __init__(self) -> None:
         self._cache = OwnCache("proofs")

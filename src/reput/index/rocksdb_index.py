@@ -69,7 +69,7 @@ class RocksIndexPart:
         return self.database.folder
 
     def candidates(self, hashes: Collection[int], within: OffsetRange) -> Iterator[Candidate]:
-        """See `IndexPart.candidates`. All items are read if `hashes` does not contain the keys (`KeyHashes`)."""
+        """See `IndexPart.candidates`. All items are read, unless `hashes` is a `KeyHashes`, which also has the keys."""
         names = list(hashes.names) if isinstance(hashes, KeyHashes) else None
         found = (
             _matches(all_items(self.database), frozenset(hashes))
@@ -92,8 +92,8 @@ class RocksIndexPart:
     ) -> OffsetRange:
         """See `IndexPart.at_times`.
 
-        Return the whole range, even for a short window. The items are sorted by the hour of their store time, and this
-        order does not show whether the clock was set back.
+        Return the whole range, even for a short window. The items are sorted by the hour of their store time. If the
+        clock was set back, which this order does not show, messages of the window can lie anywhere in the range.
         """
         return within
 

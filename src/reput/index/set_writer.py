@@ -88,7 +88,7 @@ class IndexFileSetWriter:
             previous, end.timestamp if first_timestamp is None else first_timestamp
         )
         with self._lock:
-            # While the full file is moved from `last` to `_full`, the lock keeps `sync` from missing it.
+            # `sync` takes the same lock. So it does not miss the full file, which moves from `last` to `_full` here.
             self._half_made = name
             file = IndexFileWriter(self._folder / name, self._config, self._disk)
             file.seed(end)
@@ -105,7 +105,7 @@ class IndexFileSetWriter:
         return file
 
     def _rename(self, file: IndexFileWriter, first_timestamp: int) -> None:
-        """Name a file without entries by the time of its first entry, which is now known.
+        """Rename a file that was created without entries: its name is the time of its first entry, which is now known.
 
         When the file was created, only the time of the previous file's last entry was known.
         """

@@ -24,23 +24,27 @@ from reput.log.walk import LogWalk
 
 # In a file with at most this many items, every link is followed.
 FEW_ITEMS = 1 << 11
-# The search for wide gaps in the log starts with this many items, at even distances in the file.
+# A gap is the range of the log between the messages of two consecutive items. The search for wide gaps starts with this
+# many items, at even distances in the IndexFile.
 _SAMPLED_ITEMS = 128
-# Number of gaps that are examined. As soon as one of them contains messages without items, the second number applies.
+# Number of gaps that are examined in each file. As soon as one of them contains messages without items, the second
+# number applies.
 _GAPS, _GAPS_IF_IN_DOUBT = 8, 64
 # If more files than this are checked together, fewer gaps are examined in each file.
 _FULL_SHARE = 100
-# Maximum number of records, and of bytes, that are read in one gap of the log.
+# Maximum number of records that are read in one gap.
 _READ_RECORDS = 8
+# Maximum number of bytes that are read in one gap.
 _READ_BYTES = 16 << 10
 # Consecutive items often belong to one message. To find the item of the next message, at most this many items are
 # read. Few messages have more keys.
 _SAME_MESSAGE = 64
 
-# A page is in doubt if an intact page would rarely have such slots: if the negative logarithm of the probability is at
-# least this value (a probability of 1e-9).
+# A page of slots is in doubt if it is improbable that an intact page has the same number of used slots and the same
+# newest item: if the negative logarithm of the probability is at least this value (a probability of 1e-9).
 LEAST_DOUBT = 21.0
-# A page in doubt is tested with the items of a hash: the chain must contain the newest of them, up to this many.
+# A look-up of a hash in a page in doubt searches all items for the hash. The chain of its slot must contain the newest
+# items with this hash, but at most this many are compared.
 _MOST_COMPARED = 1 << 10
 # Doubts about pages are ignored after this many of them have proved unfounded.
 _MOST_UNFOUNDED = 4
@@ -138,7 +142,7 @@ def _misses_message(file: IndexFileReader, log: CommitLogReader, number: int, la
         # An unreadable message counts as a message without items.
         return True
     if gap.start >= gap.stop:
-        # No item is missing if the next item points to the end of this message, or to the message itself.
+        # No item is missing if the next item points to the end of the message of item `number`, or to this message.
         return end not in (begin, gap.start)
     walk = LogWalk(log, gap.start, min(gap.stop, gap.start + _READ_BYTES))
     records = (
@@ -183,8 +187,8 @@ class SlotPages:
         if doubt is not None and doubt < LEAST_DOUBT:
             self.is_trusted[page] = True
             return
-        # Earlier pages in doubt were intact, because the hashes of these keys do not spread evenly. So ignore the
-        # doubt.
+        # Earlier doubts were unfounded: the hashes of this file's keys do not spread evenly. So ignore this doubt as
+        # well.
         if doubt is not None and self._unfounded >= _MOST_UNFOUNDED:
             return
         if not self._leads_to_all(key_hash, last):

@@ -26,20 +26,20 @@ from reput.log.offset_range import OffsetRange
 from reput.log.reader import CommitLogReader
 
 _SECOND = 2
-"""Number of the first item whose time is stated in seconds since the header's begin timestamp."""
+"""Number of the first item whose seconds count from the header's begin timestamp. For item 1, see above."""
 
 
 def at_times(
     file: IndexFileReader, log: CommitLogReader, last: int, window: TimeWindow, within: OffsetRange
 ) -> OffsetRange:
-    """Return the part of a range that contains the messages of a window.
+    """Return the part of `within` that contains all its messages of a time window.
 
     Args:
         file: The IndexFile. The seconds of its items 2 to `last` never decrease.
         log: The log that it indexes.
-        last: Number of the last item that the proof covers.
+        last: Number of the last item that the IndexFile's proof covers.
         window: Requested times.
-        within: Range covered by these items.
+        within: Range of the log that items 1 to `last` cover.
 
     Raises StoreAccessError, StoreChangedError.
     """
@@ -59,7 +59,7 @@ def at_times(
 
 
 def says_when(file: IndexFileReader, log: CommitLogReader, number: int, begin_ms: int) -> bool:
-    """Return whether an item's seconds agree with its message."""
+    """Return whether an item's seconds, which count from `begin_ms`, agree with its message's store timestamp."""
     item = file.item(number)
     try:
         record = log.locate(item.physical_offset)

@@ -29,11 +29,12 @@ from reput.log.reader import CommitLogReader
 
 # Number of entries that are checked in each file.
 _CHECKED_ENTRIES = 16
-# Number of entries that are checked if the slots do not lead to one of those.
+# If the slots do not lead to all of these entries, this many entries are checked.
 _CHECKED_ENTRIES_IF_IN_DOUBT = 512
 # One broken chain per this many checked chains is tolerated: a search that follows the broken chain detects it.
 _CHAINS_PER_LOST_ONE = 50
-# This number of files, as an argument of `find_gaps`, makes it examine only two gaps instead of eight.
+# `find_gaps` examines fewer gaps per file if many files are checked together. If this number of files is passed, it
+# examines two gaps instead of eight.
 _FEW_GAPS = 400
 
 
@@ -49,7 +50,7 @@ def spot_check(
         return Verdict(last, problem="header and entries differ in their beginning or end")
     if before is not None and before.last == last:
         return before
-    # A file with few items is examined completely again, because a change may have affected old items.
+    # A change may have affected old items as well. If a file has few items, all of them are examined again.
     has_grown = before is not None and before.is_whole and FEW_ITEMS < last > before.last
     if before is not None and has_grown and entry_holds(file, log, last):
         whole = OffsetRange(before.ranges[0].start, file.offset(last))
@@ -113,8 +114,8 @@ class RecallingJudge:
 def _may_grow(file: IndexFileReader) -> bool:
     """Return whether items may be added: the file is not full, and its store is open or was open when it crashed.
 
-    A wrong answer does no harm, because stamps show each change. The test only avoids storing results that will soon be
-    outdated.
+    A wrong answer does no harm, because a stored result is valid only while the file's stamp (inode, size, change time)
+    is unchanged. The test only avoids storing results that will soon be outdated.
     """
     if file.next_item >= file.index_items:
         return False
@@ -134,8 +135,8 @@ def covered_ranges(
 ) -> list[OffsetRange]:
     """Return ranges of the log whose keys are all in items `first` to `last`, oldest first.
 
-    No look-up reaches the `lost` items. Each range goes from the end of one entry's message to the beginning
-    of another entry's message, because the keys of one message may be in two files. If older log files have expired,
+    No look-up reaches the `lost` items. Each range goes from the end of one item's message to the beginning
+    of another item's message, because the keys of one message may be in two files. If older log files have expired,
     the first range begins with the log. Raises StoreAccessError.
     """
     if file.offset(first) < log.min_offset:

@@ -79,9 +79,9 @@ class Verdict:
     """The ranges for which an IndexFile with items 1 to `last` can be trusted.
 
     ranges     ranges of the log whose keys are all among these items, according to spot checks
-    proof      a proof of the file, whose ranges are trusted as well; None if unknown
+    proof      a proof of the file, or None; the ranges that it proves are trusted as well
     problem    a message for users: why the file is not trusted at all
-    is_whole   whether the file is complete up to its last item, so that only later items need a check
+    is_whole   whether the file is complete up to item `last`, so that only items added later need a check
     is_linked  whether every link was followed, and each item is reached from its slot
     """
 
@@ -94,7 +94,7 @@ class Verdict:
 
 
 class Judge(Protocol):
-    """Decides for which ranges the first `last` items of an IndexFile can be trusted."""
+    """Decides for which ranges of the log items 1 to `last` of an IndexFile can be trusted."""
 
     def __call__(
         self,

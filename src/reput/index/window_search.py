@@ -1,8 +1,8 @@
-"""Select the candidates that a query with a time window examines. Kernels verify the other candidates and skip them.
+"""Select the candidates that a query with a time window examines. Kernels find the candidates that it can skip.
 
-Each candidate is read in any case, because only its record has its store time. A candidate is skipped if its record is
-whole, states the candidate's offset, has a key with its hash, and was stored outside the window. All other candidates,
-including damaged ones, are left to `reput.index.search.IndexSearch`.
+The record of each candidate is read in any case, because only the record has the store time. A candidate is skipped if
+its record is whole, states the candidate's offset, has a key with its hash, and was stored outside the window. All
+other candidates, including damaged ones, are left to `reput.index.search.IndexSearch`.
 """
 
 from __future__ import annotations
@@ -62,7 +62,10 @@ def _outside(
     window: TimeWindow,
     likely_bytes: int,
 ) -> _Flags:
-    """Return for each candidate whether it is verified, and was stored outside the time window. Offsets must ascend."""
+    """Return for each candidate whether to skip it: its record belongs to it, and was stored outside the window.
+
+    Offsets must ascend.
+    """
     found = np.zeros(len(offsets), np.bool_)
     for file in log.files:
         first, stop = np.searchsorted(offsets, (file.start, file.end))
@@ -132,8 +135,9 @@ class _FilePart:
         part.data[:] = np.frombuffer(data, np.uint8)
 
     def _are_entries(self, part: Window, records: npt.NDArray[np.void], rows: _Offsets) -> _Flags:
-        """Return for each candidate whether its record states its offset, and has a key with its hash."""
-        # No texts of keys are passed, so the kernel reports a key with the right hash as OTHER.
+        """Return for each candidate whether the record at its offset states the offset, and has a key with its hash."""
+        # Only hashes are passed, not keys. So for each record that has a key with the candidate's hash, the kernel
+        # returns OTHER (same hash, other key).
         verdicts = np.empty(len(rows), np.uint8)
         kernel.match_keys(
             part.data, records, rows, np.arange(len(rows)), self._offsets, self._hashes,

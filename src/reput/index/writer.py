@@ -182,7 +182,7 @@ class IndexFileWriter:
         return decode_item(self._file.data, self._items_at + number * ITEM_BYTES)
 
     def cut(self, count: int, end_timestamp: int) -> None:
-        """Remove the items from number `count` >= 2 on.
+        """Remove item number `count` (at least 2) and all later items.
 
         `end_timestamp` is the store time of the last kept item's message. The slots are rebuilt from the kept items,
         because after a crash the slots on disk may be older or newer than the items.

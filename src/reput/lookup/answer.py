@@ -37,7 +37,7 @@ class Counts(NamedTuple):
 class LookupAnswer:
     """The data from which the rows of the answer are written, part by part.
 
-    matches  for each part of the keys, by its number: the batches with its matches, as (path of the file, batch number)
+    matches  for each part of the key table, by its number: the batches with its matches, as (path, number in the file)
     is_flat  whether rows state only `is_complete` about the coverage, instead of the whole coverage
     places   object stores with the staged files
     logs     for each store, by its number: number of the first store with the same log; only messages of this first
@@ -55,7 +55,7 @@ class LookupAnswer:
     def batches(self, number: int) -> Iterator[pa.RecordBatch]:
         """Yield the rows of part `number` in the order of the keys.
 
-        A key's messages are ordered by store, newest first.
+        A key's messages are ordered by store, and within a store from the newest to the oldest.
 
         Rows have the keys' columns, the message's columns (null without a message), and the coverage.
         """

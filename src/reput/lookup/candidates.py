@@ -66,10 +66,10 @@ def write_run(
     edges: npt.NDArray[np.int64],
     found: Iterable[tuple[int, pa.RecordBatch, Candidates]],
 ) -> CandidateRun | None:
-    """Write candidates to one run, sorted by offset. Return None if there are no candidates.
+    """Write candidates to one file (a run), sorted by offset. Return None if there are no candidates.
 
-    edges  int64, physical offsets at which the cells of the log begin, and the end of the last cell
-    found  for parts of the keys: number of the part, its keys, and the candidates for these keys
+    edges  int64, physical offsets at which the cells of the log (`LogCells`) begin, and the end of the last cell
+    found  parts of the key table, each as (number, keys, candidates for these keys)
 
     Raises StoreAccessError.
     """
@@ -78,7 +78,7 @@ def write_run(
     if not table.num_rows:
         return None
     offsets = table["offset"].to_numpy()
-    # The log is read in the order of its offsets, so a task can take a slice of each run.
+    # Each task reads a range of the log. After sorting, the candidates in this range are one slice of the run.
     order = np.argsort(offsets, kind="stable")
     offsets = offsets[order]
     write_arrow(path, RUN_SCHEMA, table.take(integers(order)).combine_chunks().to_batches())

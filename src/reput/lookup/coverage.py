@@ -48,11 +48,11 @@ readable.
 
 @dataclass(frozen=True, slots=True)
 class LostSegment:
-    """A segment whose entries are not trusted for some keys. Its range was scanned for these keys instead.
+    """A segment whose index entries are not trusted for some keys. Its range was scanned for these keys instead.
 
     numbers  int64, sorted: numbers of these keys
-    newest   for each key, the physical offset of its newest stale entry, or -1 if only its chain is broken; entries
-             older than this offset are ignored
+    newest   for each key, the physical offset of its newest stale entry (it leads to no message with the key); older
+             entries are ignored; -1 if none of its entries is stale, but its chain is broken
     """
 
     store: int
@@ -132,8 +132,8 @@ class LookupCoverage:
     """The coverage of a look-up.
 
     stores   coverage of each store, in the given order, for keys whose entries can all be trusted
-    lost     segments that were scanned for the other keys
-    batches  inner batches of topics with batch queues
+    lost     segments that were scanned for keys whose entries there cannot be trusted
+    batches  inner batches that were unwrapped for keys of topics with batch queues
     partly   ranges that were needed only for some keys, and were unreadable
     failed   stores that could not be opened
     """
@@ -153,7 +153,7 @@ class LookupCoverage:
 
     @property
     def _misses_store(self) -> bool:
-        """Return whether neither a store nor a replica of this store could be opened."""
+        """Return whether a store could not be opened, and no replica of it was searched instead."""
         return any(one.answered_by is None for one in self.failed)
 
     def _of_some_keys(self) -> list[LostSegment | PartlyRead]:
@@ -210,8 +210,9 @@ class LookupCoverage:
         unreadable = np.full(len(numbers), sum(store.unreadable_bytes for store in self.stores))
         known = [str(problem) for store in self.stores for problem in store.problems]
         known += map(str, self.failed)
-        # Each key's row lists the problems that affect the key. `line` has these problems, by number, for all rows.
-        # `owner` has the row to which each problem in `line` belongs. A problem of a whole store belongs to all rows.
+        # Each key's row lists the problems that affect the key. `line` joins the lists of all rows: it has
+        # the numbers of the problems. For each element of `line`, `owner` has the row to which it belongs. A problem
+        # of a whole store belongs to all rows.
         owner = [np.repeat(np.arange(len(numbers)), len(known))]
         line = [np.tile(np.arange(len(known)), len(numbers))]
         for place, segment in enumerate(self.lost):

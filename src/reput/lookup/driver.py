@@ -120,7 +120,8 @@ class _LookUp:
         window = window_of(part for _, part in self.parts)
         # Read `parallelism` only once, because Spark's runner calls the JVM for it each time.
         parallelism = self.runner.parallelism
-        # Only a key that looks like a client id can be an id that a later UNIQ_KEY replaces.
+        # A record (5.x) may have ids that are not in the index, because a later UNIQ_KEY replaces them. Search for them
+        # only if keys look like ids that a client generated.
         ids = tuple(each for each in self.parts if _may_be_ids(each[1]).any())
         indexed = [(plan.number, list(plan.indexed(window))) for plan in self.stores]
         # If there are fewer IndexFiles than parallel tasks, each is searched by several tasks, for different parts of
@@ -205,7 +206,7 @@ class _LookUp:
             self._lose_for_ids(done)
 
     def _lose_for_ids(self, found: ReplacedFound) -> None:
-        """Note damage that may hide ids without an index entry. It affects all keys that look like ids."""
+        """Note damage that may hide ids which are not in the index. It affects all keys that look like such ids."""
         if found.damage:
             numbers = [
                 _rows(part)[_may_be_ids(part)] + (number << PART_SHIFT)
@@ -215,9 +216,10 @@ class _LookUp:
             self.damage += [(found.store, lost, every) for lost in found.damage]
 
     def read(self, runs: Iterable[CandidateRun]) -> npt.NDArray[np.int64]:
-        """Read and compare candidates, then delete their runs.
+        """Compare the candidates in some files (runs) with the records at their offsets, then delete the files.
 
-        Return stale candidates: (store, segment, key's number, offset), int64[n, 4].
+        Return the stale candidates, whose record is missing or does not match: (store, segment, key's number, offset),
+        int64[n, 4].
         """
         by_store: dict[int, list[CandidateRun]] = defaultdict(list)
         runs = list(runs)
@@ -319,7 +321,7 @@ class _LookUp:
             self.batches.append(UnwrappedBatches(store, len(numbers), messages, unreadable))
 
     def _asking_for(self, topic: str) -> npt.NDArray[np.int64]:
-        """Return the number of each key whose topic is `topic`."""
+        """Return the numbers (`PART_SHIFT`) of the keys whose topic is `topic`."""
         rows = [
             _asking(part, frozenset({topic})).rows + (number << PART_SHIFT)
             for number, part in self.parts
@@ -362,7 +364,7 @@ def _search(
 
 
 def _may_be_ids(part: KeyPart) -> npt.NDArray[np.bool_]:
-    """Return a mask of a part's sorted keys: which of them look like client ids (`may_be_replaced_id`)."""
+    """Return a mask of a part's sorted keys: which of them look like generated ids (`may_be_replaced_id`)."""
     if not part.keys:
         return np.empty(0, np.bool_)
     keys = SortedKeys(part.path).batch.column("key")
@@ -370,7 +372,7 @@ def _may_be_ids(part: KeyPart) -> npt.NDArray[np.bool_]:
         zero_copy_only=False
     )
     rows = np.flatnonzero(may_be)
-    # The regular expression is slow, so it is applied only to texts that are long enough.
+    # The regular expression is slow, so it is applied only to keys that are long enough for an id.
     if len(rows):
         digits = f"^[{''.join(sorted(ID_DIGITS))}]+$"
         found = pc.match_substring_regex(keys.take(pa.array(rows)), digits)
@@ -387,10 +389,10 @@ def _rows(part: KeyPart) -> npt.NDArray[np.int64]:
 
 
 class _Asking(NamedTuple):
-    """The keys of a part that have one of the given topics.
+    """The keys in a part of the key table whose topic is one of some given topics.
 
-    rows    rows of these keys, ascending
-    topics  the topics that these keys have
+    rows    rows of these keys in the part, ascending
+    topics  the given topics that at least one key has
     """
 
     rows: npt.NDArray[np.int64]
@@ -401,7 +403,7 @@ def _asking(part: KeyPart, topics: frozenset[str]) -> _Asking:
     if not topics or not part.keys:
         return _Asking(np.empty(0, np.int64), frozenset())
     keys = SortedKeys(part.path).batch
-    # A topic of a log may contain lone surrogates, which Arrow's strings cannot. So topics are compared as bytes.
+    # A topic of a log may contain lone surrogates, but a string in Arrow may not. So topics are compared as bytes.
     names = {topic.encode(errors="surrogatepass"): topic for topic in topics}
     asked = keys.column("topic").cast(pa.large_binary())
     is_asked = pc.is_in(asked, value_set=pa.array(names, pa.large_binary()))
@@ -411,7 +413,10 @@ def _asking(part: KeyPart, topics: frozenset[str]) -> _Asking:
 
 
 def _lost_keys(plan: StorePlan, number: int, stale: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Return keys with wrong entries in a segment, int64[n, 2]: (number, offset of the newest stale entry or -1)."""
+    """Return the keys with stale entries or broken chains in a segment: (number, offset), int64[n, 2].
+
+    The offset is the physical offset of the key's newest stale entry, or -1 if only the key's chain is broken.
+    """
     own = stale[(stale[:, 0] == plan.number) & (stale[:, 1] == number)][:, 2:]
     broken = plan.broken.get(number, np.empty(0, np.int64))
     rows = np.concatenate([own, np.stack([broken, np.full_like(broken, -1)], axis=1)])

@@ -20,7 +20,10 @@ _RUN_CANDIDATES = 1 << 21
 
 @dataclass(frozen=True, slots=True)
 class IndexTask:
-    """A task: look up parts of the keys in the part of an index that covers one segment of a store's log."""
+    """A task: look up keys in the part of an index that covers one segment of a store's log.
+
+    parts  the parts of the key table to look up: number and files of each
+    """
 
     store: int
     segment: int
@@ -72,7 +75,7 @@ def run_index_task(folder: str, edges: npt.NDArray[np.int64], task: IndexTask) -
 
 
 class _Asked:
-    """Opens one part after the other, and yields its key hashes. `keys` are the keys of the open part."""
+    """Opens one part of the key table after the other, and yields its key hashes. `keys` are the open part's keys."""
 
     keys: SortedKeys
 

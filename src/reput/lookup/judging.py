@@ -22,7 +22,7 @@ _MANY_FILES = 16
 
 @dataclass(frozen=True, slots=True)
 class JudgeTask:
-    """A task: judge one IndexFile of a store.
+    """A task: decide for which ranges of the log one IndexFile of a store can be trusted.
 
     files  number of the store's IndexFiles
     """

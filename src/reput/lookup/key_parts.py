@@ -1,7 +1,7 @@
 """Stage the keys of a look-up in parts of some hundred thousand rows. Each part has two files.
 
 <name>.rows   the caller's rows, unchanged, with all columns
-<name>.keys   topic, key, time window and hash of rows that are not null, by ascending hash
+<name>.keys   topic, key, time window and hash of the rows that have both a topic and a key, by ascending hash
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def _is_text(kind: pa.DataType) -> bool:
 def stage_parts(
     batches: Iterable[pa.RecordBatch], stem: str | PathLike[str], threads: int = 1
 ) -> Iterator[KeyPart]:
-    """Write the parts of the keys with `threads` threads. Their names begin with `stem`.
+    """Write the parts of the key table with `threads` threads. The names of the files begin with `stem`.
 
     Raises UsageError for an invalid time, StoreAccessError.
     """

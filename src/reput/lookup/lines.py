@@ -48,8 +48,8 @@ def answer_lines(
 
     Args:
         answer: The answer.
-        number: The number of the part of the keys.
-        layout: The format of the lines. In CSV, `is_complete` is the only column of the coverage.
+        number: The number of the part of the key table.
+        layout: The format of the lines. In CSV, the coverage is reduced to the column `is_complete`.
         style: How values are written.
         end: The end of each line.
     """

@@ -129,7 +129,7 @@ def _explained(keys: str, malformed: list[str]) -> Iterator[None]:
 def write_answer(
     runner: Runner, found: Lookup, output: str, layout: Format, style: LineStyle = PLAIN
 ) -> None:
-    """Write the answer as a new directory of files, one per part of the keys, atomically.
+    """Write the answer as a new directory of files, one per part of the key table, atomically.
 
     Args:
         runner: Runs a task per file.
@@ -199,7 +199,7 @@ class BucketOutput:
     def write_answer(
         self, runner: Runner, found: Lookup, layout: Format, style: LineStyle = PLAIN
     ) -> None:
-        """Write the answer, one object per part of the keys. See `write_answer`."""
+        """Write the answer, one object per part of the key table. See `write_answer`."""
         staging = f"{self._name}.reput-{uuid.uuid4().hex}"
         try:
             know([self._store])

@@ -1,6 +1,7 @@
 """Compare candidates with the records at their offsets: read ranges of the log in order, stage matches by part.
 
-A match consists of the number of its key, the place of its message, and the message's columns.
+A match consists of the number of its key, the place of its message, and the message's columns. A segment is a range of
+the log that one IndexFile covers. Matches are grouped by part of the key table (`reput.lookup.key_parts`).
 """
 
 from __future__ import annotations
@@ -64,9 +65,9 @@ class Places(NamedTuple):
 def match_schema(columns: tuple[str, ...]) -> pa.Schema:
     """Return the schema of staged matches.
 
-    Its columns are: the key's number, the segment and store in which the message was found, the message's physical
-    offset, its number within an inner batch (from 1; 0 for a record itself), its approximate bytes in an answer, and
-    the message's columns.
+    Its columns are: the key's number, the segment (range of the log that one IndexFile covers) and store in which the
+    message was found, the message's physical offset, its number within an inner batch (from 1; 0 for a record itself),
+    its approximate bytes in an answer, and the message's columns.
     """
     return pa.schema([*_PLACE_FIELDS, *select(columns)])
 
@@ -74,7 +75,7 @@ def match_schema(columns: tuple[str, ...]) -> pa.Schema:
 def write_matches(
     path: str, columns: tuple[str, ...], matches: Iterable[pa.RecordBatch]
 ) -> list[tuple[int, int]]:
-    """Stage matches in one file; return (number of the part, number of the batch) for each batch of the file.
+    """Stage matches in one file; return for each batch its part of the key table, and its number in the file.
 
     Raises StoreAccessError.
     """
@@ -160,7 +161,7 @@ def _answer_bytes(records: Records, messages: pa.RecordBatch) -> Numbers:
 
 
 class RunSlice(NamedTuple):
-    """Rows [start, stop) of a staged run."""
+    """Rows [start, stop) of a staged file of candidates (a run)."""
 
     path: str
     segment: int
@@ -170,7 +171,10 @@ class RunSlice(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class MatchTask:
-    """A task: compare candidates in some files of a store's log. Each file has slices of runs."""
+    """A task: compare candidates with the records in some files of a store's log.
+
+    files  for each log file, the slices of candidates that lead to its records
+    """
 
     number: int
     place: StorePlace
@@ -188,7 +192,7 @@ class MatchTask:
 class Matched(NamedTuple):
     """The result of a MatchTask: a file of staged matches, and the stale index entries that the task found.
 
-    batches  for each batch of the file: number of the part of the keys, and number of the batch in the file
+    batches  for each batch of the file: the part of the key table that it belongs to, and its number in the file
     stale    (segment, key's number, offset) of stale index entries, which lead to wrong records; int64[n, 3]
     """
 
@@ -221,7 +225,7 @@ def _matches(
 
 
 def _pieces(slices: tuple[RunSlice, ...]) -> Iterator[pa.Table]:
-    """Yield the candidates of the slices with their segments, in pieces that fit into memory."""
+    """Yield the candidates of slices in pieces that fit into memory. A column `segment` is added to each piece."""
     waiting: list[pa.RecordBatch] = []
     rows = 0
     for part in slices:
@@ -258,7 +262,7 @@ class _CandidateComparison:
             for name in ("offset", "number", "hash", "begin", "end", "segment")
         )
         self._topics, self._keys = (texts_of(batch.column(name)) for name in ("topic", "key"))
-        # The piece joins slices of several runs, each of which is sorted.
+        # Each slice of candidates is sorted, but the piece may join several slices.
         self._order = np.argsort(self._offsets, kind="stable")
         # `_different` has each offset once, because several candidates may have the same offset. `_order[_first[i] :
         # _first[i + 1]]` are the candidates at the offset `_different[i]`.

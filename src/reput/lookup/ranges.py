@@ -46,8 +46,8 @@ class ScannedRange:
 
     The range is scanned in splits, one per task.
 
-    is_read      whether the scan ignores damage, because an earlier scan has found it, or because no message of
-                 the range is in the time window
+    is_read      whether damage in the range needs no report: an earlier scan has found it, or no message of the
+                 range is in the time window
     segment      number of the segment whose index entries are not trusted; None if no index covers the range
     position     physical offset up to which the range has been read
     at_end       whether `position` is the end of the log
@@ -115,7 +115,7 @@ class ScannedRange:
             self.position = expected = found.end
             if found.finished:
                 if found.unreadable and not self.is_read:
-                    # `finish` decides whether these bytes are the end of the log.
+                    # `finish` decides whether the log ends before these bytes, or they are damaged.
                     rest = self.file.lost(found.end, self.file.end, found.unreadable)
                     verdict = WalkVerdict(rest.stop, [*damage, rest], is_unreadable=True)
                     self.position = verdict.tail_start
@@ -153,8 +153,8 @@ class LogCells:
         self._files = files
         starts = np.array([file.start for file in files])
         place = np.searchsorted(starts, self.edges[:-1], side="right") - 1
-        # The range of a missing log file is a cell as well. The cell gets the number of the preceding file, and `tasks`
-        # skips it.
+        # If a log file is missing, its range forms a cell as well. Such a cell gets the number of the preceding file,
+        # and `tasks` skips it.
         self._file_of = place.tolist()
 
     def tasks(
@@ -183,7 +183,7 @@ class LogCells:
         taken = 0
         for cell in sorted(by_cell):
             file = self._files[self._file_of[cell]]
-            # The log file of this cell is missing, so its candidates cannot be compared.
+            # The log file with the range of this cell is missing, so the candidates cannot be compared.
             if file.end <= self.edges[cell]:
                 continue
             files[file] += by_cell[cell]
@@ -202,7 +202,7 @@ def _task(number: int, store: StorePlace, files: dict[CommitLogFile, list[RunSli
 
 
 def _joined(slices: list[RunSlice]) -> list[RunSlice]:
-    """Join adjacent slices of each run of candidates."""
+    """Join slices that are adjacent rows of the same file of candidates."""
     joined: dict[str, list[RunSlice]] = defaultdict(list)
     for part in slices:
         of_run = joined[part.path]
@@ -216,11 +216,11 @@ def _joined(slices: list[RunSlice]) -> list[RunSlice]:
 class StorePlan:
     """The plan for one store: its segments, and their results.
 
-    runs    runs of candidates
+    runs    staged files of candidates: offsets at which messages with requested keys may be
     broken  for each segment, by its number: numbers of keys whose chains are broken
     ranges  the ranges to scan for all keys
     batch_topics  topics (5.x) whose records may be inner batches
-    has_replaced_ids  whether records may have ids that a later UNIQ_KEY replaces (5.x)
+    has_replaced_ids  whether a record (5.x) may have several UNIQ_KEYs, of which the index has only the last one
     """
 
     def __init__(
@@ -233,7 +233,7 @@ class StorePlan:
         """
         self.number, self.path, self.log = number, store.path, store.commit_log
         self.place = StorePlace(number, name or store.path, store.log_storage, self.log.source)
-        # A proof would read too many bytes of a remote log, so its IndexFiles are only spot-checked.
+        # Proving IndexFiles would read too much of a remote log. So IndexFiles of a remote store are only spot-checked.
         if judge is None and store.storage.is_local:
             judge = Proved(store.path, store.index.current())
         planner = self._planner = store.key_planner(judge)
@@ -318,7 +318,8 @@ class StorePlan:
     def coverage(self) -> Coverage:
         """Return the coverage for keys whose entries can all be trusted. All ranges must be finished."""
         damage = [lost for part in self.ranges for lost in part.damage] + self.log.holes()
-        # The log ends where a scan met its end. If no scan did, it ends at the end of the last file.
+        # If a scan reached the end of the log, the log ends at the scan's position. Otherwise, it ends with the last
+        # file.
         ends = [part.position for part in self.ranges if part.at_end]
         start = self.log.min_offset
         answered = OffsetRange(start, max(min([self._files_end, *ends]), start))
@@ -341,9 +342,10 @@ class StorePlan:
     def lost_segment(
         self, number: int, keys: npt.NDArray[np.int64], ranges: Iterable[ScannedRange]
     ) -> LostSegment:
-        """Return the coverage of a segment that has wrong entries for some keys.
+        """Return the coverage of a segment whose index has stale entries or broken chains for some keys.
 
-        `keys` has pairs (number of the key, newest stale offset). `ranges` were scanned for these keys.
+        `keys` has pairs (number of the key, offset of its newest stale entry or -1). `ranges` were scanned for these
+        keys.
         """
         segment, known = self.segments[number], self.coverage()
         parts = list(ranges)

@@ -92,7 +92,7 @@ class _FileTask:
     """A task that finds keys in one file of a store's log.
 
     wanted  path of a .npy file with the hashes of the keys
-    parts   parts of the keys: number and place of each
+    parts   the parts of the key table to look up: number and files of each
     """
 
     place: StorePlace
@@ -151,7 +151,8 @@ class Hits(NamedTuple):
 def run_scan_task(folder: str, edges: npt.NDArray[np.int64], task: LookupScanTask) -> ScanFound:
     """Scan a range. The task may run twice, even at the same time. Raises StoreAccessError, StoreChangedError."""
     try:
-        # The driver compares a guess with the end of the previous split, and repeats the task if the guess is wrong.
+        # If the first record of the split is unknown, guess its offset. The driver compares the guess with the end of
+        # the previous split, and repeats the task if the guess is wrong.
         start = task.start
         if start is None:
             start = guess_record(task.place.storage.open, task.file, task.begin, task.stop)
@@ -245,7 +246,7 @@ def joined_hits(
 
 @dataclass(frozen=True, slots=True)
 class ReplacedIdTask(_FileTask):
-    """A task: search a log file for ids that a later UNIQ_KEY replaces.
+    """A task: search a log file for ids that a later UNIQ_KEY of the same record replaces.
 
     An earlier scan of the file may have stored these ids (`KnownFile`). Otherwise, the file is scanned now.
     """
@@ -262,9 +263,10 @@ class ReplacedFound(NamedTuple):
 def run_replaced_task(
     folder: str, edges: npt.NDArray[np.int64], task: ReplacedIdTask
 ) -> ReplacedFound:
-    """Search for replaced ids. The task may run twice, even at the same time.
+    """Search a log file for requested ids that a later UNIQ_KEY of the same record replaces.
 
-    Raises StoreAccessError, StoreChangedError.
+    The task may run twice, even at the same time. `edges` are the beginnings of the log's cells (`write_run`). Raises
+    StoreAccessError, StoreChangedError.
     """
     try:
         with closing(CommitLogReader(task.place.log)) as log:
@@ -416,7 +418,7 @@ def _compared(
     )
     topics, texts = (texts_of(columns[name].take(pa.array(rows))) for name in ("topic", "key"))
     candidates = (records["stated_offset"][record], hash_of, *topics, *texts)
-    # The kernel is compiled for read-only arrays.
+    # Make the arrays read-only, because the kernel is compiled for read-only arrays.
     for array in candidates:
         array.flags.writeable = False
     verdicts = np.empty(len(rows), np.uint8)
