@@ -32,6 +32,7 @@ from reput.writer.put.arrow import from_columns
 from reput.writer.put.message import Message, PutResult
 from reput.writer.put.results import PutResults
 from reput.writer.store_writer import StoreWriter, WriterSettings
+from tests.alive import copy_alive
 from tests.crash.model import Model
 from tests.oracle.consume_queue import ENTRY
 from tests.oracle.walk import read_log, walk
@@ -174,7 +175,7 @@ class StoreMachine(RuleBasedStateMachine):
         """End the process at any point of its other threads; memory that the system keeps survives."""
         self.copies += 1
         target = self.folder / str(self.copies)
-        shutil.copytree(self.path, target)
+        copy_alive(self.path, target)
         self.open_writer.close()
         shutil.rmtree(self.path)
         self.path, self.writer = target, None

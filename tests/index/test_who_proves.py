@@ -2,6 +2,7 @@
 
 import time
 from pathlib import Path
+from threading import Event
 from unittest import mock
 
 import pytest
@@ -13,6 +14,7 @@ from reput.index.verdict import Verdict
 from reput.query.message_store import MessageStore
 from reput.query.writable_store import WritableStore
 from reput.store.store_reader import StoreReader
+from reput.writer.index_sync import IndexSync
 from reput.writer.put.message import Message
 from tests.index.proving import SLOTS, index_of, keyed_records, messages
 from tests.oracle.forge import write_store
@@ -69,15 +71,33 @@ def test_an_owner_that_goes_on_proves_what_it_added(tmp_path: Path) -> None:
 
 
 def test_an_owner_proves_a_file_that_is_full(tmp_path: Path, own_cache: Path) -> None:
+    _prove_full_files(tmp_path, own_cache, Event())
+
+
+def _prove_full_files(tmp_path: Path, own_cache: Path, has_put: Event) -> None:
     with WritableStore.open(tmp_path / "store", _CONFIG) as store:
         put(store, range(100))
         store.wait_dispatched()
+        has_put.set()
         files = len(list((tmp_path / "store" / "index").iterdir()))
         proofs = files - 1
         give_up_at = time.monotonic() + 60
         while not own_cache.exists() or len(list(own_cache.iterdir())) < proofs:
             assert time.monotonic() < give_up_at
             time.sleep(0.01)
+
+
+def test_files_that_become_full_between_a_sync_and_a_proof_are_proved(
+    tmp_path: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    has_put, sync = Event(), IndexSync.run_partly
+
+    def sync_before_the_last_put(self: IndexSync, least_pages: int) -> None:
+        sync(self, least_pages)
+        assert has_put.wait(60)
+
+    monkeypatch.setattr(IndexSync, "run_partly", sync_before_the_last_put)
+    _prove_full_files(tmp_path, own_cache, has_put)
 
 
 def test_an_owner_that_wrote_nothing_proves_nothing(tmp_path: Path, own_cache: Path) -> None:

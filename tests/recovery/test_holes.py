@@ -5,7 +5,6 @@ A system that loses power may have written a later page of a queue and not an ea
 
 import os
 import random
-import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from reput.format.file_names import CONSUME_QUEUE_FOLDER, offset_file_name
 from reput.query.open_store import open_store
 from reput.writer.put.message import Message
 from reput.writer.store_writer import StoreWriter
+from tests.alive import copy_alive
 from tests.recovery.checking import check_store
 from tests.slow import slow_from
 from tests.small import SMALL_64K
@@ -40,7 +40,7 @@ def killed_store(folder: Path, chance: random.Random) -> tuple[Path, dict[Path, 
     put(chance.choice([3, 60, 130, 400, 700]))
     writer.flusher.flush()
     copy = folder / "copy"
-    shutil.copytree(folder / "store", copy)
+    copy_alive(folder / "store", copy)
     after = writer._queues.positions()
     writer.close()
     return copy, {

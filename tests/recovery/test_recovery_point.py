@@ -11,6 +11,7 @@ from reput.errors import StoreError
 from reput.format.consume_queue import ENTRY_BYTES
 from reput.writer.put.message import Message
 from reput.writer.store_writer import StoreWriter, WriterSettings
+from tests.alive import copy_alive
 from tests.pipeline.rebuilding import tree
 from tests.recovery.checking import check_store
 from tests.small import SMALL_16K
@@ -33,7 +34,7 @@ def crashed(folder: Path) -> tuple[Path, int]:
     known = writer.end_offset
     with writer.dispatcher.between_batches:  # no message put during this is dispatched
         writer.put_many(messages)
-        shutil.copytree(folder / "alive", folder / "store")
+        copy_alive(folder / "alive", folder / "store")
     writer.close()
     return folder / "store", known
 
@@ -142,7 +143,7 @@ def test_a_log_that_ends_before_what_was_noted(tmp_path: Path) -> None:
     assert writer.recovery.compared_from == end < known
     assert not (store / "reput.known").exists()  # until it is written again, it must not be trusted
     writer.put_many([Message("T", b"other", [str(n)]) for n in range(300)])
-    shutil.copytree(store, tmp_path / "again")
+    copy_alive(store, tmp_path / "again")
     writer.close()
     check_store(store, SMALL_16K)
     assert reopened(tmp_path / "again") == 0

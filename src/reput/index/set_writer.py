@@ -51,6 +51,8 @@ class IndexFileSetWriter:
         self._folder, self._config, self._disk = folder, config, disk
         self.last, self.full_timestamp = last, full_timestamp
         self._full: list[IndexFileWriter] = []
+        # Names of full files that are not yet closed. Some of them may be in no list while they are synced.
+        self._open_names: set[str] = set()
         self._names = {path.name for path in index_paths(folder)}
         # Name of the file that is being created. If creating it fails, it may exist or not.
         self._half_made = ""
@@ -97,6 +99,7 @@ class IndexFileSetWriter:
             self._names.add(name)
             if self.last is not None:
                 self._full.append(self.last)
+                self._open_names.add(self.last.path.name)
             self.last = file
         self.on_roll()
         if len(self._full) >= _MOST_FULL:
@@ -140,6 +143,12 @@ class IndexFileSetWriter:
         """Return the name of the last file, or an empty string, and the number of its next item."""
         return (self.last.path.name, self.last.count) if self.last is not None else ("", 1)
 
+    @property
+    def first_open(self) -> str:
+        """Return the name of the oldest file that is still open for writing, or an empty string."""
+        with self._lock:
+            return min(self._open_names, default=self.end[0])
+
     def sync(self) -> None:
         """Sync all files, so that no entry can be lost, and close the full files. Raises StoreAccessError."""
         with self._lock:
@@ -161,6 +170,8 @@ class IndexFileSetWriter:
             file.sync()
             self.full_timestamp = max(self.full_timestamp, file.end.timestamp)
             file.close()
+            with self._lock:
+                self._open_names.discard(file.path.name)
 
     def close(self, sync: bool) -> None:
         if sync:

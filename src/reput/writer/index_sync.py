@@ -218,13 +218,15 @@ class IndexProver:
         also imports modules, which takes longer than most proofs. A later `prove`, for which a caller waits, is then
         faster.
         """
-        name, count = self._index.end
-        if not self._is_ready and count > 1 and self._index.end != self._began:
+        # No proof of a file that is open for writing is stored, because the file could change without a trace. A file
+        # that became full after the last sync is still open, and is proved after the next sync.
+        first_open, (name, count) = self._index.first_open, self._index.end
+        if not self._is_ready and count > 1 and (name, count) != self._began:
             self._prove()
             self._is_ready = True
-        elif name != self._last:
-            self._prove(before=name)
-        self._last = name
+        elif first_open != self._last:
+            self._prove(before=first_open)
+        self._last = first_open
 
     def prove(self) -> None:
         """Prove all files, including the last one. No item may be added later. Do nothing if no item was written."""
