@@ -22,8 +22,8 @@ from typing import NamedTuple
 
 _TICK_NS = 20_000_000
 """Two changes within one tick of a file system's clock get the same time. A tick is 10 ms on the slowest kernels."""
-# A file may be settled this long after its last change. By default, Linux writes a changed page to disk within 35
-# seconds.
+# If a process may be writing a file, the file's stamp can be relied on only this long after the last change. Changed
+# pages are then on disk: by default, Linux writes a changed page within 35 seconds.
 _SETTLED_NS = 60_000_000_000
 _WRITE_BACK = frozenset({"btrfs", "ext2", "ext3", "ext4", "f2fs", "nfs", "nfs4", "xfs"})
 _IN_MEMORY = frozenset({"devtmpfs", "hugetlbfs", "ramfs", "tmpfs"})
@@ -51,7 +51,7 @@ def stamp_of(path: str) -> Stamp:
 
 
 def present_stamp(path: str) -> Stamp | None:
-    """Return the current stamp of a file; None if a further change could get the same time.
+    """Return the current stamp of a file; None if a change right now could leave the stamp the same.
 
     A process uses it to check that facts from an earlier read still hold. Raises OSError.
     """
@@ -68,7 +68,7 @@ def settled_stamp(path: str) -> Stamp | None:
             return None
         age = time.time_ns() - status.st_ctime_ns
         if 0 <= age < _TICK_NS:
-            # Wait until further changes get another time.
+            # Wait until a further change would get a different ctime.
             time.sleep((_TICK_NS - age) / 1e9)
             age = _TICK_NS
         is_settled = age >= _TICK_NS and (
@@ -93,7 +93,7 @@ def is_open_for_writing(path: str) -> bool | None:
         fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_UNLCK)
     except BlockingIOError:
         return True
-    # The file belongs to another user, or its file system has no leases.
+    # The file belongs to another user, or its file system has no leases. So it is unknown who has it open.
     except OSError:
         return None
     finally:
@@ -108,9 +108,9 @@ def _stamp(status: os.stat_result) -> Stamp:
 def _is_written_back(kind: str, age_ns: int) -> bool:
     """Return whether pages that were changed this long ago have certainly been written to disk.
 
-    The next change of such a page updates the file's ctime. `kind` is the kind of file system.
+    After that, the next write through a mapping updates the file's ctime. `kind` is the kind of file system.
     """
-    # Systems other than Linux are assumed to write pages back.
+    # Other systems than Linux do not report the kind of file system. They are assumed to write changed pages to disk.
     is_known = kind in _WRITE_BACK or not hasattr(fcntl, "F_SETLEASE")
     return is_known and age_ns >= _SETTLED_NS and age_ns >= _longest_dirty_ns()
 

@@ -188,8 +188,8 @@ class JoinedStorage:
     """A Storage with the files of a store and of its archive.
 
     Files keep their own paths: the files of the store below `root`, the archived ones below the archive's root.
-    `reput.log.archived` decides which archived log files precede the store's log. Readers of queues and keys join them
-    (`reput.queues.joined`, `reput.index.archive_index`).
+    `reput.log.archived` decides which archived log files precede the store's log. Readers join the queue entries and
+    the keys of store and archive themselves (`reput.queues.joined`, `reput.index.archive_index`).
 
     Attributes:
         root: the path that names both (`reput.files.places.joined_place`)
@@ -296,7 +296,7 @@ def storage_of(
             # The archive may have been deleted since the last read, and a store may be in its place.
             with suppress(StoreNotFoundError):
                 return ArchiveStorage.of(text, options)
-        # If this user has not read the place before, one request shows whether it is an archive.
+        # This user has not read an archive here before, so one request finds out whether there is one.
         if not is_pattern(text):
             one, place = RemoteStorage.of(text, options or {}, lists_all=False)
             if one.entry(f"{place}/{ARCHIVE_MANIFEST}") is not None:

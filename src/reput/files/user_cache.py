@@ -113,7 +113,10 @@ class OwnCache:
             self.write(_identity_name(name), _identity(os.lstat(self.folder / name)))
 
     def kept(self, name: str) -> Path | None:
-        """Return an unchanged large file; None if it is missing or changed, or if others could have written it."""
+        """Return the path of a large file that `keeping` has written.
+
+        Return None if the file is missing or was changed, or if other users could have written it.
+        """
         path = self.folder / name
         with suppress(OSError):
             if identity := self.read(_identity_name(name), _IDENTITY_BYTES):

@@ -70,7 +70,7 @@ class FileWriter(Closing):
 
     def start_writeback(self) -> None:
         """Start writing dirty pages, so that a later `sync` has fewer to wait for."""
-        # Some C libraries lack the call. It is only an optimization.
+        # Some C libraries lack sync_file_range. It is only an optimization, so do nothing then.
         with suppress(AttributeError):
             start = _libc().sync_file_range
             start(self._fd, ctypes.c_int64(0), ctypes.c_int64(0), _SYNC_FILE_RANGE_WRITE)

@@ -38,7 +38,7 @@ class Finding:
 
     @classmethod
     def of_error(cls, kind: Kind, error: FormatError, remark: str = "") -> Finding:
-        """Return the finding for an error about a file. `cost` states the consequence of the error."""
+        """Return the finding for an error about a file. `remark` is appended to the error's reason."""
         return cls(kind, error.path, f"{error.reason}{remark}", file_offset=error.offset)
 
     def as_error(self, advice: str = "", arguments: Iterable[str] = ()) -> CorruptMessageError:

@@ -48,7 +48,8 @@ def _log_file(storage: ArchiveStorage, file: LogFile) -> CommitLogFile:
     # Sealed files never change, so the digest serves as the stamp. The last file may still grow.
     stamp = (file.begin, identity, file.size) if file.is_sealed else ()
     piece = TimedPiece(file.begin, file.messages_end, least, most, -1)
-    # The manifest only states whether there are ids that a later UNIQ_KEY replaces. If so, a scan must find them.
+    # If a record has several UNIQ_KEYs, only the last one is in the index. The manifest states only whether there are
+    # such records. If so, a scan must find the other ids.
     ids = None if file.has_replaced_ids else ReplacedIds()
     known = KnownFile(piece.start, piece.stop, (piece,), ids, stamp=stamp)
     return CommitLogFile(
@@ -105,8 +106,8 @@ def _check_is_same(
             raise _another(storage)
     common = [file for file in log if file.is_sealed and file.begin in here]
     if common:
-        # Files differ if messages were erased from the store or from the archive. So a single file with an equal
-        # beginning is enough to show that store and archive belong together.
+        # Files may differ, because messages may have been erased from the store or from the archive. A single file with
+        # an equal beginning shows that store and archive belong together.
         newest = reversed(common[-_COMPARED_FILES:])
         if not any(_begins_equally(storage, file, here[file.begin]) for file in newest):
             raise _another(storage)
@@ -115,7 +116,7 @@ def _check_is_same(
     if last is None or any(file.begin >= (last.start if file.is_sealed else end) for file in log):
         raise UsageError(
             f"{storage.older.root}: reaches further than the log of {storage.store}, "
-            "so this store is an older copy; read only the archive"
+            f"so {storage.store} is an older copy; read only the archive"
         )
 
 

@@ -1,7 +1,7 @@
 """Define the result of a scan of the CommitLog: a DispatchBatch of consecutive messages, as columns.
 
-For one message, a broker calls it a DispatchRequest. A rebuild and a live store write the entries of a batch to
-ConsumeQueues and IndexFiles.
+A broker has a DispatchRequest for each single message instead. A rebuild and a live store write the entries of a batch
+to ConsumeQueues and IndexFiles.
 """
 
 from __future__ import annotations

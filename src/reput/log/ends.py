@@ -49,7 +49,7 @@ class LogEnds:
     file: CommitLogFile | None = None
 
     def findings(self) -> list[Finding]:
-        """Return the findings that explain why the ends differ."""
+        """Return findings that explain why `reader`, `rebuild` and `data` differ; none if all are equal."""
         found = []
         file = self.file
         if file is not None and self.reader < self.rebuild:
@@ -71,7 +71,7 @@ def find_log_ends(source: LogSource) -> LogEnds:
 
 
 def find_log_end(source: LogListing, buffers: ScanBuffers) -> int:
-    """Find the log's end for a reader with the kernels, which the callers (tables and streams) have already loaded.
+    """Find the end of a log for readers. The walk runs in kernels, which the callers have already loaded.
 
     Raises StoreError.
     """
@@ -109,7 +109,7 @@ def first_record_of(source: LogListing, position: int, buffers: ScanBuffers) -> 
 
 
 def not_whole(end: int) -> str:
-    """Return a note for users that bytes follow the end of a log. This is normal only while it is being written."""
+    """Return a note for users: bytes follow the end of the log. This is normal only while a log is being written."""
     return f"the log ends at offset {end:,}; the bytes after it are not a valid record and are not read"
 
 

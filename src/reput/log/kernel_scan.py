@@ -54,7 +54,7 @@ def scan_with_kernel(
     position, damage = scan.end.position, scan.damage
     if scan.end.unreadable:
         while damage and damage[-1].stop == position:
-            # The caller decides whether these bytes are damage or the log's torn end.
+            # Do not report damage at the end: the caller decides whether it is damage or the log's torn end.
             position = damage.pop().start
     return found[::-1], damage, position, joined(seen)
 

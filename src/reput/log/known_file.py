@@ -1,4 +1,7 @@
-"""Define facts that a scan finds about the records of a log file: store times, and ids without an index entry."""
+"""Define facts that a scan finds about the records of a log file: store times, and message ids without an index entry.
+
+If a record has several UNIQ_KEYs, a broker indexes only the last one. A scan finds the others.
+"""
 
 from __future__ import annotations
 
@@ -47,13 +50,20 @@ def joined(pieces: Collection[TimedPiece]) -> TimedPiece | None:
 
 
 class ReplacedIds(NamedTuple):
-    """Ids without an index entry: ascending int32 hashes of topic#id, and int64 offsets of their records, as bytes."""
+    """Message ids without an index entry, because a later UNIQ_KEY of the same record replaces them.
+
+    hashes   ascending int32 hashes of topic#id, as bytes
+    offsets  int64 physical offset of each id's record, as bytes
+    """
 
     hashes: bytes = b""
     offsets: bytes = b""
 
     def places(self, wanted: Collection[int], within: OffsetRange) -> list[int]:
-        """Return physical offsets in a range, ascending, at which a record with one of these hashes may begin."""
+        """Return physical offsets, ascending, of the records in a range whose id has one of the hashes `wanted`.
+
+        Different ids may have the same hash.
+        """
         hashes, offsets = memoryview(self.hashes).cast("i"), memoryview(self.offsets).cast("q")
         if len(hashes) < len(wanted):
             # With few stored hashes, an intersection is faster than a search for each wanted hash.
@@ -73,7 +83,7 @@ class KnownFile:
     """Facts about the records in [start, stop) of a file.
 
     pieces   store times in consecutive parts of this range
-    ids      ids without an index entry; None if they were not searched for
+    ids      message ids without an index entry; None if they were not searched for
     damage   unreadable ranges
     stamp    stamp of the file before the scan; empty if messages may still be appended to it
     kept_at  stamp of a growing file when its results were stored in the cache

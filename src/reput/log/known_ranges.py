@@ -1,4 +1,4 @@
-"""Remember results of scans of log ranges: store times of messages, and ids without an index entry.
+"""Remember results of scans of log ranges: store times of messages, and message ids without an index entry.
 
 The store times of a file's first and last message do not bound the times in between, because clocks may be set back.
 Only a scan sees all store times. A scan also finds ids without an index entry: if a record has several UNIQ_KEYs, as in
@@ -6,9 +6,9 @@ messages that 5.x clients send as a list, a broker indexes only the last one. Bo
 cache folder, so each file is scanned once.
 
 Results are valid while the file's stamp (`reput.files.stamps`) is unchanged and the last message of the range is in its
-place. If the last file of the log has grown, the process that scanned it compares only this last message. For all other
-processes, the change makes the stored results invalid. Damaged ranges are scanned by every process, so that it reports
-the damage.
+place. The last file of the log grows, which changes its stamp. The process that scanned this file then ignores the
+stamp, and checks only that last message. Other processes ignore the stored results instead. Damaged ranges are scanned
+by every process, so that it reports the damage.
 """
 
 from __future__ import annotations
@@ -33,12 +33,13 @@ from reput.log.sources import has_data
 
 # Version of the stored form. Results of other versions are ignored.
 _FORM = 3
-# Maximum size of a stored result. Larger results are ignored.
+# Maximum size of a stored result. A larger file in the cache is ignored.
 _MOST_BYTES = 256 << 20
 _HASH_BYTES, _OFFSET_BYTES = 4, 8
 # Results for ranges shorter than this are not stored, because scanning them is fast.
 _LEAST_RANGE_BYTES = 1 << 20
-# Results for a shorter part of the log's last file are not stored, because their scan is fast.
+# The log's last file grows, so stored results about it soon become invalid. They are stored only after a scan of at
+# least this many bytes, because a shorter scan is fast.
 _LEAST_GROWTH_BYTES = 64 << 20
 # Errors that a damaged or foreign cache file can cause.
 _WRONG_FORM = (ValueError, TypeError, LookupError, OverflowError, RecursionError)
@@ -154,7 +155,7 @@ class KnownRanges:
         later = (one for one in self._log.files if one.start > file.start)
         ends = any(has_data(source.open, one, is_local=source.is_local) for one in later)
         is_new = not known.pieces
-        # A growing file gets a stamp only if its first scan was long enough to be stored.
+        # Results about a growing file are stored only if its first scan was long. Only then is a stamp needed.
         stamp = _settled(file) if ends or (is_new and file.size >= _LEAST_GROWTH_BYTES) else ()
         # The file may have changed between the earlier scan and this stamp, so it is scanned from its beginning.
         if stamp and not is_new:
@@ -187,7 +188,7 @@ class KnownRanges:
         return known.stamp in ((), _stamp(file)) and self._witnessed(known) == known
 
     def _witnessed(self, known: KnownFile) -> KnownFile:
-        """Return `known` with the CRC of its last record as `witness`. Raises ReputError if the log lacks it."""
+        """Return `known` with the CRC of its last record as `witness`. Raises ReputError if the log has lost it."""
         if not known.pieces or known.pieces[-1].last < 0:
             # No record was found, so there is no CRC to compare later.
             return known
@@ -245,7 +246,7 @@ def _name(file: CommitLogFile) -> str:
 
 
 def _settled(file: CommitLogFile) -> tuple[int, ...]:
-    """Return the stamp of a file before its scan; empty if the stamp might not show later changes."""
+    """Return the file's stamp (inode, size, ctime), for use before a scan; empty if it might not show later changes."""
     if "://" in file.path:
         return _stamp(file)
     stamp = settled_stamp(file.path)

@@ -39,7 +39,7 @@ def after_header(reader: RangeReader, file: CommitLogFile, position: int) -> int
 
 
 def is_ledger_end(reader: RangeReader, file: CommitLogFile, position: int) -> bool:
-    """Return whether the file ends where the header of a record at this offset would begin.
+    """Return whether a DLedger file ends before the header of the record that would begin at `position`.
 
     Raises as `after_header` does.
     """

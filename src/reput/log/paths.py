@@ -77,7 +77,7 @@ def find_logs(paths: Iterable[str], options: Mapping[str, str] | None = None) ->
                 of_folder = single.setdefault(real_place(folder), (storage, folder, {}))
                 of_folder[2][entry.name] = entry
     for place, (storage, folder, entries) in single.items():
-        # If another path names the whole store, its log already has these files.
+        # If another of the paths names the whole store, that store's log already has these files.
         if place not in logs:
             log = logs[place] = _listed(storage, store_of(folder), entries.values(), None)
             _check_is_log(storage, log.files)
@@ -166,15 +166,15 @@ def with_logs(store: str, logs: Sequence[str]) -> str:
     for path in (store, *logs):
         if not os.path.isdir(path):
             raise StoreNotFoundError(
-                f"{path}: no such directory; it is a part of {_SEPARATOR.join((store, *logs))}"
+                f"{path}: no such directory, but it is named in {_SEPARATOR.join((store, *logs))}"
             )
     entries = {entry.name: entry.path for entry in LOCAL.list(store)}
     # The store's lock file gets no link, because a lock file is never opened through a link.
     entries.pop(LOCK_FILE, None)
     folders = [entries[COMMIT_LOG_FOLDER]] if COMMIT_LOG_FOLDER in entries else []
     named = {os.path.realpath(path): path for path in (*folders, *logs)}
-    # A log folder may lie in the store itself. It gets no link as an entry of the store, because each log folder gets a
-    # link of its own.
+    # Each log folder gets a link of its own below. So a log folder in the store is not also linked as an entry of the
+    # store.
     entries = {name: path for name, path in entries.items() if os.path.realpath(path) not in named}
     entries |= {f"{COMMIT_LOG_FOLDER}-{n}": path for n, path in enumerate(named.values(), 1)}
     return linked_folder(os.path.basename(os.path.abspath(store)), entries)
@@ -218,7 +218,7 @@ def _of_folder(storage: Storage, path: str, folder: str, options: Mapping[str, s
         if parse_offset_file_name(entry.name) is not None and entry.is_file()
     ]
     if not entries and folder == path:
-        # The store's log may lie in several folders.
+        # A store without commitlog/ may have its log in several other folders. If it has none, the error below follows.
         with suppress(StoreNotFoundError):
             return StoreLog(path, storage).list()
     if not entries:

@@ -1,4 +1,4 @@
-"""Scan a log file on behalf of `reput.log.known_ranges`, to find store times and message ids without an index entry."""
+"""Scan a log file for `reput.log.known_ranges`: find store times, and message ids that have no index entry."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def stored_within(
 
 
 class _Collected:
-    """Collects the times of pieces of a file, and ids without an index entry, from the batches of a scan."""
+    """Collects, from the batches of a scan, the store times of a file and the message ids that have no index entry."""
 
     def __init__(self, known: KnownFile, piece_bytes: int) -> None:
         self._known, self._piece_bytes = known, piece_bytes
@@ -158,7 +158,7 @@ class _Collected:
 def _own_ids(
     data: npt.NDArray[np.uint8], records: npt.NDArray[np.void]
 ) -> Iterator[tuple[npt.NDArray[np.int32], Offsets]]:
-    """Yield the hashes of replaced ids and the rows of their records, in parts."""
+    """Yield, in parts, the hashes of ids that a later UNIQ_KEY of the same record replaces, and their records' rows."""
     first, size = 0, _ROOM
     while first < len(records):
         hashes, rows = np.empty(size, np.int32), np.empty(size, np.int64)

@@ -20,7 +20,8 @@ class ReadMark:
     """A reader's position: all messages that begin before the physical offset `end` have been read.
 
     file_start  physical offset of the beginning of the file that contains the last byte before `end`
-    digest      SHA-256 of the first and the last bytes before `end` in this file, which never change; "" if unknown
+    digest      SHA-256 of this file's first bytes and of its last bytes before `end`; "" if unknown. A broker never
+                changes written bytes
     """
 
     end: int
@@ -39,7 +40,7 @@ class ReadMark:
 
 
 def mark_at(source: LogListing, end: int) -> ReadMark:
-    """Return the mark at `end`. Raises StoreError."""
+    """Return the mark of a reader that has read all messages before `end`. Raises StoreError."""
     file = _file_before(source, end)
     return ReadMark(end) if file is None else ReadMark(end, file.start, _digest(source, file, end))
 

@@ -32,7 +32,8 @@ def find_record(reader: RangeReader, file: CommitLogFile, start: int, stop: int)
     length = _FIRST_READ_BYTES
     for data_begin, data_end in data_runs(reader, start - file.start, file.size):
         # A hole is a range of zeros in a sparse file. If a magic directly follows a hole, its record begins in the
-        # hole, so the search begins earlier. A magic itself cannot lie in a hole, because its bytes are not zero.
+        # hole. So the search begins MAGIC_POSITION bytes before the data. A magic itself cannot lie in a hole, because
+        # its bytes are not zero.
         position = max(start, file.start + data_begin - MAGIC_POSITION)
         end = file.start + data_end
         while position < min(stop, end):
@@ -77,7 +78,7 @@ def _is_record_at(reader: RangeReader, file: CommitLogFile, physical_offset: int
 
 
 def is_copied_whole(record: bytes) -> bool:
-    """Return whether a record was copied to its end. If so, its last byte is not zero, and its CRC is right."""
+    """Return whether a record was copied to its end: its CRC is right, and its properties do not end with a zero."""
     try:
         layout = locate(record, 0, len(record))
     except RecordError:

@@ -33,7 +33,7 @@ from reput.log.record_search import find_record, first_nonzero
 from reput.log.scan_mode import DEFAULT_RULES, DispatchRules, ScanMode
 from reput.log.verdict import WalkVerdict
 
-# Maximum size of a batch: messages, index entries, and entries in further queues.
+# Maximum numbers per batch: of messages, of index entries, and of entries in further queues (INNER_MULTI_DISPATCH).
 BATCH_MESSAGES = 1 << 18
 _BATCH_KEYS = 4 * BATCH_MESSAGES
 _BATCH_MULTI = 1 << 16
@@ -47,7 +47,7 @@ _LEAST_BEYOND_BYTES, _MOST_BEYOND_BYTES = 4 << 10, 64 << 10
 class ScanEnd:
     """The place and reason at which a walk ended.
 
-    position   physical offset of the first byte not taken
+    position   physical offset of the first byte that was neither read as a record nor skipped
     finished   whether the file has nothing more to read: the walk met its blank, its end or unreadable bytes
     unreadable why no record begins at `position`; "" if the walk ended at `stop`, a blank or the file's end
     data_follows  whether a verifiable record lies after `position` in this file
@@ -95,10 +95,16 @@ class ScanBuffers:
 class FileScan:
     """A walk over one file from `start` to the first record boundary at or after `stop` (physical offsets).
 
-    Iterate over `batches`. A batch is valid until the next one is requested. After the last batch, `end`, `damage`,
-    `misplaced` and `bad_multi` are complete, and `hiding` has the offsets of damage that contains a verifiable record.
-    `end_offset` is the physical offset of the last message that already has index entries. Messages up to it get no new
-    entries (IndexService.buildIndex).
+    Iterate over `batches`. A batch is valid until the next one is requested. The other results are complete after the
+    last batch:
+
+    end         where and why the walk ended
+    damage      the skipped ranges
+    hiding      physical offsets of damage that contains a verifiable record
+    misplaced   number of messages that state a wrong physical offset
+    bad_multi   number of messages whose INNER_MULTI_QUEUE_OFFSET cannot be parsed
+    end_offset  physical offset of the last message that already has index entries. Messages up to it get no new entries
+                (IndexService.buildIndex)
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Modes of a walk over the CommitLog: how it handles unreadable bytes, and the rules of dispatch."""
+"""Define how a walk over the CommitLog handles unreadable bytes, and which settings decide the entries of a message."""
 
 from __future__ import annotations
 

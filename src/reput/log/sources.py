@@ -147,7 +147,7 @@ class StoreLog:
         for _ in range(_MORE_LOOKS):
             if files and not holes(files):
                 break
-            # While the folder was read, a file may have expired and another been created, which looks like a hole.
+            # A file that expires, or is created, while the folder is read may look like a hole. So list again.
             files = self._files()
         if not files:
             raise StoreNotFoundError(
@@ -191,7 +191,7 @@ class StoreLog:
 
 
 class ListedLog:
-    """A LogSource whose files never change: the files of a listing."""
+    """A LogSource that always returns the given listing. So its files never change."""
 
     def __init__(self, listing: LogListing) -> None:
         self._listing, self.name, self.is_local = listing, listing.name, listing.is_local
@@ -228,7 +228,7 @@ def _store_near(path: str, storage: Storage) -> str:
 
 
 def _below(path: str, storage: Storage) -> Iterator[str]:
-    """Yield the folders in a path. On a local disk, also yield the folders in them. Remote listings are slow."""
+    """Yield the folders in a path. On a local disk, where listings are fast, also yield the folders in these."""
     places = [path]
     for _ in range(2 if storage.is_local else 1):
         entries = (entry for place in places for entry in storage.list(place))

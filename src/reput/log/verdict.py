@@ -1,9 +1,9 @@
 """Decide where a log ends, from the result of a walk over it.
 
 A walk stops at unreadable bytes, or skips them. The caller's purpose decides whether they are damage or the end of the
-log. A recovering broker cuts its log at the first unreadable byte. A reader of a log that another process writes stops
-before unreadable bytes at the end, which may be records that are not written completely. A rebuild ends the log after
-the last verifiable record, because this record proves that the log continued after earlier damage.
+log. A recovering broker cuts its log at the first unreadable byte. If another process may be writing the log, a reader
+stops before unreadable bytes at the end, because they may be incomplete records. A rebuild ends the log after the last
+verifiable record, because this record proves that the log continued after earlier damage.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from reput.log.record_search import find_record, is_copied_whole
 class WalkVerdict:
     """The result of a walk over a range of the log.
 
-    position       physical offset of the first byte that was neither taken nor skipped
+    position       physical offset of the first byte that was neither read as a record nor skipped
     damage         skipped ranges, in order; an unreadable rest of a file comes last
     is_unreadable  whether the last damage is the unreadable rest of a file
     followed       physical offsets of damage that is known to precede a verifiable record
@@ -45,8 +45,8 @@ class WalkVerdict:
     def _tail_start(self, followed: Collection[int]) -> int:
         start = self.position
         for lost in reversed(self.damage):
-            # The torn end consists of adjacent damage up to the end of the walk, so stop at a gap, or at damage that a
-            # record follows.
+            # Search backwards from the end of the walk. No record lies in the torn end. So stop if this damage does not
+            # reach `start`, or if a record is known to follow it.
             if lost.stop != start or lost.start in followed:
                 break
             start = lost.start
@@ -84,7 +84,7 @@ class FileEnd(NamedTuple):
 
 
 def end_of_file(verdict: WalkVerdict, file: CommitLogFile) -> FileEnd:
-    """Return the end of a file's records after a walk to the file's end or to damage.
+    """Return where the records of a file end. The walk has reached the end of the file, or stopped at damage.
 
     If a blank record ends the file, the end is the beginning of the blank record.
     """

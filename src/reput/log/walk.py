@@ -114,8 +114,9 @@ class LogWalk:
                 record = self._read(file)
             except SizeMismatchError as error:
                 tail.append(self.position)
-                # The broker continues after the parts of the record, because `CommitLog.checkMessageAndReturnSize` has
-                # read them from its buffer. TOTALSIZE changes only a counter of the broker, not its position.
+                # TOTALSIZE is not the sum of the record's parts. The broker continues after the parts, because
+                # `CommitLog.checkMessageAndReturnSize` has read them from its buffer. TOTALSIZE changes only a counter
+                # of the broker, not its position.
                 behind = self.position + error.part_bytes
                 self._lose(file, behind, str(error), Kind.RECORD_SIZE_MISMATCH)
             except RecordError as error:
@@ -258,7 +259,9 @@ def _check_delay(record: LocatedRecord) -> None:
 
 
 def newest_timestamp(log: CommitLogReader, log_end: int) -> int | None:
-    """Return the newest store timestamp (ms) of the last messages before the log's end; None without a message.
+    """Return the newest store timestamp (ms) of the messages in the last 4 KiB before the log's end.
+
+    If no message begins there, read the last 64 KiB, then the last 1 MiB. Return None if none begins there either.
 
     Raises StoreAccessError, StoreChangedError.
     """

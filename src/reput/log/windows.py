@@ -42,7 +42,7 @@ def windows(
     # far.
     reach = np.maximum.accumulate(stops)
     apart = np.append(True, offsets[1:] > reach[:-1] + _GAP_BYTES)
-    # Long runs of adjacent records are cut as well.
+    # Also cut ranges of adjacent records, at every quarter of `window_bytes`: a longer range could exceed a window.
     apart |= np.append(True, np.diff(offsets // (window_bytes // 4)) > 0)
     range_first = np.flatnonzero(apart)
     range_of = np.cumsum(apart) - 1
