@@ -71,6 +71,8 @@ class IndexBesideLog:
     ) -> list[KeyedStretch] | None:
         """Return stretches of the log, oldest first, with all messages that have one of these topics and keys.
 
+        Return None if the log has no readable store.
+
         Args:
             topics: The topics; None for all topics with ConsumeQueues.
             keys: Unique keys, or keys in KEYS.
@@ -90,13 +92,15 @@ class IndexBesideLog:
 
     def find_lost_end(self) -> list[Finding]:
         """Return a finding if the index or the checkpoint shows that the newest messages of the log are lost."""
-        if self.source.folder is None:  # For a remote log, every query would send extra requests.
+        # Do not search in a remote log, because every query would send extra requests.
+        if self.source.folder is None:
             return []
         with suppress(StoreError, UsageError):
             if (opened := self._opened()) is not None:
                 planner = opened[1]
-                # Plan before the end of the log is found: planning reads the newest entry of the index, and `lost_end`
-                # compares this entry with the end of the log.
+                # Plan before the end of the log is found. Planning reads the newest entry of the index, and `lost_end`
+                # compares this entry with the end. In the other order, the newest entry could belong to a message that
+                # was appended after the end was found.
                 planner.segments()
                 self.log_end = find_log_end(self.source, ScanBuffers())
                 lost = planner.lost_end(self.log_end)
@@ -116,9 +120,9 @@ class IndexBesideLog:
 
 
 def _joined(stretches: list[KeyedStretch]) -> list[KeyedStretch]:
-    """Join adjacent stretches that must be read as a whole.
+    """Join adjacent stretches if all their records must be read.
 
-    A reader would have to search for the first record of each separate stretch.
+    Without joining, a reader would have to search for the first record of each stretch.
     """
     joined: list[KeyedStretch] = []
     for each in stretches:
@@ -155,10 +159,10 @@ def _look_up(log: CommitLogReader, segment: Segment, hashes: Collection[int]) ->
 def _with_replaced_ids(
     store: StoreReader, stretch: KeyedStretch, hashes: Collection[int]
 ) -> KeyedStretch:
-    """Add to a stretch the records with a replaced id.
+    """Add to a stretch the records whose requested id is in no index.
 
-    No index has such an id, because a later UNIQ_KEY of the same record replaces it. A scan of the log finds these ids.
-    If damage may hide some of them, the whole stretch must be read.
+    If a record has several UNIQ_KEYs, a broker indexes only the last one. A scan of the log finds the other ids. If
+    damage may hide some of these ids, the stretch is returned without records, so that all of it is read.
     """
     if stretch.records is None or not store.may_have_replaced_ids:
         return stretch

@@ -30,7 +30,7 @@ MOST_JSON_BYTES = 1 << 20
 
 _MOST_CHARACTERS, _MOST_STATES = 1_000, 200
 _MOST_DIGITS = 300  # Python refuses to parse integers of thousands of digits.
-# A text condition also matches bodies in this encoding, which many Chinese applications use.
+# A text condition also matches bodies in GB18030, which many Chinese applications use.
 _OTHER_ENCODING = "gb18030"
 _STEP = re.compile(r"""\.?([^\s.\[\]=!<>~'"]+)|\[(\d{1,9}|\*)\]|\[(?:"([^"]*)"|'([^']*)')\]""")
 _COMPARISON = re.compile(r"\s*(==|=|!=|<=|>=|<|>|contains\s)\s*(.+)", re.DOTALL)
@@ -275,7 +275,7 @@ def _comparison(sign: str, text: str) -> Callable[[Any], bool]:
         needle = wanted if isinstance(wanted, str) else text
         return lambda value: isinstance(value, str) and needle in value
     if sign in ("=", "==", "!="):
-        # `value == text` also matches texts that were written without quotes.
+        # A condition such as $.id = 5 matches the number 5, and also the text "5", because users may omit the quotes.
         is_equal = sign != "!="
         return lambda value: (_is_same(value, wanted) or value == text) is is_equal
     order = _ORDERS[sign]
@@ -284,7 +284,8 @@ def _comparison(sign: str, text: str) -> Callable[[Any], bool]:
         try:
             # In Python, True is 1; in JSON, true is not a number.
             return not isinstance(value, bool) and bool(order(value, wanted))
-        except TypeError:  # Texts and numbers have no common order.
+        # Texts and numbers have no common order, so the condition is not met.
+        except TypeError:
             return False
 
     return compare

@@ -38,7 +38,7 @@ class _UnknownError(Exception):
 
 
 def used_columns(expression: pc.Expression, schema: pa.Schema) -> list[str]:
-    """Return the columns that an expression uses. Without such a column, it cannot be bound to the schema."""
+    """Return the columns that an expression uses: it cannot be bound to a schema that lacks one of them."""
     return [name for name in schema.names if not _binds(expression, schema, name)]
 
 

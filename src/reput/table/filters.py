@@ -156,9 +156,9 @@ def kept_rows(batch: pa.RecordBatch, conditions: Iterable[Condition]) -> pa.Reco
 def dispatched_under(column: str, keys: Collection[str]) -> tuple[Condition, ...]:
     """Return conditions for messages that have an index entry for one of these keys.
 
-    Such messages have the key in `column`, which is `keys` or `unique_keys`, and were not rolled back. A key may also
-    be an id that a later UNIQ_KEY of the same record replaces. Messages with such an id meet the conditions, although
-    the id has no index entry.
+    Such messages have the key in `column`, which is `keys` or `unique_keys`, and were not rolled back. The conditions
+    also accept some messages without such an index entry: if a record has several UNIQ_KEYs, each of them meets the
+    conditions, but a broker indexes only the last one.
     """
     return (
         Condition(column, _HOLDS, tuple(keys), keeps_damage=True),

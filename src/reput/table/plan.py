@@ -28,7 +28,7 @@ from reput.tasks import Runner, no_progress, waiting
 
 _LEAST_BYTES = 16 << 20
 _TASKS = 8
-# Opening a file, and one scattered read, take as long as reading this many consecutive bytes.
+# Costs of opening a file, and of one scattered read. Each takes as long as reading this many consecutive bytes.
 _RANGE_BYTES = 64 << 10
 _RECORD_BYTES = 8 << 10
 SPLIT_BYTES = 2 * DEFAULT_SPLIT_BYTES
@@ -51,8 +51,8 @@ def pack(tasks: Sequence[Task], split_bytes: int, least_tasks: int = 1) -> list[
     Args:
         tasks: Ranges in order, each not much larger than `split_bytes`.
         split_bytes: Maximum log bytes per task. A single larger range is a task of its own.
-        least_tasks: Minimum number of tasks, if there are enough ranges. If it is 1 (the default), there are about 8
-            tasks, or fewer if a task would have less than 16 MiB.
+        least_tasks: Minimum number of tasks, if there are enough ranges. With 1 (the default), a task gets about an
+            eighth of all bytes, but at least 16 MiB, and at most `split_bytes`.
     """
     total = sum(cost_of(task.part) for task in tasks)
     share = -(-total // least_tasks) if least_tasks > 1 else max(total // _TASKS, _LEAST_BYTES)
@@ -328,7 +328,7 @@ def _by_key(
         plan.notes.append(
             f"{index.source.name}: {column}: too frequent in {frequent} bytes of the log, which are scanned instead"
         )
-    # The index excludes no range, but other conditions may.
+    # The index excludes no part of the log. Plan without it, because conditions on other columns may exclude parts.
     if all(each.records is None for each in found):
         return None
     parts = [

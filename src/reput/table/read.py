@@ -344,7 +344,10 @@ def unwrapped(
 
 @dataclass
 class _Made:
-    """Collects the records of an unwrapped piece one by one, and for each the row of the original piece."""
+    """Collects the records of a piece, with the inner messages in place of their inner batch.
+
+    rows  for each record, the row in the original piece
+    """
 
     data: bytearray = field(default_factory=bytearray)
     rows: list[int] = field(default_factory=list)

@@ -164,8 +164,8 @@ class Sweep:
     def _may_match(self, batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
         if self._content is None:
             return np.ones(len(batch), np.bool_)
-        # The stored body of a compressed message or inner batch does not show whether the message matches, so select it
-        # here. `_messages` decodes it later.
+        # The stored body of a compressed message or inner batch does not show whether the message matches. So select it
+        # in any case here. `_messages` decodes the body later.
         found: npt.NDArray[np.bool_] = batch.column("sys_flag").to_numpy() & _ASIDE != 0
         if self._content.reads_bodies:
             bodies = batch.column("body")

@@ -6,9 +6,9 @@ planning fast.
 
 In a remote log, only files at the edges of the window are scanned, because each byte must be fetched. From other files,
 only timestamps of first records are sampled. Timestamps increase along the log unless the broker's clock steps back.
-Therefore a sampled file is skipped only if its first timestamp and the next file's first timestamp miss the window by
-more than `CLOCK_STEP_MS`. If the next file's timestamp is lower, the clock stepped back in the file. Then the file may
-have any time between the two.
+Therefore a sampled file is skipped only if its first timestamp and the next file's first timestamp both lie before the
+window, or both after it, by more than `CLOCK_STEP_MS`. If the next file's timestamp is lower, the clock stepped back in
+the file. Then the file may have any time between the two.
 """
 
 from __future__ import annotations
@@ -109,10 +109,10 @@ def _stored(file: CommitLogFile, known: KnownFile, window: StoredBetween) -> Ite
 
 
 class Elsewhere(NamedTuple):
-    """The ranges of a remote log.
+    """The ranges of a remote log that may contain messages of a time window.
 
     Attributes:
-        ranges: The ranges that may contain messages of the window, in order.
+        ranges: These ranges, in order.
         scanned_bytes: Bytes of files that were scanned to find their store times.
         sampled_files: Number of files that were judged only by their first timestamps.
     """

@@ -23,11 +23,13 @@ _KERNELS = {
     ),
     "others": ("property_columns.split_any_properties",),
 }  # fmt: skip
-"""For each part, the kernels that are compiled last: they show that the part is complete. Only few logs need the part
-`others`."""
+"""By part of the kernels, the kernels that are compiled last. If they are compiled, the part is complete.
+
+Only few logs need the part `others`.
+"""
 
 _SCANNED = {"store", "physical_offset", "size"}
-"""Columns that can be read with the kernels of the part `scan` alone."""
+"""Columns that can be read with only the part `scan` of the kernels."""
 
 ALL_PARTS = ("scan", "columns")
 _FEW_PROCESSORS = 2
@@ -36,7 +38,7 @@ _done: set[str] = set()
 
 
 def parts_of(columns: Iterable[str]) -> tuple[str, ...]:
-    """Return the parts that are needed to read these columns."""
+    """Return the parts of the kernels (`ALL_PARTS`) that are needed to read these columns."""
     return ("scan",) if _SCANNED.issuperset(columns) else ("scan", "columns")
 
 
