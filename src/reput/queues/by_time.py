@@ -33,7 +33,7 @@ class _FoundTime(NamedTuple):
 
 
 class QueueTimes:
-    """A search in one queue by the known store times of its log.
+    """A search by time in one queue. It uses the store times that are known for pieces of the log (`KnownRanges`).
 
     Methods raise MessageNotFoundError if a file expires during the search, and the errors of QueueReader's methods.
     """
@@ -169,12 +169,12 @@ class QueueTimes:
             middle = (low + high) // 2
             found = _first(self._queue, middle, high)
             if found is None:
-                # The rest of the range has only pre-blank entries.
+                # The rest of the range has only pre-blank entries, which have no message.
                 high = middle
                 continue
             stored = self._timestamp_of(*found)
             if stored is None or stored < timestamp:
-                # A message whose log file is missing counts as earlier.
+                # A message whose log file is missing counts as stored before `timestamp`.
                 low = self._queue.after(*found)
             else:
                 high = middle

@@ -56,7 +56,7 @@ class QueueReader(Protocol):
         ...
 
     def numbered(self, queue_offset: int, stop: int) -> Iterator[tuple[int, ConsumeQueueEntry]]:
-        """Yield the entries of `entries`, each with its first queue offset.
+        """Yield the same entries as `entries`, each with its queue offset. For a batch, this is its first queue offset.
 
         Queue offsets without an entry, which some 5.x queues have, are skipped. Raises as `entries` does.
         """

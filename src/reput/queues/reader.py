@@ -201,7 +201,7 @@ class ConsumeQueueReader:
         return PRE_BLANK if file.count else None
 
     def _settled(self, look: Callable[[], int]) -> int:
-        """Return the result of `look`. Call it again for the remaining files if a file has expired meanwhile."""
+        """Return the result of `look`. If a file has expired meanwhile, list the files again and repeat the call."""
         while True:
             before = self._files
             try:
@@ -311,7 +311,8 @@ class ConsumeQueueReader:
         if queue_offset >= self.max_queue_offset():
             where = f"{file.path}: queue offset {queue_offset}"
             raise MessageNotFoundError(f"{where}: no entry there")
-        # Do not pause for a batch queue: its bisection may meet many lost entries, and would pause at each.
+        # Wait for an entry that is just being written. Do not wait in a batch queue: its bisection may meet many lost
+        # entries, and would wait at each of them.
         if self.kind is CONSUME_QUEUE:
             time.sleep(_PATIENCE_S)
         resume = queue_offset
@@ -402,7 +403,7 @@ class ExtendedQueueReader(ConsumeQueueReader):
         return map(self._resolved, super().entries(queue_offset, stop))
 
     def stored_entry(self, queue_offset: int) -> ConsumeQueueEntry:
-        """Return the entry as it is stored, with the address of its unit."""
+        """Return the entry as it is stored. Its tags code may be the address of its unit in the ConsumeQueueExt."""
         return super().entry(queue_offset)
 
     def unit_files_before(self, min_physical_offset: int) -> list[str]:
@@ -577,7 +578,7 @@ class BatchQueueReader:
             return self._entry_at(error.resume_offset).base_offset
 
     def _lost(self, queue_offset: int, number: int) -> LostEntriesError:
-        """Return the error for a lost entry of this queue offset. The search for a later entry begins at `number`."""
+        """Return the error for a lost entry of this queue offset. Search for a later entry from entry `number` on."""
         resume, stop = self.max_queue_offset(), self._files.max_queue_offset()
         while number < stop:
             try:

@@ -1,8 +1,8 @@
 """Derive the entries that a broker writes into RocksDB (`RocksDBConsumeQueueStore`, tag rocketmq-all-5.3.3).
 
 Each message has an entry in its own queue, and one in each light queue (%LMQ%) that its properties name. Other queues
-that the properties name get no entry. Messages of retry and system topics are in no light queue, even if they inherit
-such properties.
+that the properties name get no entry. Messages of retry and system topics are in no light queue. Their properties
+may still name light queues, because they are copied from another message.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def rocksdb_rules(delays_ms: tuple[int, ...]) -> DispatchRules:
 
 
 class DispatchedEntries(NamedTuple):
-    """Messages of one queue in the order of the log, and their queue offsets in the queue."""
+    """Messages of one queue in the order of the log, and their offsets in this queue."""
 
     queue: Queue
     messages: npt.NDArray[np.void]
@@ -42,7 +42,7 @@ def dispatched_entries(batch: DispatchBatch) -> Iterator[DispatchedEntries]:
             continue
         rows, queue_offset = messages[grouped.rows[begin:end]], grouped.queue_offset[begin:end]
         if not queue.topic.startswith(LMQ_PREFIX):
-            # A message that names this queue only in INNER_MULTI_DISPATCH has no entry in it.
+            # In RocksDB, only light queues have entries of messages that name them in INNER_MULTI_DISPATCH.
             own = rows["queue"] == number
             rows, queue_offset = rows[own], queue_offset[own]
         if len(rows):

@@ -126,7 +126,7 @@ class RocksQueues:
             later = RocksDatabase(self.folder)
             start = later.checkpoint()
             if start <= database.checkpoint():
-                # No table was written since the database was opened.
+                # No table was written since the database was opened, so `later` has no more entries than `database`.
                 later.close()
                 return
             delays = _delays(later, self._delays_ms)
@@ -135,7 +135,7 @@ class RocksQueues:
 
 
 class RocksQueueReader:
-    """One queue, as a QueueReader: its entries in the database, and its entries that the database lacks.
+    """One queue, as a QueueReader: its entries in the database, then newer entries that are derived from the log.
 
     Attributes:
         queue: topic and queue id
@@ -318,7 +318,7 @@ class UndispatchedEntries:
 
 
 def _entries_in(values: Sequence[bytes]) -> bytes:
-    """Return the entries at the beginning of these values. Values of another length are ignored."""
+    """Return the entries with which the values begin, joined. Values that do not have VALUE_BYTES bytes are ignored."""
     if any(len(value) != VALUE_BYTES for value in values):
         values = [value for value in values if len(value) == VALUE_BYTES]
     # Import NumPy here, because a query by key does not need it.
@@ -354,5 +354,5 @@ def _shown_delay(database: RocksDatabase, level: int) -> int | None:
     # The entry of a delayed message has its due time in place of a tags code. The due time minus the store timestamp is
     # the delay.
     delay = -1 if value is None else value[0].tags_code - value[1]
-    # If the difference is not a plausible delay, the tags code is the hash of a tag.
+    # If `delay` is not plausible, the tags code is not a due time, but the hash of a tag.
     return delay if 0 < delay <= _LONGEST_DELAY_MS else None

@@ -188,7 +188,7 @@ class WritableDatabase:
 
     def disown(self) -> None:
         """Never close the database in a forked child. That would write the parent's memory into the parent's files."""
-        # The extra reference keeps the object from being freed, even when the child ends.
+        # Freeing this object would close the database. The extra reference prevents this, even when the child ends.
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self))
         self._is_disowned = True
 

@@ -175,7 +175,8 @@ class ConsumeQueueSetWriter(QueueSetWriter):
     ) -> None:
         """Write the queues in `folder`.
 
-        `extensions` is the folder consumequeue_ext/ if the store has one. `unit_ends` are the ends of its units.
+        `extensions` is the folder consumequeue_ext/ if the store has one. `unit_ends` has, for each queue, the position
+        in this folder's files at which the queue's last unit (CqExtUnit) ends.
         """
         super().__init__()
         self._extensions, self._unit_ends = extensions, unit_ends or {}
@@ -227,7 +228,10 @@ class ConsumeQueueSetWriter(QueueSetWriter):
     def _with_units(
         self, name: Queue, queue: ConsumeQueueWriter, messages: npt.NDArray[np.void], number: int
     ) -> npt.NDArray[np.void]:
-        """Write extension units for the queue's own new messages. Return the messages with addresses as tags codes."""
+        """Write extension units for a queue's new messages. Return the messages, with addresses of units as tags codes.
+
+        Messages that are in the queue only because of INNER_MULTI_DISPATCH get no unit.
+        """
         ends = messages["physical_offset"] + messages["size"]
         own = (messages["queue"] == number) & (ends > queue.max_physical_offset)
         if own.any() and self._extensions is not None:
@@ -242,7 +246,7 @@ class ConsumeQueueSetWriter(QueueSetWriter):
         return messages
 
     def _sync_units(self, queues: Iterable[Queue]) -> None:
-        """Sync units, which must be durable before the entries that lead to them."""
+        """Sync extension units, which must be durable before the entries that lead to them."""
         for name in queues:
             if (units := self._units.get(name)) is not None:
                 units.sync()
@@ -328,10 +332,10 @@ class ConsumeQueueSetWriter(QueueSetWriter):
 class RocksQueueSetWriter(QueueSetWriter):
     """A writer of queues in a database. One thread appends.
 
-    The database states up to which offset it has entries. The key of an entry contains its queue offset, so gaps need
-    no filler entries. Nothing is synced: the database writes a table when its memory is full, and recovery dispatches
-    the later messages again. Readers keep entries without a table in memory, so a table is written at least every
-    `MOST_UNDISPATCHED` entries.
+    The database states the physical offset up to which it has entries. The key of an entry contains its queue offset,
+    so gaps need no filler entries. Nothing is synced: the database writes a table when its memory is full, and recovery
+    dispatches the messages after the stated offset again. Readers must keep all entries in memory that are not yet in a
+    table, so a table is written at least every `MOST_UNDISPATCHED` entries.
     """
 
     has_logics_timestamp = False
@@ -359,8 +363,8 @@ class RocksQueueSetWriter(QueueSetWriter):
     def cut(self, physical_offset: int) -> None:
         """Remove the entries of messages at or after an offset. Raises StoreAccessError.
 
-        A broker leaves such entries, moves the ends of their queues back, and overwrites the entries later. A queue
-        without remaining entries also loses its end.
+        A broker leaves such entries, moves the ends of their queues back, and overwrites the entries later. If a
+        queue has no remaining entries, its stored end is removed as well.
         """
         if self.checkpoint() <= physical_offset:
             # The database has no entries of messages at or after this offset.
@@ -402,8 +406,8 @@ class RocksQueueSetWriter(QueueSetWriter):
     def load_ends(self, batch_topics: frozenset[str]) -> None:
         """Find the next queue offset of each queue. Raises StoreAccessError.
 
-        In topics with batch queues, the end of a queue states the first queue offset of its last inner batch. After a
-        restart, a broker continues with the second queue offset of this batch. This method continues after the whole
+        In topics with batch queues, the stored end of a queue is the first queue offset of its last inner batch. After
+        a restart, a broker continues with the second queue offset of this batch. This method continues after the whole
         batch.
         """
         for end in self._ends():

@@ -137,8 +137,8 @@ def open_queues(
         store: folder with the queues.
         storage: storage of the store.
         open_log: opens the log of the queues; by default the store's own log.
-        config: the broker's settings; by default those of a new broker. They state the delays of those delay levels
-            that have no entry in RocksDB.
+        config: the broker's settings; by default the settings of a new broker. If the queues are in RocksDB, the delay
+            of a level comes from the level's newest message, or from these settings if there is no such message.
 
     Raises:
         StoreAccessError: a file cannot be read.
@@ -195,7 +195,7 @@ class KnownOffset(NamedTuple):
     """The greatest physical offset in a store's queues, and whether these queues are in RocksDB.
 
     ConsumeQueues and RocksDB state where their newest record ends. Batch queues state where their newest record begins.
-    The offset is -1 if there are no queues in files, and 0 for a database without entries.
+    The offset is -1 if the store has no queue files, and 0 for a database without entries.
     """
 
     physical_offset: int

@@ -6,11 +6,11 @@ rocketmq-all-5.3.3).
 
 All files have the same size. A file is full when its last entry is written. Unwritten bytes are zero.
 
-ConsumeQueue: an entry is appended at the queue's end. In an undamaged queue, its number is its queue offset. An entry
-whose queue offset lies before the end is dropped. An entry whose queue offset lies after the end is still appended at
-the end, as in a broker, which only logs the gap. But if lost messages explain the gap, pre-blank entries fill it, so
-that no later entry moves (`append_entries`). If a queue starts above 0, pre-blank entries fill its first file up to its
-first entry.
+ConsumeQueue: an entry is appended at the queue's end. In an undamaged queue, an entry's number is its queue offset. An
+entry whose queue offset lies before the end is dropped. An entry whose queue offset lies after the end is still
+appended at the end, as in a broker, which only logs the gap. But if lost messages explain the gap, pre-blank entries
+fill it, so that no later entry moves (`append_entries`). If a queue starts above 0, pre-blank entries fill its first
+file up to its first entry.
 
 Extension: each message of a queue has a unit, whose address replaces the tags code. Entries of messages that are in the
 queue only because of INNER_MULTI_DISPATCH keep their tags codes.
@@ -196,7 +196,7 @@ class QueueWriter:
 
     @property
     def count(self) -> int:
-        """Return the number of entries up to the end of the queue."""
+        """Return the number that the next entry gets in the queue's files."""
         return self.position or 0
 
     def append(
@@ -247,9 +247,9 @@ class ConsumeQueueWriter(QueueWriter):
     blanks               number of pre-blank entries written in place of lost messages
     refused_bytes        bytes of messages refused since the last entry; -1 for a light queue
 
-    `is_expired` states that the log no longer has any message of the existing entries. If some entries were lost, the
-    next message does not follow the last entry. Then the queue begins again with this message. Otherwise, all later
-    entries would be misplaced.
+    `is_expired` states that the messages of all existing entries have expired. If the next message then does not follow
+    the last entry, entries were lost that cannot be derived from the log. In this case, the queue begins again with
+    this message, because appending it would misplace all later entries.
     """
 
     def __init__(
@@ -338,9 +338,9 @@ def write_expired_queue(
 ) -> None:
     """Write a queue whose messages have all expired, up to its last entry, as a broker keeps it.
 
-    A broker keeps only the last file of such a queue. Here, pre-blank entries precede its last entry. The last entry
-    must be a real one: a broker mistakes a pre-blank entry for a message that ends at 2 GiB, and dispatches no message
-    before that offset. Raises StoreAccessError.
+    A broker keeps only the last file of such a queue. This function writes this file, with pre-blank entries before the
+    last entry. The last entry must be a real one: a broker mistakes a pre-blank entry for a message that ends at 2 GiB,
+    and dispatches no message before that offset. Raises StoreAccessError.
     """
     files = EntryFilesWriter(folder, CONSUME_QUEUE, queue_entries * CONSUME_QUEUE.entry_bytes)
     blank = number % queue_entries
@@ -445,7 +445,7 @@ class ExtensionWriter:
             self._buffer += FILE_END
             self.position += len(FILE_END)
             self.flush()
-            # The next unit begins in the next file. The rest of this file stays zero.
+            # The next extension unit begins in the next file. The rest of this file stays zero.
             self.position += self._file_bytes - self.position % self._file_bytes
         address = address_of(self.position)
         self._buffer += data
@@ -459,7 +459,7 @@ class ExtensionWriter:
         codes, times = messages["tags_code"], messages["store_timestamp"]
         for row, (code, time) in enumerate(zip(codes.tolist(), times.tolist(), strict=True)):
             address = self.put(ExtensionUnit(code, time, b""))
-            # Without a unit, the entry keeps its tags code.
+            # If no extension unit was written, the entry keeps its tags code.
             if address is not None:
                 codes[row] = address
         self.flush()

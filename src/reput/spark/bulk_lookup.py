@@ -64,7 +64,7 @@ _STAGED_SCHEMA = pa.schema(
 
 
 def answer_frame(spark: SparkSession, found: Lookup) -> DataFrame:
-    """Return the answer as a DataFrame, one partition per part of the keys. `coverage_of` returns its coverage."""
+    """Return the answer as a DataFrame, one partition per part of the key table. `coverage_of` returns its coverage."""
     parts = len(found.answer.parts)
     # Each number becomes one partition. Spark requires at least one partition, even for an empty range.
     numbers = spark.range(0, parts, 1, max(parts, 1))
@@ -94,7 +94,7 @@ def coverage_of(found: DataFrame) -> DataFrame:
 def answer_text(
     spark: SparkSession, found: Lookup, layout: LineFormat, style: LineStyle = PLAIN
 ) -> DataFrame:
-    """Return the answer as lines of text, one partition per part of the keys. Each partition of CSV has a header."""
+    """Return the answer as lines of text, one partition per part of the key table. In CSV, each has a header line."""
     parts = max(len(found.answer.parts), 1)
     numbers = spark.range(0, parts, 1, parts)
     return numbers.mapInArrow(_Lines(found.answer, layout, style), "value string")
@@ -114,11 +114,11 @@ def lookup(
     storage_options: Mapping[str, str] | None = None,
     coverage: CoverageForm = "summary",
 ) -> DataFrame:
-    """Look up all messages with the given keys. The answer has one row per key and message, or one row of nulls.
+    """Look up all messages with the given keys. The answer has one row per key and message.
 
-    The look-up runs immediately, and the DataFrame reads the staged result. In addition to the message's columns, it
-    has `is_complete`: whether all data that had to be searched for the row was readable. `coverage_of` returns the
-    coverage of each store.
+    A key without messages has one row, in which the message's columns are null. The look-up runs immediately, and the
+    DataFrame reads the staged result. In addition to the message's columns, it has `is_complete`: whether all data that
+    had to be searched for the row was readable. `coverage_of` returns the coverage of each store.
 
     Args:
         spark: A session. On a cluster, stores and staging must be paths that every executor can read.
@@ -156,10 +156,10 @@ def find_on_spark(
     runner: SparkRunner | None = None,
     **options: Unpack[LookupOptions],
 ) -> Lookup:
-    """Look up keys as `lookup` does, but return a Lookup, whose answer can be read without Spark or deleted early.
+    """Look up keys as `lookup` does, but return a Lookup: a caller can read its answer without Spark, and delete it.
 
-    Starting Spark's SQL takes seconds. A caller that uses no DataFrames, for keys or for the answer, avoids this if it
-    passes a `runner` for tasks without DataFrames.
+    Starting Spark's SQL takes seconds. If neither the keys nor the answer are DataFrames, pass a `runner` that does
+    not need SQL, so that SQL is not started.
     """
     if options.get("staging") is None and not _shares_temporary_files(spark):
         raise UsageError(
@@ -269,7 +269,7 @@ def _stage_partition(
 
 
 class _Rows:
-    """Maps the number of each part of the keys to the rows of its answer."""
+    """Maps the number of a part of the key table to the answer's rows for this part."""
 
     def __init__(self, answer: LookupAnswer) -> None:
         self._answer = answer
@@ -281,7 +281,7 @@ class _Rows:
 
 
 class _Lines:
-    """Maps the number of each part of the keys to the lines of its answer."""
+    """Maps the number of a part of the key table to the answer's lines for this part."""
 
     def __init__(self, answer: LookupAnswer, layout: LineFormat, style: LineStyle) -> None:
         self._answer, self._layout, self._style = answer, layout, style
@@ -292,7 +292,7 @@ class _Lines:
             yield _values(pa.array(header, pa.string()))
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                # If the keys have no parts, the only partition of the answer contains just the header.
+                # If there are no keys, the answer has one partition, which contains only the header.
                 if number < len(self._answer.parts):
                     lines = answer_lines(self._answer, number, self._layout, self._style)
                     yield from map(_values, lines)

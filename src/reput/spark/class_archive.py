@@ -13,7 +13,8 @@ import pyspark
 
 from reput.files.user_cache import OwnCache
 
-_QUIET = "-Xlog:disable -Xlog:all=error:stderr"  # Suppresses warnings about an archive that does not fit.
+# Suppress warnings about an archive that does not match this JVM.
+_QUIET = "-Xlog:disable -Xlog:all=error:stderr"
 
 
 def archive_cache() -> OwnCache:

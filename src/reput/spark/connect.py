@@ -74,7 +74,7 @@ def _ship_to_server(spark: Any, needs: tuple[str, ...]) -> bool:
 
 
 def _ask_workers(spark: Any, needs: tuple[str, ...]) -> list[tuple[str, list[str]]]:
-    """Return, for each slot, the digest of the reput installed there ("" without one) and the missing modules."""
+    """Return, for each task slot, the digest of the reput installed there ("" without one) and the missing modules."""
     digest_of = digest_function()
 
     # Spark sends a closure by value. A function of this module would need reput in the workers.

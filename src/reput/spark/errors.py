@@ -36,7 +36,7 @@ _TRANSIENT = re.compile(
 
 def job_error(error: BaseException) -> ReputError:
     """Return the ReputError for an error of a Spark job."""
-    # A transient error stays an error of its kind, so that the caller may repeat the job later.
+    # Return the task's transient error, instead of a SparkJobError, so that the caller may repeat the job later.
     if given_up := _TRANSIENT.search(str(error)):
         kind: type[ReputError] = getattr(reput.errors, given_up[1])
         return kind(given_up[2])

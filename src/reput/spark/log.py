@@ -1,4 +1,4 @@
-"""Print reports of readers to stderr of the driver or executor."""
+"""Print notes for users, for example about damage in a log, to stderr of the driver or executor."""
 
 from __future__ import annotations
 

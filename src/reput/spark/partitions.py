@@ -53,7 +53,7 @@ def partitions_of(plan: ReadPlan, options: SourceOptions) -> list[InputPartition
 def offsets_by_store(
     offsets: Offsets | None, option: str, sources: Sequence[LogListing]
 ) -> dict[str, int]:
-    """Return the start or end offset of each store that an option names. Raises UsageError for an unknown store."""
+    """Return, by store name, the start or end offsets that an option states. Raises UsageError for an unknown store."""
     names = [source.name for source in sources]
     if isinstance(offsets, int):
         return dict.fromkeys(names, offsets)

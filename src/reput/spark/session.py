@@ -56,16 +56,17 @@ def create_session(
 ) -> SparkSession:
     """Start Spark, or return the session that already runs in this process.
 
-    `REPUT_SPARK_LOG_LEVEL` sets the level of Spark's log on stderr. The default is `error`, without errors of tasks,
-    which the driver raises. `REPUT_SPARK_TRACE` sets the number of lines of a stack trace (default 1), or `full`.
+    `REPUT_SPARK_LOG_LEVEL` sets the level of Spark's log on stderr. By default, only errors are logged, except errors
+    of tasks, because the driver raises them. `REPUT_SPARK_TRACE` sets the number of lines of a stack trace (default 1),
+    or `full`.
 
     Args:
         master: Any Spark master. Local masters listen only on the loopback interface.
         app_name: The name that Spark's own pages show.
-        conf: Spark settings, which override the settings made here. If the JVM itself must do heavy work, pass
-            `spark.driver.extraJavaOptions` (it may be empty). It replaces options for a quick start that make the JVM
-            slower later.
-        compiles: Whether to start processes that compile the kernels of a table, if they are not cached.
+        conf: Spark settings, which override the settings made here. By default, the JVM gets options with which it
+            starts quickly, but runs slower later. If the JVM itself must do heavy work, replace these options: pass
+            `spark.driver.extraJavaOptions`, which may be empty.
+        compiles: Whether to start processes that compile the kernels for reading tables, if the kernels are not cached.
 
     Raises:
         UsageError: The kind of the master is unknown.
@@ -78,7 +79,7 @@ def create_session(
             arguments=["master"],
         )
     if compiles and is_local(master):
-        begin_compiling()  # Compile while Spark starts, which takes seconds.
+        begin_compiling()  # Spark takes seconds to start. Compile meanwhile.
     threading.Thread(target=_import_ahead, daemon=True).start()
     java_home, home = find_java_home(), spark_home()
     settings = _settings(master, dict(conf or {}), archive_options(java_home, home))
@@ -96,7 +97,7 @@ def create_session(
 
 
 def begin_compiling() -> None:
-    """Compile the kernels of a table in other processes, unless they are cached, and print a note."""
+    """Compile the kernels for reading tables in other processes, and print a note. Do nothing if they are cached."""
     if compile_meanwhile():
         log("compiling kernels in the background, once on this machine; the first rows wait for it")
 

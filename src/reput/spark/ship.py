@@ -34,12 +34,12 @@ _SHIPPED = "REPUT_SHIPPED"
 def ship_code(sc: SparkContext, needs: tuple[str, ...] = DEPENDENCIES) -> bool:
     """Make the executors run this process's version of reput. Return whether the code had to be sent.
 
-    Nothing is sent to local masters: if their workers' Python lacks reput, the Python of this process is used. Nothing
-    is sent if the executors, which are assumed to be identical, have the same source installed. The modules in `needs`
-    must be installed on the executors.
+    Nothing is sent to local masters: if their workers' Python lacks reput, and the user did not choose it, the Python
+    of this process is used. Nothing is sent if the executors, which are assumed to be identical, have the same source
+    installed. The modules in `needs` must be installed on the executors.
 
     Raises:
-        SparkJobError: The executors lack one of these modules, or the workers of a local master lack reput.
+        SparkJobError: The executors lack one of these modules, or a local master has no Python with reput to use.
     """
     if is_local(str(sc.master)):
         use_this_python(sc)

@@ -17,7 +17,7 @@ _LONGEST = 107 - len("/.sock") - 36
 
 
 def socket_settings() -> dict[str, str]:
-    """Return Spark settings for sockets in a new private folder, and for a daemon whose workers end quietly.
+    """Return Spark settings for sockets in a new private folder, and for the daemon `reput.spark.daemon`.
 
     Returns no settings on systems without such sockets. Spark requires no password for these sockets, so only the
     permissions of the folder protect them. Raises StoreAccessError.

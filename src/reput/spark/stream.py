@@ -1,9 +1,9 @@
 """Implement `readStream` of the data source, which follows CommitLogs that brokers are writing.
 
 An offset of the stream is a JSON object with a mark for each store. A mark consists of a physical offset, and of a
-digest that identifies the log before it. The physical offset is the beginning of a record, or was the end of the log.
-Spark keeps offsets in its checkpoint, and repeats an unfinished batch with the same offsets. So every message arrives
-exactly once in a sink that accepts each batch once.
+digest that identifies the log before it. The physical offset is the beginning of a record, or the end of the log when
+the mark was made. Spark keeps offsets in its checkpoint, and repeats an unfinished batch with the same offsets. So
+every message arrives exactly once in a sink that accepts each batch once.
 """
 
 from __future__ import annotations
@@ -231,7 +231,7 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if why := self._why_another(source, end, buffers):
             self._give_up(source, end, why, f"nothing is read up to offset {end.end}")
             return Bounds(end.end, end.end)
-        # If the log was replaced between the two offsets, the batch begins at the beginning of the new log.
+        # If the log was replaced after the start mark was made, the batch begins at the beginning of the new log.
         is_other = start is None or self._why_another(source, start, buffers)
         return Bounds(source.begin if start is None or is_other else start.end, end.end)
 
@@ -302,7 +302,7 @@ class _Share:
             return begin
         if self.messages is None and self.size is None:
             return max(find_log_end(source, buffers), begin)
-        # Shares are rounded up, so that a limit below the number of stores does not become 0.
+        # Shares are rounded up, so that no store's share is 0 if the limit is below the number of stores.
         walked = walk_on(
             source, begin, buffers,
             max_messages=self.messages and -(-self.messages // stores),

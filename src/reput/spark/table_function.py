@@ -32,7 +32,7 @@ def register_function(spark: Any, folder: str) -> None:
         "pyspark.sql.connect.functions.builtin" if is_connect(spark) else "pyspark.sql.functions"
     )
     arrow_udtf = import_module(functions).arrow_udtf
-    # Spark sends a class that is created here by value, so executors know the folder.
+    # Executors cannot import this class, so Spark sends the class itself, together with `folder`.
     handler = type(
         "RocketMQFunctionHere", (RocketMQFunction,), {"folder": folder, "__module__": __name__}
     )

@@ -27,7 +27,7 @@ _NO_MESSAGES = "-Xlog:disable"
 
 
 def archive_classes() -> Path:
-    """Write the archive that local sessions use from now on; return its path.
+    """Write the archive of Java classes that local sessions use from now on; return its path.
 
     Raises:
         JavaNotFoundError: No Java was found.
