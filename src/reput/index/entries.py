@@ -43,7 +43,7 @@ class IndexEntries:
             yield first, self.items(first, min(first + _PIECE_ITEMS + overlap, end))
 
     def rows(self) -> Iterator[npt.NDArray[np.void]]:
-        """Yield all currently counted items as arrays of ITEM_DTYPE."""
+        """Yield all items that the header currently counts, as arrays of ITEM_DTYPE."""
         for _, items in self.pieces(1, self._file.next_item):
             yield items.reshape(-1).view(ITEM_DTYPE)
 

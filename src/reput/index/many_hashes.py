@@ -71,8 +71,8 @@ def _in_doubt(file: IndexFileReader, slots: SlotPages, hashes: Hashes, numbers: 
         for length in np.unique(counts[0]):
             alike = np.flatnonzero(counts[0] == length)
             used, newest = counts[1][alike], counts[2][alike]
-            # First test an imaginary page that combines the worst values of all these pages. If that page is not
-            # in doubt, none of the real pages is.
+            # First test an imaginary page of slots that combines the worst values of all these pages. If that page is
+            # not in doubt, none of the real pages is.
             doubt = slots.doubt(int(length), int(used.min()), int(newest.min()), last)
             if doubt is None:
                 few[piece[alike]] = True

@@ -1,4 +1,4 @@
-"""Assemble the answer of a look-up. Each row of the keys yields one row per message found for it, or a row of nulls."""
+"""Assemble the answer of a look-up. Each row of the key table yields one row per message found, or a row of nulls."""
 
 from __future__ import annotations
 
