@@ -148,7 +148,9 @@ def test_a_store_that_is_moved_without_its_name_is_not_exported_twice(
     export(tmp_path / "a", out, layout, incremental=True)
     (tmp_path / "a").rename(tmp_path / "b")
     grow_to(source.path, tmp_path / "b", 1 << 40)
-    with pytest.raises(UsageError, match=rf"under the name {tmp_path}/a; pass names {tmp_path}/a"):
+    with pytest.raises(
+        UsageError, match=rf"under the name {tmp_path}/a; use this name \(names {tmp_path}/a\)"
+    ):
         export(tmp_path / "b", out, layout, incremental=True)
     export(tmp_path / "b", out, layout, names=[f"{tmp_path}/a"], incremental=True)
     assert offsets(read_table(out, layout)) == [m.physical_offset for m in source.messages]

@@ -87,7 +87,7 @@ def test_a_file_grows_by_what_is_new_and_survives_deaths(
         whole = b"".join(lines_of(source))
         assert whole.startswith(out.read_bytes())
         assert len(out.read_bytes().splitlines()) == sum(end <= stop for end in ends)
-    with pytest.raises(UsageError, match="incremental adds"):
+    with pytest.raises(UsageError, match="pass incremental to add"):
         run(store, out)
 
 

@@ -84,6 +84,6 @@ def test_merged_files_that_hold_something_else_are_not_committed(
 ) -> None:
     shaped = merging.shaped
     monkeypatch.setattr(merging, "shaped", lambda batch, schema: shaped(batch.slice(1), schema))
-    with pytest.raises(StoreAccessError, match="files with other rows; nothing was"):
+    with pytest.raises(StoreAccessError, match=r"were combined into files with .*; nothing was"):
         export(golden("orders").path, tmp_path / "out")
     assert not list((tmp_path / "out").rglob("*.parquet"))

@@ -54,7 +54,7 @@ def test_a_table_of_another_format_is_refused(
 ) -> None:
     export(golden("basic").path, tmp_path / "out", layout)
     before = sorted(tmp_path.rglob("*"))
-    said = "incremental adds" if other == layout else f"with layout {layout}, not {other}"
+    said = "pass incremental to add" if other == layout else f"with layout {layout}, not {other}"
     with pytest.raises(UsageError, match=said):
         export(golden("basic").path, tmp_path / "out", other)
     assert sorted(tmp_path.rglob("*")) == before
@@ -181,7 +181,9 @@ def test_a_table_name_that_is_none_is_refused(tmp_path: Path, table: str) -> Non
 def test_one_store_under_two_names_is_refused(golden: Golden, tmp_path: Path) -> None:
     store = golden("basic").path
     (tmp_path / "link").symlink_to(store)
-    with pytest.raises(UsageError, match=r"names b: .* is the same store as a; give it once"):
+    with pytest.raises(
+        UsageError, match=r"names: b is given for .*, which is the same store as a; give it once"
+    ):
         open_stores([str(store), str(tmp_path / "link")], ["a", "b"])
     with pytest.raises(UsageError, match="name a store"):
         open_stores([])

@@ -207,7 +207,7 @@ def test_a_place_that_is_no_table_is_refused(golden: Golden, tmp_path: Path) -> 
     with pytest.raises(StoreNotFoundError, match="not a RocketMQ store"):
         export(tmp_path / "full", tmp_path / "out")
     export(path, tmp_path / "out")
-    with pytest.raises(UsageError, match="incremental adds"):
+    with pytest.raises(UsageError, match="pass incremental to add"):
         export(path, tmp_path / "out")
 
 

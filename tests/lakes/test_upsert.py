@@ -236,7 +236,7 @@ def test_rows_of_another_writer_are_replaced_if_they_can_be(tmp_path: Path) -> N
         ("parquet", {}, "upsert_by needs a local table of layout iceberg or delta"),
         ("delta", {"columns": ("topic", "key")}, "needs the columns store, queue_id, keys"),
         ("delta", {"on_corrupt": "row"}, "damaged ranges have no key"),
-        ("delta", {"upsert_by": "id"}, "upsert_by must be key, not id"),
+        ("delta", {"upsert_by": "id"}, "upsert_by must be 'key', not 'id'"),
     ],
 )
 def test_what_cannot_be_an_upsert_table(

@@ -71,7 +71,7 @@ def test_an_export_grows_by_what_is_new(
         assert report.committed
         assert offsets(lake.rows()) == _offsets(source, end)
     assert not lake.export(store, incremental=True, partition_by=("topic",)).committed
-    with pytest.raises(UsageError, match="incremental adds"):
+    with pytest.raises(UsageError, match="pass incremental to add"):
         lake.export(store, partition_by=("topic",))
     assert lake.is_tidy()
 

@@ -140,7 +140,7 @@ class ChosenMessages:
         sizes: The size of each record that is erased wholly or in part, by physical offset.
         inner: The queue offsets of the messages to erase in each inner batch (5.x), by the batch's physical offset.
             Records without an entry here are erased completely.
-        counts: Number of messages by role and topic.
+        counts: Number of messages by role (a `Role`, or TRACE) and topic.
         ids: Unique keys of the messages to erase.
         message_ids: Offset message ids of records that are erased completely.
         keys: KEYS of the messages to erase.
@@ -167,14 +167,16 @@ class ChosenMessages:
 class _Links:
     """The identifiers of all messages found so far, by which their copies are found.
 
+    If a 5.x client sends several messages as a list, each has two unique keys: first its own, then the list's. Copies
+    of such a message have only the list's key.
+
     Attributes:
-        ids: First unique keys. If a 5.x client sent a message in a list, it has two unique keys, and its copies keep
-            only the last.
-        lists: Unique keys that are ids of lists. Many messages share such a key, so it does not identify copies.
+        ids: The first unique key of each message.
+        lists: Unique keys of lists. All messages of a list share its key, so it does not identify copies.
         message_ids: Offset message ids of found messages. Copies name them as their origin.
         origins: Message ids that found messages name as their origin.
-        halves: Physical offsets of found half messages, which committed messages name.
-        prepared: Physical offsets of half messages that found committed messages name.
+        halves: Physical offsets of found half messages. Committed messages name the offset of their half message.
+        prepared: Physical offsets of half messages, as stated in the committed messages found so far.
     """
 
     ids: set[str] = field(default_factory=set)
@@ -223,7 +225,7 @@ class _Messages:
 
     @cached_property
     def lists(self) -> pa.Array:
-        """Return for each message the id of the list in which it was sent: its last unique key. Null without a list."""
+        """Return for each message the unique key of the list in which it was sent (see `_Links`), or null."""
         return self._unique(first=False)
 
     def _unique(self, *, first: bool) -> pa.Array:
@@ -235,7 +237,7 @@ class _Messages:
         return lists.values.take(pa.array(np.where(exists, at, 0), mask=~exists))
 
     def origin(self, name: str) -> pa.Array:
-        """Return the values of a property that contains the id of the message from which a message was copied."""
+        """Return the values of property `name`, in which a copy states the id of its original."""
         return pc.map_lookup(self.column("properties"), pa.scalar(name), "last")
 
 
@@ -290,7 +292,7 @@ class Chooser:
             # This pass found neither a new message nor a new identifier, so another pass would find nothing.
             if (self._links.count(), len(self._rows)) == before:
                 break
-        # The id of a list (see `_Links`) belongs to all messages of the list, including messages that are not erased.
+        # All messages of a list share the list's key (see `_Links`), including messages that are not erased.
         self._found.ids = self._links.ids - self._links.lists
         self._found.message_ids = self._links.message_ids
         return self._found
@@ -305,7 +307,7 @@ class Chooser:
             self._batch_sizes.update(zip(rows.offsets[rows.is_batch].tolist(), sizes, strict=True))
             self._compressed.update(rows.offsets[rows.is_batch & rows.is_compressed].tolist())
             yield rows, False
-        # Without inner batches, a second scan would yield nothing.
+        # The second scan reads only the messages inside inner batches.
         if not self._batch_sizes:
             return
         wanted = np.array(list(self._batch_sizes), np.int64)
@@ -379,9 +381,9 @@ class Chooser:
         return met
 
     def _sought(self) -> tuple[pa.Array, pa.Array]:
-        """Return the ids of messages to search for, and the ids that copies name as their origin.
+        """Return the unique keys that identify copies, and all ids that copies may name as their origin.
 
-        They are cached until new ids are found.
+        Both are cached until new ids are found.
         """
         links = self._links
         counts = len(links.ids), len(links.lists), len(links.message_ids)
@@ -438,7 +440,8 @@ class Chooser:
                 offset for offset, topic in zip(offsets, topics, strict=True) if topic == HALF_TOPIC
             )
             links.prepared.update(rows.prepared[rows.prepared > 0].tolist())
-        # Do not follow trace messages: they also describe other messages, and no other message has their ids.
+        # Take no identifiers from trace messages: they may also describe messages that are not erased, and they have no
+        # copies.
         is_trace = np.array([_role(topic) == TRACE for topic in topics], np.bool_)
         own = _Messages(rows.rows.filter(pa.array(~is_trace)))
         links.ids.update(own.ids.drop_null().to_pylist())

@@ -240,9 +240,10 @@ class _ArchiveErasure:
         return old
 
     def _delete_unnamed(self, listed: Iterable[str], manifest: Manifest) -> None:
-        """Delete those old objects that were listed before the commit.
+        """Delete the old objects of erased log files (see `_old_objects`) that were listed before the commit.
 
-        This is safe: other archivers do not add these log files again, and discard merges that began before the commit.
+        No manifest will name these objects again: other archivers do not upload an erased log file again, and discard
+        merges of indexes that began before the commit.
         """
         for name in self._old_objects(manifest, listed):
             self._progress("delete", 0, 1)
@@ -262,7 +263,7 @@ def _span_of(name: str) -> tuple[int, int] | None:
     begin = parse_offset_file_name(first)
     if begin is None or not others:
         return None
-    # The name of a log file does not state its end. Its first byte suffices to find the file.
+    # The name of a log file does not state where the file ends. The offset of its first byte suffices to find it.
     if kind == "log":
         return begin, begin + 1
     end = parse_offset_file_name(others[0])
@@ -273,7 +274,9 @@ def _files(log: LogListing, manifest: Manifest) -> Iterator[tuple[CommitLogFile,
     entries = {entry.begin: entry for entry in manifest.log}
     for file in log.files:
         if file.start not in entries:
-            raise UsageError(f"{file.path}: is not in the archive; pass the archive itself")
+            raise UsageError(
+                f"{file.path}: is not in the archive; pass only the archive, without the store"
+            )
         yield file, entries[file.start]
 
 

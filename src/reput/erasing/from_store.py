@@ -1,4 +1,4 @@
-"""Erase messages from a store: choose them, write the copy, and write the record."""
+"""Erase messages from a store: choose them, write a copy of the store without them, and record the erasure."""
 
 from __future__ import annotations
 

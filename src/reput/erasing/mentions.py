@@ -121,8 +121,8 @@ def spellings(data: bytes) -> set[bytes]:
     """Return encoded forms of a text: Base64, hexadecimal, UTF-16, and as in JSON and URLs."""
     digits = data.hex().encode()
     found = {digits, digits.upper()}
-    # A longer text that contains this one may have been encoded as Base64. This text may begin at any of its bytes, so
-    # search for each of the three alignments.
+    # A longer text that contains this one may have been encoded as Base64, in groups of three bytes. This text may begin
+    # at the first, second or third byte of a group, so search for all three encodings.
     for shift in range(3):
         coded = b64encode(bytes(shift) + data)[-(-8 * shift // 6) : (shift + len(data)) * 8 // 6]
         found |= {coded, coded.translate(_URL_SAFE)}
@@ -134,7 +134,8 @@ def spellings(data: bytes) -> set[bytes]:
         for is_ascii in (True, False):
             string = json.dumps(text, ensure_ascii=is_ascii)[1:-1]
             forms = {string, string.replace("/", "\\/")}
-            # A JSON document is often a string of another one, which escapes its backslashes and quotes again.
+            # A JSON document is often a string value in another JSON document. There, its backslashes and quotes are
+            # escaped once more.
             forms |= {json.dumps(form, ensure_ascii=is_ascii)[1:-1] for form in forms}
             found |= {form.encode() for form in forms}
     return {form for form in found if len(form) >= _LEAST_SPELLED_BYTES} - {data}

@@ -64,7 +64,7 @@ class Eraser:
         return self._offsets[first:stop]
 
     def runs(self, file: CommitLogFile, open_file: OpenFile = FileReader) -> Iterator[Run]:
-        """Yield the bytes of the new file: its records, and the blank record at its end. All other bytes must be zeros.
+        """Yield the records of the new file, and the blank record at its end. The caller fills the rest with zeros.
 
         Raises:
             StoreChangedError: A chosen record has moved or changed.

@@ -50,9 +50,9 @@ _COPIED = frozenset(
         TIMER_LOG_FOLDER, TIMER_WHEEL_FILE, *QUEUE_FOLDERS,
     }
 )  # fmt: skip
-"""Parts that are copied. Except for the queues, they contain no bodies or keys of messages.
+"""Parts that are copied. They contain no bodies or keys of messages; only the queues contain hashes of tags.
 
-The rebuild replaces the copied queues, and takes each entry's queue offset from its old entry.
+The rebuild replaces the copied queues. It gives each new entry the queue offset of the old entry for the same message.
 """
 _MADE_ANEW = frozenset({INDEX_FOLDER, ABORT_FILE, LOCK_FILE, RECOVERY_POINT_FILE})
 _HASHED_BYTES = 4 << 20
@@ -206,7 +206,7 @@ class StoreCopy:
         sync_tree(self._new)
         # Check again, because another program may have created the output during the copy.
         check_output(self._output, self._source)
-        # Write the record first, so that after a kill no copy exists without its record.
+        # Record the erasure before the copy gets its name, so that after a kill no copy exists without this record.
         record()
         rename(self._new, self._output)
         sync_folder(self._output.parent)

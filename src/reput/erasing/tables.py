@@ -66,7 +66,8 @@ def _met(dataset: Any, columns: list[str], chosen: ChosenMessages) -> Iterator[A
             .to_numpy(zero_copy_only=False)
             for name in columns
         ]
-        # One equal id identifies a message. A place does so only if topic and physical offset are both equal.
+        # A row belongs to an erased message if one of its ids matches. Without ids, both topic and physical offset must
+        # match.
         if columns[0] in _BY_ID:
             yield np.logical_or.reduce(found)
         else:

@@ -94,7 +94,7 @@ def _begin(reader: RangeReader, path: str, size: int) -> int:
     begin = parse_offset_file_name(os.path.basename(path))
     if begin is not None:
         return begin
-    # The file is too short for a record. Treat it as the beginning of a log.
+    # The file is too short for a record, so nothing states its physical offset. Assume 0.
     if size < MIN_RECORD_BYTES:
         return 0
     return max(read_size_and_physical_offset(reader.read(0, MIN_RECORD_BYTES), 0)[1], 0)

@@ -30,9 +30,9 @@ from reput.queues.queue_index import LostEntriesError, QueueReader
 _CHUNK_ENTRIES = 1 << 16
 Queue = tuple[str, int]
 Entries = npt.NDArray[np.void]
-MOST_ITEMS = 4 << 20  # Limit of index items of one store in memory.
-# Items that point into the same 2**16 bytes of the log are compared in the same pass. Smaller parts would spread
-# neighbouring differences over several passes.
+MOST_ITEMS = 4 << 20  # Maximum number of index items of one store in memory.
+# If a store has more items, they are compared in several passes. All items that point into one block of 2**16 bytes of
+# the log are in the same pass. With smaller blocks, neighbouring differences would be found in different passes.
 _OFFSETS_A_PART = 16
 Stores = tuple[MessageStore, MessageStore]
 
@@ -183,7 +183,7 @@ def _compare_items(stores: Stores, found: Difference, number: int, passes: int) 
     columns = [(offset, key_hash) for offset, key_hash in tables]
     if found.way is Way.BY_QUEUE:
         # The stores are not copies of one log, so their physical offsets differ. Compare only the key hashes. They are
-        # passed twice, because mypy expects two columns.
+        # passed twice, because the type of `columns` requires pairs.
         columns = [(key_hash, key_hash) for _, key_hash in tables]
     alone = unmatched(columns[0], columns[1])
     for side, rows in enumerate(alone):

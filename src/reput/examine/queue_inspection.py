@@ -128,7 +128,8 @@ def _blocks(
                 detail = f"entry {gap} is not written and ends the queue, but later ones are"
                 _note(found, kind, Kind.QUEUE_GAP, gap, detail)
                 is_told = True
-            if is_told and kind is CONSUME_QUEUE:  # Readers never see later entries.
+            # Readers of a ConsumeQueue stop at the gap.
+            if is_told and kind is CONSUME_QUEUE:
                 return
             yield first, block, written
 

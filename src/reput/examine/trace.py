@@ -134,11 +134,12 @@ class _Tracer:
         self._asked_keys: set[str] = set()
         self._wanted_origins: set[str] = set()
         self._asked_origins: set[str] = set()
-        self._named: set[str] = set()  # Ids that were searched as origins in the retry queues.
+        # The retry queues have been searched for records that name one of these ids as their origin.
+        self._named: set[str] = set()
         self._unknown: set[str] = set()  # Requested ids without a message in any store.
         self._halves: set[_Place] = set()
         self._asked_for = ""
-        # A 5.x client can send a list of messages as one record. Key: the list's id; value: ids of its messages.
+        # A 5.x client can send several messages as a list. Key: the list's id; value: ids of its wanted messages.
         self._own_ids: dict[str, set[str]] = {}
 
     def ask_for_key(self, key: str, topic: str | None) -> None:
@@ -215,7 +216,8 @@ class _Tracer:
         # All messages that were sent as one list have the list's id as their last unique key. If the user asked for
         # this id, all of them belong to the trace.
         if unique_key and own_ids and unique_key != self._asked_for:
-            # A copy in a retry topic has only the id of the whole list, not of its message. Remember the wanted ids.
+            # A copy in a retry topic has only the list's id, not the message's own id, so the list's id is searched as
+            # well. Remember the own ids, to skip other messages of the list.
             self._own_ids.setdefault(unique_key, set()).update(own_ids)
         self._want_key(unique_key)
         origin = properties.get(ORIGIN_MESSAGE_ID)
@@ -260,8 +262,8 @@ class _Tracer:
         origins = {
             name: (store, event.message)
             for (store, *_), event in self._found.items()
-            # All retries of a message name the record that was sent back first. Consumers received this record from an
-            # ordinary topic.
+            # All retries of a message name the same origin: the record in an ordinary topic that a consumer sent back
+            # the first time. So records with other roles are not origins.
             if event.role in (Role.MESSAGE, Role.COMMITTED)
             for name in (event.message.message_id, event.message.unique_key)
             if name and name not in self._named
@@ -284,7 +286,10 @@ class _Tracer:
                 self._take(number, message, FoundBy.ORIGIN_MESSAGE_ID)
 
     def life(self) -> Life:
-        """Return the events in order of time, the reasons that follow from them, and the coverage."""
+        """Return the events, the reasons, and the searched parts of each store.
+
+        Events are in order of time. The reasons explain why the message was delivered late, twice or never.
+        """
         places = sorted(self._found, key=lambda place: (self._found[place].stored_ms, *place))
         events: list[Event] = []
         for place in places:
@@ -301,7 +306,7 @@ class _Tracer:
         return Life(tuple(events), tuple(reasons_of(events, self._end_ms(events))), searched)
 
     def _end_ms(self, events: Sequence[Event]) -> int:
-        """Return the time of the newest message in all stores with waiting or half messages; 0 without such stores.
+        """Return the latest store time (ms) in the stores that have a delayed or half record of the message; else 0.
 
         With this time, the rules decide whether a delayed message is overdue or not due yet.
         """

@@ -1,4 +1,7 @@
-"""Define commits, which add files and marks to a table atomically, and the interface of tables that accept them."""
+"""Define commits, which add files and marks to a table atomically, and the interface of tables that accept them.
+
+A mark is the offset up to which a store's messages are in the table.
+"""
 
 from __future__ import annotations
 
@@ -72,10 +75,10 @@ class State:
 
 
 def with_column_shape(state: State, columns: pa.Schema, place: str) -> State:
-    """Return the state with the types of JSON bodies that the table's column has now.
+    """Return the state, with its types of JSON bodies replaced by those of the table's column for bodies.
 
-    The recorded types differ from the column after the table was restored, or if a run died between adding fields and
-    committing rows. Raises StoreAccessError if the column has types that JSON bodies cannot have.
+    The types in the state differ from the column after the table was restored, or if a run died between adding fields
+    and committing rows. Raises StoreAccessError if the column has types that JSON bodies cannot have.
     """
     column = next((one for one in columns if pa.types.is_struct(one.type)), None)
     if column is None:
@@ -139,7 +142,7 @@ class Destination(Protocol):
 
     name      name of the table in error messages
     layout    parquet, iceberg or delta
-    table     distinguishes tables in one folder
+    table     a name that differs from the names of other tables in the same folder
     known_by  names of files and folders; a table of this layout has at least one of them
     widens    pairs of types: a field of the first type may be widened to the second
     """

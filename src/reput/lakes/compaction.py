@@ -1,4 +1,7 @@
-"""Combine small files of a table in a separate commit, which changes neither rows nor marks."""
+"""Combine small files of a table in a separate commit.
+
+The commit changes neither the rows nor the offsets up to which stores have been exported.
+"""
 
 from __future__ import annotations
 
@@ -178,7 +181,7 @@ def request_of(state: State, place: str) -> ExportRequest:
     """Return the request with which a table was created. Raises StoreAccessError if it is lost."""
     with understood(place):
         if not state.request:
-            raise ValueError("the request of its first run is missing")
+            raise ValueError("the request of the first export is missing")
         return ExportRequest.from_json(state.request)
 
 

@@ -98,7 +98,7 @@ def _mark_of(
     known = ", ".join(marks) or "none"
     raise UsageError(
         f"{destination.name}: has no messages of {source.name}; its stores are: {known}; "
-        "pass the store's name in the table",
+        "pass one of these as name",
         arguments=["name"],
     )
 

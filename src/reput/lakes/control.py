@@ -63,7 +63,7 @@ def format_of(path: str, options: Mapping[str, str] | None = None) -> str | None
 
 
 def control_of(destination: Destination) -> Control:
-    """Return the control of a table in a folder, or in a bucket."""
+    """Return the object that locks a table in a folder or bucket, and records its commit in progress."""
     if hasattr(destination, "bucket"):
         return BucketControl(cast(BucketDestination, destination))
     return Control(cast(FolderDestination, destination))
@@ -75,7 +75,7 @@ class BucketDestination(Destination, Protocol):
     bucket: LakeBucket
 
     def fence(self) -> None:
-        """Make sure that unfinished commits of earlier owners fail."""
+        """Make sure that unfinished commits fail if they are from runs that no longer own the table."""
 
 
 class Control:
@@ -165,7 +165,11 @@ class Control:
         return commit
 
     def recover(self) -> bool:
-        """Finish the last run's commit if the table has it, else delete its files. Return whether the table has it."""
+        """Finish or undo the interrupted commit of the last run, if there is one. Return whether the table has this commit.
+
+        If the table has the commit, only the work after a commit remains (`Destination.finish`). Otherwise the files of
+        the run are deleted.
+        """
         commit = self.pending()
         is_made = commit is not None and self._is_made(commit)
         if commit is not None:
@@ -275,7 +279,7 @@ class BucketControl(Control):
 
     @contextmanager
     def _held(self) -> Iterator[None]:
-        # Buckets have no links.
+        # Buckets have no symbolic links, so there is nothing to refuse.
         yield
 
     @contextmanager

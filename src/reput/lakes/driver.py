@@ -1,12 +1,12 @@
 """Run an export from beginning to end, with any runner and any table format, in these steps.
 
-recover   finish the last run's commit if the table has it, else delete its files
+recover   if the last run was interrupted after its commit, do its step `finish`; otherwise delete its files
 plan      plan the ranges of the log after the table's marks
 write     run a task per range, which writes staged files, reads them back and counts rows
 reconcile compare the rows read with the rows written, and check ranges for gaps; after a mismatch, commit nothing
 merge     combine small files of a partition
 commit    commit the files and the new marks atomically
-finish    complete the table after the commit
+finish    do the work that remains after a commit, for example move files to their places
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from reput.messages.decoding import open_decoder
 from reput.table.plan import Bounds, ReadTask
 from reput.tasks import Progress, Runner, silent
 
-# Bounds of the log bytes per task, unless the caller sets a size.
+# Maximum and minimum number of log bytes per task, unless the caller sets a number.
 SPLIT_BYTES = 1 << 30
 _LEAST_SPLIT_BYTES = 128 << 20
 # With much smaller ranges, there would be more tasks than messages.
@@ -145,7 +145,7 @@ class _ExportRun:
         if state is not None and not incremental:
             raise UsageError(
                 f"{self.destination.name}: messages were exported there already; "
-                "incremental adds the new ones",
+                "pass incremental to add only the new ones",
                 arguments=["incremental"],
             )
         if state is not None and state.request:
@@ -170,7 +170,8 @@ class _ExportRun:
             self.request, self.destination, state, plan.tasks, self.report, decoder
         )
         by_name = {source.name: source for source in sources}
-        # A mark is an offset, so a commit between tasks requires that tasks run in the order of the log.
+        # A commit records one offset per store, up to which messages are in the table. So a commit between tasks
+        # requires that tasks run in the order of the log.
         every = self.commit_every if are_in_order(plan.tasks) else CommitEvery()
         self.report.log_bytes = sum(map(weight_of, plan.tasks))
         waiting, last, had_state = plan.tasks, None, state is not None
@@ -271,7 +272,7 @@ class _ExportRun:
             if not _joined(before, ended, after, began):
                 raise StoreChangedError(
                     f"{after.part.file.path}: records end at {ended.end}, but the next range's first record "
-                    f"begins at {began.start}; nothing was committed. Did the file change? Run it again"
+                    f"begins at {began.start}; nothing was committed. Did the file change? Run the export again"
                 )
         read = total_of(result.read for result in results)
         written = total_of(file.tally for result in results for file in result.files)
@@ -358,10 +359,10 @@ def _joined(before: ReadTask, ended: TaskResult, after: ReadTask, began: TaskRes
     """
     one, other = before.part, after.part
     if one.file != other.file or one.stop != other.start or other.topics is not None:
-        # Not checked: ranges in different files, ranges that are not adjacent, and ranges read through ConsumeQueues.
+        # Nothing can be checked if the ranges are in different files, not adjacent, or read through ConsumeQueues.
         return True
     if ended.start >= one.stop or ended.end < one.stop:
-        # Not checked: no record begins in the first range, or this range ends with unreadable bytes.
+        # Nor if no record begins in the preceding range, or this range ends with unreadable bytes.
         return True
     # A long record may reach beyond the whole next range.
     return began.start == ended.end or (began.start >= other.stop and ended.end >= other.stop)

@@ -133,7 +133,7 @@ class ShapeInference:
 
     @property
     def notes(self) -> list[str]:
-        """Return a line for each reason for skipped fields, and for each integer field that the table cannot widen."""
+        """Return a line for each reason why fields are skipped, and for each integer field that cannot be widened."""
         left_out = [
             f"inferring JSON types: fields {reason} are skipped; they remain in the body"
             for reason in sorted(self._left_out)
@@ -338,7 +338,7 @@ def _decoded(
             return known
         why = "".join(f"; {note}" for note in fields.notes[:3])
         raise UsageError(
-            f"body {decoder.name}: the schema of the first bodies is unknown{why}",
+            f"body {decoder.name}: the columns are unknown, because the first bodies refer to no known schema{why}",
             arguments=["body"],
         )
     try:

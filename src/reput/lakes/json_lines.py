@@ -110,7 +110,7 @@ class _LinesExport:
         self._buffers = ScanBuffers()
 
     def write(self, output: BinaryIO, state: State | None) -> dict[str, ReadMark]:
-        """Write the messages after the marks in `state`, which no earlier run exported. Return the new marks."""
+        """Write the messages that no earlier run exported: those after the marks in `state`. Return the new marks."""
         bounds, ends = extents_of(self.sources, state, self.report)
         plan = plan_of(
             self.sources, bounds, self.request, self._fail_on_data_loss, _WHOLE_FILES, self.report,
@@ -176,12 +176,13 @@ def _into_file(path: Path, lines: _LinesExport, incremental: bool) -> None:
     with locked(path, "another export is writing this file; wait for it or stop it"):
         size, state = _read_commit(beside) if beside.exists() else (0, None)
         if is_gone and not incremental and not path.stat().st_size:
-            # The user has deleted the file, so a new export begins. `locked` has created an empty file.
+            # The user deleted the file of an earlier export; `locked` has created the empty one. Forget the earlier
+            # export, and begin a new one.
             delete(beside)
             size, state = 0, None
         if state is not None and not incremental:
             raise UsageError(
-                f"{path}: messages were exported there already; incremental adds the new ones",
+                f"{path}: messages were exported there already; pass incremental to add only the new ones",
                 arguments=["incremental"],
             )
         if state is not None:

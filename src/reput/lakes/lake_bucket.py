@@ -1,4 +1,4 @@
-"""Manage the objects of a table in a bucket. Runs take the table, and commit to it, by replacing the object `head`.
+"""Manage the objects of a table in a bucket. A run becomes the owner, and commits, by replacing the object `head`.
 
     s3://bucket/lake/messages            the table
     s3://bucket/lake/messages.reput/     the control folder; messages/_reput/ for Iceberg and Delta
@@ -109,7 +109,7 @@ class LakeBucket:
         return True
 
     def _read(self) -> tuple[dict[str, Any], str]:
-        """Read the head, and return it with its version. Raises StoreNotFoundError."""
+        """Read the object `head`, and return it with its version. Raises StoreNotFoundError."""
         name = f"{self.control}/{_HEAD}"
         found = self.store.get(name)
         with understood(self.url_of(name)):
@@ -124,7 +124,7 @@ class LakeBucket:
             if not all(isinstance(text, str) for text in texts) or not isinstance(
                 head.get("owner") or {}, dict
             ):
-                raise TypeError("a value has the wrong type")
+                raise TypeError("layout, commit, pending or owner has the wrong type")
         return head, found.version
 
     def last(self) -> str | None:
@@ -135,7 +135,7 @@ class LakeBucket:
         return self._current().get("commit")
 
     def read_last(self) -> str | None:
-        """Read the head again, and return the name of the last commit."""
+        """Read the object `head` again, and return the name of the last commit's manifest."""
         return self._read()[0].get("commit")
 
     def pending(self) -> Mapping[str, str] | None:
@@ -150,7 +150,7 @@ class LakeBucket:
         return self._head
 
     def change(self, **values: Any) -> None:
-        """Replace values of the head. Raises StoreLockedError if another run has taken the table."""
+        """Replace values in the object `head`. Raises StoreLockedError if another run has taken the table."""
         # Each write has different bytes, so a write whose acknowledgement was lost can be recognized.
         head = {**self._head, **values, "write": uuid.uuid4().hex}
         name, data = f"{self.control}/{_HEAD}", json.dumps(head).encode()
@@ -253,7 +253,7 @@ class LakeBucket:
     def _check_whole(self, head: Mapping[str, Any]) -> None:
         """Raise UsageError if a table with rows has lost its objects."""
         if head.get("commit") is None or head.get("pending") is not None:
-            # An interrupted commit may not have copied its files yet.
+            # The table may have no files: there is no commit yet, or an interrupted one has not copied its files.
             return
         commit = self.read_commit(head["commit"])
         if commit.rows.rows and next(self._names(), None) is None:

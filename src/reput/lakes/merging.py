@@ -136,7 +136,7 @@ def run_merge(job: MergeJob, group: Group) -> list[DataFile]:
     holds = total_of(file.tally for file in written)
     if not (read.agrees_with(expected) and holds.agrees_with(read)):
         raise StoreAccessError(
-            f"{job.folder}: files with {expected} were combined into files with other rows; "
+            f"{job.folder}: files with {expected} were combined into files with {holds}; "
             "nothing was committed. Check the disk, then repeat the operation"
         )
     return [replace(file, partition=first.partition) for file in written]

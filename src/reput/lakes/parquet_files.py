@@ -60,7 +60,7 @@ class ParquetFiles:
     schema        schema of the files; batches also have the columns of partitions
     partition_by  names from `reput.lakes.request.PARTITIONS`
     is_reject     see DataFile
-    is_fast       whether rows keep the order of the log, and files are not read back
+    is_fast       whether to save time: rows are not sorted, and files are not read back to verify them
 
     Raises StoreAccessError.
     """

@@ -32,9 +32,9 @@ class Slice(NamedTuple):
 def sorted_slices(
     table: pa.Table, partition_by: Sequence[str], sort_by: Sequence[str] = SORT_COLUMNS
 ) -> Iterator[Slice]:
-    """Yield the rows of each partition, sorted by `sort_by`. Columns that the table lacks are ignored.
+    """Yield the rows of each partition, sorted by the columns of `sort_by` that the table has.
 
-    The table must have the columns of partitions.
+    The table must have all columns from which `partition_by` is computed.
     """
     places = {f"{_PLACE}{name}": _places(table, name) for name in partition_by if name in _UNIT_US}
     named = [(f"{_PLACE}{name}" if name in _UNIT_US else name) for name in partition_by]

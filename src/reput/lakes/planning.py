@@ -52,7 +52,7 @@ def check_is_new(source: LogListing, marks: Mapping[str, ReadMark], destination:
         if has_read(mark, source):
             raise UsageError(
                 f"{source.name}: {destination} has the messages of this log under the name {name}; "
-                f"pass names {name}, or export to another place",
+                f"use this name (names {name}), or export to another place",
                 arguments=["names"],
             )
 
@@ -61,9 +61,9 @@ class StoreExtent(NamedTuple):
     """The part of a store that an export reads.
 
     Attributes:
-        bounds: Range from the mark that the table has for the store, to the end of the log.
-        mark: The store's mark after the export.
-        is_whole: Whether nothing is written after the end of the log.
+        bounds: Range from the offset up to which the table already has the store's messages, to the end of the log.
+        mark: The offset up to which the table has the store's messages after the export.
+        is_whole: Whether only unwritten bytes follow the last valid record of the log.
     """
 
     bounds: Bounds
@@ -151,7 +151,7 @@ def plan_of(
         runner=runner,
     )  # fmt: skip
     report.note(*plan.notes)
-    # If the request has conditions, indexes may lead to the messages without reading the whole log.
+    # With conditions, indexes may lead to the messages, so perhaps the export does not read the whole log.
     report.is_whole = False
     return plan
 
@@ -228,13 +228,14 @@ def _by_path(
         sources = find_logs([path], options)
         if len(sources) != 1:
             raise UsageError(
-                f"names {name}: {path} matches {len(sources)} stores; pass the path and name of each store",
+                f"names: {name} is given for {path}, which matches {len(sources)} stores; "
+                "pass the path and name of each store",
                 arguments=["names"],
             )
         place = os.path.realpath(sources[0].name)
         if place in found:
             raise UsageError(
-                f"names {name}: {path} is the same store as {found[place].name}; give it once",
+                f"names: {name} is given for {path}, which is the same store as {found[place].name}; give it once",
                 arguments=["names"],
             )
         found[place] = replace(sources[0], name=name)

@@ -27,8 +27,8 @@ class ExportReport(Sealable, ShownAsTable, Report):
     messages      number of examined messages; the requested ones were exported (`rows`) or rejected (`rejects`)
     json_errors   rows with fields that are null because their values do not fit
     reasons       number of rows for each reason of a rejection or a null field, most frequent first
-    reason_examples  an example for a reason, if an example explains the reason
-    json_changes  fields of JSON bodies that are new in the table, or wider
+    reason_examples  examples by reason, for reasons that an example helps to explain
+    json_changes  fields of JSON bodies that are new in the table, or have a wider type now
     body_column   name of the column of typed bodies
     superseded    rows of the table that a newer message of their key has removed
     bad_bodies    rows whose stored body does not match its CRC

@@ -64,7 +64,7 @@ class ExportRequest:
     json_mode     how to handle bodies that do not fit the types of the columns; also for other encodings than JSON
     json_timestamps  whether INFER infers timestamps from texts that are ISO 8601 times with a zone
     body          encoding for `reput.messages.decoding.open_decoder`: bodies are decoded into a column with the
-                  encoding's name; "json:infer" and "json:FILE" are equal to `json_body`
+                  encoding's name; "json:infer" and "json:FILE" set `json_body` instead
     charset       charset of JSON bodies
     upsert_by     "key" for a table of the newest message of each key, see `reput.lakes.upsert`
     profile       "safe"; or "fast", which keeps rows in the order of the log and does not read files back
@@ -91,7 +91,7 @@ class ExportRequest:
         check_on_corrupt(self.on_corrupt)
         if self.upsert_by not in (None, "key"):
             raise UsageError(
-                f"upsert_by must be key, not {self.upsert_by}", arguments=["upsert_by"]
+                f"upsert_by must be 'key', not '{self.upsert_by}'", arguments=["upsert_by"]
             )
         if self.upsert_by is not None and self.on_corrupt == "row":
             raise UsageError(
@@ -141,7 +141,7 @@ class ExportRequest:
             self.partition_by
         ):
             raise UsageError(
-                "partition_by: name each once, and day or hour, not both",
+                "partition_by: name each column once, and only one of day and hour",
                 arguments=["partition_by"],
             )
         if self.begin_ms is not None and self.end_ms is not None and self.begin_ms > self.end_ms:

@@ -62,7 +62,7 @@ class ExportStep:
         self.results: list[TaskResult] = []
 
     def next_tasks(self, waiting: Sequence[ReadTask]) -> Sequence[ReadTask]:
-        """Return the tasks to run next: all waiting tasks, or about as many as complete this step."""
+        """Return the tasks to run next: enough to reach the step's size, a few if it has a time limit, else all."""
         if self._every.log_bytes is not None:
             left = self._every.log_bytes - self._bytes
             for count, task in enumerate(waiting, 1):

@@ -28,7 +28,7 @@ class TableFiles(Protocol):
     name: str
 
     def place(self, name: str = "") -> str:
-        """Return the path or URL of a file or folder, in the form for libraries."""
+        """Return the path or URL of a file or folder, in the form that pyiceberg and deltalake accept."""
 
     def create(self) -> None:
         """Create the folder of the table; do nothing in a bucket."""

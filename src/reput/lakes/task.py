@@ -45,7 +45,8 @@ class ExportJob:
     file_schema  schema of the files
     reject_schema  schema of files of rejected rows
     shape        shape of bodies; None if they stay bytes
-    why_no_partition  `Destination.why_no_partition`, if the table is partitioned by the value of a text column
+    why_no_partition  function that returns why a value cannot name a partition (see `Destination`); None if the
+                      table is not partitioned by a text column
     decoder      decoder of bodies that are not JSON
     """
 
@@ -250,7 +251,7 @@ def _parsed(
 def sample_bodies(
     tasks: list[ReadTask], request: ExportRequest, most: int, most_tasks: int = 16
 ) -> Iterator[bytes | None]:
-    """Yield bodies from several ranges, from which their shape is inferred; keep only one batch in memory."""
+    """Yield sample bodies from several ranges, so that the caller can infer the fields. Keep one batch in memory."""
     # Choose evenly spaced ranges, so that the sample covers the whole log.
     chosen = tasks[:: max(-(-len(tasks) // most_tasks), 1)]
     for task in chosen:

@@ -4,8 +4,8 @@ Mirrors `CompactionLog.shouldRetainMsg` (tag rocketmq-all-5.3.3). Within a queue
 message replaces older messages with the same key, and a message without a body deletes them. The newest message of a
 key is the last one in the log. RocketMQ drops messages without keys; here they are rejected rows.
 
-An export first stages all messages of a run. Then it removes superseded rows from the staged files, and rewrites table
-files with superseded rows. One commit replaces these table files and adds the new rows.
+An export first stages all messages of a run. Then it removes superseded rows from the staged files, and rewrites
+those table files that contain superseded rows. One commit replaces these table files and adds the new rows.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Upsertable(Protocol):
         """Return the files of the table, and the folder to which their names are relative.
 
         Raises:
-            UsageError: The table has files or deleted rows that no export wrote.
+            UsageError: The table has files that no export wrote, or another program deleted rows of it.
         """
 
     def replace(self, commit: Commit) -> None:

@@ -20,7 +20,7 @@ class Way(StrEnum):
     BY_QUEUE = "by_queue"
     """By topic, queue and queue offset."""
     BY_ROW = "by_row"
-    """By physical offset: a message of a store with a row of an export, column by column."""
+    """By physical offset. One of A and B is an export; its rows are compared with messages column by column."""
 
 
 class Part(StrEnum):
@@ -74,10 +74,10 @@ class Difference:
         equal_bytes: Bytes of CommitLog files that are identical in both stores. Their messages are not counted.
         equal_messages: Number of equal messages in the other files.
         counts: Number of differences by part and `What`.
-        expired: Number of messages only in A, and only in B, that precede the other store's log or, if paired by queue,
-            the first message of its queue. They probably expired in the other store.
-        behind: Number of messages only in A, and only in B, that follow the last message of the other store or queue.
-            The other store is probably older.
+        expired: Two numbers, of messages only in A and of messages only in B: those that precede the other store's log
+            or, if paired by queue, the first message of its queue. They probably expired in the other store.
+        behind: Two numbers, of messages only in A and of messages only in B: those that follow the last message of the
+            other store or queue. The other store is probably older.
         examples: The first differences of each part and `What`.
         notes: Remarks in words.
         damage: The unreadable parts of A, and those of B. They are not compared.

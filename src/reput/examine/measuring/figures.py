@@ -137,7 +137,7 @@ class CoveredRange:
 class IndexCoverage:
     """The part of the log that IndexFiles cover. A query scans the rest.
 
-    `ranges` cover the whole log in ascending order. Adjacent ranges with the same basis are joined.
+    `ranges` cover the whole log in ascending order. Adjacent ranges with the same `CoveredRange.basis` are joined.
     """
 
     log_bytes: int
@@ -233,7 +233,7 @@ def index_coverage(store: MessageStore) -> IndexCoverage:
 def covered_log(segments: Iterable[Segment], log_end: int) -> list[CoveredRange]:
     """Convert the segments of a look-up to ranges of the log, oldest first. The last range ends at `log_end`.
 
-    Adjacent segments with the same basis become one range.
+    Adjacent segments with the same basis (see `CoveredRange`) become one range.
     """
     found: list[CoveredRange] = []
     for segment in sorted(segments, key=lambda one: one.start):

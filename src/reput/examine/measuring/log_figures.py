@@ -155,7 +155,7 @@ class LogFigures:
         return [Gap(begin, begin + length) for length, begin in self._gaps]
 
     def frequent_keys(self, log: CommitLogReader) -> list[Frequent]:
-        """Return keys of several messages, most frequent first. Raises StoreAccessError."""
+        """Return keys that more than one message has, the most frequent first. Raises StoreAccessError."""
         return self._frequent(log, self._keys, _keys_of)
 
     def frequent_tags(self, log: CommitLogReader) -> list[Frequent]:
@@ -173,8 +173,8 @@ class LogFigures:
             # The counter has only the hash of a key or tag. Take the text from the newest message with this hash.
             for hashed, text in texts_of(message):
                 if hashes.counter_of(hashed) == counter:
-                    # Several texts may share a counter. The message that was read has this text, so at most `count - 1`
-                    # of the counted messages have another.
+                    # Several texts may share a counter. One of the counted messages was read and has this text, so at
+                    # most `count - 1` of them have a different text.
                     found.append(Frequent(message.topic, text, count, min(hashes.error, count - 1)))
                     break
         return found

@@ -425,7 +425,7 @@ def _remove_actions(names: Sequence[str], now_ms: int) -> list[Any]:
 
 
 def _bounds(values: Any, without_names: set[str]) -> dict[str, Any]:
-    """Return statistics in Delta's form: times in ISO 8601."""
+    """Return statistics in Delta's form, with times in ISO 8601, without the columns in `without_names`."""
     found = {name: value for name, value in values.items() if name not in without_names}
     if "store_timestamp" in found:
         stamp = pa.scalar(found["store_timestamp"], pa.timestamp("ms"))

@@ -57,13 +57,13 @@ _IO_NAMES = {
     "token": "s3.session-token",
     "region": "s3.region",
 }
-"""For object_store's names of S3 settings, the names that pyiceberg gives to the same settings."""
+"""pyiceberg's names of S3 settings, by object_store's names of the same settings."""
 
 _IO_VARIABLES = {
     "s3.endpoint": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"),
     "s3.region": ("AWS_REGION", "AWS_DEFAULT_REGION"),
 }
-"""For pyiceberg's names of S3 settings, the environment variables with the values."""
+"""The environment variables that may have the value of a setting, by pyiceberg's name of the setting."""
 
 _SOURCES = {
     **{name: name for name in TEXT_PARTITIONS}, "day": "store_timestamp", "hour": "store_timestamp",
@@ -165,7 +165,9 @@ class _Iceberg:
         if text is not None and table.current_snapshot() is not None:
             return self._state_of(text, table)
         if not is_known:
-            raise UsageError(f"{self.name}: nothing was exported to this table; name another")
+            raise UsageError(
+                f"{self.name}: this table exists, but reput has exported nothing to it; name another"
+            )
         return None
 
     def _state_of(self, text: str, table: Table) -> State:
@@ -333,7 +335,8 @@ class _Iceberg:
             raise StoreAccessError(f"{self.name}: the table {name} no longer exists")
         if _is_in(table, commit.state.run):
             return
-        # Check ownership after loading the parent snapshot: if another run takes the table later, the commits conflict.
+        # Check the owner after loading the parent snapshot: if another run takes the table after the check, its commit
+        # makes this one fail.
         self._files.check_owner()
         paths = self._paths(name, commit, is_reject)
         state = {_STATE: commit.state.as_text()}
@@ -389,8 +392,8 @@ class IcebergTable(_Iceberg):
             planned = list(table.scan().plan_files())
         if len(own) < len(planned):
             raise UsageError(
-                f"{self.name}: other programs deleted rows, or wrote files with another partition spec or in "
-                "another folder; upsert_by cannot replace rows of these files"
+                f"{self.name}: other programs deleted rows of its files, or wrote files with another partition spec "
+                "or in another folder; upsert_by cannot replace rows of such files"
             )
         return [data_file(name, file) for name, file in sorted(own.items())], place
 

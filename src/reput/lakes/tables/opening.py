@@ -207,7 +207,17 @@ class ExportRows:
     """Reads the rows of one store from a table, by ranges of the log in ascending order."""
 
     def __init__(self, destination: Destination, store: str, *, is_only_one: bool) -> None:
-        """Open a table. Raises UsageError if it lacks the columns that identify rows; StoreAccessError."""
+        """Open a table.
+
+        Args:
+            destination: The table.
+            store: The name of the store in the table.
+            is_only_one: Whether the table has rows of this store only, so that it needs no column `store`.
+
+        Raises:
+            UsageError: The table lacks a column that identifies rows.
+            StoreAccessError.
+        """
         if not isinstance(destination, ReadableDestination):
             raise UsageError(f"{destination.name}: layout {destination.layout} cannot be read back")
         self._name, self._store = destination.name, store
@@ -216,7 +226,9 @@ class ExportRows:
         self.columns = list(self._datasets[0].schema.names) if self._datasets else []
         needed = ["physical_offset"] if is_only_one else ["physical_offset", "store"]
         if self._datasets and (missing := [one for one in needed if one not in self.columns]):
-            raise UsageError(f"{self._name}: has no column {missing[0]}, by which rows are paired")
+            raise UsageError(
+                f"{self._name}: has no column {missing[0]}, which is needed to pair rows with messages"
+            )
 
     def between(self, low: int, high: int, columns: list[str]) -> pa.Table:
         """Return messages with a physical offset from `low` to `high` - 1, in order.

@@ -6,9 +6,9 @@ DEST.reput/
   rejects/<run>-00001.parquet
   commits/00000000000000000001.json   the manifest of a commit: files, marks, sums
 
-DEST contains only the table, because not every reader skips names that begin with an underscore. If DEST is a mount
-point, and in tables of reput 0.2, the other files are in DEST/_reput and DEST/_rejects, because files cannot be renamed
-across file systems.
+DEST contains only the table, because not every reader skips names that begin with an underscore. Two kinds of tables
+have the other files in DEST/_reput and DEST/_rejects: tables of reput 0.2, and tables whose DEST is a mount point,
+because files cannot be renamed across file systems.
 
 The manifest is the commit: it is linked into place atomically while the files are still staged. Then the files are
 moved into DEST. If the run dies before it has moved all files, the next run moves the rest. So a reader of all files in
@@ -80,7 +80,7 @@ class ParquetTable:
         last = self._last()
         has_files = next(self.folder.rglob("*.parquet"), None) is not None
         if last is None:
-            # Without manifests, an export would write the same messages again.
+            # Refuse files without manifests, because an export would write their messages again.
             if has_files:
                 raise UsageError(
                     f"{self.name}: has files, but their manifests in {self._commits} are missing; "
@@ -173,7 +173,7 @@ class ParquetTable:
     def _swap(self, commit: Commit, whole: Path) -> None:
         """Replace the table's folder atomically by a folder with the new files and hard links to the kept files.
 
-        A reader that has listed the old files may miss some of them, but never reads a row twice.
+        A reader that has listed the old files may no longer find some of them, but never reads a row twice.
         """
         gone = set(commit.replaces)
         if not any((self.folder / name).exists() for name in gone):
@@ -194,7 +194,7 @@ class ParquetTable:
             place = whole / path.relative_to(self.folder)
             make_folder(place.parent)
             link(whole.parent / file.name, place)
-        # A power cut after the exchange must not damage the table.
+        # After the exchange, a power cut must not damage the table, so make the new folder durable first.
         sync_tree(whole)
         exchange(self.folder, whole)
         sync_folder(self.folder.parent)
@@ -260,7 +260,7 @@ class ParquetBucketTable:
         return ParquetTable.why_no_partition(column, text)
 
     def publish(self, commit: Commit, staged: Staged) -> None:
-        """Do nothing: readers would see the objects before the commit."""
+        """Do nothing: `finish` copies the objects after the commit. Readers would see them if they were copied now."""
 
     def commit(self, commit: Commit) -> None:
         pending = self.bucket.pending()
