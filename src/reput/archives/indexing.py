@@ -226,7 +226,7 @@ def _take_entries(
             found.batch_queues.add(queue)
         else:
             numbers = _own_numbers(own, queue, file, places)
-        # Messages of light and batch queues do not state their queue offset. All other messages do.
+        # Messages of light queues (LMQ) and batch queues do not state their queue offset. All other messages do.
         if numbers is None and (is_batch or is_light(queue.topic)):
             found.unplaced.append(queue)
             continue

@@ -121,8 +121,8 @@ def spellings(data: bytes) -> set[bytes]:
     """Return encoded forms of a text: Base64, hexadecimal, UTF-16, and as in JSON and URLs."""
     digits = data.hex().encode()
     found = {digits, digits.upper()}
-    # A longer text that contains this one may have been encoded as Base64, in groups of three bytes. This text may begin
-    # at the first, second or third byte of a group, so search for all three encodings.
+    # A longer text that contains this one may have been encoded as Base64, in groups of three bytes. This text may
+    # begin at the first, second or third byte of a group, so search for all three encodings.
     for shift in range(3):
         coded = b64encode(bytes(shift) + data)[-(-8 * shift // 6) : (shift + len(data)) * 8 // 6]
         found |= {coded, coded.translate(_URL_SAFE)}

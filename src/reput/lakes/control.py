@@ -165,7 +165,7 @@ class Control:
         return commit
 
     def recover(self) -> bool:
-        """Finish or undo the interrupted commit of the last run, if there is one. Return whether the table has this commit.
+        """Finish or undo a commit that was interrupted, if there is one. Return whether the table has this commit.
 
         If the table has the commit, only the work after a commit remains (`Destination.finish`). Otherwise the files of
         the run are deleted.

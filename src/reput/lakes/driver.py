@@ -362,7 +362,7 @@ def _joined(before: ReadTask, ended: TaskResult, after: ReadTask, began: TaskRes
         # Nothing can be checked if the ranges are in different files, not adjacent, or read through ConsumeQueues.
         return True
     if ended.start >= one.stop or ended.end < one.stop:
-        # Nor if no record begins in the preceding range, or this range ends with unreadable bytes.
+        # Nothing can be checked if no record begins in the preceding range, or it ends with unreadable bytes.
         return True
     # A long record may reach beyond the whole next range.
     return began.start == ended.end or (began.start >= other.stop and ended.end >= other.stop)

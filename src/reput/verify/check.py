@@ -4,7 +4,8 @@ The check only reads. The first tasks read one IndexFile each, the next tasks on
 entries by the log file into which an entry leads. Then one task per log file compares its messages with their entries.
 All runners return the same findings in the same order.
 
-An item is an entry of an IndexFile. A span is the summary of an index's entries that lead into one log file.
+In this package, an item is an entry of an IndexFile. A span is the summary of those entries of one queue, or items of
+one IndexFile, that lead into one log file.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ class IndexInspection:
     """The result of an inspection. Times are in ms, offsets are physical.
 
     entries        number of items, without the unused first one
-    chain_lengths  distribution of chain lengths: minimum, maximum, number of slots
+    chain_lengths  distribution of chain lengths: least length, greatest length and number of slots of each class
     unreachable    items to which no slot and no other item leads
     """
 

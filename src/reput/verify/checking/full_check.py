@@ -104,9 +104,10 @@ def beyond(
 
 
 def _partly_copied(store: CheckedStore) -> Iterator[Finding]:
-    """Yield a finding for a last record with a right CRC whose last byte is zero.
+    """Yield a finding if the last record of the log ends with a zero byte, although its body matches the CRC.
 
-    The readers of reput skip such a record, because perhaps only a part of it was copied. Brokers read it.
+    The CRC covers only the body, so the properties after it may have been copied only in part. Therefore the readers of
+    reput skip such a record. Brokers read it.
     """
     if store.is_live or store.ends.reader == store.ends.rebuild:
         return
@@ -141,8 +142,8 @@ class FullCheck:
         yield from _partly_copied(self._store)
         others = OtherQueues(self._store)
         yield from others.findings()
-        # The tasks of log files have counted messages without a ConsumeQueue file. Queues in RocksDB and batch queues
-        # have no such file, but are not missing.
+        # `_without_queue` has all queues without a ConsumeQueue file. Queues in RocksDB and batch queues have no such
+        # file, but are not missing, so remove them. If they cannot be listed, remove all queues.
         for queue in others.queues if others.cannot_tell is None else set(self._without_queue):
             self._without_queue.pop(queue, None)
         yield from absent(
@@ -158,7 +159,10 @@ class FullCheck:
         tasks: Sequence[Task],
         weights: Sequence[int],
     ) -> Iterator[Result]:
-        """Yield results in the order of the tasks, group by group."""
+        """Run tasks in groups (see `waves`), and yield the results in the order of the tasks.
+
+        `weights` are the bytes of the tasks.
+        """
         total, before = sum(weights), 0
 
         def told(done: int, _of_wave: int) -> None:

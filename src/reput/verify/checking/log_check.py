@@ -55,7 +55,8 @@ class LogFileFound:
     latest         latest store timestamp, ms
     without_queue  for each missing queue, number of its messages, and physical offset of the first message
     without_index  number of keys without an entry; counted only in a store without IndexFiles
-    light          for each light queue, the differences between queue offsets of messages and numbers of their entries
+    light          for each light queue (LMQ), the differences between the queue offsets of messages and the numbers of
+                   their entries
     """
 
     latest: int | None = None

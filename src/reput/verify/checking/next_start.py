@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class Total(Protocol):
-    """A summary that states the number of items that lead into one log file."""
+    """A summary of the items of an IndexFile that lead into one log file. `total` is their number."""
 
     @property
     def total(self) -> int: ...
@@ -179,7 +179,7 @@ def _skipped(store: CheckedStore) -> Iterator[Finding]:
 
 
 def _is_queued(store: CheckedStore, message: MessageExt) -> bool:
-    """Return whether the message that begins at the greatest physical offset of the queues already has an entry.
+    """Return whether a message that begins at the greatest physical offset stated by any queue has an entry.
 
     A ConsumeQueue states where its newest message ends, so a message that begins there has no entry. A batch queue
     states where its newest record begins, so this record has an entry.

@@ -60,7 +60,7 @@ class _Claims:
             queue: The queue of the entry.
             queue_offset: The queue offset under which the entry is stored.
             stored: The place to which the entry leads.
-            own: Physical offset of the message that is expected there.
+            own: Physical offset of the message to which the entry should lead.
         """
         if stored[0] == own or self._left == 0:
             return False
@@ -155,7 +155,7 @@ class OtherQueues:
 
 
 def _add(found: dict[tuple[Kind, Queue], Finding], queue: Queue, one: Finding) -> None:
-    """Add a finding. For each kind and queue, only the first finding is kept, with the number of all."""
+    """Add a finding. For each kind and queue, keep only the first finding, and add the counts of the others to it."""
     first = found.get((one.kind, queue))
     if first is not None:
         one = replace(first, count=first.count + one.count)

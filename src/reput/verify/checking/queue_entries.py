@@ -103,7 +103,7 @@ class _State(NamedTuple):
 
 
 class LightQueues:
-    """Decides which lags of light queues are findings, file by file in log order.
+    """Decides which lags of light queues (LMQ) are findings, file by file in log order.
 
     The lag of an entry is the queue offset of its message minus the number of the entry.
     """
@@ -124,7 +124,8 @@ class LightQueues:
 
     def _take_run(self, queue: Queue, run: SkewRun, tally: Tally) -> None:
         state = self._states.get(queue)
-        # If earlier messages of the queue have expired, their lag is unknown. Then accept the lag of the first entries.
+        # If earlier messages of the queue have expired, nothing shows which lag (see the class) its first entries
+        # should have, so accept their lag. Otherwise they should have none.
         if state is None:
             state = _State(0 if self._from_zero else max(run.skew, 0), False, 0)
         skew, is_wrong, taken = state
@@ -147,7 +148,7 @@ class QueueFindings:
     A stretch is a part of the log file that is compared at once.
 
     without_queue  for each queue that has no ConsumeQueue: number of its messages, and physical offset of the first one
-    light          lags of the entries of each light queue
+    light          lags of the entries of each light queue (LMQ), see `LightQueues`
     """
 
     def __init__(

@@ -96,7 +96,7 @@ class _QueueReading:
         self._before = -1  # Physical offset at which the message of the last entry ends.
         self._next: int | None = None  # Number that the next entry should have.
         self._gap: int | None = None  # Number of the first unwritten entry.
-        # The first entry out of order: its number and physical offset. The list is empty if all entries are in order.
+        # `_disorder` has the number and physical offset of the first entry out of order; empty if all are in order.
         self._disorder: list[tuple[int, int]] = []
         self._disordered = 0
         self._ended_early = False
@@ -139,7 +139,7 @@ class _QueueReading:
             self._gap = first
 
     def _look_closer(self, data: npt.NDArray[np.void], first: int) -> None:
-        """Report entries that are blank, missing, out of order or lead to messages after the end of the log."""
+        """Report a gap and entries out of order, and find the log files into which the entries lead, entry by entry."""
         offsets = data["physical_offset"].astype(np.int64)
         sizes = data["size"].astype(np.int64)
         blank = (offsets == PRE_BLANK.physical_offset) & (sizes == PRE_BLANK.size)

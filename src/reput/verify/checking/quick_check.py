@@ -75,9 +75,9 @@ class _IndexEnds(NamedTuple):
 
     @classmethod
     def of(cls, store: CheckedStore, file: IndexFileReader, last: int) -> _IndexEnds:
-        """Return an IndexFile's header, and the number of items that the next start would not index again.
+        """Return an IndexFile's header, and the number of its items that a starting broker does not index again.
 
-        The next start indexes again from the first log file that it checks.
+        After a crash, a broker indexes messages again from the first log file that its recovery checks.
         """
         starts = [each.start for each in store.files]
         place = starts.index(store.checked) if store.checked in starts else 0
@@ -273,7 +273,11 @@ _COSTS = {
 
 
 def _is_new(store: CheckedStore, file: CommitLogFile) -> bool:
-    """Return whether a file without a record can be new. If a record was lost, the checkpoint has its time."""
+    """Return whether a log file may have no record because it is new.
+
+    Brokers create later files in advance. The first file of a log is new only if the checkpoint has no time of a
+    message. Otherwise its records were lost.
+    """
     was_written = store.facts.checkpoint.physic_msg_timestamp > 0
     return store.is_live or file.start > store.begin or not was_written
 

@@ -67,7 +67,8 @@ class Tally:
     ) -> None:
         """Add `count` findings of a kind.
 
-        `first` returns the finding; it is called only for the first finding of this kind in the file.
+        `first` returns the finding; it is called only for the first finding of this kind in the file. `times` are the
+        store timestamps (ms) of the affected messages.
         """
         if not count:
             return

@@ -84,13 +84,13 @@ def build(
     Args:
         plan: The plan of the repair.
         new: The folder, which is created.
-        seen: The old store's files as they are now.
+        seen: A listing of the old store's files, made just before this call.
         runner: Runs the tasks of the rebuild and the check.
         progress: Called as work is done.
         at: Called after each step.
 
     Returns:
-        The old store's files, as they were before the build read the first of them. See `check_still`.
+        A new listing of the old store's files, made after hard links to them were created, for `check_still`.
 
     Raises:
         StoreChangedError: A file has changed since the plan was made.
@@ -154,7 +154,7 @@ def _changes_in_place(store: Path, name: str) -> bool:
 def _stays(plan: Plan, entry: TreeEntry, changed: frozenset[str]) -> bool:
     top, _, below = entry.name.partition("/")
     if top == COMMIT_LOG_FOLDER:
-        # A broker does not start if commitlog/ contains a folder.
+        # A name in `dropped` may be a folder, with which a broker would not start. Drop its contents as well.
         return below.split("/")[0] not in plan.dropped and below not in changed
     if top in QUEUE_FOLDERS:
         return not plan.queues
@@ -216,7 +216,8 @@ def _dispatch_rest(plan: Plan, new: Path) -> None:
 def _prepare_queues(plan: Plan, new: Path) -> QueueForm:
     """Prepare the parts of the old queues that a rebuild needs. Return how the new queues are stored."""
     if facts_of(plan.store).has_queue_database_files:
-        # A rebuild of queues in RocksDB replaces all files of the database.
+        # The rebuild reads the old database, so link its files. It creates a new database instead of changing them, so
+        # the backup stays unchanged.
         _link_below(plan, new, CONSUME_QUEUE_FOLDER)
         return "rocksdb"
     # Create the folders of batch queues without their files. They may be the only evidence of which topics have batch
@@ -258,7 +259,7 @@ def _copy_expired_queues(plan: Plan, new: Path) -> None:
 def _write_checkpoint(plan: Plan, new: Path) -> None:
     """Write a checkpoint with which a broker keeps every file when it starts, even if it starts after a crash.
 
-    `reput.pipeline.commit` explains the times. Additional fields of 5.x stay unchanged.
+    `reput.pipeline.commit` explains the times in it. Additional fields of 5.x stay unchanged.
     """
     last = max(_last_timestamp(new), 0)
     ends = [0]
@@ -303,8 +304,8 @@ def _check(plan: Plan, new: Path, runner: Runner, progress: Progress) -> None:
 def _finish(plan: Plan, new: Path) -> None:
     """Give the new store the owners, permissions and lock of the old store. Make it durable."""
     remove_tree(new / LOCK_FILE)  # The rebuild has created this lock.
-    # Link the present file `lock` of the store, which may be newer than the plan. Both states share it, so a lock on
-    # one of them also protects the other.
+    # Instead, link to the store's present `lock`, which may be newer than the plan. The old and the new store then
+    # share this file, so a lock on one of them also protects the other.
     link(plan.store / LOCK_FILE, new / LOCK_FILE)
     # A hard link already has the owner and permissions of the old file. Only new files need them.
     kept = {(entry.name, entry.inode) for entry in plan.seen}
@@ -402,7 +403,7 @@ def _carry_out(
         )
     with locked(plan.store / LOCK_FILE, IN_USE), places.owned():
         check_unchanged(plan)
-        # An interrupted repair may have left the two states half swapped.
+        # An interrupted repair may have left the old and the new store half swapped.
         places.settle(at)
         # `settle` may have removed hard links to files of the store, which updates the files' change times.
         seen = check_unchanged(plan, linked=plan.inodes)

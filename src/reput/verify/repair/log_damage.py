@@ -4,7 +4,7 @@ Three kinds of records fill ranges. `CommitLog.checkMessageAndReturnSize` accept
 
 - A placeholder for each message that has a ConsumeQueue entry: an ordinary message with its queue and queue offset, no
   keys, no tags, a body of zeros and the property REPUT_SALVAGED. Without the placeholder, the queue would lack a
-  number. Dispatch closes such a gap by moving all later entries, so consumers' committed offsets would mean other
+  queue offset. Dispatch closes such a gap by moving all later entries, so consumers' committed offsets would mean other
   messages.
 - A rolled-back transaction for bytes to which no entry leads. A broker dispatches it neither to a queue nor to the
   index (`DefaultMessageStore.CommitLogDispatcherBuildConsumeQueue`, `IndexService.buildIndex`).
@@ -84,7 +84,7 @@ class DamagedRange:
 
 
 def can_be_filled(damaged: DamagedRange) -> bool:
-    """Return whether records can fill the range exactly."""
+    """Return whether the range is long enough for `filler` to fill it exactly."""
     length = damaged.stop - damaged.start
     return length >= (BLANK_BYTES if damaged.ends_file else _LEAST_BYTES)
 
@@ -157,7 +157,7 @@ def _sizes(length: int) -> Iterator[int]:
 
 
 def _record(offset: int, size: int, timestamp: int, message: KnownMessage | None) -> bytes:
-    """Return a record of exactly this size: a placeholder for the message, or a rolled-back transaction."""
+    """Return a record of exactly this size: a placeholder for the message; a rolled-back transaction without one."""
     topic = SALVAGED_TOPIC if message is None else message.queue.topic
     least = _LEAST_BYTES if message is None else message.least_bytes
     return encode(
@@ -188,7 +188,7 @@ class FileDamage:
 
     ranges  unreadable ranges and records with a wrong CRC, ascending, with valid records between them
     end     physical offset after the last verifiable record, or the begin of the file if it has no such record. If a
-            blank record follows the last verifiable record, this is the end of the file.
+            blank record follows the last verifiable record, `end` is the end of the file.
     times   store timestamp (ms) of a message near each range
     """
 
@@ -216,7 +216,8 @@ def damage_of(file: CommitLogFile, whole: int = 0) -> FileDamage:
         right[wrong] = False
         if right.any():
             end = int(ends[right][-1])
-            # The first and the last right record suffice: a filler needs only an approximate store time.
+            # The store times of the first and last valid record suffice: a record that fills a damaged range needs only
+            # an approximate store time.
             edges = np.flatnonzero(right)[[0, -1]]
             good.append((offsets[edges], piece.batch.messages["store_timestamp"][edges].copy()))
     bad += ranges_of(scan.damage)
@@ -297,8 +298,8 @@ def _with_known(ranges: list[DamagedRange], queues: dict[Queue, str]) -> list[Da
     stops = np.array([one.stop for one in ranges])
     known: dict[int, dict[int, KnownMessage]] = {}
     for queue, folder in sorted(queues.items()):
-        # A message in a light queue also has an entry in the queue of its topic. A placeholder can name only the queue
-        # of the topic.
+        # A message in a light queue (LMQ) also has an entry in the queue of its topic. A placeholder can name only the
+        # queue of the topic, so skip light queues.
         if queue.topic.startswith(LMQ_PREFIX):
             continue
         for message in _entries_within(queue, folder, starts, stops):

@@ -4,10 +4,10 @@ The folder STORE.reput-repair lies beside STORE. It has a numbered folder for ea
 
     owner        locked while a repair, or an undo, runs
     1/
-      new/          the new state; one rename swaps it with STORE as a whole
-      repair.json   written before the swap: the inodes of the old and the new state
-      backup/       the state of STORE before the repair. After the swap, `new` has this state, and is renamed.
-      undone/       the state of STORE before an undo. After the swap back, `backup` has this state, and is renamed.
+      new/          the repaired state, until it is swapped with STORE as a whole by one rename; then the old state
+      repair.json   written before the swap: the inodes of the old and the repaired state
+      backup/       the old state; after the swap, `new` is renamed to `backup`
+      undone/       the repaired state after an undo, which swaps `backup` with STORE and renames `backup` to `undone`
 
 Folders are identified by inode, which a rename keeps. So after a kill at any point, `settle` can identify each folder,
 and completes or undoes the swap.
@@ -81,7 +81,7 @@ class Attempt:
         """Return the record, or None if it has not been written yet.
 
         Raises:
-            StoreError: The file has other content.
+            StoreError: This version of reput did not write `repair.json`.
             StoreAccessError: The file cannot be read.
         """
         path = self.folder / _RECORD_FILE
@@ -116,7 +116,10 @@ class RepairPlaces:
     """The folder beside a store that contains its repairs."""
 
     def __init__(self, store: Path) -> None:
-        """Prepare for a store at its real path. Raises StoreError if no folder can be created beside it."""
+        """Choose the folder beside a store for its repairs. `store` is a real path, without links.
+
+        Raises StoreError if no folder can be created beside the store.
+        """
         if store == store.parent:
             raise StoreError(
                 f"{store}: has no parent folder in which a repair could build the new store"
@@ -130,9 +133,9 @@ class RepairPlaces:
         return Attempt(self.root / str(max((one.number for one in self.attempts()), default=0) + 1))
 
     def new_attempt(self, backup: Path) -> Attempt:
-        """Create the folder of a repair whose plan has chosen the place of the backup.
+        """Create the folder of a new repair. `backup` is the place in it that the plan has chosen for the old state.
 
-        Raises StoreChangedError if another repair has created this folder since.
+        Raises StoreChangedError if another repair has created the same folder since the plan was made.
         """
         attempt = Attempt(backup.parent)
         if inode_of(attempt.folder) is not None:
@@ -181,7 +184,7 @@ class RepairPlaces:
     def give(self, attempt: Attempt) -> None:
         """Give the folders that root created beside the store to the store's owner.
 
-        Only folders that still belong to root are changed: no other user can have put a file there. Raises
+        Only folders that still belong to root are changed, because no other user can have put files into them. Raises
         StoreAccessError.
         """
         if os.geteuid() != 0:
@@ -249,7 +252,7 @@ class RepairPlaces:
         states = {record.old, record.new}
         with explained(self.store, "be swapped"):
             exchanged = exchange_at_once(self.store, fresh)
-            # Another program replaced one of the folders since the record was written: exchange them back.
+            # Another program replaced one of the folders after `repair.json` was written: exchange both folders back.
             if exchanged and {inode_of(self.store), inode_of(fresh)} != states:
                 exchange_at_once(self.store, fresh)
                 raise StoreChangedError(f"{self.store}: was replaced meanwhile; repair it again")

@@ -86,8 +86,8 @@ class Plan:
     backup         place of the old state after the repair
     findings       findings of the check, including findings for information only
     queues, index  whether ConsumeQueues and IndexFiles are rebuilt
-    dispatch_from  physical offset from which messages are dispatched to a database that stays; None if none are
-                   dispatched
+    dispatch_from  physical offset from which messages are dispatched to queues in RocksDB that are not rebuilt; None if
+                   no messages are dispatched
     ranges         damaged ranges of the log that are filled
     cut_at         physical offset at which the log is cut; None if it is not cut
     file_bytes     size of a CommitLog file
@@ -169,7 +169,7 @@ class Plan:
         if finding.kind in _MOVED and (self.entries_move or self.ranges):
             return True
         left = [one.finding for one in self.remaining if one.finding.kind is finding.kind]
-        # The last finding of a kind may stand for findings of several files.
+        # A check joins findings of a kind beyond a limit into one, which names only one of their files.
         if len(left) > MOST_OF_A_KIND:
             return True
         name = os.path.relpath(finding.file, root)

@@ -90,10 +90,10 @@ def make_plan(
     Raises:
         StoreNotFoundError: The store has no CommitLog.
         StoreLockedError: A broker or another writer owns the store.
-        StoreError: The store contains a link, or files with messages of the log have wrong names.
+        StoreError: The store contains a link, or a file that contains messages of the log has a wrong name.
         StoreAccessError: A file cannot be read.
     """
-    # List the files before the check, so that the repair notices any later change.
+    # `refuse` also lists the files. List them before the check, so that the repair notices any later change.
     seen = refuse(store)
     _refuse_options(store, truncate_tail, salvage)
     facts_of(store, config).require_certain()
@@ -242,7 +242,7 @@ class _Planning:
         return any(finding.kind in kinds for finding in self._wrong)
 
     def _plan_log(self) -> int:
-        """Plan the requested filling and cutting. Return the new end of the log."""
+        """Plan to fill damaged ranges and to cut the tail of the log, if requested. Return the new end of the log."""
         plan, found = self._plan, self._found
         end = found.end
         if self._truncate_tail:
@@ -272,10 +272,9 @@ class _Planning:
         )
 
     def _damaged_files(self) -> set[str]:
-        """Return the log files with damage, or all files if findings were grouped."""
+        """Return the log files with damage, or all files if the check joined findings of several files into one."""
         found = [one for one in self._wrong if one.kind in OF_LOG or one.kind is Kind.LOG_FILE_SIZE]
-        # A check yields a limited number of findings of a kind. The last one stands for all others, whose files are
-        # unknown.
+        # A check joins findings of a kind beyond a limit into one, which names only one of their files.
         if max(Counter(one.kind for one in found).values(), default=0) > MOST_OF_A_KIND:
             return {file.path for file in self._found.files}
         return {one.file for one in found}
