@@ -34,7 +34,7 @@ from reput.log.scan import ScanBuffers
 
 _PARTITIONS = (1, 2, 4, 8)
 _CORES = 2
-# The number of splits of the log, of IndexFiles, and of files of keys. A partition gets one or several of each.
+# The number of splits of the log, of IndexFiles, and of files of keys, so that all partitions get equally many.
 _MOST = max(_PARTITIONS)
 _KEYS = 200_000
 # In the first two rounds, the JVMs still compile their code. For each job, the fastest round counts.

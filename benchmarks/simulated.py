@@ -284,7 +284,7 @@ PLANNED: dict[str, Callable[[int], tuple[int, int]]] = {
     "splits": lambda step: (500 * step, 1000),
     "queues": lambda step: (100, 1250 * step),
 }
-"""The numbers of splits and queues to plan at a step: up to 4,000 splits of 1,000 queues, or 100 of 10,000."""
+"""Two series of growing plans. The last step has 4,000 splits of 1,000 queues, or 100 splits of 10,000 queues."""
 
 
 def _measure_plans(folder: Path) -> Iterator[Figure]:

@@ -38,7 +38,7 @@ _TESTS = Path(__file__).parent
 
 
 def mark_attacks(items: list[pytest.Item]) -> None:
-    """Mark each test of the files above `attack`."""
+    """Give the tests in files of ATTACKS the mark `attack`."""
     for item in items:
         if item.path.relative_to(_TESTS).as_posix() in ATTACKS:
             item.add_marker(pytest.mark.attack)

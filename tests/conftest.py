@@ -103,7 +103,10 @@ def golden_library(tmp_path_factory: pytest.TempPathFactory) -> GoldenLibrary:
 
 @pytest.fixture(scope="session")
 def golden(golden_library: GoldenLibrary) -> Callable[[str], GoldenStore]:
-    """Return `golden(name)`, that golden store, read only. If it is not on this machine, see `passed_over`."""
+    """Return a function that returns a golden store by name. Tests must not change the store.
+
+    If the store is not on this machine, the test is skipped, or fails in CI (`passed_over`).
+    """
 
     def store(name: str) -> GoldenStore:
         try:

@@ -25,7 +25,7 @@ def scope_of(nodeid: str) -> str:
 
 
 class ByFile(LoadScopeScheduling):  # type: ignore[misc]  # of a package without types
-    """Assigns a whole scope to a process."""
+    """Runs all tests of a file in one process, and all tests that use Spark's session in another one."""
 
     def _split_scope(self, nodeid: str) -> str:
         return scope_of(nodeid)

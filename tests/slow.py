@@ -68,7 +68,7 @@ def mark_fast(items: Iterable[pytest.Item]) -> None:
 
 
 def _room(item: pytest.Item) -> str:
-    """Return the folder of a test; empty for tests outside of the folders, which are about names and words."""
+    """Return the folder of a test; "" for tests directly in tests/, which check names, words and packaging."""
     room, *below = item.path.relative_to(_TESTS).parts
     return room if below else ""
 

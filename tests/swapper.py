@@ -2,8 +2,9 @@
 
     python swapper.py FOLDER OUTSIDE USER SEED
 
-It begins with a line on stdin and ends with stdin. Each turn exchanges files and folders in FOLDER with links to the
-same names in OUTSIDE, with links to OUTSIDE itself, with FIFOs or with folders of links, and some moments later back.
+It starts when a line arrives on stdin, and ends when stdin ends. Each turn exchanges files and folders in FOLDER with
+links to the same names in OUTSIDE, with links to OUTSIDE itself, with FIFOs or with folders of links. Some moments
+later, it exchanges them back.
 """
 
 from __future__ import annotations

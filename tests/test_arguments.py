@@ -106,7 +106,7 @@ def test_methods(store: dict[str, Any], how: str) -> None:
         if name.startswith("_") or name in _UNCHECKED or not inspect.signature(method).parameters:
             continue
         if inspect.unwrap(method.__func__).__module__.startswith("reput.store"):
-            continue  # it belongs to a part, below the public class
+            continue  # inherited from a class that is not public
         if method.__self__ is not opened:
             continue
         assert _refuses_each(method), name

@@ -106,11 +106,11 @@ def test_only_facts_say_what_a_store_is() -> None:
     assert found == []
 
 
-# Code that reads folders of queues, or names a file by an offset: one module each.
+# Texts in code that finds queue folders, or names files by offsets, and the only modules that may contain them.
 WALKS = {
     "name.isdigit": ("queues/folders.py", "format/file_names.py"), ":020d": ("format/file_names.py",),
 }  # fmt: skip
-# Folders and files outside a store's queues and log.
+# Modules that may contain these texts, because they read other folders and files with numbers as names.
 OTHER_NUMBERS = {
     "query/compacted.py": "the copies that compaction makes", "query/tiered.py": "tiered storage",
     "verify/repair/places.py": "repairs", "lakes/tables/parquet.py": "commits of a table",

@@ -17,7 +17,7 @@ from reput.format.host import Host
 _ALL = {name: getattr(home, name) for home in (reput, reports) for name in home.__all__}
 _CLASSES = sorted(name for name, found in _ALL.items() if inspect.isclass(found))
 _OPERATIONS = [name for name in reput.__all__ if not inspect.isclass(_ALL[name])]
-# Parts of stores and reports that users read, without the promise of the public names.
+# Classes that users get from stores and reports. Unlike public names, they may change in any release.
 _PARTS = {
     "BatchQueueInspection",
     "CheckpointInspection",

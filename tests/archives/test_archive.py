@@ -212,7 +212,7 @@ def test_indexes_are_merged_and_open_as_parquet(
 
 
 class Killed(BaseException):
-    """Do nothing more, as a killed process."""
+    """Raised in place of a kill: no code handles it."""
 
 
 _STEPS = ("archive", "scan", "keys", "queues", "commit", "merge", "snapshot", "clean")

@@ -90,7 +90,7 @@ def test_a_changed_proof_does_not_hold(golden: Golden, place: str, tmp_path: Pat
             assert not reput.verify_archive(proof).is_valid, at
         except FormatError:
             continue
-    # Without its signature it still depends on every byte of the frames, the path and the chain.
+    # A proof without a signature is still valid only if no byte of its frames, path and chain has changed.
     for change in ("content", "path", "before", "chain"):
         stored = json.loads(data)
         stored["signature"] = None

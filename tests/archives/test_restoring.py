@@ -25,11 +25,11 @@ _STEPS = ("make_folder", "rename", "delete", "write_durable", "sync_folder", "re
 
 
 class Killed(BaseException):
-    """The end of a process that is killed."""
+    """Raised in place of a kill: no code handles it."""
 
 
 class Steps:
-    """Counts steps, and kills before one of them."""
+    """Counts steps, and raises Killed before one of them."""
 
     def __init__(self, at: int) -> None:
         self.at, self.seen = at, 0
@@ -49,7 +49,7 @@ def place(golden: Golden, tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture
 def steps(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], Steps]:
-    """Kills before a step: a phase, or a change of the destination's folders."""
+    """Return a function that lets the next restore be killed before step `at`. Changes of the destination are steps."""
 
     def begin(at: int) -> Steps:
         found = Steps(at)

@@ -184,13 +184,8 @@ def revived_store(path: Path, revive: str, retry: int | None = None) -> Path:
         ("{0:0}", None, True, True),  # settled: the copy still waits
         ("{0:0}", 1, True, True),
         ("{0:0}", 2, True, False),
-        (
-            "{0:-1}",
-            2,
-            False,
-            True,
-        ),  # not settled: the broker will revive the message at its next start
-        ("", 2, True, False),  # the pop's offset is unknown, but there is a copy
+        ("{0:-1}", 2, False, True),  # not settled: the broker will revive it at its next start
+        ("", 2, True, False),  # the revive offset is unknown, but the copy exists
     ],
 )
 def test_revived_messages(
@@ -212,7 +207,7 @@ def test_a_checkpoint_that_was_put_again_or_hides_for_longer(tmp_path: Path) -> 
         tmp_path / "s",
         checkpoint(10, 3), ack(10, 12),
         checkpoint(11, 1, pt=1010, it=70_000, rp="1", waits=True),  # 11 could not be revived
-        checkpoint(12, 1, pt=5000, waits=True),  # 12 was hidden for longer
+        checkpoint(12, 1, pt=5000, waits=True),  # a consumer extended the time of 12
     )  # fmt: skip
     rows = [json.loads(line) for line in run("state", "popped", store, "--format", "jsonl").lines]
     assert [(row["offsets"], row["unacked"], row["revive_time"]) for row in rows] == [

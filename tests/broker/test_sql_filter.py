@@ -71,7 +71,7 @@ def test_what_is_not_an_expression_is_refused(expression: str) -> None:
 
 
 def test_nested_ranges_take_one_step_for_each_part() -> None:
-    """A range looks at its operand once, so an expression cannot double the work with each level."""
+    """A range evaluates its operand only once, so the work does not double with each level of nesting."""
     looks = 0
 
     class Counted(dict[str, str]):

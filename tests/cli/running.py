@@ -20,7 +20,7 @@ SIZES = (
 REPUT = Path(sys.executable).with_name("reput")
 _TIMEOUT_S = 600
 _COMPILING = re.compile(r"^Compiling kernels for this processor, once\.\n", re.MULTILINE)
-"""The output of the first command on a machine."""
+"""The line that the first command on a machine prints to stderr."""
 
 
 @dataclass(frozen=True, slots=True)

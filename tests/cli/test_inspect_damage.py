@@ -152,7 +152,7 @@ def test_a_store_with_files_that_do_not_fit_together(golden: Golden, tmp_path: P
     ],
 )
 def test_damage_that_a_broker_met(torn: Torn, case: str, file: str | None) -> None:
-    """In each store the broker's last file is damaged. A zeroed last entry is the end of its queue."""
+    """Only the last file of a kind is reported as damaged. A zeroed last entry is not: the queue ends before it."""
     store = torn(case)
     paths = sorted(path for path in store.before.rglob("*") if path.is_file())
     sizes = ("--hash-slots", store.hash_slots, "--index-items", store.index_items)

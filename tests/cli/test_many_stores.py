@@ -114,7 +114,7 @@ def test_a_replica_answers_for_one_that_cannot_be_read_if_it_cannot_lag_behind_i
 def test_an_answer_by_time_is_incomplete_without_a_queue_that_has_its_messages(
     fleet: Path,
 ) -> None:
-    """Also in a long log, of which only samples are read."""
+    """The missing queue is noticed, although only samples of a long log are read."""
     orders = fleet.parent / "orders"
     shutil.rmtree(orders / "consumequeue" / "orders" / "1")
     options = ["--topic", "orders", "--begin", "2026-10-18", "--end", "2026-10-18T12:00"]

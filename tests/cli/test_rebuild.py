@@ -25,7 +25,7 @@ SIZES = ("--hash-slots", 1000, "--index-items", 4000, "--queue-entries", 1000)
 
 
 def contents(folder: Path) -> list[tuple[str, bytes]]:
-    """Return every file of a folder; files of an index without their names, in order."""
+    """Return the name and the bytes of every file. IndexFiles have no names, because theirs are creation times."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     named = folder.name != "index"
     return [(str(p.relative_to(folder)) if named else "", p.read_bytes()) for p in files]

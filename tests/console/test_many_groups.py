@@ -20,7 +20,7 @@ GROUPS = 300
 
 @contextmanager
 def scraped(store: GoldenStore, folder: Path, names: Iterable[str], groups: Any) -> Iterator[bytes]:
-    """Serve copies of a store, in each of which `groups` have read nothing of a queue; yield the metrics."""
+    """Serve copies of a store in which each group has the committed offset 0 in one queue. Yield the metrics page."""
     made = {}
     table = {f"orders@{group}": {"0": 0} for group in groups}
     for name in names:

@@ -196,7 +196,7 @@ def test_names_of_stores_steer_nothing(tmp_path: Path) -> None:
         paths[name] = path = tmp_path / name.replace("/", "")
         with reput.open_store(path, "rw", config=_SIZES) as store:
             store.put(Message("orders", b"x", keys=["k"]))
-        if number == 1:  # these errors contain the path
+        if number == 1:  # damage that is reported with the path
             (path / "index").rename(path / "other")
             next((path / "commitlog").iterdir()).write_bytes(b"\1" * (1 << 16))
     gone = MissingStore("gone\u202e", "/gone\u202e", 1_792_000_000_000, "it\u202e is gone")

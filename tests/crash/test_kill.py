@@ -89,7 +89,6 @@ def test_some_kills(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_two_hundred_kills(tmp_path: Path) -> None:
-    for first in range(
-        1000, 1200, 20
-    ):  # new stores, because a check of a growing one takes longer and longer
+    # Begin a new store after 20 kills, because a full check takes longer as the store grows.
+    for first in range(1000, 1200, 20):
         check_kills(tmp_path / str(first), range(first, first + 20))

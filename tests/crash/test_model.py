@@ -1,7 +1,7 @@
 """All events of a store's life, in any order, compared with a plain list of the messages.
 
-After every step that leaves the store at rest, an independent slow reader reads all of it: each message is where
-it was put, has one entry in its queue and one index entry a key, and nothing else is there.
+After every step that leaves the store at rest, an independent slow reader reads all of it: each message is where it was
+put, and has one entry in its queue and one index entry per key. There are no other records and entries.
 """
 
 import os
@@ -128,7 +128,7 @@ class StoreMachine(RuleBasedStateMachine):
     @precondition(is_open)
     @rule(messages=st.lists(MESSAGES, min_size=1, max_size=20), after=st.integers(1, 400))
     def put_and_interrupt(self, messages: list[Message], after: int) -> None:
-        """Interrupt a put at a random call: afterwards no message is stored, or all, or those that filled a file."""
+        """Interrupt a put at a random call. It has stored no message, all of them, or those that filled a log file."""
         results: list[PutResults] = []
         before = self.open_writer.end_offset
         is_interrupted = interrupted(
@@ -267,7 +267,7 @@ class StoreMachine(RuleBasedStateMachine):
     @precondition(is_closed)
     @rule(share=SHARES, size=SHARES)
     def shorten_under_a_reader(self, share: float, size: float) -> None:
-        """A reader of a file that gets shorter raises, or says that its answer is not complete, or has it right."""
+        """If a file is truncated during a query, the query raises, reports an incomplete answer, or is right."""
         files = [*self.log_files(), *self.index_files()]
         path = files[int(share * len(files))]
         data, times = path.read_bytes(), path.stat()

@@ -46,7 +46,7 @@ def _decompressed(data: bytes) -> bytes:
 
 
 def places_of(patterns: set[bytes], root: Path) -> list[tuple[str, bytes]]:
-    """Return where one of these byte strings is."""
+    """Return (file name, byte string) for each byte string that a file contains."""
     return [
         (name, pattern) for name, data in all_bytes(root) for pattern in patterns if pattern in data
     ]

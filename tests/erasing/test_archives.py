@@ -75,9 +75,8 @@ def _check(place: str, before: dict[tuple[int, int], MessageExt], report: Any) -
     assert not places_of(patterns, Path(place))
     archive = Archive(place)
     left = _objects(place) - {*archive.manifest.objects(), "archive.json"}
-    assert not [
-        name for name in left if name.startswith("log/")
-    ]  # indexes that another process replaced stay
+    # Indexes that another process has replaced may remain.
+    assert not [name for name in left if name.startswith("log/")]
     verified = reput.verify_archive(place)
     assert verified.is_valid, verified
 

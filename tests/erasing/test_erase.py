@@ -56,7 +56,7 @@ def _records(store: Path) -> Iterator[_Record]:
 
 
 def _patterns(messages: list[MessageExt], kept: bytes) -> set[bytes]:
-    """Return bodies, stored and decompressed, ids and keys, without the bytes that other records have."""
+    """Return the bodies (stored and decompressed), unique keys and keys of messages that occur in no other record."""
     found: set[bytes] = set()
     for one in messages:
         found |= {one.body, sent_body(one).data}

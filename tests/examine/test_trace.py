@@ -88,7 +88,7 @@ def test_a_scheduled_record_is_due_when_its_queue_says(golden: Golden) -> None:
 
 
 def test_several_stores_are_one(tmp_path: Path) -> None:
-    """A retry on another broker, and the message that it names."""
+    """A retry is on another broker than the message that it names as its origin."""
     first, second = Story(), Story()
     offset = first.put("orders", unique_key="U1")
     origin = first.id_of(offset)

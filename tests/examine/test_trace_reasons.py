@@ -73,7 +73,8 @@ TIMED: dict[str, Any] = {
 
 def test_a_timer_delivers(story: Story, tmp_path: Path) -> None:
     story.put(TIMER, **TIMED)
-    story.put("orders", 6_900, **TIMED)  # the message is due when the slot of its wheel has passed
+    # The timer delivers a message when its slot of the timer wheel has passed, so somewhat late.
+    story.put("orders", 6_900, **TIMED)
     found = told(story, tmp_path)
     assert [event.role for event in found.events] == [Role.TIMER, Role.MESSAGE]
     assert [event.due_ms for event in found.events] == [BEGIN_MS + 5_000, None]

@@ -111,7 +111,7 @@ MADE = forge_log(RECORDS_MADE, file_bytes=FILE_BYTES)
 
 
 def followed(folder: Path) -> GrowingLog:
-    """A log that was followed to two thirds, and, after this state was saved, a bit further."""
+    """Let a follower index 600 messages, save its state, and index 40 more without saving it again. Return the log."""
     log = GrowingLog(folder / "store", MADE.files())
     log.write_to(MADE.offsets[600])
     follower = open_follower(log, folder / "out", CONFIG)

@@ -34,7 +34,7 @@ def rebuilt(store: Path, output: Path, config: StoreConfig) -> RebuildReport:
 
 
 class Following(Thread):
-    """A run in its own thread, and its calls."""
+    """Runs `follow_store` in a thread, and records its callbacks."""
 
     def __init__(self, store: Path, output: Path) -> None:
         super().__init__(daemon=True)
@@ -136,7 +136,7 @@ def test_a_second_run_continues_without_a_rebuild(tmp_path: Path) -> None:
 def test_an_end_in_the_middle_of_a_step_is_like_a_kill(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
 ) -> None:
-    """Its ConsumeQueues have entries that neither the index nor the saved state has."""
+    """The interrupted step has written queue entries of messages that neither the index nor the saved state has."""
     log = GrowingLog(tmp_path / "store", MADE.files())
     log.write_to(MADE.offsets[100])
 

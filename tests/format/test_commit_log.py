@@ -134,7 +134,7 @@ def oracle_view(message: MessageExt) -> tuple[object, ...]:
 
 @st.composite
 def damaged_records(draw: st.DrawFn) -> bytes:
-    """A record with some bytes overwritten, cut off, or followed by others."""
+    """A record in which some bytes are overwritten, and which may be cut off or followed by other bytes."""
     data = bytearray(encode(draw(messages())))
     for _ in range(draw(st.integers(1, 3))):
         at = draw(st.integers(0, len(data) - 1))

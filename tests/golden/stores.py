@@ -1,7 +1,7 @@
 """Golden stores: stores written by a real broker, unpacked and with parsed tables.
 
-Those of 4.9.3 (six, and the damaged ones of `torn`) and those of 5.3.3 that no other stands for are shipped in data/
-(see data/PROVENANCE.md). The others are large or not ours to ship: they are looked for in ``../shared/golden`` and
+Most stores are shipped in data/ (see data/PROVENANCE.md): of 4.9.3 six, and the damaged stores of `torn`; of 5.3.3 one
+for each feature. The others are too large to ship, or belong to others. Tests look for them in ``../shared/golden`` and
 ``../shared/golden5`` beside the checkout.
 """
 
@@ -26,7 +26,7 @@ SHIPPED = ("basic", "extremes", "lmq", "orders", "timed", "tricky")
 TORN = "torn"
 NOT_SHIPPED = ("git", "defaults")
 EVERY_STORE = (*SHIPPED, *NOT_SHIPPED)
-"""Of 4.9.3, each read and rebuilt in the same way."""
+"""All stores of 4.9.3 except the damaged ones. The same tests read and rebuild each of them."""
 FIVE_SHIPPED = (
     "five_batch",
     "five_compaction",
@@ -39,7 +39,7 @@ FIVE_SHIPPED = (
 )
 FIVE_NOT_SHIPPED = ("five_crc", "five_default")
 EVERY_FIVE = (*FIVE_SHIPPED, *FIVE_NOT_SHIPPED)
-"""Of 5.3.3. Not among them: five_life, whose tables are others (`tables.read_named`); it is not shipped."""
+"""All stores of 5.3.3 except five_life, which has other tables (`tables.read_named`) and is not shipped."""
 
 # `defaults` has 1.6 GB of files and takes 49 MB on disk; no other store has half of this.
 _SPARSE_LIMIT_BYTES = 400_000_000

@@ -103,4 +103,4 @@ def test_a_search_of_a_whole_file_weighs_more_than_a_scan_of_a_split_and_one_of_
     search = IndexFileSearch("full", config.hash_slots, config.index_items, _WITHIN)
     whole = search.weight(100_000)
     assert search.weight(10) < DEFAULT_SPLIT_BYTES < 4 * DEFAULT_SPLIT_BYTES < whole
-    assert whole < search.weight(10_000_000) < 100 * whole  # the file is read once
+    assert whole < search.weight(10_000_000) < 100 * whole  # a file is read once for all keys

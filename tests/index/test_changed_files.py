@@ -1,4 +1,4 @@
-"""Remembered facts of an IndexFile, in a process or in the cache folder, end with any change of the file."""
+"""What a process or the cache folder remembers about an IndexFile is not used after any change of the file."""
 
 import os
 import struct

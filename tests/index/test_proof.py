@@ -165,7 +165,7 @@ def test_a_log_cut_short_and_written_over_is_covered_up_to_the_cut(tmp_path: Pat
 
 
 def _written_over(log: LogForge, kept: int, more: int) -> LogForge:
-    """A log cut after so many messages, with other ones in place of the rest."""
+    """Return a log with the first `kept` messages of another one, and with `more` new messages in place of the rest."""
     forge = LogForge(1 << 14)
     for record in _records(log, 0, kept):
         forge.put_bytes(record)
@@ -204,7 +204,7 @@ def test_what_is_known_of_a_growing_file_is_not_proved_again(
 
 
 class TestLongLogs:
-    """Files of too much log to compare with all of it."""
+    """IndexFiles that cover too much of the log to be compared with all of it. A limit of 0 bytes simulates this."""
 
     @pytest.fixture(autouse=True)
     def few(self, monkeypatch: pytest.MonkeyPatch) -> None:

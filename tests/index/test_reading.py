@@ -83,7 +83,7 @@ def test_slots_and_items_of_any_file_are_right_or_not_told(
 def test_a_file_of_the_default_size_need_not_be_the_default(
     tmp_path: Path, slots: int, items: int, keys: int
 ) -> None:
-    # 5,000,000 slots and 20,000,000 items occupy as many bytes as these.
+    # The file is as large as one with the default numbers: 5,000,000 slots and 20,000,000 items.
     file = IndexFile(slots, items, 0)
     for number in range(keys):
         file.put("T", f"key{number}", 100 * number, 1_700_000_000_000)

@@ -37,7 +37,7 @@ def reader(request: pytest.FixtureRequest) -> Reader:
 
 
 def asked_of(log: LogForge, numbers: Sequence[int]) -> dict[tuple[str, str], list[int]]:
-    """Return the expected offsets by (topic, key), of the messages of `messages` that have keys."""
+    """Return the expected offsets by (topic, key) of these messages of the log. Every third message has no key."""
     return {("T", f"k{n}"): [log.offsets[n]] for n in numbers if n % 3}
 
 

@@ -33,7 +33,7 @@ class Chains:
         self.header = np.array([begin[0], begin[0], begin[1], begin[1], 0, 1], np.int64)
 
     def put(self, entries: Sequence[Entry], window: int = 1 << 30, limit: int = 1 << 30) -> int:
-        """Put entries through windows of this many items. Returns the number of entries that were put."""
+        """Put entries in calls that have room for `window` items each. Return the number of entries that were put."""
         rows = new_rows(len(entries), MESSAGE_DTYPE)
         # The rows have another order than the entries; only `key_row` maps them.
         key_row = np.arange(len(entries), dtype=np.int32)[::-1].copy()

@@ -79,7 +79,7 @@ class Batch:
         return bool(found), matched.tolist()
 
     def match_items(self, items: npt.NDArray[Any], step: int, first_begin: int = BEGIN_MS) -> bool:
-        """Compare items in pieces of this size, as they are read from a file."""
+        """Compare `step` items at a time, as they are read from a file. Return whether all match."""
         state = np.zeros(ITEM_STATE_FIELDS, np.int64)
         words = items.view(np.uint32).reshape(-1, 5)
         for first in range(0, len(words), step):

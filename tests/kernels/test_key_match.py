@@ -57,7 +57,7 @@ def test_wanted_hashes_are_found(count: int, shift: int) -> None:
 def test_verdicts_are_those_of_a_plain_reading(
     seed: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """At every place where a record begins, and beside it: the topic and keys of all records around."""
+    """Look for keys of many records at the beginning of each record, and at a place inside it."""
     made = random_log(seed, LogOptions(records=RECORDS, irregular=True))
     path = write_store(tmp_path_factory.mktemp("store"), [(s, bytes(d)) for s, d in made.files])
     log, random = CommitLogReader(StoreLog(path)), Random(seed)

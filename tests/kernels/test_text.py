@@ -84,9 +84,7 @@ chunks = st.lists(
 
 @given(chunks, st.binary(min_size=8, max_size=90), st.binary(max_size=90))
 @example("KEYS\x01a\x02KEYS\x01\x02KEYS\x02\x01KEYS\x01b", b"UNIQ_KEY", b"\x01c")
-@example(
-    "UNIQ_KEY\x01" + "x" * 55, b"\x02" * 8, b""
-)  # the text ends where a block of 64 bytes ends
+@example("UNIQ_KEY\x01" + "x" * 55, b"\x02" * 8, b"")  # the text ends with a block of 64 bytes
 @example("UNIQ_KEY\x01" + "x" * 54 + "\x02TAGS\x01a", b"\x02" * 8, b"\x02" * 64)
 @example("x" * 63 + "\x01v\x02KEYS\x01k", b"\x01" * 8, b"")
 def test_properties_are_the_ones_that_the_oracle_finds(

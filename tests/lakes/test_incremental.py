@@ -47,7 +47,7 @@ def test_wherever_a_log_ends_the_next_run_goes_on(golden: Golden, tmp_path: Path
     expected = [message.physical_offset for message in source.messages]
     stops = sorted(random.sample(ends_of(source), 12))
     for number, stop in enumerate(stops):
-        # A record that is being written: only its beginning is there, or only its last byte is missing.
+        # The log may end inside a record that is being written.
         grow_to(source.path, tmp_path / "store", stop + random.choice([0, 3, 60]))
         export(tmp_path / "store", tmp_path / "out", incremental=True, decompressed=False)
         found = offsets(read_table(tmp_path / "out", "parquet"))

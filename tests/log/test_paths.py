@@ -18,7 +18,8 @@ from reput.testing.builders import MESSAGE, write_log
 def stores(tmp_path: Path) -> Path:
     for name in ("store-a", "store-b"):
         write_log(tmp_path / name, [MESSAGE])
-    write_log(tmp_path / "other" / "commitlog", [MESSAGE])  # a store that is called like this
+    # The folder of this store is itself named commitlog.
+    write_log(tmp_path / "other" / "commitlog", [MESSAGE])
     return tmp_path
 
 

@@ -123,7 +123,7 @@ def test_a_log_that_grows_and_expires_is_read_on(golden: Golden, tmp_path: Path)
     assert log.get(0).size_bytes == store.messages[0].size
     (path / "commitlog" / files[0].name).unlink()
     (path / "commitlog" / files[1].name).unlink()
-    assert log.get(0).size_bytes == store.messages[0].size  # its mapping is still open
+    assert log.get(0).size_bytes == store.messages[0].size  # the deleted file is still mapped
     with pytest.raises(MessageNotFoundError, match="any more: the log begins at 131072"):
         log.get(store.messages[1].physical_offset + 65536)
     assert log.min_offset == 2 * 65536

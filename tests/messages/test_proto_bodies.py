@@ -98,9 +98,8 @@ def test_the_header_of_confluent_s_serializers_names_the_message(
     assert decoder.decode(b"\0\0\0\0\7\0" + body)["id"] == 5
     nested = open_decoder(f"proto:{folder}/shop.proto#Order.Line")
     assert nested.decode(b"\0\0\0\0\7\4\0\0\x08\1") == {"paid": True}
-    assert nested.decode(b"\0\0\0\0\7\4\0\2\x08\1") == {
-        "paid": True
-    }  # some serializers also count the generated type of map entries before Line
+    # Some serializers also count the generated type of the map's entries, which comes before Line.
+    assert nested.decode(b"\0\0\0\0\7\4\0\2\x08\1") == {"paid": True}
     with pytest.raises(ValueError, match="another message type of the"):
         nested.decode(b"\0\0\0\0\7\0\x08\1")
 

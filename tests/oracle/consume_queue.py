@@ -136,9 +136,9 @@ def write_consume_queues(
 def multi_dispatch(record: Record, *, enable_lmq: bool) -> list[tuple[str, int, int]]:
     """Return the further (topic, queue id, queue offset) that a record is dispatched to.
 
-    The broker's dispatch is stuck for ever at a record without properties, and at an offset that
-    is no number. A rebuild has to get past both: the first has no further queues here, the second
-    ends the list before it (the broker has written these by then).
+    The broker's dispatch hangs forever at a record without properties, and at a queue offset that is not a number. A
+    rebuild must continue after both. Here the first record has no further queues, and the second has those before the
+    invalid offset, which the broker wrote before it hung.
     """
     queues = record.properties.get("INNER_MULTI_DISPATCH")
     offsets = record.properties.get("INNER_MULTI_QUEUE_OFFSET")

@@ -122,7 +122,7 @@ class LogForge:
     def make_room(self, size: int, *, rest: bytes = b"") -> int:
         """End the file if `size` bytes and a BLANK do not fit. Returns the offset for the next record.
 
-        `rest` is what stands after the BLANK (a broker never looks there).
+        `rest` are the bytes after the BLANK, which a broker never reads.
         """
         if size + BLANK_BYTES > self.file_bytes:
             raise ValueError(f"{size} bytes do not fit in a file of {self.file_bytes}")
@@ -194,7 +194,7 @@ def write_store(store: Path, files: Sequence[tuple[int, bytes]]) -> Path:
 
 
 def overwrite(files: Sequence[tuple[int, bytes]], offset: int, data: bytes) -> Files:
-    """Return the files with other bytes at a log offset, cut at the end of the file."""
+    """Return the files with `data` written over a log offset. Bytes beyond the end of that file are dropped."""
     return [
         (start, _patched(old, offset - start, data))
         if start <= offset < start + len(old)

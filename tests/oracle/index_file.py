@@ -26,8 +26,8 @@ def key_hash(topic: str, key: str) -> int:
 class IndexFile:
     """One index file. `items` starts with item 0, which is never used.
 
-    `first_store_timestamp` is that of the first key put, None while there is none;
-    `created_store_timestamp` that of the message whose dispatch made the file.
+    `created_store_timestamp` is the store time of the message whose dispatch created the file, and
+    `first_store_timestamp` that of the message with the first key; None before the first key.
     """
 
     hash_slots: int

@@ -116,7 +116,7 @@ class _Generator:
         if self.chance(0.005):
             self.forge.end_file()
         fields = self._fields()
-        # Random records rarely leave little more than a BLANK.
+        # Sometimes leave room for little more than a BLANK. Random records rarely do.
         if self.forge.room < self.options.file_bytes // 4 and self.chance(0.5):
             free = self.random.choice(FREE_AT_THE_END)
             if len(encode_record(replace(fields, body=b""))) <= self.forge.room - free:

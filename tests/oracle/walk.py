@@ -71,13 +71,12 @@ def read_file(path: Path) -> Buffer:
 def walk(files: LogListing) -> Walk:
     """Walk log files, (start offset, bytes) ascending. The first may start anywhere.
 
-    - BLANK: on to the next file.
-    - Nothing readable: the rest of that file is damage.
-    - TOTALSIZE is not the sum of the lengths: that record is damage, and the walk continues after
-      its parts (the broker's reader has read them; only its counter goes on by TOTALSIZE).
-    - Damage that nothing follows, in the last file that has data, is the end of the log (a torn
-      tail): neither does the walk read anything after it, nor does a record prove itself there.
-      Where one does, the damage up to it is none of the tail.
+    - After a BLANK, the walk continues in the next file.
+    - If nothing is readable at a position, the rest of that file is damage.
+    - If TOTALSIZE is not the sum of the lengths, that record is damage, and the walk continues after its parts. The
+      broker's reader has then read these parts, and only its counter advances by TOTALSIZE.
+    - Damage at the end of the last file that has data is a torn tail if no verifiable record follows it in the file.
+      The log then ends where the torn tail begins, and the tail is not reported as damage.
     """
     found = Walk(end_offset=files[0][0] if files else 0)
     used = [number for number, (_, data) in enumerate(files) if has_data(data)]

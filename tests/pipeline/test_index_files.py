@@ -51,7 +51,7 @@ def test_a_log_may_end_exactly_where_a_file_is_full(split_size: int | None, tmp_
 def test_any_message_after_a_full_file_makes_the_next(
     after: RecordFields, split_size: int | None, tmp_path: Path
 ) -> None:
-    """The next file has no entries, but the begin and the end of the previous file."""
+    """The next file has no entries. Its begin and end are both the end of the previous file."""
     records = [keyed("a b", 5_000), keyed("c d", 9_000), after]
     full, empty = rebuilt(tmp_path, records, split_size)
     assert full.index_count == CAPACITY + 1

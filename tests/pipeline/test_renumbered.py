@@ -77,10 +77,8 @@ def test_what_has_another_number_is_said(
 @pytest.mark.parametrize(
     ("numbers", "kind"),
     [
-        (
-            (0, 1, 2, 2),
-            "wrong_queue_entry",
-        ),  # the entry of queue offset 1 does not lead to a message with this offset
+        # The entry of queue offset 1 does not lead to a message with this queue offset.
+        ((0, 1, 2, 2), "wrong_queue_entry"),
         ((0, 1, 1, 2), "wrong_queue_entry"),
     ],
 )

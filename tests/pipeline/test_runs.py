@@ -132,7 +132,7 @@ def test_killed_at_every_step(store: Path, tmp_path: Path) -> None:
 
 
 def test_killed_again_and_again_it_gets_there(store: Path) -> None:
-    """Each run stages some more."""
+    """Each run continues with the files that killed runs have staged, so one run finally completes."""
     for _ in range(200):
         with dying(40) as steps:
             in_place(store)

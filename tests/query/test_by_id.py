@@ -62,7 +62,7 @@ def test_unique_keys_are_found_in_any_topic(golden: Golden, has_index: bool) -> 
 
 
 def test_a_unique_key_that_reads_as_an_offset_id_of_another_message(tmp_path: Path) -> None:
-    """The record at the offset decides: its host differs, or it is another record."""
+    """An id is an offset id only if a record with this host begins at its offset. Otherwise it is a unique key."""
     other_host = encode_offset_id(Host("10.9.9.9", 10911), 0)
     inside_a_record = encode_offset_id(Host("127.0.0.1", 10911), 3)
     records = [

@@ -118,7 +118,7 @@ def pulled(number: int, tags: str | None = None) -> tuple[Ask, Callable[[Expirin
 
 
 def found_or_gone(made: Expiring, number: int, found: Any) -> bool:
-    """Return one message, or None if it may have expired."""
+    """Return whether the answer is the expected message, or is empty because the message has expired."""
     known = made.messages[number]
     return bool(found == [known] or (found == [] and known.physical_offset < made.begin))
 

@@ -1,4 +1,4 @@
-"""A log that grows between two steps of one answer: the answer ends where it began to look, and nothing is lost."""
+"""A log that grows between two steps of one answer: the answer has an end, and every message before this end."""
 
 from pathlib import Path
 

@@ -170,7 +170,7 @@ def test_a_broken_chain_is_cut_and_only_the_range_of_its_file_scanned(
         for asked in in_the_slot[:20]:
             found = opened.query(*asked)
             assert offsets(found) == sorted(keyed[asked], reverse=True)
-            # the lost items of the chain split the file into ranges
+            # Ranges of the log that items lost from the chain may have covered are reported and scanned.
             problems = found.coverage.problems
             assert {problem.file for problem in problems} == {str(basic / "index" / row.file)}
             assert all(problem.detail.endswith("were scanned") for problem in problems)
@@ -185,8 +185,8 @@ def test_lost_pages_of_slots_or_items_are_noticed(
     files = index_files(basic)
     for path, at, length in (
         (files[2], 40, 400),  # every slot
-        (files[4], 440 + 20 * 200, 4000),  # a range in the newer half of the items
-        (files[6], 440 + 20, 3000),  # a range in the older half
+        (files[4], 440 + 20 * 200, 4000),  # some of the newer half of the items
+        (files[6], 440 + 20, 3000),  # some of the older half of the items
         (files[8], 16, 8),  # the header's begin fields
     ):
         data = bytearray(path.read_bytes())

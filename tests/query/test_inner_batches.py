@@ -143,7 +143,7 @@ def test_pages_hold_each_inner_message_once(store: Path, limit: int) -> None:
             place(one) for step in opened.query_steps("B", "k3", limit=5) for one in step.messages
         ]
         shortened = [place(one) for one in opened.query("B", "k3", limit=5).messages]
-        assert steps == shortened * 2  # once in steps, once as the result
+        assert steps == shortened * 2  # the last step repeats all of them
 
 
 def test_lines_and_records_of_inner_messages_stand_alone(store: Path, tmp_path: Path) -> None:

@@ -97,7 +97,7 @@ def test_every_id_is_found_as_the_slow_way_finds_it(tmp_path: Path, indexed: int
     asked += Random(1).sample(sorted(set(every) - set(asked)), 60)
     expected = [_expected(log, records, *question) for question in asked]
     assert sum(map(bool, expected)) > 60
-    for _ in range(2):  # the second time with facts that were saved by the first
+    for _ in range(2):  # the second time with the ids that the first saved
         with reput.open_store(tmp_path / "s") as store:
             for question, offsets in zip(asked, expected, strict=True):
                 found = store.query(*question)

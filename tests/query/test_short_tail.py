@@ -1,4 +1,4 @@
-"""Every query reads the log after the index, whether or not its records were read before."""
+"""Every query reads the log after the index again, even if an earlier query of the same store has read it."""
 
 from pathlib import Path
 

@@ -62,9 +62,8 @@ def test_a_pull_from_a_cached_queue_costs_ten_calls_and_a_read_a_record(
 ) -> None:
     with reput.open_store(store) as opened:
         for start in (100, 130, 460):  # each in its own files: 50 entries, about 80 messages
-            for _ in range(
-                2
-            ):  # the first pull also opens the queue and its files; only the second counts
+            # The first pull also opens the queue and its files. Only the calls of the second are checked.
+            for _ in range(2):
                 with counted() as made:
                     messages = opened.pull("T", 0, start, 32, tags).messages
             assert len(messages) == (32 if tags is None or start < 430 else 20)

@@ -48,7 +48,7 @@ def test_what_a_broker_wrote(name: str, golden: Callable[[str], GoldenStore]) ->
     assert _check(store.path, 100) == len(store.messages)
 
 
-@example(20, [(1457, 1)], 1, False)  # A body of one byte with the CRC of twelve.
+@example(20, [(1457, 1)], 1, False)  # a body of one byte with the CRC of a body of twelve bytes
 @given(
     st.integers(1, 60),
     st.lists(st.tuples(st.integers(0, 1 << 13), st.integers(0, 255)), max_size=4),

@@ -62,7 +62,7 @@ def _prove_all(path: Path, items: int = ITEMS) -> list[Proof]:
 
 
 def _windows(times: Sequence[int]) -> Iterator[tuple[int | None, int | None]]:
-    """Return windows around each possible edge, a millisecond less and more."""
+    """Return windows that begin or end at the time of a message, or a millisecond before or after it."""
     edges = sorted({times[0], times[-1], min(times), max(times), times[len(times) // 2]})
     for begin in [None, *(edge + off for edge in edges for off in (-1, 0, 1))]:
         yield begin, None
@@ -161,7 +161,7 @@ def _hot_offsets(path: Path) -> list[int]:
 )
 @pytest.mark.usefixtures("many_at_once")
 def test_what_is_wrong_outside_the_window_is_noticed(tmp_path: Path, damage: str) -> None:
-    """As if each candidate had been read separately: the part is not trusted, and is scanned."""
+    """Damage is noticed as if each candidate were read alone: the range is scanned, and its index is not trusted."""
     times = [BEGIN + 100 * n for n in range(300)]
     path = _store(tmp_path / "store", times, items=3000)
     wrong = _hot_offsets(path)[100]

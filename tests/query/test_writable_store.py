@@ -158,9 +158,8 @@ def test_one_sync_serves_many_threads(tmp_path: Path, monkeypatch: pytest.Monkey
     fdatasync = os.fdatasync
 
     def as_slow_as_a_disk(descriptor: int) -> None:
-        time.sleep(
-            0.02
-        )  # long enough that puts of other threads arrive in the meantime, even on a busy machine
+        # Long enough that puts of the other threads arrive in the meantime, even on a busy machine.
+        time.sleep(0.02)
         fdatasync(descriptor)
 
     monkeypatch.setattr(os, "fdatasync", as_slow_as_a_disk)

@@ -28,7 +28,7 @@ _SOME = {"timed", "extremes", "lmq", "five_batch", "five_rocksdb", "five_ext"}
 
 @pytest.fixture(params=[900, 64 << 10])
 def pieces(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Read the log in pieces of a few messages, or of whole files; results are saved."""
+    """Save store times also for small files: per few messages, or per file."""
     monkeypatch.setattr(scan, "_READ_BYTES", 2000)
     monkeypatch.setattr(range_scan, "_LEAST_PIECE_BYTES", request.param)
     monkeypatch.setattr(known_ranges, "_LEAST_RANGE_BYTES", 1)
@@ -125,7 +125,7 @@ def _store(path: Path, queues: str, clock: Iterator[int]) -> Path:
 def test_any_clock(tmp_path: Path, queues: str, kind: str) -> None:
     store = _store(tmp_path / "s", queues, _times(kind, 3000))
     wrong = 0
-    for seed in range(2):  # the second time with the facts that the first kept
+    for seed in range(2):  # the second time with the store times that the first saved
         with MessageStore(store) as opened:
             wrong += _check(opened, Random(seed), 12)
     if kind in ("once", "always") and queues != "gaps":

@@ -18,7 +18,7 @@ CONFIG = replace(SMALL, queue_entries=8)
 
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
-    """A queue of forty messages, seven of which cannot be read, up to the end of their log file."""
+    """Return a store with one queue of forty messages. Seven of them, the last ones of a log file, are unreadable."""
     size = len(encode_record(FIELDS))
     fields = [
         replace(FIELDS, queue_offset=n, store_timestamp=1_700_000_000_000 + 1000 * n)

@@ -20,7 +20,7 @@ from tests.oracle.consume_queue import ConsumeQueue as OracleQueue
 
 
 class Entry(NamedTuple):
-    """The parts of an entry."""
+    """An entry to append, and the queue offset at which it belongs."""
 
     physical_offset: int
     queue_offset: int

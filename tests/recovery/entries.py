@@ -12,9 +12,9 @@ from tests.oracle.walk import read_file
 ENTRY_BYTES = {"consumequeue": 20, "batchconsumequeue": 46}
 _ADDRESSES = -(2**31) - 1
 Entries = dict[tuple[str, ...], dict[int, bytes]]
-"""By kind, topic and queue id of each queue: the entries that are written, by number.
+"""For each queue (kind, topic, queue id), its entries by queue offset.
 
-Of a batch queue that is the queue offset in the entry; where it lies in the file, no reader asks.
+The queue offset of a batch queue's entry is the one in the entry, because readers ignore its place in the file.
 """
 
 
@@ -99,7 +99,7 @@ def is_blank(entry: bytes) -> bool:
 
 
 def assert_none_moved(before: Entries, after: Entries, log_end: int, case: Any) -> None:
-    """Every entry of a message that ends before the end of the log has its number, and its bytes."""
+    """Check that each entry of a message that ends before the end of the log has the same queue offset and bytes."""
     for queue, entries in before.items():
         stays = {
             number: entry

@@ -184,7 +184,7 @@ class Attacker:
 def assert_held(
     before: Entries, after: Entries, attack: Attack, log_end: int, case: object
 ) -> None:
-    """Check the demands of the module docstring."""
+    """Check the result of a command by the rules in the module's docstring."""
     for queue, entries in before.items():
         if queue in attack.queues:
             continue
@@ -239,9 +239,9 @@ def assert_rebuilt_queue(
 
 
 def first_checked(store: Path, five: bool, is_clean: bool, before: Entries) -> int:
-    """Return the physical offset from which a broker reads the log when it starts, at the latest."""
+    """Return the physical offset from which a broker may read the log when it starts."""
     starts = [int(path.name) for path in log_paths(store)]
-    if not is_clean:  # found by times; at least the first file
+    if not is_clean:  # the broker chooses a file by its times, possibly the first one
         return starts[0]
     if not five:
         return starts[-3:][0]

@@ -84,9 +84,8 @@ class FaultyServer(ThreadingHTTPServer):
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
-    wbufsize = (
-        -1
-    )  # collects head and body: sent separately, the second would wait for an acknowledgement
+    # Collect head and body of an answer. If they are sent separately, the body may wait for an acknowledgement.
+    wbufsize = -1
     server: FaultyServer
 
     def handle_expect_100(self) -> bool:

@@ -180,7 +180,7 @@ def catalog_server(database: Path, options: Mapping[str, str]) -> Iterator[Catal
 
 @contextmanager
 def catalog_process(database: Path, options: Mapping[str, str]) -> Iterator[str]:
-    """Run the same in a new process; yields HOST:PORT."""
+    """Run a catalog in a new process. Yield its HOST:PORT."""
     arguments = [str(database), json.dumps(dict(options))]
     with process_of("tests.remote.rest_catalog", *arguments) as (_, line):
         yield line.strip()

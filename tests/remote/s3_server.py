@@ -66,14 +66,14 @@ def _write_one_at_a_time() -> None:
 
 @contextmanager
 def s3_process() -> Iterator[dict[str, str]]:
-    """Run the same in a new process: deltalake does not let other threads run while it waits for an answer."""
+    """Run an S3 server in a new process, because deltalake blocks all threads of its process while it waits."""
     with process_of("tests.remote.s3_server") as (_, line):
         yield json.loads(line)
 
 
 @contextmanager
 def faulty_process(options: dict[str, str], seed: int) -> Iterator[dict[str, str]]:
-    """Yield options that lead to a server through a process that lets one request in eight fail."""
+    """Run a proxy process that lets one request in eight fail. Yield options that lead to the server through it."""
     with process_of("tests.remote.faulty_server", options[ENDPOINT], str(seed)) as (_, line):
         yield {**options, ENDPOINT: line.strip()}
 

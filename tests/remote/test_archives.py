@@ -50,7 +50,7 @@ def test_a_store_is_archived_into_a_bucket_queried_and_restored(
 def test_a_store_in_place_of_a_deleted_archive_is_read(
     golden: Callable[[str], GoldenStore], s3: dict[str, str]
 ) -> None:
-    """Delete the archive's parts on disk."""
+    """After an archive was deleted, no data of it that this machine cached is used."""
     store = golden("lmq")
     url = upload_whole(store.path, "replaced", s3)
     with reput.open_store(url, storage_options=s3) as opened:

@@ -136,7 +136,7 @@ def test_duckdb_reads_what_pyarrow_reads(lake: Lake, tmp_path: Path) -> None:
 
 
 def _plain(column: Any) -> list[Any]:
-    """Return values; times in UTC, whatever name a reader has for it."""
+    """Return the values of a column. Times become Python's UTC, because each reader has its own name for UTC."""
     values = column.to_pylist()
     return [
         value.astimezone(UTC) if isinstance(value, datetime) and value.tzinfo else value

@@ -39,7 +39,7 @@ Result = TypeVar("Result")
 
 
 class _Twice(SendingRunner):
-    """Runs each task twice, as speculation does, and clears what the driver's process knew of places."""
+    """Runs each task twice, as speculation does. Tasks do not see the cached places, as in processes of executors."""
 
     def run(
         self,

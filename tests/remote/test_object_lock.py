@@ -89,7 +89,7 @@ def test_every_upload_has_its_checksum_and_no_version_can_be_deleted(
         key, version = (
             entry.partition(f"<{name}>")[2].partition("<")[0] for name in ("Key", "VersionId")
         )
-        # moto does not apply the default retention to multipart uploads, which log files and indexes are.
+        # Log files and indexes are uploaded in parts. moto does not apply the default retention to such objects.
         if key.endswith("archive.json") or "snapshots/" in key:
             path = f"/{_BUCKET}/{quote(key)}?versionId={version}"
             _request(options, "DELETE", path, status=403)

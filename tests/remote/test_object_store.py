@@ -285,7 +285,7 @@ def test_what_stays_wrong_is_not_transient(s3: Options, proxy: FaultyServer) -> 
 
 
 class Careless(object_folder.ObjectFolder):
-    """A server that ignores a condition."""
+    """A store that ignores one condition of writes: If-None-Match or If-Match."""
 
     def __init__(self, place: str, ignored: str) -> None:
         super().__init__(place)

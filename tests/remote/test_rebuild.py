@@ -56,7 +56,7 @@ def _rebuild(golden: GoldenStore, options: Options, **more: Any) -> None:
 
 
 def _fetched(url: str, options: Options, folder: Path) -> Path:
-    """Return the result: everything except the log and staged files."""
+    """Download the rebuilt files, without the log, config/ and staged files. Return their folder."""
     bucket = Bucket(url, options)
     for one in bucket.list():
         if not one.name.startswith(("commitlog/", "config/", STAGING_FOLDER)):

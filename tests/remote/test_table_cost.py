@@ -29,7 +29,7 @@ _TO_FIND_THE_END_BYTES = 9 << 20
 _PIECE_BYTES = 4 << 20
 _BEGIN, _STEP_MS = 1_700_000_000_000, 1_000
 _RARE = 100
-"""One message in so many has the topic `rare`, and each of these has a key of its own."""
+"""One message in a hundred has the topic `rare`, and a unique key of its own."""
 
 
 class Log(NamedTuple):

@@ -75,7 +75,7 @@ class Recording:
 
     @property
     def is_extra(self) -> bool:
-        """Return whether it was recorded with the second broker, which had SQL filters."""
+        """Return whether the recording was made with the second broker, which had SQL filters."""
         return self.name.startswith("extra_")
 
 
@@ -131,7 +131,7 @@ def recorded_messages(found: list[Recording]) -> list[MessageExt]:
 def needed_fields(version: str) -> dict[int, set[str]]:
     """Return by request code the fields of an answer without which a tool fails or prints something else.
 
-    Their paths are as the records have them.
+    A field is named by its path in the answer, as in the recordings.
     """
     needed: dict[int, set[str]] = {}
     for line in (WIRE / f"left_out_{version}.jsonl").read_text().splitlines():

@@ -145,7 +145,7 @@ def test_the_python_client_sends_every_way_and_gets_each_message_once(tmp_path: 
     ways = ("sync", "delayed", "oneway", "ordered", "batch")
     expected = sorted(["first", *(f"{way} {number}" for way in ways for number in range(5))])
     with Process(tmp_path / "store", "--accept-sends") as server, Client(server) as client:
-        # Until the client sees the topic, it sends to queues of the example's topic.
+        # Create the topic first. To an unknown topic, the client sends by the queues of the template topic TBW102.
         assert client.put("orders", b"first", {"UNIQ_KEY": "first"}).code == 0
         sent = python(server, "send", "orders", 5)
         assert len(sent) == 5 * 3 + 1

@@ -24,14 +24,14 @@ pytestmark = pytest.mark.skipif(not WIRE.exists(), reason="the recordings are no
 PAGE = Path(__file__).parents[2] / "docs" / "request-codes.md"
 _ROW = re.compile(r"^\| (\d+) \| ([^|]+) \| ([^|]+) \| ([^|]+) \|", re.MULTILINE)
 _OTHER_STATE = {
-    (12, "code 22, not 0"),  # a trace that the recorded client sent, whose record is missing
+    (12, "code 22, not 0"),  # the trace message of the recorded client is not here
     (105, "code 0, not 17"),  # this server has the topic already
     (28, "body table.commitLogDiskRatio_/STORE/store/commitlog"),  # the name has the store's path
-    (222, "code 0, not 1"),  # a group that has committed offsets here
+    (222, "code 0, not 1"),  # here the group has committed offsets
     (222, "code 26, not 0"),  # the group belongs to an earlier recording
-    (315, "code 1, not 0"),  # groups that pull no messages here
+    (315, "code 1, not 0"),  # here the groups pull no messages
 }
-"""Differences because some recordings were made with a broker of their own."""
+"""Departures that only reflect another state: some recordings were made with a separate broker."""
 _FROM_BROKERS = ("broker_start", "broker_stop")
 """Traffic between a broker and its name server."""
 

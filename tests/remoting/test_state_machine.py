@@ -1,7 +1,7 @@
 """Compare topics, groups, offsets and delays with a model, through kills at any moment.
 
-What was answered is kept: topics and groups exactly, messages at least once. Offsets of groups are kept soon: after a
-kill each is a committed one.
+Answered changes survive: topics and groups exactly, messages at least once. Committed offsets are saved a little later,
+so after a kill the offset of a group is one of those that it has committed.
 """
 
 import json
@@ -178,7 +178,7 @@ class Machine:
         self._offset_ms = self._pipe.recv()
 
     def check(self, is_restarted: bool = False) -> None:
-        """Compare everything. Afterwards, uncertain parts of the model are known."""
+        """Compare the server with the model. Then copy the server's state where a kill left the model uncertain."""
         model = self.model
         table = as_json(self._client.ask(RequestCode.GET_ALL_TOPIC_CONFIG).body)["topicConfigTable"]
         found = {topic: table[topic]["writeQueueNums"] for topic in TOPICS if topic in table}

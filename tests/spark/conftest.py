@@ -35,7 +35,7 @@ def standalone_cluster(tmp_path: Path) -> Iterator[StandaloneCluster]:
 def java_free_environment(tmp_path: Path) -> dict[str, str]:
     """Return the environment of a machine without Java: no JAVA_HOME, no `java` on the PATH, no cache.
 
-    `java` shares its folder with programs that are needed, so all but it are linked into another.
+    Needed programs may be in the same folder as `java`, so the PATH leads to a folder with links to all others.
     """
     programs = tmp_path / "programs"
     programs.mkdir()

@@ -19,7 +19,7 @@ pytest.importorskip("obstore")
 
 Golden = Callable[[str], GoldenStore]
 _HIDING = ("unshare", "--mount", "sh", "-c", 'mount -t tmpfs none "$0" && exec "$@"')
-"""Runs a command for which the folder before it is another one, and empty."""
+"""Arguments before a folder and a command: run the command with an empty file system mounted over the folder."""
 _DRIVER = """
 import json, sys
 from pathlib import Path

@@ -196,7 +196,7 @@ def test_a_wrong_option_is_one_clear_line(
 def test_what_is_wrong_is_reported_at_load(
     golden: Golden, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Without a given schema, Spark creates the source at this time."""
+    """Without a given schema, Spark creates the source in `load()`, so errors of the source appear there."""
     store = golden("orders").path
     near = store.with_name(store.name + "s")
     with pytest.raises(StoreNotFoundError, match=rf"{near}: no such file .*; did you mean"):
@@ -337,7 +337,7 @@ def test_damage_fails_is_skipped_or_is_a_row(tables: SparkSession, tmp_path: Pat
 def test_a_store_that_shrinks_under_a_job_is_one_clear_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # The reader runs in a process of Spark.
+    # Normally the reader sets this limit in one of Spark's processes. Here it runs in the test's own process.
     monkeypatch.setattr(sys, "tracebacklimit", 1000, raising=False)
     log = random_log(5, LogOptions(records=60))
     store = write_store(tmp_path / "store", log.files)

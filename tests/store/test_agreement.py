@@ -98,7 +98,7 @@ def agree(store: Path, folder: Path) -> StoreFacts:
         assert sizes(rebuilt.config) == sizes(facts.config)
         is_noted = any("is incomplete" in note for note in rebuilt.notes)
         assert is_noted == (ends.reader < ends.rebuild)
-        if rebuilt.is_complete:  # otherwise it reads no record of a file after its first damage
+        if rebuilt.is_complete:  # otherwise the rebuild skips the rest of a damaged file
             assert rebuilt.messages >= len(set(offsets))
     return facts
 

@@ -40,7 +40,7 @@ def swept(store: Path, wanted: TailFilter, content: Content | None = None) -> li
 
 
 def walked(store: Path, wanted: TailFilter) -> list[MessageExt]:
-    """Return the same from a walk of the whole log, newest first."""
+    """Return the wanted messages as a walk of the whole log finds them, newest first."""
     with MessageStore(store) as opened:
         tail = LogTail(opened, wanted)
         return [inner for one in list(tail.new(to_the_end=True)) for inner in unwrap(one)][::-1]

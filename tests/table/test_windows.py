@@ -1,4 +1,4 @@
-"""A time window reads little of the log beyond it, once the store times of the log's parts are known.
+"""Reading a time window reads little of the log outside the window, once the store times of parts of files are saved.
 
 The messages have no keys, and the clock steps back by two hours in the middle of the log.
 """
@@ -94,7 +94,7 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 Ask = Callable[[str, int, int, Path], list[int]]
-"""Return the store times (ms) of the messages of a window."""
+"""A function of (store, begin, end, folder) that reads a window, and returns the store times (ms) of its messages."""
 
 
 def _by_reader(store: str, begin: int, end: int, folder: Path) -> list[int]:

@@ -33,7 +33,7 @@ def test_calls_over_a_network_begin_in_as_many_threads_as_are_allowed() -> None:
     meeting = threading.Barrier(8)
 
     def run(place: int) -> int:
-        meeting.wait(60)  # Passes only if eight threads call it at the same time.
+        meeting.wait(60)  # passes only if eight threads wait here at the same time
         return place
 
     assert sorted(call_in_threads(run, 16, 8, at_first=100)) == list(range(16))

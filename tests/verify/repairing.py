@@ -74,7 +74,7 @@ def repaired(store: Path, config: StoreConfig | None = SMALL) -> Plan:
 
 
 def assert_a_broker_starts(store: Path, config: StoreConfig) -> None:
-    """What 4.9.3 asks of a store to start on it and keep all of it (`load`, `recoverNormally`, `IndexService.load`)."""
+    """Check the conditions of 4.9.3 to start and keep everything (`load`, `recoverNormally`, `IndexService.load`)."""
     log = sorted((store / "commitlog").iterdir())
     sizes = {path.stat().st_size for path in log}
     assert len(sizes) == 1

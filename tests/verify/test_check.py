@@ -176,7 +176,7 @@ def test_repeated_findings_are_counted(torn: Torn) -> None:
     damage = checked(torn("cq_one_topic_deleted").after)
     entries = [f for f in damage if f.kind is Kind.MISSING_QUEUE_ENTRY]
     assert len(entries) == tally.MOST_OF_A_KIND + 1
-    # Of 327 files that a rebuild creates, the broker had left one.
+    # A rebuild creates 327 queue files. The broker deleted all of them but one.
     assert sum(f.count for f in entries) == 326
 
 

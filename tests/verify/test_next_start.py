@@ -53,7 +53,7 @@ def test_with_queues_in_files_the_later_entries_move(golden: Golden, tmp_path: P
     store = copy_store(source.path, tmp_path / "store")
     assert found(store, Kind.SKIPPED_AT_START) == []
     known = known_offset(store).physical_offset
-    # The newest entries of all queues are lost, until the first message without an entry is at the queues' end.
+    # Clear the newest entries of all queues, so that the queues end exactly where a message without an entry begins.
     entries = sorted((row.physical_offset, row.size) for row in source.queue_entries)
     pairs = pairwise(entries)
     at = max(after[0] for before, after in pairs if sum(before) == after[0])

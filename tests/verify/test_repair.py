@@ -112,7 +112,7 @@ def _survivors(case: TornCase, store: Path) -> dict[tuple[str, str], dict[int, i
 def _asked(
     case: TornCase, messages: dict[tuple[str, str], dict[int, int]]
 ) -> list[tuple[str, str, int, int]]:
-    """Return the case's queries, and keys of messages at any time; a sample of both in quick runs."""
+    """Return the case's queries, and queries of messages' keys without a time limit; only a sample in quick runs."""
     queries = sorted({(query.topic, query.key, query.begin, query.end) for query in case.queries})
     keys = [(*key, -(2**63), 2**63 - 1) for key in sorted(messages)]
     asked = [*queries, *keys[:: max(len(keys) // 200, 1)]]

@@ -1,4 +1,4 @@
-"""Spans of entries in log order, compared with spans of entries in any order."""
+"""`Spans.add_ordered`, which uses the order of the log, collects the same spans of entries as `Spans.add`."""
 
 import numpy as np
 from hypothesis import given

@@ -46,7 +46,7 @@ class Steps:
 
 @contextmanager
 def steps_end(after: int | None, error: BaseException) -> Iterator[Steps]:
-    """Let the body make this many steps; with None only count them."""
+    """Count the file operations (steps) of the `with` block. Raise `error` after `after` of them, if it is not None."""
     steps = Steps(after, error)
     with pytest.MonkeyPatch.context() as patch:
         for name in STEPS:

@@ -75,15 +75,15 @@ def golden_puts(store: GoldenStore) -> Iterator[GoldenPut]:
 
 
 def message_of(record: Record, of_batch: bool, of_five: bool = False) -> Message:
-    """Return the original message, before it was delayed, and got offsets in further queues."""
+    """Return the message as it was put: before it was delayed, and before it got offsets in further queues."""
     topic, queue_id = record.topic, record.queue_id
-    # As a map where that says the same: in what order they come is the writer's to find. To the properties of a
-    # message a batch adds its own at the end.
+    # If possible, give properties as a map, so that the writer must find their order. Otherwise give the stored string.
     properties: dict[str, str] | str = record.properties_string
     known = decode_properties(record.properties_string)
     stored = record.properties_string.replace("INNER_MULTI_QUEUE_OFFSET\x01\x02", "")
     encoded = encode_properties(known)
-    # A batch of one is a batch, and the map of a message from the timer was a larger one before.
+    # The order in a message of a batch (also of a batch of one) is not that of a map, because the broker appends its
+    # own properties. A message from the timer had more properties before, and the size of Java's map decides the order.
     names = [name for name in known if name != "__CRC32#"]
     of_batch |= names[-2:] == ["CLUSTER", "WAIT"] or "TIMER_DEQUEUE_MS" in known
     if UNIQ_KEY in known and not of_batch and stored == encoded + "\x02" * of_five:

@@ -1,7 +1,8 @@
 """A broker that is started by mistake on an open store changes files before it fails on the lock.
 
-Its load deletes the newest IndexFile, cuts queues, and removes log files without records; at its end it may remove
-`abort` as well. The owner stops to acknowledge, says why, and loses nothing that it had acknowledged.
+When such a broker loads the store, it deletes the newest IndexFile, cuts queues, and removes log files without records.
+When it ends, it may remove `abort`. The owner then acknowledges no more messages, reports why, and has lost none that
+it had acknowledged.
 """
 
 from __future__ import annotations

@@ -190,7 +190,7 @@ def test_the_age_of_a_file_is_its_last_message_s(golden: Golden, name: str) -> N
     log = CommitLogReader(StoreLog(store.path))
     for file in log.files:
         expected = newest.get(file.start // size)
-        if expected is None:  # a file that is blank from its begin
+        if expected is None:  # a file without records
             expected = os.stat(file.path).st_mtime_ns // 1_000_000
         assert newest_timestamp(log, file) == expected
     log.close()

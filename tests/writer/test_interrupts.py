@@ -69,7 +69,7 @@ def test_a_put_is_done_or_not_wherever_it_is_interrupted(tmp_path: Path) -> None
     path = tmp_path / "store"
     store = reput.open_store(path, mode="rw", config=SMALL)
     done = interrupts = 0
-    for size in (10, 1500):  # each few of the larger begin a new file
+    for size in (10, 1500):  # every few messages of the larger size begin a new file
         after = 0
         while after < 150:
             after += 1
@@ -94,7 +94,7 @@ def test_a_run_is_put_or_not_wherever_it_is_interrupted(tmp_path: Path) -> None:
     store = reput.open_store(path, mode="rw", config=small)
     store.put_many([Message("T0", b"kernels are compiled now")])
     done, interrupts = 1, 0
-    for size in (10, 700):  # each few of the larger begin a new file
+    for size in (10, 700):  # every few messages of the larger size begin a new file
         after = 0
         while after < 400:
             after += 1
