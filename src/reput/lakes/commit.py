@@ -75,7 +75,7 @@ class State:
 
 
 def with_column_shape(state: State, columns: pa.Schema, place: str) -> State:
-    """Return the state, with its types of JSON bodies replaced by those of the table's column for bodies.
+    """Return the state, with the types of JSON bodies taken from the table's column for bodies.
 
     The types in the state differ from the column after the table was restored, or if a run died between adding fields
     and committing rows. Raises StoreAccessError if the column has types that JSON bodies cannot have.

@@ -253,7 +253,7 @@ class LakeBucket:
     def _check_whole(self, head: Mapping[str, Any]) -> None:
         """Raise UsageError if a table with rows has lost its objects."""
         if head.get("commit") is None or head.get("pending") is not None:
-            # The table may have no files: there is no commit yet, or an interrupted one has not copied its files.
+            # The table may have no files before the first commit, or if an interrupted commit has not copied its files.
             return
         commit = self.read_commit(head["commit"])
         if commit.rows.rows and next(self._names(), None) is None:

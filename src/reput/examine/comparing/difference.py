@@ -74,10 +74,10 @@ class Difference:
         equal_bytes: Bytes of CommitLog files that are identical in both stores. Their messages are not counted.
         equal_messages: Number of equal messages in the other files.
         counts: Number of differences by part and `What`.
-        expired: Two numbers, of messages only in A and of messages only in B: those that precede the other store's log
-            or, if paired by queue, the first message of its queue. They probably expired in the other store.
-        behind: Two numbers, of messages only in A and of messages only in B: those that follow the last message of the
-            other store or queue. The other store is probably older.
+        expired: Two numbers, for A and for B: messages only in this store that precede the other store's log or, if
+            paired by queue, the first message of its queue. They probably expired in the other store.
+        behind: Two numbers, for A and for B: messages only in this store that follow the last message of the other
+            store or queue. The other store is probably older.
         examples: The first differences of each part and `What`.
         notes: Remarks in words.
         damage: The unreadable parts of A, and those of B. They are not compared.
