@@ -183,7 +183,7 @@ def test_a_store_of_no_message_makes_a_table_that_can_grow(golden: Golden, tmp_p
         ({"columns": ("topic", "colour")}, "columns: no column colour"),
         ({"columns": ("topic", "topic")}, "named twice"),
         ({"partition_by": ("queue",)}, "partition_by queue: must be one of topic, real_topic"),
-        ({"partition_by": ("day", "hour")}, "day or hour, not both"),
+        ({"partition_by": ("day", "hour")}, "only one of day and hour"),
         ({"begin_ms": 2, "end_ms": 1}, "begin_ms is later than end_ms"),
     ],
 )

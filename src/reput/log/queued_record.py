@@ -106,7 +106,7 @@ def further_queues(properties: Mapping[str, str], own_id: int) -> Iterator[tuple
 
 
 def may_skew(before: int, after: int, taken: int) -> bool:
-    """Return whether a broker can have changed the lag of a light queue's entries from `before` to `after`.
+    """Return whether a broker can have changed the lag of the entries of a light queue (LMQ) from `before` to `after`.
 
     The lag is a message's queue offset minus the number of its entry. A 5.x broker also gives queue offsets of %LMQ%
     queues to messages of open and rolled-back transactions. These get no entry, and the next entry is appended at the

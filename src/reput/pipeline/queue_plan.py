@@ -268,7 +268,7 @@ class RunTable:
         is_new = position < 0
         self.late[numbers] |= is_new & (runs["first"] > 0)
         position = np.where(is_new, np.maximum(runs["first"], 0), position)
-        # In a light queue, the entries are numbered without gaps even if the offsets that messages state have gaps.
+        # In a light queue (LMQ), the entries are numbered without gaps even if the offsets in the messages have gaps.
         leaves_gap = (runs["ahead"] > position) & ~self.light[numbers]
         is_beyond = runs["highest"] > MAX_QUEUE_OFFSET
         self.irregular[numbers] |= (runs["slack"] < position) | leaves_gap | is_beyond

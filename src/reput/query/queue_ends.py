@@ -137,7 +137,7 @@ class QueueEnds:
         """Raise FormatError if the log contains a message of this queue before its first entry."""
         log, queue = self._store.commit_log, self._store.queues.queue(topic, queue_id)
         least = queue.min_queue_offset(log.min_offset)
-        # In light queues, queue offsets restart at 0 with each start of the broker.
+        # In light queues (LMQ), queue offsets restart at 0 with each start of the broker.
         if least <= 0 or topic.startswith(LMQ_PREFIX):
             return
         try:

@@ -245,7 +245,7 @@ class ConsumeQueueWriter(QueueWriter):
     """A writer of one ConsumeQueue.
 
     blanks               number of pre-blank entries written in place of lost messages
-    refused_bytes        bytes of messages refused since the last entry; -1 for a light queue
+    refused_bytes        bytes of messages refused since the last entry; -1 for a light queue (LMQ)
 
     `is_expired` states that the messages of all existing entries have expired. If the next message then does not follow
     the last entry, entries were lost that cannot be derived from the log. In this case, the queue begins again with

@@ -247,7 +247,7 @@ class QueueMatching:
         self, part: QueuePart, numbers: Offsets, offsets: Offsets, stated: Offsets
     ) -> None:
         moved = np.flatnonzero(numbers != stated)
-        # Entries of a light queue have consecutive numbers, which may differ from the queue offsets in the messages.
+        # Entries of a light queue (LMQ) have consecutive numbers, which may differ from the queue offsets in messages.
         if len(moved) and not self._is_light:
             part.moved.add(len(moved), int(offsets[moved[0]]))
 

@@ -99,7 +99,7 @@ def misnumbered(
         for batch in FileScan(file, start, stop, SALVAGE, rules, buffers=buffers).batches():
             for queue, messages, numbers in dispatched_entries(batch):
                 new = messages["physical_offset"] >= checkpoint
-                # Messages of a light queue may repeat a queue offset. Then a broker replaces the entry.
+                # Messages of a light queue (LMQ) may repeat a queue offset. Then a broker replaces the entry.
                 if is_light(queue.topic) or not new.any():
                     continue
                 numbers, offsets = numbers[new], messages["physical_offset"][new]

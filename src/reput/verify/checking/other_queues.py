@@ -42,8 +42,8 @@ _MOST_CLAIMS = 100_000
 class _Claims:
     """Identifies entries in RocksDB that belong to another message with the same queue offset.
 
-    A broker stores an entry under the queue offset of its message. In a light queue, several messages can have one
-    queue offset after a restart. The message dispatched last keeps its entry. If they were dispatched together, the
+    A broker stores an entry under the queue offset of its message. In a light queue (LMQ), several messages can have
+    one queue offset after a restart. The message dispatched last keeps its entry. If they were dispatched together, the
     first message keeps it (`RocksDBConsumeQueueStore.putMessagePosition0`).
 
     Attributes:
@@ -124,7 +124,7 @@ class OtherQueues:
                     if one.kind is Kind.MISSING_QUEUE_ENTRY:
                         expected[queue] -= one.count
                     _add(found, queue, one)
-                # Several messages of a light queue can share one entry, so expect fewer entries.
+                # Several messages of a light queue (LMQ) can share one entry, so expect fewer entries.
                 expected[queue] -= claims.count - claimed
         yield from found.values()
         yield from self._too_many(index, expected, scanned.readable)

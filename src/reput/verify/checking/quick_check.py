@@ -155,7 +155,7 @@ def _compared(store: CheckedStore, log: CommitLogReader, last: _Last) -> Iterato
 
 
 def _may_be_of_others(store: CheckedStore, queue: Queue) -> bool:
-    """Return whether entries of the queue may lead to messages that name another queue, such as in a light queue."""
+    """Return whether entries of the queue may lead to messages that name another queue, as in a light queue (LMQ)."""
     return store.config.enable_multi_dispatch or queue.topic.startswith(LMQ_PREFIX)
 
 

@@ -151,7 +151,7 @@ class Plan:
 
     @property
     def entries_move(self) -> bool:
-        """Whether entries of light queues may get a different number, because a lost message gets no placeholder.
+        """Whether entries of light queues (LMQ) may get a different number, because a lost message gets no placeholder.
 
         Entries of other queues keep their numbers: the rebuild leaves a gap for each lost message.
         """
