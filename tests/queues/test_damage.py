@@ -178,6 +178,23 @@ def test_messages_that_are_not_dispatched_yet_are_no_damage(store: Path) -> None
     assert tail(store, 5) == ([95, 96, 97, 98, 99], [])
 
 
+def test_a_message_that_dispatch_passes_later_is_damage(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A first look finds the message before dispatch has reached it. A later look must find it again."""
+    monkeypatch.setattr("reput.query.queue_ends._PATIENCE_S", 0.001)
+    other = bytes(queue_bytes(store, "U"))
+    for topic in "TU":
+        write_queue(store, bytes(queue_bytes(store, topic)[: 99 * ENTRY.size]), topic)
+    for path in (store / "index").iterdir():
+        path.unlink()
+    with reput.open_store(store) as opened:
+        assert opened.pull("T", 0, 99).messages == ()
+        write_queue(store, other, "U")
+        with pytest.raises(FormatError, match="the CommitLog has a later message"):
+            opened.pull("T", 0, 99)
+
+
 def test_entries_that_were_cut_out_are_a_gap_and_those_twice_are_repeats(store: Path) -> None:
     data = queue_bytes(store)
     write_queue(store, bytes(data[: 90 * ENTRY.size] + data[93 * ENTRY.size :]))

@@ -71,9 +71,6 @@ class QueueEnds:
             if queue.max_queue_offset() > end:
                 return
             time.sleep(_PATIENCE_S)
-        # Forget how far the log was walked. Otherwise, the next check would begin after the message that has no entry,
-        # and would not report it.
-        self._walked.pop((topic, queue_id), None)
         reason = (
             f"the queue ends before queue offset {end}, but the CommitLog has a later message of "
             f"it at offset "
@@ -125,6 +122,7 @@ class QueueEnds:
             if stated is not None and stated >= end:
                 found = record
                 break
+        # If a message was found, this is still its own position, so that the next check finds it again.
         walked = walk.position
         self._allowance -= walked - start
         self._walked[topic, queue_id] = end, walked
