@@ -281,7 +281,7 @@ def _outcomes(archived: Archived, random: Random, where: str, *, is_old: bool) -
 def _wrong(
     archive: reput.MessageStore, expected: Expected, random: Random, *, is_old: bool
 ) -> Iterator[str]:
-    """Yield what is wrong with some answers, and "refused" and "incomplete" for others."""
+    """Run some queries. Yield a text for each wrong answer, "refused" for an error, "incomplete" for a reported gap."""
     is_scanned = False
     for topic, key, messages in random.sample(expected.queries, 3):
         if is_scanned:  # slow, and the next change would lead to a scan as well

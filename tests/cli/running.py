@@ -15,7 +15,7 @@ from reput.cli.main import main
 SIZES = (
     "--log-file-size", "64KiB", "--queue-entries", 50, "--hash-slots", 64, "--index-items", 300,
 )  # fmt: skip
-"""Of a store that a test makes: files of the default sizes take 1.4 GB."""
+"""Options for a store that a test creates. Files of the default sizes would take 1.4 GB."""
 
 REPUT = Path(sys.executable).with_name("reput")
 _TIMEOUT_S = 600

@@ -78,7 +78,7 @@ def output(process: subprocess.Popen[bytes]) -> IO[bytes]:
 
 
 def numbers(process: subprocess.Popen[bytes], count: int) -> list[int]:
-    """Wait for this many messages, and return their numbers."""
+    """Wait for `count` messages, and return their numbers."""
     read = [json.loads(output(process).readline()) for _ in range(count)]
     return [int(message["body"].rstrip(".")) for message in read]
 

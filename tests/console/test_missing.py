@@ -271,7 +271,7 @@ def test_who_asks_for_a_store_that_is_there_does_not_wait_for_a_look_at_the_othe
 
 
 def test_a_scrape_does_not_wait_long_for_counts(golden: Golden) -> None:
-    """It returns the counts of the other stores. Later scrapes return those of the slow one, oldest first."""
+    """A scrape returns the counts of the quick stores. Later scrapes also return those of the slow store."""
     may_end, looked = Event(), list[str]()
 
     def look(name: str) -> str:

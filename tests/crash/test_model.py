@@ -334,7 +334,7 @@ def results_after(physical_offset: int, store: Path) -> list[PutResult]:
 
 
 def room_left(writer: StoreWriter) -> int:
-    """Bytes of the last log file that has a message; 0 where the next file was begun already."""
+    """Return the free bytes of the last log file; 0 if it is full."""
     return -writer.end_offset % CONFIG.commit_log_file_bytes
 
 

@@ -120,7 +120,7 @@ def full(tmp_path: Path) -> Path:
 
 
 def judged(store: Path) -> tuple[Verdict, int]:
-    """Return the verdict of a query on the store's only file, and the number of items that the query checked for it."""
+    """Return what a query finds out about the store's only IndexFile, and the number of items that it checked."""
     with StoreReader(store) as reader:
         (file,) = reader.index.current()
         last = file.next_item - 1

@@ -1,4 +1,4 @@
-"""The end of a log for a broker, for a reader of a growing log and for a rebuild, from the same verdict of a walk."""
+"""Brokers, readers of a growing log and rebuilds may end a log at different places; one walk finds all of these."""
 
 from pathlib import Path
 

@@ -35,7 +35,7 @@ Golden = Callable[[str], GoldenStore]
 
 @pytest.fixture
 def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Use the smallest possible pieces of work, so that all their borders are tested."""
+    """Split the work into the smallest possible tasks and reads, so that all their borders are tested."""
     monkeypatch.setattr(key_parts, "PART_ROWS", 29)
     monkeypatch.setattr(ranges, "DEFAULT_SPLIT_BYTES", 1500)
     monkeypatch.setattr(ranges, "_CELL_BYTES", 1800)

@@ -27,7 +27,7 @@ def keyed_messages(messages: Sequence[MessageRow]) -> Keyed:
 
 
 def walked_messages(store: Path) -> Keyed:
-    """Return the same from the oracle's walk over the store's log."""
+    """Return (topic, key) to {physical offset: store timestamp}, from the oracle's walk over a store's log."""
     found: Keyed = defaultdict(dict)
     for offset, record in walk(read_log(store)).records:
         for key in record.index_keys:

@@ -187,7 +187,7 @@ def _set_time(path: Path, at: int, time: int) -> None:
 
 
 def _may_have(known: known_ranges.KnownRanges, time: int) -> list[int]:
-    """Return the beginnings of the log's pieces that may have messages stored at that time or later."""
+    """Return the beginnings of the parts of the log that may have messages stored at that time or later."""
     return [piece.start for piece in known.pieces(time, time + 10**9)]
 
 

@@ -20,7 +20,10 @@ from tests.oracle.forge import RecordFields, forge_log, write_store
 
 
 def _check(path: Path, few: int, together: int = 8) -> int:
-    """How many lines; both ways begin anew, so that neither knows what the other has seen of the log's end."""
+    """Compare all lines with those of single messages, and return their number.
+
+    Each way opens the store itself, so that it must find the end of the log without the other's help.
+    """
     with MessageStore(path) as store:
         slow = LogTail(store, TailFilter())
         expected = b"".join(message_line(m) + b"\n" for m in slow.new(to_the_end=True))
@@ -38,7 +41,7 @@ def _check(path: Path, few: int, together: int = 8) -> int:
 
 
 def _by_place(damage: list[Finding]) -> list[Finding]:
-    """The walks differ in the order in which they report, as one begins anew where the kernels end."""
+    """Sort findings, because the two ways report them in different orders: one continues after the kernels."""
     return sorted(damage, key=lambda one: (one.physical_offset or 0, one.kind, one.detail))
 
 

@@ -35,7 +35,7 @@ pytest.importorskip("obstore")
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
 
 KILLS = int(os.environ.get("REPUT_KILLS", "20"))
-"""Of each format."""
+"""Number of kills per table format."""
 _END, _STEP, _SPLIT = 250_000, 110_000, 60_000
 _REFUSED = 7
 _MOST_RUNS = 12

@@ -99,7 +99,7 @@ DAMAGES: tuple[Damage, ...] = (
 
 
 def variants(each: int) -> Iterator[tuple[Damage, int]]:
-    """Yield this many of each kind of damage."""
+    """Yield each kind of damage with `each` different seeds."""
     for seed in range(each):
         for damage in DAMAGES:
             yield damage, seed

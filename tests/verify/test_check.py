@@ -135,7 +135,7 @@ def test_missing_keys_are_counted_with_their_times(torn: Torn) -> None:
 
 @pytest.fixture
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compare in small pieces, as if log files were far larger than a piece."""
+    """Compare 5,000 bytes of the log at a time, as if log files were far larger."""
     monkeypatch.setattr(stretch, "_STRETCH_BYTES", 5_000)
 
 

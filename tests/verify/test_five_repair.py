@@ -89,7 +89,7 @@ def test_a_repaired_store_is_the_brokers(
         for folder in QUEUES:
             assert (store / folder).exists() == (source.path / folder).exists()
             made, expected = (files_below(root / folder) for root in (store, source.path))
-            # A unit whose entry is lost no longer has a bit map.
+            # A unit whose entry was lost has no bit map after the repair.
             if name != "five_ext" or damage is lose_index:
                 assert differing(made, expected) == []
     undo_repair(store)

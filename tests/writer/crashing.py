@@ -1,4 +1,4 @@
-"""A process that dies, or a disk that fails, in the middle of the work: after this many steps nothing more happens."""
+"""Simulate a process that dies, or a disk that fails, after a chosen number of steps: changes of files."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -23,10 +23,7 @@ class KilledError(BaseException):
 
 
 class Steps:
-    """Counts the system calls that change files. The call numbered `last` + 1 and all later ones are not made.
-
-    They raise `error` instead.
-    """
+    """Counts the system calls that change files. After `last` calls, all further ones raise `error` instead."""
 
     def __init__(self, last: int | None, error: BaseException) -> None:
         self.last, self.error, self.made = last, error, 0
@@ -46,7 +43,7 @@ class Steps:
 
 @contextmanager
 def steps_end(after: int | None, error: BaseException) -> Iterator[Steps]:
-    """Count the file operations (steps) of the `with` block. Raise `error` after `after` of them, if it is not None."""
+    """Count the steps of the `with` block. If `after` is given, all steps after this number raise `error`."""
     steps = Steps(after, error)
     with pytest.MonkeyPatch.context() as patch:
         for name in STEPS:

@@ -99,7 +99,7 @@ def start_broker(store: Path, load: Callable[[Path], None]) -> None:
 
 
 def put_until_refused(writer: StoreWriter, most: int, found: dict[str, bytes]) -> str | None:
-    """Put up to this many messages; `found` gets the acknowledged ones. Returns the reason of a refusal, or None."""
+    """Put up to `most` messages; `found` gets the acknowledged ones. Return the reason of a refusal, or None."""
     begin = len(found)
     for number in range(begin, begin + most):
         message = Message("T", f"body {number}".encode(), [f"key{number}"])

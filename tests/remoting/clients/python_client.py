@@ -63,7 +63,7 @@ def insist(address: str, topic: str, count: str, pause_s: str) -> None:
 
 @_command
 def push(address: str, topic: str, group: str, count: str, tags: str = "*") -> None:
-    """Print messages of an ordered consumer until it has this many different ones, and some longer: none may repeat."""
+    """Print messages of an ordered consumer until `count` different ones arrived, then wait for repeated ones."""
     arrived, seen = threading.Event(), set[tuple[int, int]]()
     consumer = PushConsumer(group, orderly=True)
     consumer.set_namesrv_addr(address)
