@@ -210,8 +210,8 @@ def test_entries_that_were_cut_out_are_a_gap_and_those_twice_are_repeats(store: 
     assert any("another entry of the queue has" in line for line in damage)
 
 
-def test_a_gap_of_the_log_is_none_of_the_queues(tmp_path: Path) -> None:
-    """If messages are missing in the log and in their queue, a pull skips their queue offsets without an error."""
+def test_a_queue_without_places_for_lost_messages_can_be_pulled(tmp_path: Path) -> None:
+    """A broker leaves no places for messages that the log has lost, so later entries are at earlier places."""
     numbers = [n for n in range(40) if n not in (10, 11)]
     records = [RecordFields(topic="T", queue_offset=n) for n in numbers]
     path = build_store(tmp_path / "store", forge_log(records, file_bytes=4096).files(), 50, 900)

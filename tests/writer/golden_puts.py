@@ -149,8 +149,8 @@ class Replay:
             # The broker was not restarted, so offsets of messages without an entry remain taken (5.x).
             self._writer._log.queue_offsets.update(offsets)
         for blank in self._wholly_blank:
-            # For a message larger than a file, the broker ended this file and the next, and failed. The writer here
-            # refuses such a message, so end the files in its place.
+            # For a message larger than a file, the broker wrote only a BLANK into this file and the next. The writer
+            # here refuses such a message, so end the files in its place.
             while self._writer.end_offset <= blank < put.records[0].physical_offset:
                 self._writer._log._roll()
         return self._writer
