@@ -86,7 +86,7 @@ def _measure(folder: Path, log_bytes: int, options: argparse.Namespace) -> list[
     for name, measure in _PARTS.items():
         if name in (options.parts or _PARTS):
             print(f"benchmarks: {name}", file=sys.stderr)
-            # Write the files of the previous part to the disk now, so that this does not slow the next measurement.
+            # Write the files of the previous part to the disk now, so that they do not slow the next measurement.
             os.sync()
             figures += measure(folder, store, options.runs)
     return figures

@@ -164,8 +164,8 @@ class _IndexFile:
     def _chain(self, hashed: int) -> int:
         """Add a chain of items, and return the newest item.
 
-        The length is random, with the distribution of a full file: four items on average. For each item, its two
-        neighbours in the file are also added, because they are in the same page. No item has the hash of the key.
+        The length is random, with the distribution of a full file: four items on average. No item has the hash of the
+        key. The items before and after each item in the file are written too, because a query reads whole pages.
         """
         per_slot = _CONFIG.index_items / _CONFIG.hash_slots
         length = sum(self._random.random() < per_slot / 64 for _ in range(64))

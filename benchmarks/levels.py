@@ -106,7 +106,7 @@ def _record(folder: Path) -> dict[str, tuple[float, Any, tuple[Any, ...]]]:
 
         return call
 
-    _work(folder)  # Import all modules that have kernels, and load the kernels.
+    _work(folder)  # A first run imports all modules that have kernels, and loads the kernels.
     for module_name, module in list(sys.modules.items()):
         if module_name.startswith("reput."):
             for name, value in list(vars(module).items()):

@@ -63,7 +63,7 @@ def _staged_s(keys: Path, folder: Path) -> float:
 
 
 def mixed_keys(messages: int, count: int) -> pa.Table:
-    """Return unique keys in random order: half of them of messages anywhere in the log, half of no message."""
+    """Return unique keys in random order. Half of them belong to messages anywhere in the log, half to no message."""
     random = np.random.default_rng(1)
     present = random.choice(messages, count // 2, replace=False)
     absent = messages + np.arange(count - count // 2)

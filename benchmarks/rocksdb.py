@@ -31,7 +31,7 @@ def measure(folder: Path) -> Iterator[Figure]:
     try:
         messages = write_store(store, _LOG_BYTES)
         rebuilt = {kind: float("inf") for kind in kinds}
-        # Alternate between the kinds, because the speed of the machine changes.
+        # Alternate between the kinds of queues, because the speed of the machine changes.
         for _ in range(_RUNS):
             for kind in kinds:
                 rebuilt[kind] = min(

@@ -107,7 +107,7 @@ def _run(master: str, work: str, log_bytes: int) -> dict[str, Any]:
     conf = {
         "spark.ui.enabled": "true",  # Spark's counters are read from its web server.
         "spark.ui.port": "0",
-        # With this cost, Spark does not combine files of keys: each file is a partition.
+        # With such a high cost, Spark does not put several files into one partition: each file of keys is a partition.
         "spark.sql.files.openCostInBytes": str(1 << 30),
     }
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"

@@ -21,7 +21,7 @@ LIMITS: dict[tuple[str, ...], float] = {
     ("src",): 1.5,
     ("tests", "benchmarks", "examples", "fuzz", "packaging"): 1.0,
 }
-"""Most habits per 1,000 words in each group of trees."""
+"""The allowed number of hits of HABITS per 1,000 words, in each group of files and folders."""
 
 HABITS = {
     "clause for a noun (what is)": r"(?:(?:^|[.;:(|]\s)|\b(?:of|and|to|for|from|with|by|in|on|than|but|is|are)\s)what\s"
@@ -82,7 +82,7 @@ PHRASES = {
     "message behind that before": "message after the previous one",
     "ranges to a partition": "pack ranges into partitions",
 }
-"""Phrases that must not occur, and what to write."""
+"""Phrases that must not occur, each with its replacement."""
 
 EXCEPTIONS = {
     "tests/prose.py": "has these lists",

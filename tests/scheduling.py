@@ -1,7 +1,7 @@
-"""Groups of tests that must run in one process: tests of a file, and all that need Spark.
+"""Groups of tests that must run in one process: the tests of a file, and all tests that need Spark.
 
-What a file's tests share is made once that way, and there is one JVM. (pytest-xdist's own groups do not reach its
-scheduler since pytest 9.2.)
+So fixtures of a file are created once, and there is only one JVM. (Since pytest 9.2, pytest-xdist's scheduler does not
+receive pytest-xdist's own groups.)
 """
 
 from __future__ import annotations

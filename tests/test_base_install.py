@@ -113,7 +113,7 @@ for arguments in (["export", store, f"{folder}/lake"], ["inspect", "s3://bucket/
 
 
 def base_distributions(*left_out: str) -> set[str]:
-    """Return the names of the base's requirements, and of their requirements."""
+    """Return the names of the packages that the base install requires, directly or indirectly."""
     needed: set[str] = set()
     waiting = [Requirement(text) for text in PROJECT["dependencies"]]
     waiting = [each for each in waiting if each.name not in left_out]

@@ -114,7 +114,7 @@ _OF_ARCHIVES = {"archive", "erase", "restore", "verify_archive", "with_archive"}
 
 
 def test_there_are_few_public_names() -> None:
-    # more names than fit on a screen are not suggested
+    # With more names, an interactive shell's list of suggestions would not fit on a screen.
     assert len(set(reput.__all__) - _OF_ARCHIVES) <= 25
     assert set(reput.__all__) > _OF_ARCHIVES
     assert not set(reput.__all__) & set(reports.__all__)

@@ -165,7 +165,7 @@ def test_the_kubernetes_manifest_serves_read_only_and_its_names_agree() -> None:
     assert remoting["port"] == ports["remoting"]
     assert remoting["endPort"] > remoting["port"]  # each store has a port
     assert http["port"] == "http"
-    # the headless service has the ports of all stores
+    # The service is headless, so clients reach the ports of all stores although the service does not list them.
     assert service["spec"]["clusterIP"] == "None"
     assert service["spec"]["publishNotReadyAddresses"]
     assert service["spec"]["selector"].items() <= pod["metadata"]["labels"].items()

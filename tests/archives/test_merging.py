@@ -1,4 +1,4 @@
-"""Which indexes of an archive are merged, and when: few per window of a day, few in all, few merges of each row."""
+"""Merges of an archive's indexes: few indexes remain, few for any window of a day, and each row is merged few times."""
 
 from collections.abc import Iterator
 

@@ -169,7 +169,7 @@ def _swap(archived: Archived, random: Random) -> Undo:
         return _truncate(archived, random)
     other = random.choice(others)
     undo = _rewritten(path, other.read_bytes()), _rewritten(other, path.read_bytes())
-    if random.random() < 0.5:  # the other one stays: two with the same content
+    if random.random() < 0.5:  # restore the other file, so that both have the same content
         undo[1]()
 
     def both() -> None:

@@ -33,7 +33,7 @@ PROPERTIES = {
     ],
 )  # fmt: skip
 def test_expressions(expression: str, expected: bool | None) -> None:
-    if expected is None:  # NOT binds to the property alone
+    if expected is None:  # as in the broker, `NOT a = 6` means `(NOT a) = 6`
         expected = False
     assert compile_filter(expression, False)(PROPERTIES) is expected
 
@@ -48,7 +48,7 @@ def test_expressions(expression: str, expected: bool | None) -> None:
 )  # fmt: skip
 def test_expressions_of_five(expression: str, expected: bool) -> None:
     assert compile_filter(expression, True)(PROPERTIES) is expected
-    # A 4.9 broker takes `CONTAINS` for the text after the expression, so nothing matches.
+    # A 4.9 broker ends the expression before `CONTAINS`, and the rest, a string, matches no message.
     assert "NOT" in expression or compile_filter(expression, False)(PROPERTIES) is False
 
 
@@ -62,7 +62,7 @@ def test_expressions_of_five(expression: str, expected: bool) -> None:
     ],
 )  # fmt: skip
 def test_what_is_not_an_expression_is_refused(expression: str) -> None:
-    # the broker ignores text after a whole expression
+    # The broker ignores text after a complete expression, so it accepts these two.
     if expression in ("a ? 5", "a CONTAINS 5 OR ("):
         assert compile_filter(expression, False)(PROPERTIES) is False
         return

@@ -141,7 +141,7 @@ def test_damaged_offsets_give_way_to_those_before_and_are_set_aside(
 def test_offsets_set_aside_are_written_even_if_none_changes(tmp_path: Path) -> None:
     file = tmp_path / "config" / "consumerOffset.json"
     write(file, "{")
-    # The bytes that the next save would write, so that a comparison with them finds no change.
+    # The backup has the bytes that the next save would write. The save must write them although nothing changes.
     previous = ConsumerOffsets(tmp_path / "other", is_kept=True)
     previous.commit("g", "T", 0, 7)
     write(file.with_name("consumerOffset.json.bak"), previous.snapshot()().decode())

@@ -42,7 +42,7 @@ store.close()
 
 @contextmanager
 def writing(store: Path) -> Iterator[Callable[[int, int], None]]:
-    """A process that owns a store. On a call, it puts messages `first` to `first + count`, or expires the log."""
+    """A process that owns a store. On a call, it puts `count` messages from number `first` on, or expires the log."""
     command = [sys.executable, "-c", WRITER, str(store)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         stdin, stdout = process.stdin, process.stdout

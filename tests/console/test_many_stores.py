@@ -1,4 +1,4 @@
-"""Searches over many stores: one table, newest first, and one line for the stores without a hit."""
+"""Searches over many stores: one table, newest first, and a single line for all stores without a hit."""
 
 from __future__ import annotations
 

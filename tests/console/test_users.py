@@ -204,7 +204,7 @@ def test_headers_from_elsewhere_mean_nothing(store: Path) -> None:
                 "Forwarded": "for=127.0.0.1", "X-Real-IP": "127.0.0.1",
             }  # fmt: skip
             assert client.get("/api/stores", headers=forged).status_code == 401
-            # the server has no tokens
+            # The login page exists only on servers with tokens.
             assert client.get("/login", headers=forged).status_code == 404
 
 

@@ -1,4 +1,4 @@
-"""Skip syncs, which only matter for power cuts. Tests with the forgetful disk cover them."""
+"""A fixture that skips syncs, which only matter in a power cut. Tests with `ForgetfulDisk` simulate power cuts."""
 
 import os
 

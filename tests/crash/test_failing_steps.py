@@ -33,7 +33,7 @@ Life = Callable[[Path, Bodies], None]
 
 
 class Failing:
-    """Counts the steps. The step with number `first` is refused, and unless `once`, all later ones."""
+    """Counts the steps, and refuses step number `first`. Unless `once`, it also refuses all later steps."""
 
     def __init__(self, first: int, once: bool, number: int) -> None:
         self.first, self.once, self.number, self.made = first, once, number, 0
@@ -140,7 +140,7 @@ def test_a_folder_that_is_read_only(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
     with monkeypatch.context() as patched:
         patched.setattr(os, "open", refuse)
-        for _ in range(2):  # the first attempt must not keep the lock
+        for _ in range(2):  # twice, because the first attempt must not keep the lock
             with pytest.raises(StoreAccessError, match="Read-only file system"):
                 StoreWriter(store, CONFIG)
     assert {path: path.stat().st_mtime_ns for path in store.rglob("*")} == looks

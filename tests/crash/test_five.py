@@ -1,4 +1,4 @@
-"""The power is cut under a store of 5.x with batch queues: flushed messages and their entries survive, once."""
+"""Power cuts of a 5.x store with batch queues: each flushed message survives, and has one entry."""
 
 import shutil
 from pathlib import Path

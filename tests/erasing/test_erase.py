@@ -165,7 +165,7 @@ def _check_copies(before: list[_Record], erased: dict[int, Any]) -> None:
 
 def _check_store(store: Path, output: Path) -> None:
     assert reput.check(output).is_valid
-    # The queues before the erasure, with the same queue offsets.
+    # The erased copy has the same queues, with the same first and last queue offsets.
     with reput.open_store(store) as old, reput.open_store(output) as new:
         assert set(old.list_queues()) == set(new.list_queues())
         for queue in old.list_queues():
@@ -177,7 +177,7 @@ def _check_store(store: Path, output: Path) -> None:
 
 
 def _index_files(store: Path) -> list[bytes]:
-    """Return queue files by name, then IndexFiles in order. Names of IndexFiles are times and may vary."""
+    """Return the contents of queue files, by name, then of IndexFiles. Names of IndexFiles are times and may vary."""
     return [
         path.read_bytes()
         for folder in ("consumequeue", "batchconsumequeue", "consumequeue_ext", "index")
@@ -189,7 +189,7 @@ def _index_files(store: Path) -> list[bytes]:
 def test_a_record_without_hashes_proves_no_guess(
     golden: Callable[[str], GoldenStore], tmp_path: Path
 ) -> None:
-    """It proves no guess of a record, nor of a log file, even if all other bytes are known."""
+    """Without hashes, the audit record cannot confirm a guess of an erased message, even with all other bytes known."""
     store = golden("orders").path
     report = reput.erase(store, tmp_path / "out", keys=["customer-48"], hashes=False)
     erasure, _, _ = decode_stored(Path(report.audit).read_bytes())

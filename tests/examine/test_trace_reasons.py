@@ -1,4 +1,4 @@
-"""Why a message came late, twice or never: each rule on a store where it applies and on one where it does not."""
+"""The reasons that a trace gives for late, repeated and missing messages: each in stores with and without its cause."""
 
 from pathlib import Path
 from typing import Any
@@ -113,7 +113,8 @@ def test_a_recalled_message_is_never_delivered(story: Story, tmp_path: Path) -> 
 
 def test_a_recall_that_came_too_late_or_of_another_message(story: Story, tmp_path: Path) -> None:
     story.put(TIMER, **TIMED)
-    story.put(TIMER, 1_000, **{**RECALL, "TIMER_OUT_MS": "1"})  # not in the message's second
+    # A recall has no effect unless its time is in the same second as the message's delivery time.
+    story.put(TIMER, 1_000, **{**RECALL, "TIMER_OUT_MS": "1"})
     story.put(TIMER, 1_000, **{**RECALL, "TIMER_DEL_UNIQKEY": "orders+U9"})
     story.put("orders", 6_900, **TIMED)
     found = told(story, tmp_path)
@@ -149,7 +150,7 @@ def test_a_timer_has_not_delivered(
     story.put(TIMER, unique_key="U2", key="x", **{**TIMED, "TIMER_OUT_MS": "soon"})
     story.put("other", end_ms, unique_key="X", key="x")
     assert kinds(told(story, tmp_path)) == [kind]
-    # A message without a time has no reason.
+    # The trace gives no reason for a message without a valid delivery time.
     assert kinds(traced(tmp_path / "s", message_id="U2")) == []
 
 

@@ -115,7 +115,7 @@ def test_the_iceberg_sink_runs_as_the_page_says(tmp_path: Path) -> None:
 
 
 def test_the_plots_lie_where_they_were_asked_for(tmp_path: Path) -> None:
-    """Run the commands of the page, on a store of the reader's own."""
+    """Run examples.plots with a store and a folder: it writes the plot into this folder."""
     store = unpack(tmp_path)
     ended = subprocess.run(
         [sys.executable, "-m", "examples.plots", str(store), str(tmp_path)],

@@ -55,7 +55,7 @@ def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
 def test_one_at_a_time(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "lock"
     with locked(path, "busy"):
-        for _ in range(2):  # a refused attempt does not end the lock
+        for _ in range(2):  # twice, because a refused attempt must not release the owner's lock
             assert another(_AS_JAVA, path) == "refused"
             assert another(_AS_REPUT, path) == "refused"
             with pytest.raises(StoreLockedError, match="busy"), locked(path, "busy"):

@@ -88,7 +88,7 @@ def test_threads_read_the_right_file(paths: list[Path]) -> None:
 def test_more_files_than_places_may_be_used_at_once(paths: list[Path]) -> None:
     readers = [PooledReader(str(path)) for path in paths]
     for reader in readers:
-        reader._pins.append(None)  # the state while a call is served
+        reader._pins.append(None)  # as while a call reads: the pool must not close this file
         reader.read(0, 1)
     for number, reader in enumerate(readers):
         assert reader.read(0, 1) == bytes([number])

@@ -1,4 +1,4 @@
-"""Folders for message bodies: closed to other users, and not where they could be replaced."""
+"""Folders for message bodies: other users can neither open nor replace them."""
 
 import os
 import stat

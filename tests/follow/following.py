@@ -61,7 +61,8 @@ def assert_as_rebuilt(log: GrowingLog, output: Path, config: StoreConfig) -> Non
 def assert_same_messages(log: GrowingLog, output: Path, config: StoreConfig) -> None:
     """Compare every byte of the IndexFiles, and the order of entries of each queue, ignoring gaps between them.
 
-    A rebuild knows the next message when it decides about a gap in the queue offsets; a follower may not.
+    When a rebuild decides whether to fill a gap in the queue offsets, it knows the next message. A follower may not
+    know it yet.
     """
     fresh = output.with_name(f"rebuilt-{log.end}")
     rebuild(log.path, fresh, config)

@@ -89,7 +89,7 @@ def test_a_run_that_is_killed_is_continued(golden: Golden, tmp_path: Path, last_
 def test_a_run_that_is_killed_while_it_puts_keys(
     golden: Golden, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Items and slots are written, but the header does not count them yet."""
+    """Kill the run after it has written items and slots, and before it writes the header that counts them."""
     log = golden_log(golden, "basic", tmp_path / "store")
     config = golden_config(golden("basic"))
     log.write_to(golden("basic").messages[1000].physical_offset)

@@ -99,7 +99,7 @@ def test_started_and_killed_before_anything_came(tmp_path: Path) -> None:
 def test_a_log_that_ends_before_what_was_noted(
     tmp_path: Path, ended: str, cut: int, grown: int
 ) -> None:
-    """The log was truncated, and written again from there."""
+    """Follow a log that was truncated and then continued with other messages."""
     ENDS[ended](tmp_path)
     fresh = [record(n, store_timestamp=1_750_000_000_000, body=b"new") for n in range(900, 1100)]
     made = forge_log(RECORDS_MADE[:cut] + fresh, file_bytes=FILE_BYTES)
@@ -233,7 +233,7 @@ def resumed_quietly(log: GrowingLog, output: Path) -> list[object]:
 
 @pytest.mark.parametrize("ended", ENDS)
 def test_files_of_the_index_that_were_begun_and_have_no_entries(tmp_path: Path, ended: str) -> None:
-    """Put messages without keys after one that fills a file: the next file has the time of the last entry."""
+    """A message without keys that follows a full IndexFile creates the next file, which has no entries yet."""
     full = 2 * (CONFIG.index_items - 1)
     records = [record(n) for n in range(full)]
     records += [record(n, properties={}) for n in range(full, full + 40)]

@@ -130,7 +130,8 @@ def test_a_step_back_of_the_clock_does_not_change_the_order(in_zone: pytest.Monk
     firsts = [BERLIN_STEP_BACK - 60_000, BERLIN_STEP_BACK + 60_000, BERLIN_STEP_BACK + 7_200_000]
     assert index_file_names(firsts, NOW_MS) == [
         "20231029025900000",
-        "20231029025900001",  # the clock says 02:01 again
+        # The local time is 02:01 for the second time. A name of this time would be before the first name.
+        "20231029025900001",
         "20231029040000000",
     ]
 

@@ -159,11 +159,12 @@ class GoldenStore:
 
 
 class TornCase(GoldenStore):
-    """One damaged store of `torn`: `path` (= `before`) is the store before the broker started.
+    """One damaged store of `torn`, and what a broker made of it.
 
-    `after` is the store afterwards, `after_more` the same restarted with 60 more puts; the tables
-    describe `after`, and `answers` are to `queries`, asked of `after`. A few cases lack some of
-    them. The base store is `basic`, with its config and queries, where the case has none.
+    `path` (= `before`) is the damaged store, `after` the store after a broker was started and stopped,
+    `after_more` the store after a further start and 60 more puts. The tables describe `after`, whose
+    broker answered `queries` with `answers`. A few cases lack some of these stores and tables. A case
+    without its own config or queries has those of its base store `basic`.
     """
 
     def __init__(self, name: str, root: Path, base: GoldenStore) -> None:

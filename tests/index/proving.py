@@ -89,7 +89,7 @@ def missed(
 
 
 class Everything:
-    """Contains every offset, so a look-up that notices damage leads to a scan."""
+    """Contains every offset: after a look-up that reports damage, the log is scanned, which finds every message."""
 
     def __contains__(self, _: object) -> bool:
         return True
@@ -103,7 +103,7 @@ def reached(file: IndexFileReader, topic: str, key: str) -> "set[int] | Everythi
 
 
 def change_words(path: Path, positions: Sequence[int], random: Random) -> None:
-    """Change 32-bit words of a file to other values, near ones and far ones."""
+    """Change 32-bit words of a file: some by a small amount, some to any value."""
     data = bytearray(path.read_bytes())
     for at in positions:
         (word,) = struct.unpack_from(">I", data, at)

@@ -102,7 +102,8 @@ def test_whatever_is_damaged_no_verdict_covers_a_message_that_is_missed(
     with StoreReader(path, hash_slots=slots, index_items=items) as store:
         names = [file.name for file in store.index.current()]
         found = [prove(file, store.commit_log) for file in store.index.current()]
-    if len(names) == len(files):  # a file with an impossible count is not opened
+    # A file with an impossible count is not opened. Then the proofs would not match the files.
+    if len(names) == len(files):
         assert missed(path, found, slots, items) == []
 
 

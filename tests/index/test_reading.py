@@ -120,7 +120,7 @@ def test_a_full_file_tells_for_the_others_of_its_size(tmp_path: Path) -> None:
 
 def test_options_say_what_the_file_does_not(tmp_path: Path, golden: Golden) -> None:
     data = bytearray(made(10, 20, 7))
-    data[40:80] = bytes(40)  # without its slots nothing can be verified
+    data[40:80] = bytes(40)  # without slots, the file does not show its number of slots and items
     folder = write_index(tmp_path / "index", bytes(data))
     with pytest.raises(UsageError) as caught:
         IndexFileSetReader(folder)
@@ -157,7 +157,7 @@ def test_files_without_entries_need_no_options(tmp_path: Path) -> None:
     folder = write_index(tmp_path / "index", bytes(480), b"", b"short")
     service = IndexFileSetReader(folder)
     assert service.current() == ()
-    # the other files are as they are created, before the first put
+    # Only the short file is a problem: files without any bytes set look like this before the first put.
     assert len(service.problems) == 1
 
 

@@ -1,4 +1,4 @@
-"""A proof is remembered for its file and its log, and for no others."""
+"""A remembered proof is used only for the same IndexFile and the same log."""
 
 import json
 import os

@@ -73,7 +73,8 @@ def test_only_what_was_not_indexed_is_scanned(tmp_path: Path) -> None:
 def test_damaged_links_hide_nothing(tmp_path: Path, damages: int, reader: Reader) -> None:
     log = messages(120)
     path = write_store(tmp_path / "store", log.files())
-    file, _ = index_of(path, log.files(), items=130)  # the other file shows the number of slots
+    # The second file stays intact, so that its content shows the number of slots of both.
+    file, _ = index_of(path, log.files(), items=130)
     random = Random(damages)
     slots, links = range(40, ITEMS_AT, 4), range(ITEMS_AT + 20 + 16, ITEMS_AT + 20 * 130, 20)
     offsets = range(ITEMS_AT + 20 + 8, ITEMS_AT + 20 * 130, 20)

@@ -81,8 +81,9 @@ def walk_chain(
 ) -> tuple[list[int], bool]:
     """Return physical offsets of a hash in [begin, end), newest first, and whether the chain is broken.
 
-    It is where it leaves the file, does not lead to ever older items of its slot, or where an item of the hash, or one
-    at the end, does not lie between its neighbours.
+    A chain is broken if it leaves the file, reaches an item of another slot, or reaches an item that is not older than
+    the previous one. It is also broken if the offset of an item with this hash, or of the chain's last item, is not
+    between the offsets of the items before and after it in the file.
     """
     items_at = HEADER.size + SLOT.size * hash_slots
     items = [ITEM.unpack_from(data, at) for at in range(items_at, len(data) - 19, ITEM.size)]

@@ -1,4 +1,4 @@
-"""The scan kernel finds the same as the oracle, with any buffer sizes, and never reads out of bounds."""
+"""The scan kernel finds the same records as the oracle, with any buffer sizes, and never reads out of bounds."""
 
 from dataclasses import replace
 from random import Random

@@ -24,7 +24,7 @@ keys = st.sampled_from(("a", "b", "AaAa", "BBBB", "polygenelubricants", "中", "
 
 
 class Put(NamedTuple):
-    """A key to put, by name."""
+    """The arguments of one put: a key as a string, and its message's offset and time."""
 
     key: str
     physical_offset: int
@@ -144,7 +144,7 @@ def plain_look_up(
 
 
 def filled(seed: int, slots: int, items: int, keys: int) -> tuple[bytes, list[int]]:
-    """A full file of hashes 0 to `keys` in random order, and hashes to ask for, some not there."""
+    """Return a full file of hashes 0 to `keys` in random order, and hashes to look up, some of which are missing."""
     random = Random(seed)
     chains = Chains(slots, items)
     chains.put([Entry(random.randrange(keys), at - at % 3, 1000 + at) for at in range(items)])

@@ -12,7 +12,7 @@ from tests.messages.test_line_columns import damaged, lines
 
 @given(st.lists(lines() | damaged() | st.binary(max_size=30), max_size=4), st.booleans())
 def test_no_line_leads_outside(parts: list[bytes], ends: bool) -> None:
-    """With NUMBA_DISABLE_JIT=1, an access outside an array raises IndexError."""
+    """Parse any bytes within the arrays. With NUMBA_DISABLE_JIT=1, an access outside an array raises IndexError."""
     data = b"\n".join(parts) + b"\n" * ends
     padded = np.frombuffer(data + b"\n" * PADDING, np.uint8)
     most = data.count(b"\n") + 2

@@ -31,7 +31,7 @@ OTHER = (
 
 
 class Split:
-    """Run the kernels over these texts, each after a header, the last one at the end of the data."""
+    """Run the kernels over properties. Each of `texts` follows a header, and the last one ends the data."""
 
     def __init__(self, texts: list[bytes]) -> None:
         self.parts, self.spans = (
@@ -52,7 +52,7 @@ class Split:
         self.progress = np.zeros(2, np.int64)
 
     def run(self, *, with_plain: bool = True) -> int:
-        """Return the number of rows that were left to the second kernel."""
+        """Return the number of rows that `split_properties` left to `split_any_properties`."""
         out = (
             self.spans,
             self.maps,

@@ -45,7 +45,12 @@ class Row(NamedTuple):
 
 @dataclass
 class Walked:
-    """Rows, unreadable ranges as (offset, length), places of blanks, and two counts."""
+    """The result of a walk over a log.
+
+    damage     unreadable ranges as (offset, length)
+    blanks     log offsets of blanks
+    misplaced  number of records that state another physical offset than their own
+    """
 
     rows: list[Row] = field(default_factory=list)
     damage: list[tuple[int, int]] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""Compaction: fewer files with the same rows, between exports that continue, with interruptions."""
+"""Compaction of tables: fewer files have the same rows, exports continue afterwards, and interruptions lose nothing."""
 
 import json
 import os

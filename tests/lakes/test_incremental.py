@@ -1,4 +1,4 @@
-"""Runs that continue a previous one: each message once, and no store is mistaken for another."""
+"""Incremental exports write each message once, and recognize a store that was replaced."""
 
 import json
 from collections.abc import Callable
@@ -242,7 +242,7 @@ def test_an_iceberg_table_goes_on_from_where_it_was_rolled_back_to(
 def test_an_iceberg_table_without_its_snapshots_summaries_goes_on(
     golden: Golden, tmp_path: Path
 ) -> None:
-    """The current snapshot belongs to another writer, and the last one of reput has expired."""
+    """Continue a table whose current snapshot is another writer's, and whose last snapshot of reput has expired."""
     source, store, out = golden("basic"), tmp_path / "store", tmp_path / "out"
     grow_to(source.path, store, 400_000)
     export(store, out, "iceberg", incremental=True)

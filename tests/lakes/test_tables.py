@@ -50,7 +50,7 @@ def decoded(store: Path) -> pa.Table:
 
 
 def plain(table: pa.Table) -> list[dict[str, object]]:
-    """Return rows whose maps compare without order, since engines may change it."""
+    """Return rows with their maps as dicts: comparisons must ignore the order of entries, which engines may change."""
     rows: list[dict[str, object]] = table.to_pylist()
     for row in rows:
         row["properties"] = dict(row["properties"])  # type: ignore[call-overload]

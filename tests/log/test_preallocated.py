@@ -78,7 +78,7 @@ def test_a_record_behind_megabytes_of_zeros_is_found_wherever_windows_end(
     at = sum((64 << 10 << doubled) - 7 for doubled in range(4)) + 3 * ((1 << 20) - 7) + behind - 4
     record = encode(replace(MESSAGE, physical_offset=at))
     with path.open("wb") as writer:
-        for zeros in (at, 8 << 20):  # not holes, since holes would not be read
+        for zeros in (at, 8 << 20):  # written zeros, because a reader skips holes
             writer.write(bytes(zeros))
             writer.write(record)
     size = path.stat().st_size
@@ -97,7 +97,7 @@ def test_to_plan_reading_does_not_read_the_zeros_that_follow_the_log(
     with log.open("r+b") as writer:
         writer.seek(1 << 20)
         for _ in range(FILE_BYTES - (1 << 20) >> 20):
-            writer.write(bytes(1 << 20))  # data instead of a hole
+            writer.write(bytes(1 << 20))  # zeros that occupy the disk, unlike a hole
     bytes_read.clear()
     plan = plan_reading(find_logs([str(tmp_path / "store")]), split_bytes=64 << 20)
     assert [part.part.stop for part in plan.tasks] == [end]

@@ -82,7 +82,7 @@ def bulk(
 
 
 def one_by_one(path: Path, asked: Sequence[Asked], index: Path | None = None) -> list[Found]:
-    """Return the same results from exact queries, one by one."""
+    """Return what a look-up of these keys should return: the results of one exact query per key."""
     found = []
     with reput.open_store(path, index=index) as opened:
         for question in asked:

@@ -259,5 +259,6 @@ def test_a_worker_keeps_the_hashes_of_no_more_than_one_look_up(tmp_path: Path) -
     for path in paths:
         np.save(path, np.arange(10, dtype=np.int32))
         found = scan_task.wanted_hashes(path)
-        assert scan_task.wanted_hashes(path) is found  # the tasks of one process share it
+        # The array is not loaded again: the tasks of one process share it.
+        assert scan_task.wanted_hashes(path) is found
     assert scan_task.wanted_hashes.cache_info().currsize == 1

@@ -163,7 +163,7 @@ def test_what_is_printed(given: list[Any]) -> None:
 
 
 def test_what_brokers_and_hands_write_is_plain() -> None:
-    """Otherwise the kernel would never be used."""
+    """Check that usual lines are plain: only plain lines are parsed by the kernel."""
     properties = b"KEYS\x01o-1\x02UNIQ_KEY\x010A\x02CLUSTER\x01c\x02TAGS\x01paid"
     fields = {name: getattr(MESSAGE, name) for name in MESSAGE.__dataclass_fields__}
     stored = type(MESSAGE)(

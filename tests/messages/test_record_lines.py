@@ -1,4 +1,4 @@
-"""Lines of records: the same bytes whether they are found few or many at a time."""
+"""The printed lines of records have the same bytes, whether few or many records are converted at a time."""
 
 from collections.abc import Callable
 

@@ -156,7 +156,7 @@ class LogForge:
         """
         spare = self.room - room - len(encode_record(with_body(fields, b"")))
         if room < BLANK_BYTES or spare < 0:
-            raise ValueError(f"cannot leave {room} of {self.room} bytes")
+            raise ValueError(f"no record leaves {room} of the file's {self.room} free bytes")
         return self.put(with_body(fields, b"p" * spare))
 
     def files(self) -> Files:

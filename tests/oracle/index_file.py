@@ -105,7 +105,7 @@ def write_index_files(
         # Done before the record's keys are checked, so a record without keys can create a file.
         file = _last_file(files, hash_slots, index_items, record)
         if record.physical_offset < file.end_physical_offset:
-            continue  # treated as already indexed; an equal offset is not
+            continue  # the broker skips such a record as already indexed, but not one at an equal offset
         for key in record.index_keys:
             file = _last_file(files, hash_slots, index_items, record)
             file.put(record.topic, key, record.physical_offset, record.store_timestamp)

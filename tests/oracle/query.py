@@ -158,7 +158,7 @@ class CommitLogView:
 
 
 def _decode_message(data: Buffer, at: int, end: int) -> Message | None:
-    """MessageDecoder.decode: checks no magic, no sum of lengths; None if it fails."""
+    """Decode as MessageDecoder.decode: without a check of the magic and the sum of lengths. Return None on failure."""
     try:
         return _read_message(Reader(data, at, end))
     except UnreadableError:

@@ -31,7 +31,7 @@ TOPICS: tuple[str | bytes, ...] = (
     *("orders", "orders", "orders", "%RETRY%group", "SCHEDULE_TOPIC_XXXX", "a", "a#b"),
     *("中文主题", "emoji-😀", b"broken-\xff\xed\xa0\x80\xe4\xb8", "T" * 127),
 )
-LONG_TOPIC = "主" * 60  # 180 bytes: only a record of magic V2 can contain it
+LONG_TOPIC = "主" * 60  # 180 bytes: only records of magic V2 can contain such a long topic
 KEYS = (
     *(
         "K1",

@@ -148,8 +148,8 @@ def test_brute_force_finds_what_the_broker_did(walked: Callable[[str], Walked], 
     assert compared >= 20
 
 
-# Cases in which a serial dispatch of the whole log explains every byte: offsets that start again,
-# a file preallocated and empty, files of a few items, more messages after a restart.
+# Stores of which a serial dispatch of the whole log explains every byte, although queue offsets start again, a
+# preallocated file is empty, IndexFiles have few items, or messages were put after a restart.
 EXPLAINED = [
     ("lmq_restart", "before"),
     ("lmq_restart", "after"),

@@ -156,7 +156,7 @@ def test_damage_before_a_record_that_proves_itself_is_no_end() -> None:
     (damage,) = found.damage
     assert damage.offset == before
     assert found.end_offset == files[-1][0] + FILE_BYTES
-    # The same record with another offset in it is not verifiable.
+    # If the last record states another physical offset, it does not prove that the log continues after the zeros.
     lying = forge.flip_bit(files, last + 28 + 7, 3)
     assert (walk(lying).damage, walk(lying).end_offset) == ([], before)
 

@@ -39,9 +39,9 @@ class Damage:
 class Walk:
     """The result of a walk.
 
-    `records` are (log offset, record); a record's own `physical_offset` is what dispatch uses, and
-    nothing says that the two are the same. `blanks` are (log offset, declared size). `end_offset`
-    is where the log ends.
+    `records` are (log offset, record). Dispatch uses the `physical_offset` that a record states, which
+    may differ from its log offset. `blanks` are (log offset, declared size). `end_offset` is the end
+    of the log.
     """
 
     records: list[tuple[int, Record]] = field(default_factory=list)
@@ -95,7 +95,7 @@ def walk(files: LogListing) -> Walk:
 
 
 def _walk_file(found: Walk, start: int, data: Buffer) -> list[int]:
-    """Walk one file. Returns the positions of the damage that ends it, or none if a record or blank does."""
+    """Walk one file. Return the positions of the damage at its end; an empty list if it ends with a record or blank."""
     at = 0
     tail: list[int] = []
     while at < len(data):

@@ -1,4 +1,4 @@
-"""Rebuilds that are interrupted, and tasks of theirs that continue nevertheless."""
+"""Interrupted rebuilds, some of whose tasks continue during a later rebuild."""
 
 from __future__ import annotations
 

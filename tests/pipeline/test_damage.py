@@ -284,7 +284,8 @@ def test_salvage_believes_no_record_of_another_place(
 ) -> None:
     log = log_of(10)
     files = forge.flip_bit(log.files(), log.offsets[2] + 4, 0)
-    files = forge.flip_bit(files, log.offsets[3] + 28 + 7, 0)  # a byte of its own offset
+    # A byte of the physical offset that the record states.
+    files = forge.flip_bit(files, log.offsets[3] + 28 + 7, 0)
     files = forge.flip_bit(files, log.offsets[4] + 90, 0)  # a byte of its body
     write_store(tmp_path / "store", files)
     report = rebuild(tmp_path / "store", tmp_path / "out", split_size=split_size, salvage=True)

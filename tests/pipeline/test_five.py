@@ -41,7 +41,7 @@ def files_below(folder: Path) -> dict[str, bytes]:
 
 
 def differing(found: Mapping[Key, bytes], expected: Mapping[Key, bytes]) -> list[Key]:
-    """Return the first few names that differ: pytest would take minutes to explain a comparison of the bytes."""
+    """Return the first names whose bytes differ. pytest would take minutes to explain a comparison of the bytes."""
     names = found.keys() | expected.keys()
     return sorted(name for name in names if found.get(name) != expected.get(name))[:5]
 

@@ -77,7 +77,7 @@ def test_many_stores_cost_the_driver_little_each(
     measure = partial(stores_cost, tmp_path / "stores", job=job, counts=True)
     costs = list(apart.map(measure, (20, 40, 60)))
     if _memory_grown(costs) > 1.1:
-        # Threads open the stores. If many hold a buffer at the same moment, the peak is theirs, so measure once more.
+        # Threads open the stores. If many of them have a buffer at the same moment, the peak is high, so measure again.
         again = apart.map(measure, (20, 40, 60))
         costs = [min(pair, key=lambda cost: cost.memory) for pair in zip(costs, again, strict=True)]
     assert _memory_grown(costs) <= 1.1, costs

@@ -51,9 +51,10 @@ def converted(store: Path, config: StoreConfig = CONFIG) -> RebuildReport:
     ("numbers", "replaced", "renumbered"),
     [
         ((0, 1, 2, 3, 4, 5, 6, 7), 0, 0),
-        ((0, 1, 3, 4, 6), 0, 3),  # 2 and 5 belong to open transactions
-        ((0, 1, 3, 4, 4, 5, 6, 7, 8), 1, 1),  # 3, which is not replaced, was queue offset 2
-        ((5, 6, 7), 0, 0),  # the first messages have expired
+        ((0, 1, 3, 4, 6), 0, 3),  # messages 2 and 5 are missing: they belong to open transactions
+        # The first message 4 is replaced. Message 3 was at queue offset 2.
+        ((0, 1, 3, 4, 4, 5, 6, 7, 8), 1, 1),
+        ((5, 6, 7), 0, 0),  # messages 0 to 4 have expired
         ((0,), 0, 0),
     ],
 )

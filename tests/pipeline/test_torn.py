@@ -1,4 +1,4 @@
-"""Logs damaged by crashes of a broker or by people: rebuilt as the oracle dispatches them."""
+"""Rebuilds of logs that a broker's crash or people damaged equal the oracle's dispatch."""
 
 from collections.abc import Callable
 from functools import cache

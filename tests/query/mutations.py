@@ -29,7 +29,12 @@ _MOST_STEPS = 1000
 
 @dataclass(frozen=True, slots=True)
 class Truth:
-    """Return the result of a scan of the log: offsets by key, offsets of the queue; `newest` of all."""
+    """The messages of the log, found by a scan.
+
+    keyed   physical offsets by key, newest first
+    queued  physical offsets of the messages of one queue
+    newest  physical offset of the last message
+    """
 
     keyed: dict[str, list[int]]
     queued: list[int]
@@ -97,7 +102,7 @@ class Mutations:
             self._compare(change, "table", lambda: self._table(keys, wanted))
 
     def _compare(self, change: str, what: str, ask: Callable[[], bool | None]) -> None:
-        """`ask` returns None for an incomplete answer, otherwise whether everything was found."""
+        """Count an answer. `ask` returns None if it is marked incomplete, otherwise whether it has every message."""
         self.asked += 1
         try:
             found = ask()

@@ -104,7 +104,7 @@ def test_a_collision_of_hashes_never_shows(tmp_path: Path) -> None:
     records = [
         RecordFields(topic="T", properties={"KEYS": key}) for key in colliding for _ in range(3)
     ]
-    # The same string in the index, divided differently into topic and key.
+    # Both are hashed as the string "a#b#c", but differ in topic and key.
     records += [
         RecordFields(topic="a", properties={"KEYS": "b#c"}),
         RecordFields(topic="a#b", properties={"KEYS": "c"}),

@@ -193,7 +193,7 @@ def enough(is_enough: Callable[[], bool]) -> Iterator[None]:
 
 
 def opened(path: Path, config: StoreConfig | None) -> MessageStore:
-    """Open the store as soon as it exists."""
+    """Wait until the store exists, and open it."""
     while True:
         try:
             return reput.open_store(path, config=config)

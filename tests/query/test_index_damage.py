@@ -56,7 +56,7 @@ def index_files(store: Path) -> list[Path]:
 
 
 def assert_finds_all(reader: Reader, path: Path, keyed: Keyed, step: int = 23) -> None:
-    """Check every `step`th key; in a quick run, a fifth of those."""
+    """Check every `step`th key; in a quick run, only a fifth of these keys."""
     asked = sorted(keyed)[:: step if IS_THOROUGH else 5 * step]
     expected = [sorted(keyed[each], reverse=True) for each in asked]
     found = reader(path, asked)

@@ -192,7 +192,7 @@ def test_an_entry_of_another_size_is_told(golden: Golden, tmp_path: Path) -> Non
 
 
 def test_the_newest_entry_may_be_half_written(golden: Golden, tmp_path: Path) -> None:
-    """The entry's tags code is still missing, so the message's own tags decide."""
+    """The entry's tags code is not written yet, so the filter compares the tags of the message itself."""
     rows = rows_of_queue(golden("basic"), "TopicA", 0)
     last = next(n for n in range(len(rows) - 1, 0, -1) if rows[n].tags_code != 0)
     row = rows[last]

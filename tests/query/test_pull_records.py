@@ -92,7 +92,8 @@ def test_records_that_follow_each_other_and_those_that_do_not(tmp_path: Path) ->
             for offset in range(0, end, 5):
                 check(opened, "T", queue_id, offset, 40)
                 answered += check_quick(opened, "T", queue_id, offset, 4)
-            assert answered >= end // 10  # arrays end with their file
+            # Not all pulls use arrays: one array cannot have records of two log files.
+            assert answered >= end // 10
 
 
 def test_a_damaged_record_ends_the_answer_before_it_and_is_reported_at_its_own(

@@ -164,7 +164,7 @@ def test_an_absent_id_costs_no_scan_once_the_log_is_known(
             assert not store.query("T", "no id of a client").messages
             assert scanned == []
             assert not store.query("T", an_id(77_777)).messages
-            # The last file of the log is read each time.
+            # The first store scans all files, and saves the result. The last file may have grown: it is scanned again.
             assert len(scanned) == (files if expected else 1)
             scanned.clear()
 
@@ -180,7 +180,7 @@ def test_damage_leaves_the_answer_incomplete(tmp_path: Path) -> None:
     for _ in range(2):
         with MessageStore(tmp_path / "s") as store:
             assert not store.query("T", key).is_complete
-            assert store.query("T", "k").is_complete  # the index has these messages
+            assert store.query("T", "k").is_complete  # answered by the index, without a scan
     answer = reput.look_up(tmp_path / "s", [("T", an_id(1))])
     assert answer.read_all()["is_complete"].to_pylist() == [False]
 

@@ -102,7 +102,7 @@ def test_what_a_window_scans_is_known_to_the_next_process(
 
 
 def _overwrite(log: LogForge, path: Path, times: Sequence[int]) -> None:
-    """The log was truncated and overwritten in place, without a trace in the file system."""
+    """Overwrite the log in place with messages of other times, and restore the file's modification time."""
     status = os.stat(path)
     path.write_bytes(dict(_log(times).files())[0])
     os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))

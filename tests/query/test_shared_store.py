@@ -22,7 +22,7 @@ CONFIG = reput.StoreConfig(1 << 13, 20, 64, 100)
 
 
 def as_queues(queues: QueueIndex) -> QueueIndex:
-    """Accepts objects that satisfy the protocol; mypy checks the calls."""
+    """Return the argument. In the calls of this function, mypy checks that arguments satisfy the protocol."""
     return queues
 
 

@@ -63,7 +63,7 @@ def test_every_reader_survives_files_that_shrink_under_it(tmp_path: Path, kept: 
     path = tmp_path / "store"
     with reput.open_store(path, mode="rw", config=SMALL_16K) as store:
         store.put_many(reput.Message("T", b"x" * 300) for _ in range(120))
-    (path / "index").rename(tmp_path / "index")  # queries by key scan the log
+    (path / "index").rename(tmp_path / "index")  # without it, queries by key scan the log
     ran = subprocess.run(
         [sys.executable, "-c", READING, str(path), str(kept)], capture_output=True, text=True
     )

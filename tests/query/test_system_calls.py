@@ -1,7 +1,7 @@
 """The system calls of a pull.
 
-Counted at the functions of `os` through which alone files are read (`reput.files`): each is one system call.
-`strace -c` counts the same.
+The tests count calls of functions of `os`. `reput.files` reads files only through these functions, and each call is one
+system call. `strace -c` counts the same number.
 """
 
 import os

@@ -36,7 +36,7 @@ Batches = tuple[Path, list[tuple[Path, bytes]]]
 
 
 def ask(opened: MessageStore, start: int) -> tuple[list[int], bool]:
-    """Return queue offsets of the messages from one on, and whether an error reported that some are missing."""
+    """Return queue offsets of the messages from `start` on, and whether an error reported that messages are missing."""
     found: list[int] = []
     try:
         while True:

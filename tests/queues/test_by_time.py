@@ -75,7 +75,7 @@ def _check(store: MessageStore, random: Random, questions: int) -> int:
             first = next((number for number, _, stored in rows if stored >= time), most)
             assert store.offset_by_time(topic, queue_id, time) == first
             end = next((after for _, after, stored in reversed(rows) if stored <= time), least)
-            # Numbers without an entry may belong before or after it.
+            # The end may be before or after queue offsets without an entry.
             following = next((number for number, *_ in rows if number >= end), most)
             assert end <= store.end_offset_by_time(topic, queue_id, time) <= following
             wrong += sum(stored < time for stored in times) + least != first

@@ -1,4 +1,4 @@
-"""The queues of one topic equal its part of a list of all queues."""
+"""A list of one topic's queues has the same queues as a list of all queues has for this topic."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A folder that cannot be listed once: the next answer has its present files, not those known before."""
+"""After a failed listing of a folder, the next answer has the present files, not the remembered ones."""
 
 import os
 from collections.abc import Sequence

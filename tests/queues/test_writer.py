@@ -61,9 +61,8 @@ entry_lists = st.lists(
 @example([Entry(10 * n, n) for n in (0, 1, 1)], 2, 0, False)  # the refused entry creates a file
 @example([Entry(10 * n, n) for n in (0, 1, 1, 2)], 2, 3, True)
 @example([Entry(0, 13), Entry(10, 14)], 5, 1, True)
-@example(
-    [Entry(0, 14), Entry(101, 16), Entry(300, 17)], 1, 0, False
-)  # the gap has room for one message
+# The bytes between messages 14 and 16 have room for message 15, so its missing entry becomes a gap.
+@example([Entry(0, 14), Entry(101, 16), Entry(300, 17)], 1, 0, False)
 @example([Entry(0, 14), Entry(101, 16), Entry(300, 17)], 1, 2, False)
 def test_files_are_the_oracles(
     entries: list[Entry], file_entries: int, cut: int, close_between: bool

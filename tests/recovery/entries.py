@@ -55,7 +55,7 @@ def entries_of(store: Path) -> Entries:
 
 
 class _Units:
-    """The extension files of one queue."""
+    """The units in the extension files of one queue. An entry's tags code may be the address of such a unit."""
 
     def __init__(self, folder: Path) -> None:
         self._files = {int(path.name): path.read_bytes() for path in folder.iterdir()}

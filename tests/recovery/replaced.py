@@ -17,7 +17,7 @@ SPLIT_BYTES = 700
 
 
 def small_log(records: int) -> LogForge:
-    """Return a log of three queues, about 30 files in all: few steps at which to be killed."""
+    """Return a log whose store has three queues and about 30 files: few, because runs are killed at each step."""
     return forge_log(
         [
             RecordFields(

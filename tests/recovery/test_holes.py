@@ -1,4 +1,4 @@
-"""A store that was killed after a recovery point, whose queues lost pages since: no entry before the point may go.
+"""Recovery of queues that lost pages after the recovery point: all entries before the point must stay.
 
 A system that loses power may have written a later page of a queue and not an earlier one.
 """

@@ -1,13 +1,13 @@
-"""Damage in the log of a broker's store: no way of opening it for writing moves an entry of a message.
+"""Opening a broker's store with a damaged log for writing never moves the queue entry of a message.
 
-What is allowed, and nothing else:
+Either the command refuses, names `reput repair`, and changes nothing, or it opens the store by these rules:
 
-- An entry of a message that ends before the end of the log stays at its place, byte for byte, readable or not.
-- Entries of messages after the end of the log go. The log ends where it ended, or at the damaged record: there a
-  broker also cuts it, as it reads the record when it starts (`checked_from`).
-- Entries may be added after the last one of a queue and, in a store that was not shut down cleanly, anywhere where
-  none was.
-- The command refuses, names `reput repair`, and changes nothing.
+- The log ends where it ended before, or at the damaged record. The latter is allowed only if a broker reads this record
+  when it starts (`checked_from`), because it also truncates the log there.
+- The entry of a message that ends before the end of the log stays at its place, byte for byte, even if the message is
+  not readable. Entries of later messages are deleted.
+- Entries may be added after the last entry of a queue. In a store that was not shut down cleanly, they may also be
+  added at any place that had no entry.
 """
 
 import re
@@ -119,7 +119,7 @@ def test_every_kind_of_damage_in_every_file(
     ],
 )
 def test_a_log_that_is_only_read(golden: Golden, tmp_path: Path, name: str, needed: str) -> None:
-    """Writers are refused with the required remedy, and nothing changes, damaged or not."""
+    """Refuse to write, name the remedy, and change nothing, whether the log is damaged or not."""
     store = copy_store(golden(name).path, tmp_path / "store")
     for damaged in (False, True):
         if damaged:

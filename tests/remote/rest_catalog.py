@@ -32,7 +32,7 @@ _CODES = {
 
 
 def io_properties(options: Mapping[str, str]) -> dict[str, str]:
-    """Return pyiceberg's options for the files of the server that these options lead to."""
+    """Return pyiceberg's options for the S3 server that Arrow's `options` name."""
     return {
         "s3.endpoint": f"http://{options['s3.endpoint_override']}",
         "s3.access-key-id": "reput",
@@ -67,7 +67,8 @@ class CatalogServer(ThreadingHTTPServer):
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
-    wbufsize = -1  # a head and a body that are sent separately would wait for each other
+    # Send the head and the body together: a separate body may wait for the client's delayed ACK.
+    wbufsize = -1
     server: CatalogServer
 
     def _serve(self) -> None:
@@ -167,7 +168,7 @@ def _result(table: Any) -> str:
 
 @contextmanager
 def catalog_server(database: Path, options: Mapping[str, str]) -> Iterator[CatalogServer]:
-    """Run a catalog in a thread. Its tables are on the server that `options` lead to."""
+    """Run a catalog in a thread. Its tables are on the S3 server that Arrow's `options` name."""
     with CatalogServer(str(database), io_properties(options)) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()

@@ -38,7 +38,7 @@ def _as_local(pair: Pair, result: QueryResult) -> QueryResult:
 
 
 def _reads(requests: list[str]) -> int:
-    """Return requests without listings, of which there is one per second."""
+    """Return the number of requests, without listings: a reader repeats its listing once per second."""
     return sum("list-type=" not in line for line in requests)
 
 

@@ -120,7 +120,7 @@ def test_the_second_of_two_commits_on_one_snapshot_fails(
     added: list[Any] = []
 
     def overtaken(bucket: LakeBucket) -> None:
-        """Another program commits after this run has read the table for its commit."""
+        """Let another program commit between this run's last read of the table and its commit."""
         check(bucket)
         if not added:
             added.append(lake.iceberg_table())

@@ -84,7 +84,7 @@ class Client:
         return answer
 
     def delete_topic(self, topic: str) -> Command:
-        """Delete a topic, and return the answer, after the server has dispatched its messages."""
+        """Delete a topic, and return the answer. Repeat the request while the server still dispatches its messages."""
 
         def delete() -> Command | None:
             answer = self.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": topic})

@@ -238,7 +238,7 @@ class MqAdmin:
         for address in self._addresses(topic):
             try:
                 answer = self._ask(address, RequestCode.QUERY_MESSAGE, fields)
-            except MqAdminError:  # mqadmin logs the error and asks the others
+            except MqAdminError:  # mqadmin logs the error and asks the other brokers
                 continue
             int(answer.fields["indexLastUpdateTimestamp"])
             int(answer.fields["indexLastUpdatePhyoffset"])

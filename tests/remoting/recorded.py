@@ -241,7 +241,7 @@ class Player:
             each.close()
 
     def _seed(self, version: str, found: list[Recording]) -> None:
-        """Put the messages that were sent outside of the recordings, and connect the clients that stayed connected."""
+        """Put messages, and connect clients, that the broker already had when the recordings began."""
         stored: dict[str, MessageExt] = {}
         for recording in found:
             for request in recording.requests:

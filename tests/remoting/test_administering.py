@@ -62,7 +62,8 @@ def test_topics_are_created_changed_and_kept_with_what_a_broker_wrote(tmp_path: 
     (folder / "topics.json").write_text(text)
     with serving(tmp_path / "s", sends=True) as server, Client(server.address) as client:
         assert client.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, TOPIC).code == 0
-        kept = config_file(tmp_path / "s", "topics.json")  # the file is durable before the answer
+        # The server must have written the file before it answered.
+        kept = config_file(tmp_path / "s", "topics.json")
         assert kept["topicConfigTable"]["Old"]["attributes"] == {"message.type": "FIFO"}
         assert kept["topicConfigTable"]["T"]["writeQueueNums"] == 2
         assert (kept["dataVersion"]["counter"], kept["dataVersion"]["stateVersion"]) == (42, 7)

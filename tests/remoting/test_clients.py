@@ -87,7 +87,7 @@ class Started:
 
 
 def python(server: Host, *arguments: object) -> list[Line]:
-    """Return the output of the C++ client."""
+    """Return the output of PyPI's client, which wraps the C++ client."""
     return Started(_python, server, *arguments).all()
 
 

@@ -1,4 +1,4 @@
-"""Frames and headers: one table drives encoder and decoder; all other input raises one error."""
+"""Frames and headers: encoder and decoder agree with a table of examples, and invalid bytes raise RemotingError."""
 
 import struct
 from contextlib import suppress

@@ -33,7 +33,7 @@ _OTHER_STATE = {
 }
 """Departures that only reflect another state: some recordings were made with a separate broker."""
 _FROM_BROKERS = ("broker_start", "broker_stop")
-"""Traffic between a broker and its name server."""
+"""Recordings that are not replayed: they have requests of a broker to its name server."""
 
 
 def documented(version: str) -> set[tuple[int, str]]:

@@ -46,7 +46,8 @@ class Model:
         self.bodies: dict[str, set[bytes]] = defaultdict(set)
         self.delayed: dict[bytes, tuple[str, float]] = {}
         self.uncertain: set[bytes] = set()
-        self.stray: set[bytes] = set()  # delayed before their topic was deleted
+        # Bodies of messages that were delayed when their topic was deleted.
+        self.stray: set[bytes] = set()
         self.unsure_topics: set[str] = set()
 
     def forget(self, topic: str) -> None:
@@ -207,7 +208,8 @@ class Machine:
             allowed = model.bodies[topic] | late | model.uncertain | model.stray
             assert there <= allowed, topic
             model.bodies[topic] |= there & model.uncertain
-        model.stray |= model.uncertain  # of a topic that is missing until it is created again
+        # Messages of unknown outcome that are in no topic: they may appear when their deleted topic is created again.
+        model.stray |= model.uncertain
         model.uncertain.clear()
 
     def _bodies(self, topic: str) -> set[bytes]:

@@ -24,7 +24,7 @@ _SETTINGS = {
 
 
 class ConnectServer:
-    """A Connect server with a local master. Its Python workers have the given environment."""
+    """A Connect server with a local master. `environment` has environment variables for its Python workers."""
 
     def __init__(self, folder: Path, master: str = "local[2]", **environment: str) -> None:
         self._log = folder / "connect-server.log"

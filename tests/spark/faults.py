@@ -135,7 +135,7 @@ def _meanwhile(action: Callable[[threading.Event], None]) -> Iterator[None]:
 
 
 def _nothing(over: threading.Event) -> None:
-    """Do nothing: the settings of the session disturb the run."""
+    """Do nothing, for faults that the session's settings cause."""
 
 
 def _kill_one(application: str, seed: int, over: threading.Event) -> None:

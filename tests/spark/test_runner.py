@@ -50,7 +50,7 @@ def test_plain_tasks_and_dataframes_run_in_the_same_workers(spark: SparkSession)
 
 
 class _Session:
-    """A session of another implementation: its workers follow its settings."""
+    """A session that reput did not create, so its SparkContext lacks reput's environment variables."""
 
     def __init__(self) -> None:
         self.sparkContext: Any = SimpleNamespace(environment={}, defaultParallelism=2)
@@ -59,5 +59,5 @@ class _Session:
 def test_in_sessions_of_others_tasks_go_through_dataframes_and_sql_starts_with_them() -> None:
     theirs: Any = _Session()
     assert type(runner_beside_frames(theirs)) is FrameRunner
-    with starting_sql(theirs):  # this would fail, since there is no such session
+    with starting_sql(theirs):  # would fail if it used the session, which has no methods
         pass

@@ -1,4 +1,4 @@
-"""The rows of a load, and the part of the log that is read for them, for all uses of the same DataFrame."""
+"""DataFrames with filters: their rows, and the part of the log that Spark reads for them, however they are used."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -59,7 +59,7 @@ spark.stop()
 print(json.dumps({"installed": installed, "bare": bare, "refused": refused}))
 """
 
-# Half of the tasks wait until a worker is gone: its finished and running tasks are repeated.
+# Tasks wait until the test has killed a worker. Spark repeats the tasks of this worker on the other one.
 KILLED_DRIVER = """
 import sys
 from pathlib import Path

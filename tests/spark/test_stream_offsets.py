@@ -188,7 +188,7 @@ def test_messages_far_behind_are_estimated(store: Path, monkeypatch: pytest.Monk
 
 
 class OldStream(Stream):
-    """A stream as Spark 4.1 drives it: the beginning of a batch is unknown before it is planned."""
+    """A stream as Spark 4.1 drives it: Spark asks for the end of a batch without passing the batch's beginning."""
 
     def latest(self, start: Offset) -> Offset:
         return stored(self._reader.latestOffset())

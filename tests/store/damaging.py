@@ -1,4 +1,4 @@
-"""Stores damaged in the ways that made commands disagree about sizes or the end of the log."""
+"""Damaged copies of golden stores. Commands once reported different sizes or ends of the log for such stores."""
 
 import os
 from collections.abc import Callable, Iterator

@@ -32,7 +32,7 @@ SIZES = (
     "hash_slots", "index_items", "store_version", "append_record_crc", "enable_lmq",
 )  # fmt: skip
 READABLE = [name for name in (*EVERY_STORE, *EVERY_FIVE) if name != "five_rocksdb"]
-# The number of variants of each kind of damage, over stores of 4.9.3 and of 5.3.3 in turns.
+# The number of stores with each kind of damage. They are copies of the stores in DAMAGED, one after the other.
 VARIANTS = 40
 DAMAGED = (
     "orders", "five_batch", "basic", "five_ext", "tricky", "five_timer", "lmq", "five_compaction",

@@ -1,4 +1,4 @@
-"""Damage: fail, skip or row; nothing is dropped silently, for any size of ranges."""
+"""The option on_corrupt (fail, skip or row) for damaged ranges: nothing is dropped silently, for any split size."""
 
 from collections.abc import Callable
 from dataclasses import replace

@@ -94,7 +94,7 @@ def test_the_end_of_a_log_is_behind_its_last_record(tmp_path: Path) -> None:
 
 
 def test_half_a_record_at_the_end_does_not_count_yet(tmp_path: Path) -> None:
-    """A broker copies a record from its first byte to its last while others read."""
+    """Cut the last record after each byte: a reader may see it while the broker is still copying it."""
     forge, store = growing(tmp_path)
     path = sorted((store / "commitlog").iterdir())[-1]
     whole = path.read_bytes()

@@ -179,5 +179,5 @@ def test_a_window_of_a_log_elsewhere_scans_the_files_at_its_edges_once(
         assert ask(begin, end) == expected
         bytes_read.clear()
         assert ask(begin, end) == expected
-        # The log is small, so the cost to find its end and to compare the last message of each file counts.
+        # The limit includes the bytes that are read to find the end of the log and to compare each file's last message.
         assert sum(bytes_read) - len(expected) * BODY_BYTES < log.size // 20

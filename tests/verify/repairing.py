@@ -99,5 +99,5 @@ def assert_a_broker_starts(store: Path, config: StoreConfig) -> None:
     )
     assert logged == queued == found.records[-1][1].store_timestamp
     for path in (store / "index").iterdir():
-        if path.name.isdigit():  # after a crash, files that end later are deleted
+        if path.name.isdigit():  # a broker deletes IndexFiles that end after the checkpoint's time
             assert int.from_bytes(path.read_bytes()[8:16], "big", signed=True) <= indexed

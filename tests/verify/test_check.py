@@ -28,7 +28,7 @@ Golden = Callable[[str], GoldenStore]
 Torn = Callable[[str], TornCase]
 PAGES = Path(__file__).parents[2] / "docs" / "findings"
 
-# Each golden damage, the state that shows it, and its kind of finding.
+# The golden cases of damage: the state of the store in which a check finds the damage, and the kind of its finding.
 TORN = {
     "abort_clean": ("before", "unclean_shutdown"),
     "checkpoint_future_abort": ("before", "checkpoint_ahead"),

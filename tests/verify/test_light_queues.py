@@ -45,7 +45,7 @@ def file_with(skews: Sequence[int], taken: Sequence[int] = ()) -> dict[Queue, Li
         ((0, 1, 1, 1), (), "1", 3),
         ((0, 0, 0, 2, 2), (25,), "3", 2),
         ((0, -1, -1), (), "1", 2),
-        ((0, 2, 2, 3, 0, 0), (5, 25), "1", 3),  # wrong until the broker restarts
+        ((0, 2, 2, 3, 0, 0), (5, 25), "1", 3),  # queue offsets are wrong until the broker restarts
     ],
 )  # fmt: skip
 def test_only_what_no_broker_does_is_found(

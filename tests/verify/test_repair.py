@@ -198,11 +198,11 @@ def test_cutting_takes_records_with_a_wrong_crc_at_the_end(tmp_path: Path) -> No
     last = walk(read_log(store)).records[-1][0]
     path = sorted((store / "commitlog").iterdir())[last // SMALL.commit_log_file_bytes]
     data = bytearray(path.read_bytes())
-    data[last % SMALL.commit_log_file_bytes + 8] ^= 1  # a byte of the CRC itself
+    data[last % SMALL.commit_log_file_bytes + 8] ^= 1  # a byte of the record's BODYCRC field
     path.write_bytes(data)
     repair_store(plan_repair(store, config=SMALL, truncate_tail=True))
     assert walk(read_log(store)).end_offset == last
-    # the finding of the other message
+    # `damaged_store` has a second message with a wrong CRC, which is not at the end.
     assert kinds(list(check_store(store, config=SMALL))) == {"body_crc"}
 
 

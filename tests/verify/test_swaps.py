@@ -74,7 +74,7 @@ def home() -> Iterator[Path]:
 
 @contextmanager
 def swapping(home: Path, seed: int) -> Iterator[Start]:
-    """Start the user, who begins when the yielded function is called."""
+    """Start the process of the user who exchanges names. It begins to exchange when the yielded function is called."""
     command = [
         sys.executable, "-S", str(_SWAPPER), str(home), str(home.parent / "outside"), str(USER), str(seed),
     ]  # fmt: skip

@@ -30,7 +30,8 @@ class Steps:
 
     def wrap(self, call: Callable[..., Any]) -> Callable[..., Any]:
         if call in (os.fsync, os.fdatasync):
-            call = _ignore  # only matters in a power cut, and takes most of the time
+            # Syncs only matter in a power cut, and would take most of the test's time.
+            call = _ignore
 
         def step(*arguments: Any, **options: Any) -> Any:
             if self.last is not None and self.made >= self.last:

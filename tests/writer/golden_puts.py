@@ -121,7 +121,7 @@ class Replay:
             for row in store.blanks
             if row.declared_size == store.commit_log_file_bytes
         ]
-        # The end of the last record when the broker was last started, for 5.x and with records only.
+        # Where the log ended when a 5.x broker was last started; None for other brokers and for an empty log.
         self._last_loaded = facts_of(store.path).checkpoint.confirmed_offset or None
         self._writer: StoreWriter | None = None
         self.now_ms = 0

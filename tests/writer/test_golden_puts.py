@@ -80,7 +80,8 @@ def test_message_ids_are_a_brokers(golden: Golden, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", FIVE)
 def test_put_as_a_5_broker(golden: Golden, tmp_path: Path, name: str, at_once: bool) -> None:
     store, made = golden(name), tmp_path / "store"
-    shutil.copytree(store.path / "config", made / "config")  # it has the types of queues
+    # topics.json states which queues are batch queues.
+    shutil.copytree(store.path / "config", made / "config")
     replay = Replay(store, made)
     for put in golden_puts(store):
         writer = replay.writer(put)

@@ -178,7 +178,7 @@ def test_the_version_is_that_of_the_store(tmp_path: Path) -> None:
         store.put(Message("T", b"x"))
         assert (path / "abort").read_text() == str(os.getpid())
     assert not (path / "abort").exists()
-    with opened(path, None) as store:  # without a setting, the files decide
+    with opened(path, None) as store:  # without a setting, the store's files determine the version
         record = store.get_record(store.put(Message("T", b"x")).physical_offset)
         assert stated_record_crc(record) is not None
     with pytest.raises(UsageError, match=r"store of RocketMQ 5\.x"):
