@@ -255,6 +255,7 @@ def test_json_lines_are_as_documented(torn: Torn, capsys: pytest.CaptureFixture[
     assert findings[0]["command"] == f"reput repair --salvage {store}"
 
 
+@pytest.mark.every_case
 @pytest.mark.parametrize("kind", [kind for kind in Kind if kind not in tally.NOT_OF_A_CHECK])
 def test_each_kind_has_a_page(kind: Kind) -> None:
     text = (PAGES / f"{kind}.md").read_text()
