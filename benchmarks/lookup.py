@@ -1,4 +1,4 @@
-"""Measure the look-up of a million keys on local[2], half of them present.
+"""Measure the look-up of a million keys on local[2]. Half of the keys are in the log.
 
 The measured time ends when the answer has been written to a sink that drops it. The keys are passed as the path of a
 Parquet file, which the driver stages. For comparison, they are also passed as a DataFrame that reads this file.

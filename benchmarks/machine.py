@@ -38,7 +38,7 @@ def measure(folder: Path) -> Iterator[Figure]:
 
 
 def _write(path: Path, chunk: bytes) -> tuple[float, float]:
-    """Write the file, and sync it. Return the seconds of the write, and the seconds of both."""
+    """Write the file, and sync it. Return the seconds of the write, and the seconds of write and sync together."""
     path.unlink(missing_ok=True)
     fd = os.open(path, os.O_CREAT | os.O_WRONLY)
     try:

@@ -83,8 +83,8 @@ def stores_cost(folder: Path, count: int, job: str, *, counts: bool = False) -> 
         stores = [str(first)]
         for number in range(1, count):
             stores.append(str(shutil.copytree(first, folder / f"store-{number}")))
-        # Tasks allocate buffers that later tasks reuse. They are not memory of the driver, so allocate them before the
-        # measurement, with one store.
+        # Tasks run in this process, and allocate buffers that later tasks reuse. Such buffers are not memory of the
+        # driver, so run the job once before the measurement.
         JOBS[job](stores[:1], Untimed(), folder / "before")
         runner = Untimed()
         run = partial(JOBS[job], stores, runner, work)

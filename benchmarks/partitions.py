@@ -23,7 +23,7 @@ from benchmarks.table import sink
 
 _GROUP = "one more partition on local[2], processor time"
 _FEW, _MANY = 16, 128
-_ROUNDS = 5  # In the first round, Java loads and compiles classes.
+_ROUNDS = 5  # The fastest round counts, because Java loads and compiles classes in the first ones.
 _LOG_BYTES = 64 << 20
 _NAMES = {"rebuild": "rebuild", "lookup": "look-up", "table": "table"}
 _MOST_MS = {"rebuild": 20, "lookup": 20, "table": 60}

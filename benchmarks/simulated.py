@@ -193,9 +193,9 @@ def plan_cost(folder: Path, splits: int, queues: int, *, counts: bool = False) -
 
 
 def _stage_runs(path: Path, names: list[Queue], split: int) -> None:
-    """Write a staged file that has only runs, which continue the queues after the previous split."""
+    """Write a staged file without entries. It states for each queue which queue offsets the split adds."""
     runs = new_runs(len(names))
-    # The number of entries per split does not depend on the number of queues.
+    # All splits state the same total number of entries, for any number of queues.
     entries = _PLANNED_ENTRIES // len(names)
     runs["entries"] = entries
     runs["first"] = runs["slack"] = runs["ahead"] = entries * split

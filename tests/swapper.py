@@ -69,7 +69,7 @@ def _places(folder: Path, aside: Path) -> list[Path]:
 
 
 def _tail(folder: Path, outside: Path, place: Path) -> Path:
-    """Return the outside path that has the same name as this path has in a copy of the store."""
+    """Return the path in root's folder `outside` that has the same name as `place` has in its store."""
     names = place.relative_to(folder).parts
     known = ("commitlog", "consumequeue", "index", "config", "checkpoint", "lock", "abort")
     first = next((n for n, name in enumerate(names) if name in known), None)

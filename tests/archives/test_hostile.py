@@ -204,7 +204,7 @@ def test_a_manifest_that_is_too_large_to_be_one_is_not_read(place: Path) -> None
     ],
 )  # fmt: skip
 def test_a_list_of_queues_that_cannot_be_is_refused(place: Path, change: dict[str, Any]) -> None:
-    """The list is in the footer of an index, whose checksum is valid."""
+    """Change the list of queues in an index's footer. The index keeps a valid checksum."""
     index = _first_queue_index(place)
     _replace_queue_index(place, [index.queues[0]._replace(**change), *index.queues[1:]])
     queue = index.queues[0]

@@ -284,7 +284,7 @@ def _wrong(
     """Run some queries. Yield a text for each wrong answer, "refused" for an error, "incomplete" for a reported gap."""
     is_scanned = False
     for topic, key, messages in random.sample(expected.queries, 3):
-        if is_scanned:  # slow, and the next change would lead to a scan as well
+        if is_scanned:  # scans are slow, and the next query would scan as well
             break
         try:
             found = archive.query(topic, key)

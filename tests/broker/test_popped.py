@@ -26,7 +26,7 @@ REVIVE = "rmq_sys_REVIVE_LOG_c"
 
 
 def checkpoint(start: int, count: int, waits: bool = False, **more: object) -> Message:
-    """Return a checkpoint of popped messages as 5.3.3 writes it. A waiting one is in the timer's topic."""
+    """Return a checkpoint of popped messages as 5.3.3 writes it. If it `waits`, it is still in the timer's topic."""
     body = {
         "bm": 0,
         "bn": "b",
@@ -159,7 +159,11 @@ def rows_of(pop: dict[str, Any]) -> Iterator[Row]:
 
 
 def revived_store(path: Path, revive: str, retry: int | None = None) -> Path:
-    """A pop of messages 0 and 1 of T/0 by g that is due; 1 is acknowledged, 0 has a copy in the retry topic."""
+    """Write a store in which group g popped messages 0 and 1 of T/0, acknowledged 1, and let the time for 0 pass.
+
+    The broker has put a copy of message 0 into the retry topic. `revive` is the committed offset of the revive topic,
+    `retry` that of the retry topic.
+    """
     topic = "%RETRY%g_T"
     made = make(
         path,
@@ -181,10 +185,10 @@ def revived_store(path: Path, revive: str, retry: int | None = None) -> Path:
 @pytest.mark.parametrize(
     ("revive", "retry", "is_revived", "is_shown"),
     [
-        ("{0:0}", None, True, True),  # settled: the copy still waits
+        ("{0:0}", None, True, True),  # message 0 was revived, and its copy is not consumed yet
         ("{0:0}", 1, True, True),
         ("{0:0}", 2, True, False),
-        ("{0:-1}", 2, False, True),  # not settled: the broker will revive it at its next start
+        ("{0:-1}", 2, False, True),  # the broker will revive message 0 again at its next start
         ("", 2, True, False),  # the revive offset is unknown, but the copy exists
     ],
 )

@@ -1,4 +1,4 @@
-"""`reput inspect` of files that are damaged, by hand, by a crash, by chance."""
+"""`reput inspect` of files that were damaged by people, by a crash, or at random."""
 
 import json
 import struct

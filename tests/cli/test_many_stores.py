@@ -104,7 +104,7 @@ def test_a_replica_answers_for_one_that_cannot_be_read_if_it_cannot_lag_behind_i
     (fleet.parent / "away").rename(fleet.parent / "slave")
     (fleet.parent / "orders").rename(fleet.parent / "away")
     ran = reput("query", "--stores", fleet, "--key", KEY)
-    assert ran.code == DAMAGED  # the master may have messages that the slave lacks
+    assert ran.code == DAMAGED  # incomplete: only the slave was searched, which may lack messages
     assert "8 messages in 1 of 3 stores; 1 store could not be read." in ran.lines
     assert reput("tail", "--stores", fleet).code == DAMAGED
     fleet.write_text(FLEET.replace("broker_id = 0", "").replace("broker_id = 1", ""))
@@ -416,7 +416,7 @@ def test_a_cluster_has_a_page_and_each_store_its_own(fleet: Path, tmp_path: Path
     assert pages == ["1-a.html", "2-a-slave.html", "3-b.html"]
     assert all(f'href="cluster.stores/{name}"' in text for name in pages)
     assert "replica of a" in text
-    assert "21,248" in text  # messages of a and b: the slave's are the same as its master's
+    assert "21,248" in text  # the messages of a and b, without the slave's copies of a's messages
     assert "<script" not in text
 
 

@@ -24,7 +24,7 @@ def _note(urls: list[str], request: Any) -> None:
 
 
 def looked_at(browser: Browser, path: Path, name: str) -> None:
-    """In every view nothing is wider than the screen, axe-core finds nothing, and no other file is requested."""
+    """Check in each view that nothing is wider than the screen, axe-core finds nothing, and no other file is loaded."""
     for view, width, scheme in VIEWS:
         with opened_page(browser, "about:blank", width, scheme) as page:
             asked: list[str] = []

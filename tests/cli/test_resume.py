@@ -51,7 +51,7 @@ def fleet(tmp_path: Path) -> Path:
 
 
 def _killed(after: int, *arguments: object) -> None:
-    """Run a command that is killed in the middle of the line after `after` lines of its file."""
+    """Run a command. Kill it while it writes a line of its resume file, after `after` complete lines."""
     given = [sys.executable, "-c", _KILLED, str(after), *map(str, arguments)]
     ended = subprocess.run(given, capture_output=True, timeout=120, env=os.environ, check=False)
     assert ended.returncode == -signal.SIGKILL, ended.stderr.decode()

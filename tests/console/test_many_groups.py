@@ -86,7 +86,7 @@ def test_no_name_of_a_group_makes_the_metrics_unreadable_or_long(
 
 
 def test_groups_that_cannot_be_read_are_not_counted_as_none(golden: Golden, tmp_path: Path) -> None:
-    # A surrogate alone is no text, so this file is not JSON.
+    # A name with a lone surrogate is not valid text, so the whole file of offsets cannot be read.
     with scraped(golden("orders"), tmp_path, ["s"], ["\ud800", "usual"]) as text:
         assert len(samples(text, "reput_store_queues")) == 1
         assert samples(text, "reput_store_groups") == []

@@ -30,7 +30,7 @@ def put_some(writer: StoreWriter, random: Random, count: int) -> Bodies:
 
 
 def live(store: Path, disk: ForgetfulDisk, durable: Bodies) -> None:
-    """A store is made, closed, opened, dies, is recovered and closed; files of batch queues are rolled, and expire."""
+    """Create and close a store, open it and let it die, recover and close it. Files of batch queues roll and expire."""
     random, clock = Random(5), iter(range(1_700_000_000_000, 1_800_000_000_000, 1000))
     for opening in range(3):
         writer = StoreWriter(store, CONFIG, QUIET, disk, lambda: next(clock))
@@ -48,7 +48,7 @@ def live(store: Path, disk: ForgetfulDisk, durable: Bodies) -> None:
         if opening == 2:
             first = writer.end_offset - 2 * CONFIG.commit_log_file_bytes
             for offset in [at for at in durable if at < first]:
-                del durable[offset]  # may be missing from now on
+                del durable[offset]  # the message may have expired when the power is cut
             writer.expire(next(clock) - 100_000)
         writer.close()
 

@@ -17,7 +17,7 @@ _STEP = re.compile(r"^```python\n(.*?)^```\n\n```text\n(.*?)^```$", re.MULTILINE
 _MARK = "--- end of a step"
 # Times and process ids.
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d\.\d{3}Z?")
-_SPACE = re.compile(r"(?<=  space         ).*")  # free space of the file system
+_SPACE = re.compile(r"(?<=  space         ).*")  # the free space of the file system varies
 _UNIQUE_KEY = re.compile(r"(?<=unique key       )[0-9A-F]{32}")
 
 

@@ -1,4 +1,4 @@
-"""What `reput erase` accepts and refuses, copies of a message, records, and how erasures end."""
+"""`reput erase`: requests that it refuses, copies of erased messages, audit records, output and exit codes."""
 
 import hashlib
 import json
@@ -254,7 +254,7 @@ def test_the_command_prints_a_plan_and_then_erases(
 ) -> None:
     store, out = str(golden("orders").path), tmp_path / "out"
     asked = ["erase", store, "--topic", "orders", "--key", "customer-48"]
-    assert main([*asked, "--plan"]) == 5  # other topics have this key
+    assert main([*asked, "--plan"]) == 5  # a warning: other topics have messages with this key
     assert "would be erased; nothing was changed" in capsys.readouterr().out
     assert not out.exists()
     assert main([*asked, "--output", str(out), "--format", "json"]) == 5

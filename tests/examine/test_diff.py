@@ -241,7 +241,7 @@ def test_what_cannot_be_read_is_said(torn: Torn) -> None:
 
 
 def test_the_end_of_a_killed_log_is_no_damage(torn: Torn) -> None:
-    """The next file already exists, full of zeros."""
+    """The log of a killed broker ends with a preallocated file of zeros, which is not damage."""
     case = torn("kill9")
     found = differences(case.before, case.after)
     assert counts(found, Part.MESSAGE) == expected_messages(case.before, case.after, by_queue=False)

@@ -27,7 +27,7 @@ def test_a_key_of_inner_messages(store: Path) -> None:
         life = trace([opened], key="k", topic="B")
         everywhere = trace([opened], key="k")
     bodies = [event.message.body for event in life.events]
-    # b has the unique key of f, and e that of a: so b belongs to f, and e to a.
+    # a and e have the same unique key, so they are one life. The same applies to b and f.
     assert bodies == [b"a", b"b", b"c", b"d", b"e", b"f"]
     assert everywhere.events == life.events
     assert [event.message.queue_offset for event in life.events] == [0, 1, 2, 3, 4, 5]

@@ -1,4 +1,4 @@
-"""A view of a folder has its files, but no file that its links lead to."""
+"""A view of a folder has links to the folder's files. Links in the folder are not followed."""
 
 import os
 from pathlib import Path

@@ -148,7 +148,8 @@ def test_a_writer_notices_a_file_that_goes_after_it_was_checked(tmp_path: Path) 
 
         def check_in_place(self, path: Path, identity: tuple[int, int]) -> None:
             super().check_in_place(path, identity)
-            path.rename(path.with_name("other"))  # another name keeps its inode in use
+            # A renamed file keeps its inode in use. After a deletion, the new file could get the same inode.
+            path.rename(path.with_name("other"))
 
     writer = Late().open_pooled(tmp_path / "new", 100)
     writer.close()

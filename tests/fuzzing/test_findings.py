@@ -42,7 +42,8 @@ def test_a_proof_by_interpreted_kernels_is_remembered(
     golden: Callable[[str], GoldenStore], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interpreted(*arguments: object) -> tuple[np.int64, np.int64]:
-        return np.int64(1), np.int64(0)  # interpreted kernels count in NumPy integers
+        # Without compilation, kernels return NumPy integers, which must be saved as well.
+        return np.int64(1), np.int64(0)
 
     monkeypatch.setattr("reput.compare.proof.count_falls", interpreted)
     store = copy_store(golden("basic").path, tmp_path / "store")

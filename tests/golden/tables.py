@@ -107,10 +107,10 @@ class QueryRow:
 class AnswerRow:
     """The broker's answer to the query of the same position.
 
-    `query_offset` is IndexService.queryOffset's list in its order, `query_message` that of
-    DefaultMessageStore.queryMessage, `client_matched` what a client keeps of the latter; the two
-    `index_last_update_*` come with the first, `message_last_update_*` with the second. Where both
-    calls threw, `error` is the exception's class name and everything else 0 or empty.
+    `query_offset` and `index_last_update_*` are the result of IndexService.queryOffset,
+    `query_message` and `message_last_update_*` the result of DefaultMessageStore.queryMessage.
+    `client_matched` are the offsets of `query_message` that a client accepts. If both calls threw
+    an exception, `error` is its class name, and all other fields are 0 or empty.
     """
 
     number: int
@@ -126,7 +126,7 @@ class AnswerRow:
 
 @dataclass(frozen=True, slots=True)
 class PutRow:
-    """The result of one put; the fields after the status are None if nothing was written."""
+    """The result of one put. All fields after `status` are None if nothing was written."""
 
     number: int
     status: str

@@ -37,7 +37,7 @@ def on_disk() -> Iterator[Path]:
 
 @pytest.fixture
 def store(on_disk: Path, log: LogForge) -> Path:
-    """A store whose index has the messages of the first 400, proved."""
+    """A store of 500 messages whose index has the first 400. The proof of the IndexFile is saved."""
     path = write_store(on_disk / "store", log.files())
     index_of(path, log.files(), lambda record: record.physical_offset < log.offsets[400])
     with opened(path) as reader, StoreReader(path, hash_slots=SLOTS, index_items=ITEMS) as files:
@@ -139,7 +139,7 @@ def test_a_slot_is_lost_between_two_queries(store: Path, log: LogForge, is_open:
 
 
 def test_another_file_of_the_same_inode_that_has_more(store: Path, log: LogForge) -> None:
-    """Return only the newer messages: the first and last items belong to the file before and to the grown one."""
+    """Overwrite the file with an index of fewer old and more new messages that has the same first and last items."""
     path = index_file(store)
     with opened(store) as reader:
         assert found_by(reader, "k100") == [log.offsets[100]]

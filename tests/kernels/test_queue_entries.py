@@ -78,7 +78,7 @@ given_entries = st.lists(
 def test_entries_are_taken_as_the_oracle_takes_them(entries: list[Given], start: int) -> None:
     oracle = ConsumeQueue(ONE_FILE)
     oracle.files[0] = bytearray(start * ENTRY.size)
-    oracle.files[-ONE_FILE] = bytearray()  # a second file does not have the queue's beginning
+    oracle.files[-ONE_FILE] = bytearray()  # an earlier file, so that the queue does not begin here
     for entry in entries:
         oracle.put(*entry)
     data, position, most = appended(entries, start, -1)

@@ -364,7 +364,7 @@ def test_one_table_of_a_catalog_is_not_written_from_two_folders(
 
 
 def test_a_table_without_its_files_is_refused(golden: Golden, tmp_path: Path) -> None:
-    """The files were deleted, or the checkpoints were copied from another table."""
+    """Refuse a table whose files were deleted, or whose control folder was copied from another table."""
     store, table, other = golden("lmq").path, tmp_path / "table", tmp_path / "other"
     export(store, table)
     other.mkdir()

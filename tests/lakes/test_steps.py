@@ -111,7 +111,7 @@ def test_damage_at_the_end_of_a_step_is_reported_once(
 
 
 def damage(source: GoldenStore, store: Path) -> None:
-    """Copy a log with a damaged record across each end of 100,000 bytes."""
+    """Copy a log. Damage the last record that begins before each multiple of 100,000 bytes."""
     shutil.copytree(source.path / "commitlog", store / "commitlog")
     for before, after in pairwise(source.messages):
         if before.physical_offset // 100_000 != after.physical_offset // 100_000:

@@ -139,7 +139,7 @@ def test_a_run_of_many_commits_keeps_what_one_commit_keeps(tmp_path: Path, layou
 def test_a_table_has_what_a_broker_s_compaction_has(
     golden: Callable[[str], GoldenStore], tmp_path: Path, layout: str
 ) -> None:
-    """The broker's log still has messages that it has not compacted: of these, the newest one per key counts."""
+    """The table has the newest message per key, also for messages that the broker has not compacted yet."""
     path, out = golden("five_compaction").path, tmp_path / "out"
     topics = tuple({queue.topic for queue in compacted_queues(str(path))})
     export(path, out, layout, incremental=True, upsert_by="key", topics=topics)

@@ -21,8 +21,8 @@ Asked = tuple[str, str, int | None, int | None]
 class Found:
     """Physical offsets in the order of the answer, and its coverage.
 
-    A look-up proves its files, a query spot-checks them: the share of the log that comes from the index, and
-    the damage found in it, may differ.
+    A look-up proves IndexFiles, but a query only spot-checks them. So a query may scan another part of the log, and
+    find another number of problems: `indexed_bytes` and `problems` are not compared.
     """
 
     offsets: list[int]

@@ -25,7 +25,7 @@ def without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def inner(runner: Runner) -> Runner:
-    """Return the runner without the wrapper that passes anchors on."""
+    """Return the runner itself, without an AnchoredRunner around it."""
     return runner._runner if isinstance(runner, AnchoredRunner) else runner
 
 

@@ -1,10 +1,10 @@
 """Consume queues, written entry by entry.
 
-ConsumeQueue.putMessagePositionInfo and MappedFileQueue.getLastMappedFile of rocketmq-all-4.9.3, except for gaps in the
-queue offsets of a queue that is not light: the broker closes them up, and all later entries move. Here a gap stays,
-filled with pre-blank entries, where messages were lost: either as many records as it is long fit into the bytes since
-the entry before that cannot be read, or were refused; or as many fit into all bytes between, and the next message of
-the queue continues after it.
+Entries are put as by ConsumeQueue.putMessagePositionInfo and MappedFileQueue.getLastMappedFile of rocketmq-all-4.9.3,
+except after gaps in the queue offsets of a queue that is not light. There the broker appends the next entry without a
+gap, so all later entries move. Here a gap of n entries is filled with pre-blank entries if n messages may have been
+lost. This is the case if n records fit into the log's unreadable or refused bytes since the previous entry. It is also
+the case if n records fit into all bytes since that entry, and the queue's next message continues the queue offsets.
 """
 
 import struct

@@ -131,7 +131,7 @@ class LogForge:
         return self.end_offset
 
     def end_file(self, *, rest: bytes = b"") -> None:
-        """Write a BLANK. At the start of a file (a message that is too large), it fills the whole file."""
+        """Write a BLANK. It fills the rest of the file; the whole file if a message is too large for any file."""
         room = self.room
         self.blanks.append((self.end_offset, room))
         ending = encode_blank(room) + rest[: room - BLANK_BYTES]

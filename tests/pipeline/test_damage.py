@@ -49,7 +49,7 @@ def check(folder: Path, files: Files, split_size: int | None = None) -> None:
 
 
 def damaged(random: Random, files: Files, offsets: list[int]) -> Files:
-    """Log files with one thing damaged; the fields that determine a message's queue stay intact."""
+    """Return the log files with one random damage. The fields that determine a message's queue stay intact."""
     record = random.choice(offsets)
     match random.choice(("size", "magic", "zeros", "cut", "bytes", "body", "file")):
         case "size":

@@ -71,7 +71,7 @@ def nested(depth: int, offset: int, body_bytes: int = 30) -> RecordFields:
 
 @pytest.mark.parametrize("split_size", [1, 91, 95, 137, 333, 1000])
 def test_forged_records_in_bodies_are_never_taken(split_size: int, tmp_path: Path) -> None:
-    """They are verifiable, so a split that begins before a forged record accepts it at first."""
+    """A split that begins in a body accepts a forged record at first, because it is verifiable, and drops it later."""
     forge = LogForge(8192)
     for number in range(30):
         size = len(encode_record(nested(number % 4, 0)))
@@ -86,7 +86,7 @@ def test_forged_records_in_bodies_are_never_taken(split_size: int, tmp_path: Pat
 
 
 def test_forged_records_that_lie_about_their_place_do_not_count_as_indexed(tmp_path: Path) -> None:
-    """A split that accepted a forged record has seen a distant offset, and must drop it as well."""
+    """Forged records state a distant physical offset. A split that drops such a record must forget this offset too."""
     forge = LogForge(1 << 16)
     for number in range(40):
         fields = RecordFields("t", b"", {"KEYS": "k"}, queue_offset=number)

@@ -38,7 +38,7 @@ TORN_AND_ANSWERED = (
 
 
 def columns(store: MessageStore, query: QueryRow) -> tuple[object, ...]:
-    """Return our answer as a row of answers.tsv."""
+    """Return the store's answers to a query, in the order of the columns of answers.tsv."""
     asked = (query.topic, query.key, query.max_num, query.begin, query.end)
     by_index = store.query_offset(*asked)
     by_store = store.query_message(*asked)

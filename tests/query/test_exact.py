@@ -1,4 +1,4 @@
-"""Exact queries: everything with the key, nothing else, newest first; pages; coverage."""
+"""Exact queries return all messages with the key, and no others, newest first. Also their pages and their coverage."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""After any single change to a file of a 5.x store, one line reports it or no answer is wrong."""
+"""After any single change to a file of a 5.x store, an error of one line reports it, or all answers are right."""
 
 from collections.abc import Callable
 from pathlib import Path

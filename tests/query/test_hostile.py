@@ -1,4 +1,4 @@
-"""Any contents of files: an answer or a one-line error, never a traceback."""
+"""Files with any contents: each query gives an answer or an error of one line, never a traceback."""
 
 from array import array
 from collections.abc import Callable, Iterator

@@ -50,7 +50,7 @@ def every_message(store: Path) -> Iterator[MessageExt]:
         while offset < end:
             try:
                 message = opened.get(offset)
-            except reput.ReputError:  # a blank: continue with the next file
+            except reput.ReputError:  # a blank ends this file, so continue with the next file
                 size = CONFIG.commit_log_file_bytes
                 offset += size - offset % size
                 continue

@@ -110,7 +110,7 @@ def _store(path: Path, queues: str, clock: Iterator[int]) -> Path:
         rebuild_store(SerialRunner(), path, output=path.parent / "rocks", queues="rocksdb")
         (path.parent / "rocks" / "commitlog").symlink_to(path / "commitlog")
         return path.parent / "rocks"
-    if queues == "gaps":  # as a rebuild without the old queues writes them
+    if queues == "gaps":  # write pre-blank entries, as a rebuild writes in place of lost messages
         for file in path.glob("consumequeue/*/*/*"):
             data = bytearray(file.read_bytes())
             for at in (100, 120, 140, 400):

@@ -32,7 +32,7 @@ def check_store(store: Path, config: StoreConfig) -> Walk:
 
 
 def check_what_is_left(store: Path, config: StoreConfig) -> Walk:
-    """Check the same in a store whose oldest messages may have expired: their entries are skipped."""
+    """Check a store like `check_store`, but ignore queue entries of expired messages."""
     found = walk(read_log(store))
     assert found.damage == []
     log_begin = read_log(store)[0][0]

@@ -45,7 +45,7 @@ def in_place(store: Path, **options: Any) -> RebuildReport:
 
 
 def store_of_another_log(tmp_path: Path) -> Path:
-    """A store with the ConsumeQueues and IndexFiles of another log: old and new can be distinguished."""
+    """Write a store with ConsumeQueues and IndexFiles of another log, so that they differ from the rebuilt ones."""
     old = write_store(tmp_path / "old", OLD_LOG.files())
     in_place(old)
     store = write_store(tmp_path / "store", FILES)

@@ -222,7 +222,7 @@ def _certain(entry: bytes, attack: Attack) -> int:
 def assert_rebuilt_queue(
     before: Entries, after: Entries, attack: Attack, log_end: int, case: object
 ) -> None:
-    """In a rebuilt queue, messages with intact records have their old numbers."""
+    """Check that no queue offset of a rebuilt queue has the entry of another message than before. It may be blank."""
     for queue in attack.queues:
         if queue[1].startswith("%LMQ%"):
             continue

@@ -64,7 +64,7 @@ def test_the_log_ends_where_a_broker_ends_it(golden: Golden, tmp_path: Path, cas
 
 
 def inflict(log: Path, original: Path, damage: str) -> None:
-    """Apply KIND_WHICH:FILE:AT, as the table's head explains it; record offsets are those before any damage."""
+    """Apply one damage, written as KIND_WHICH:FILE:AT. Records are located in the original log, before any damage."""
     kind, name, place = damage.split(":")
     path, at = log / name, int(place)
     if kind.startswith("del"):

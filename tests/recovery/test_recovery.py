@@ -117,7 +117,7 @@ def test_a_sound_store_stays_as_it_is(golden: Golden, tmp_path: Path, name: str)
 def test_a_log_is_not_continued_without_a_file_that_was_renamed(
     tmp_path: Path, number: int
 ) -> None:
-    """Its messages would be lost, because others would get their physical offsets."""
+    """Without the renamed file, new messages would get the physical offsets of its messages."""
     with reput.open_store(tmp_path, mode="rw", config=SMALL) as opened:
         opened.put_many(Message("T", bytes(40), [f"k{n}"]) for n in range(120))
     file = sorted((tmp_path / "commitlog").iterdir())[number]

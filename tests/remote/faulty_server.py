@@ -113,7 +113,8 @@ class _Handler(BaseHTTPRequestHandler):
         if answered is None:
             self.close_connection = True
             return
-        del self.headers["Expect"]  # the body has already been read
+        # The body has been read, and is sent at once, so the upstream server need not ask for it.
+        del self.headers["Expect"]
         upstream = HTTPConnection(self.server.upstream_of(self.path))
         upstream.request(self.command, self.path, body, dict(self.headers.items()))
         answer = upstream.getresponse()

@@ -123,5 +123,5 @@ class Lake:
         return sorted(one.name for one in found if one.name.startswith(leaf))
 
     def is_tidy(self) -> bool:
-        """Return whether no objects of ended runs are left."""
+        """Return whether ended runs left no temporary objects: staged data and signs of life."""
         return not [name for name in self.names() if "staging" in name or "alive" in name]

@@ -128,7 +128,8 @@ class Bench:
         def compare() -> None:
             _set_deadlines(is_faulty=False)
             direct = self.direct(lake)
-            self.export(direct)  # deletes the objects that late requests may have left
+            # The killed run's last requests may have created objects after the next run. This export deletes them.
+            self.export(direct)
             found = diff_export(str(self.store), direct.open())
             assert found.is_same, found
             rows = offsets(direct.rows()) + offsets(direct.rows(rejects=True))

@@ -27,7 +27,7 @@ _RULE = (
 
 
 class _Checksums(_Handler):
-    """Compares checksums with bodies, as S3 does; moto requires a header that S3 does not need."""
+    """Compares checksums with bodies, as S3 does. Adds a header that moto requires for checksums, but S3 does not."""
 
     def _body(self) -> bytes:
         body = super()._body()

@@ -76,7 +76,7 @@ class MqAdmin:
         ]  # fmt: skip
 
     def topic_status(self, topic: str) -> dict[tuple[str, str, int], list[int]]:
-        """topicStatus: minimum, maximum and last update by queue."""
+        """topicStatus: minimum and maximum offset and time of the last update, by queue."""
         rows: dict[tuple[str, str, int], list[int]] = {}
         for address in self._addresses(topic):
             answer = self._ask(address, RequestCode.GET_TOPIC_STATS_INFO, {"topic": topic})
@@ -153,7 +153,7 @@ class MqAdmin:
         ]
 
     def consume(self, topic: str, broker: str, queue_id: int) -> list[MessageExt]:
-        """consumeMessage -b -i: it pulls once more at the end, and needs the answer that there are no messages."""
+        """Do as consumeMessage -b -i, which pulls again at the queue's end, and needs an answer without messages."""
         self._come_and_go(topic)
         least, most = self._ends(topic, broker, queue_id)
         found: list[MessageExt] = []

@@ -425,7 +425,7 @@ def _steps(path: str) -> list[str]:
 
 
 def _has(found: Any, recorded: Any, steps: list[str]) -> bool:
-    """Return whether a body has the field of a path, as deep as the recorded body has it."""
+    """Return whether a body has the field of a path. The path ends early where the recorded body does not have it."""
     if not steps:
         return True
     step, rest = steps[0], steps[1:]

@@ -219,6 +219,6 @@ def test_a_kill_in_the_middle_loses_nothing_acknowledged_and_consumers_resume(
                 for line in acknowledged:
                     key = line["body"].replace(" ", "-")
                     assert messages(direct.query("T", key).body), key
-    assert set(bodies(acknowledged)) == set(bodies(got))  # and no old message again
+    assert set(bodies(acknowledged)) == set(bodies(got))  # none lost, and no old message repeated
     for numbers in places(got).values():
         assert sorted(set(numbers)) == list(range(min(numbers), max(numbers) + 1))

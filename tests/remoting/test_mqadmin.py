@@ -121,7 +121,7 @@ def test_query_by_key_and_unique_key(live: MqAdmin, archive: MqAdmin, orders: Go
 
 
 def _found(admin: MqAdmin, key: str, count: int) -> list[MessageExt]:
-    """Return the offsets of both brokers, after they are indexed."""
+    """Return the messages with a key of both brokers; an empty list until `count` of them are indexed."""
     try:
         found = admin.by_key("T", key)
     except MqAdminError:

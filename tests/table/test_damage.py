@@ -140,7 +140,7 @@ def test_a_file_that_went_or_shrank_since_is_one_clear_line(tmp_path: Path) -> N
 def test_a_record_of_wrong_length_ends_the_log_unless_the_file_goes_on(
     tmp_path: Path, is_finished: bool
 ) -> None:
-    """A blank after it shows that the file was written to its end, so the record is damage for every reader."""
+    """A blank after the record shows that the file was written to its end, so every reader reports damage."""
     store = write_log(tmp_path / "store", [replace(MESSAGE, body=b"b" * size) for size in (10, 20)])
     path = store / "commitlog" / f"{0:020d}"
     log = bytearray(path.read_bytes())

@@ -162,7 +162,7 @@ def test_queues_that_lack_a_message_are_not_believed(golden_copy: Path) -> None:
     expected = read(golden_copy, None, [condition], use_indexes=False)
     entry = next((golden_copy / "consumequeue" / "orders" / "0").iterdir())
     data = bytearray(entry.read_bytes())
-    for place in range(0, len(data), 20):  # it belongs to another topic's queue
+    for place in range(0, len(data), 20):  # damage all entries of another topic's queue
         if any(data[place : place + 12]):
             data[place + 11] ^= 1
     entry.write_bytes(data)

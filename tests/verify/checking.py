@@ -25,7 +25,7 @@ def facts(store: Path) -> Facts:
 
 @contextmanager
 def unchanged(store: Path) -> Iterator[None]:
-    """The body leaves the store unchanged."""
+    """Check that the body of the `with` statement leaves the store unchanged."""
     before = facts(store)
     yield
     assert facts(store) == before

@@ -15,7 +15,8 @@ from reput.verify.check import check_store
 from tests.slow import IS_THOROUGH
 from tests.verify.test_check_mutations import CONFIG, valid_store
 
-_EACH, _STEP = 6, 9  # expire before each of these opens; later ones are tested in steps
+# Let files expire before each of the first opened files, then only before every ninth one.
+_EACH, _STEP = 6, 9
 
 
 def expire(store: Path) -> None:

@@ -38,7 +38,8 @@ def file_with(skews: Sequence[int], taken: Sequence[int] = ()) -> dict[Queue, Li
     ("skews", "taken", "first", "count"),
     [
         ((0, 0, 0, 0), (), None, 0),
-        ((0, 1, 1, 2), (5, 25), None, 0),  # one message of a transaction before each change
+        # Each change follows a transaction's message, which took a queue offset.
+        ((0, 1, 1, 2), (5, 25), None, 0),
         ((0, 2, 2, 2), (3, 5), None, 0),
         ((0, 1, 1, 0), (5,), None, 0),  # the broker restarted and reused a queue offset
         ((0, 3, 3, 3, 1), (3, 5, 7, 35), None, 0),  # the same, then one message of a transaction

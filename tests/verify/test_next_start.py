@@ -32,7 +32,7 @@ def behind(source: GoldenStore, store: Path) -> int:
 
 
 def test_the_message_that_a_clean_start_skips_is_named(golden: Golden, tmp_path: Path) -> None:
-    """Observed with 5.3.3: a database that lags its log, without `abort`, loses the entry of the message at its end."""
+    """Observed with 5.3.3: after a clean shutdown, the first message that the queue database lacks gets no entry."""
     pytest.importorskip("rocksdict")
     source, store = golden("five_rocksdb"), tmp_path / "store"
     at = behind(source, store)

@@ -102,7 +102,7 @@ def test_index_files_that_the_next_start_deletes_are_predicted(
     (store / "abort").touch()
     checkpoint = bytearray((store / "checkpoint").read_bytes())
     _, last, _ = struct.unpack_from(">qqq", checkpoint)
-    # The log is durable to its end, IndexFiles of the last two days are not.
+    # The checkpoint covers the whole log, but not the IndexFiles of the last two days.
     struct.pack_into(">qqq", checkpoint, 0, last, last, last - 2 * 86_400_000)
     (store / "checkpoint").write_bytes(checkpoint)
     quick, full = (by_kind(list(check_store(store, quick=each))) for each in (True, False))

@@ -95,7 +95,7 @@ def test_a_golden_damage_is_repaired_and_its_messages_are_found(
 
 
 def _survivors(case: TornCase, store: Path) -> dict[tuple[str, str], dict[int, int]]:
-    """Return the keys of the undamaged store's messages that the repaired store still has."""
+    """Return by key, as `keyed_messages`, the messages of the undamaged store that the repaired store still has."""
     found = walk(read_log(store))
     there = {at for at, record in found.records if SALVAGED_PROPERTY not in record.properties}
     if case.name in OF_THEIR_OWN:

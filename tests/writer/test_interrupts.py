@@ -29,7 +29,7 @@ _SOURCES = str(Path(reput.__file__).parent)
 def interrupted(action: Callable[[], object], after: int) -> bool:
     """Run a function and raise KeyboardInterrupt at the event numbered `after`. Returns whether it was raised.
 
-    Events are calls of functions of ours, and returns to them from built-in ones: where Python looks for signals.
+    Events are calls of reput's functions, and returns of built-in functions to them: there Python checks for signals.
     """
     seen = 0
 

@@ -48,7 +48,7 @@ def test_a_log_of_empty_files_is_refused(tmp_path: Path) -> None:
         reput.open_store(store, mode="rw", config=SMALL)
 
 
-@pytest.mark.timeout(300)  # a full read would take hours
+@pytest.mark.timeout(300)  # a read of the whole file would take hours, so it would fail here
 def test_an_index_file_of_terabytes_is_not_read(tmp_path: Path) -> None:
     store = damaged_store(tmp_path / "store")
     path = next((store / "index").iterdir())

@@ -40,7 +40,7 @@ def test_every_record_of_a_broker_goes_back_in(golden: Golden, tmp_path: Path, n
                 continue  # a broker stored it, but `put` refuses messages that it could not store unchanged
             given.append(without_place(message))
             taken.append(without_place(store.get(offset)))
-        # A message with a DELAY is put where a broker puts it.
+        # Only messages with a DELAY differ: `put` stores them in the topic of delayed messages, as a broker does.
         changed = {at for at, (a, b) in enumerate(zip(given, taken, strict=True)) if a != b}
         assert all("DELAY" in given[at].properties for at in changed)
         assert len(given) - len(changed) > 0.8 * len(golden(name).messages)
