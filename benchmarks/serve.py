@@ -136,7 +136,7 @@ def _queries(
 
 
 _echoed: dict[str, float] = {}
-"""By kind of load: the requests that an echo server answers per second of its processor time. Each is measured once."""
+"""Requests that an echo server answers per second of its processor time, by kind of load. Each is measured once."""
 
 
 @contextmanager

@@ -56,7 +56,10 @@ def measure(store: Path, indexes: Path) -> Iterator[Figure]:
 
 
 class ReadyMade(DataSource):
-    """A source that yields one batch of the store repeatedly, in as many partitions and batches as the store has."""
+    """A source that decodes nothing: it yields the store's first batch repeatedly.
+
+    It yields as many rows as the store has messages, in as many partitions as a scan of the store has.
+    """
 
     @classmethod
     def name(cls) -> str:

@@ -53,7 +53,7 @@ def _own_environment() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _short_pauses() -> Iterator[None]:
-    """Repeat failed tasks of this process as often as users' tasks are repeated, but with a hundredth of the pauses."""
+    """Repeat failed tasks of this process as often as usual, but after a hundredth of the usual pauses."""
     with pytest.MonkeyPatch.context() as patch:
         clock = SimpleNamespace(sleep=lambda seconds: time.sleep(seconds / 100))
         patch.setattr(tasks, "time", clock)

@@ -9,9 +9,9 @@ _HEAD_BYTES = 8
 
 
 def write_in_place(path: Path, data: bytes) -> None:
-    """Write these bytes to a file as a broker would: readers never see it shorter, nor a part of the first new record.
+    """Write these bytes to a file as a broker would: readers never see a shorter file, or part of the first new record.
 
-    `Path.write_bytes` empties the file first, and a reader in another thread takes it for a log without a message.
+    `Path.write_bytes` empties the file first. A reader in another thread would see a log without messages.
     """
     old = path.read_bytes() if path.exists() else b""
     if len(old) != len(data):

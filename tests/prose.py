@@ -105,7 +105,7 @@ _PHRASE = {
     f"{phrase} (write: {instead})": re.compile(rf"\b{phrase}\b".replace(" ", r"\s+"), re.I)
     for phrase, instead in PHRASES.items()
 }
-# Only strings and comments of Python can contain each other's delimiters.
+# One pattern for strings and comments of Python, because each of them may contain the other's delimiters.
 _TOKEN = re.compile(
     r"""(?P<comment>#[^\n]*)|(?P<prefix>[rbfu]{0,2})(?P<string>\"{3}(?:\\.|[^\\])*?\"{3}|'{3}(?:\\.|[^\\])*?'{3}"""
     r"""|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')""",
@@ -157,7 +157,7 @@ def files(trees: Sequence[str]) -> Iterator[Path]:
 
 
 def read(paths: Iterable[Path]) -> tuple[int, list[Hit], list[Hit]]:
-    """Return the number of words, the habits and the phrases of files."""
+    """Return the number of words in the files, the hits of HABITS, and the hits of PHRASES."""
     words = 0
     habits: list[Hit] = []
     phrases: list[Hit] = []

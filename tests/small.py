@@ -1,4 +1,4 @@
-"""Small file sizes for tests: a store of default sizes takes 1.4 GB, in memory if /tmp is there."""
+"""Small file sizes for tests. A store of default sizes would take 1.4 GB, of memory if /tmp is in memory."""
 
 from dataclasses import replace
 

@@ -37,7 +37,7 @@ def test_only_commands_and_their_reports_name_options() -> None:
     found = [
         f"{name_of(path)}:{line}: {option}"
         for path in MODULES
-        if room_of(path) not in ("cli", "operations")  # reports name the commands that repair
+        if room_of(path) not in ("cli", "operations")  # their reports suggest commands with options
         for line, text in texts(path)
         for option in OPTION.findall(text)
         # options of Java and protoc

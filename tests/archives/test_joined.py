@@ -43,7 +43,7 @@ def place(tmp_path: Path) -> str:
 
 
 def _answers(store: MessageStore, golden: GoldenStore) -> Iterator[object]:
-    """Return the store's answers to every recorded query, and of every queue."""
+    """Yield the store's answers to every recorded query, and the answers of every queue."""
     for asked in golden.queries:
         found = store.query(asked.topic, asked.key, asked.begin, asked.end)
         yield asked.topic, asked.key, found.messages, found.is_complete

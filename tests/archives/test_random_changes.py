@@ -112,7 +112,7 @@ def _files(place: Path) -> list[Path]:
 
 
 def _chosen_file(place: Path, random: Random) -> Path:
-    """Choose the manifest in one case of five. Most changes of log objects have the same effect."""
+    """Choose the manifest in one case of five. Choose log objects rarely, because most changes have the same effect."""
     if random.random() < 0.2:
         return place / _MANIFEST
     named = Archive(str(place)).manifest.objects()

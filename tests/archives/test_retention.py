@@ -1,4 +1,4 @@
-"""Archived log files that are deleted after some days, and first copies by several tasks at once."""
+"""Expiry of the oldest log files of an archive. Also, `archive` copies a store with several tasks as with one."""
 
 import os
 from collections.abc import Callable

@@ -210,7 +210,8 @@ def test_a_checkpoint_that_was_put_again_or_hides_for_longer(tmp_path: Path) -> 
     store = make(
         tmp_path / "s",
         checkpoint(10, 3), ack(10, 12),
-        checkpoint(11, 1, pt=1010, it=70_000, rp="1", waits=True),  # 11 could not be revived
+        # Message 11 could not be revived, so the broker put another checkpoint.
+        checkpoint(11, 1, pt=1010, it=70_000, rp="1", waits=True),
         checkpoint(12, 1, pt=5000, waits=True),  # a consumer extended the time of 12
     )  # fmt: skip
     rows = [json.loads(line) for line in run("state", "popped", store, "--format", "jsonl").lines]

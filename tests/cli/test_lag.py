@@ -28,7 +28,7 @@ Golden = Callable[[str], GoldenStore]
 
 @pytest.fixture
 def store(golden: Golden, tmp_path: Path) -> Path:
-    """A store with batch queues, and offsets of two groups as a broker writes them: keys of maps without quotes."""
+    """A store with batch queues and the offsets of two groups. As in a broker's file, queue ids have no quotes."""
     copy = copy_store(golden("five_batch").path, tmp_path / "store")
     (copy / "config" / "consumerOffset.json").write_text(
         '{\n\t"offsetTable":{\n\t\t"Batch2@billing":{0:1373,1:1000\n\t\t},'

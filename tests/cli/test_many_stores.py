@@ -351,7 +351,7 @@ def test_an_interrupted_check_is_resumed(fleet: Path, tmp_path: Path) -> None:
     first = reput("check", *options)
     assert first.lines[-1].startswith("3 stores: 1 not read, 2 ok")
     (tmp_path / "away").rename(fleet.parent / "orders")
-    (fleet.parent / "tricky").rename(tmp_path / "gone")  # its file is not read again
+    (fleet.parent / "tricky").rename(tmp_path / "gone")  # checked before, so it is not read again
     with kept.open("a") as file:
         file.write('{"store": "torn')
     again = reput("check", *options)

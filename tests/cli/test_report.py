@@ -98,7 +98,7 @@ def test_the_page_has_the_figures_of_stats(shop: _Page) -> None:
 
 
 def test_columns_on_the_page_are_as_high_as_their_messages(shop: _Page) -> None:
-    """The heights of all columns, measured in the drawing, correspond to the message counts of the legend."""
+    """The heights of all columns in the drawing add up to the number of messages of each topic."""
     sums = {
         style: sum(map(float, re.findall(r"v-([\d.]+)", path)))
         for style, path in reversed(_first_paths(shop))

@@ -24,7 +24,7 @@ def put(path: Path, *keys: str, topic: str = "orders", body: bytes = b'{"n": 1}'
 
 
 def watched(client: TestClient, link: str) -> tuple[list[str], str]:
-    """The keys that a page shows, and the address of its next request."""
+    """Return the keys that a page shows, and the address of its next request."""
     page = client.get(link).text
     following = re.search(r'data-(?:next|live)="([^"]+)"', page)
     assert following is not None
@@ -92,7 +92,7 @@ def test_the_address_of_a_page_over_many_stores_is_short(tmp_path: Path) -> None
         _, first = watched(client, "/live")
         assert len(first) < 100
         put(tmp_path / "a", "k1")
-        for _ in range(2):  # the answer was lost on its way
+        for _ in range(2):  # repeat the request, as a page does whose answer was lost
             keys, second = watched(client, first)
             assert keys == ["k1"] * len(many)
         put(tmp_path / "a", "k2")

@@ -27,7 +27,7 @@ _STORES = 40
 
 @pytest.fixture(scope="module")
 def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
-    """Forty stores: one key is in the 37th, another one in each tenth."""
+    """Forty stores: the key `rare` is in one of them, the key `tenth` in every tenth store."""
     folder = tmp_path_factory.mktemp("stores")
     paths: dict[str, Path] = {}
     for number in range(_STORES):
@@ -118,7 +118,7 @@ def test_a_time_needs_neither_a_key_nor_a_topic(client: TestClient) -> None:
 
 def test_several_keys_and_an_offset_are_found_at_once(client: TestClient) -> None:
     assert rows(client.get("/?key=k1+k3,+rare").text) == ["b36", "b03", "b01"]
-    # each log begins with this key
+    # 0 is searched as a physical offset: each log has a message there.
     assert len(rows(client.get("/?key=0&limit=100").text)) == _STORES
 
 

@@ -55,7 +55,7 @@ MESSAGES = st.builds(
     tags=st.sampled_from(["", "t"]),
     queue_id=st.integers(0, 1),
 )
-MOST_RECORD_BYTES = 700  # the record of one of these messages, with a blank after it
+MOST_RECORD_BYTES = 700  # more than the largest of these messages needs, with a blank after it
 DAMAGES = ["delete", "cut", "zero", "garble", "hole", "again"]
 SHARES = st.floats(0, 1, exclude_max=True)
 
@@ -172,7 +172,7 @@ class StoreMachine(RuleBasedStateMachine):
     @precondition(is_open)
     @rule()
     def crash(self) -> None:
-        """End the process at any point of its other threads; memory that the system keeps survives."""
+        """Let the process die, at any point of its other threads. The system's page cache survives."""
         self.copies += 1
         target = self.folder / str(self.copies)
         copy_alive(self.path, target)
@@ -325,7 +325,7 @@ class StoreMachine(RuleBasedStateMachine):
 
 
 def results_after(physical_offset: int, store: Path) -> list[PutResult]:
-    """Return the messages after an offset, as an independent reader finds them."""
+    """Return the messages from an offset on, as results of their puts. The oracle's walk finds them."""
     return [
         PutResult(at, record.queue_offset, "", record.store_timestamp)
         for at, record in walk(read_log(store)).records

@@ -131,7 +131,7 @@ def cut_at(
     disk.on_point = cut
     life(source, disk, durable)
     assert disk.points[point], f"{point} was not passed"
-    # Threads interleave differently each time: the point was passed less often.
+    # Threads interleave differently in each run. If this run passed the point less often, cut the power at its end.
     if not target.exists():
         promised.update(durable)
         disk.cut_power(random, target)

@@ -1,4 +1,4 @@
-"""docs/names.md: every name of reput exists, and it has the names of RocketMQ's store."""
+"""docs/names.md: the names of reput on this page exist, and the page has the names that RocketMQ's store uses."""
 
 import re
 from importlib import import_module

@@ -195,7 +195,7 @@ def test_what_an_archive_does_not_take_is_refused(
 def test_indexes_that_are_merged_during_an_erasure_stay(
     golden: Golden, place: str, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A merge happens before the manifest is replaced, or after it, when old objects are deleted."""
+    """Merge indexes just before the erasure replaces the manifest, or later, while the erasure deletes old objects."""
     store = golden("orders").path
     monkeypatch.setattr("reput.archives.changes._FAN", 100)
     monkeypatch.setattr("reput.archives.changes._MOST_DAY_FILES", 0)

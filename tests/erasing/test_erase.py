@@ -126,7 +126,7 @@ def test_nothing_is_left_of_erased_messages_and_nothing_else_changed(
 
 
 def _check_header(old: _Record, new: _Record) -> None:
-    """Everything but the body's CRC and its compression is unchanged, and both CRCs are right."""
+    """Check that nothing but the body's CRC and the flags of the body has changed, and that all CRCs are right."""
     assert len(old.raw) == len(new.raw)
     assert (
         old.raw[:8] + old.raw[12:36] + old.raw[40:84]

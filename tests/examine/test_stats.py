@@ -126,7 +126,7 @@ def test_index_files_as_an_inspection_finds_them(golden: Golden) -> None:
 
 
 def test_a_false_positive_rate_is_that_of_its_hashes(golden: Golden) -> None:
-    """The sample of all IndexFiles together is large enough to compare."""
+    """Compare the sampled rate of all IndexFiles with their number of hashes. The sample of one would be too small."""
     store = golden("orders")
     figures = measured(store.path).index_files
     paths = [str(store.path / "index" / one.name) for one in figures]

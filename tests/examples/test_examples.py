@@ -34,7 +34,7 @@ def first_key(keys: str | None) -> str:
 
 
 def waits_ms(store: GoldenStore) -> dict[str, int]:
-    """From each order to its payment, by the golden table."""
+    """Return the milliseconds from each order to its payment, by key, from the golden table of messages."""
     ordered: dict[str, int] = {}
     paid: dict[str, int] = {}
     for message in store.messages:

@@ -67,7 +67,7 @@ def test_files_that_are_used_often_stay_open(paths: list[Path]) -> None:
 
 
 def test_threads_read_the_right_file(paths: list[Path]) -> None:
-    """If a reader used a closed descriptor, it would read another file a moment later."""
+    """A reader that used a closed descriptor would read another file, because the system reuses the number."""
     before = descriptors()
     readers = [PooledReader(str(path)) for path in paths]
 

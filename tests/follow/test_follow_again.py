@@ -224,7 +224,7 @@ def expired(log: GrowingLog, begins: int) -> None:
 
 
 def resumed_quietly(log: GrowingLog, output: Path) -> list[object]:
-    """Return the damage that a further run reports; it must not find anything to delete."""
+    """Return the damage that a further run reports. Check that this run finds no expired files to delete."""
     follower = open_follower(log, output, CONFIG)
     follower.close()
     assert follower.report.expired_files == 0

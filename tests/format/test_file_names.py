@@ -33,7 +33,7 @@ NOW_MS = 1_790_000_000_000
 
 @pytest.fixture
 def in_zone(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
-    """Tests change TZ; the process has its own back afterwards."""
+    """Let a test change the time zone (`set_zone`). Restore the zone of the process afterwards."""
     yield monkeypatch
     monkeypatch.undo()
     time.tzset()

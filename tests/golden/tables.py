@@ -67,7 +67,7 @@ class QueueRow:
 
 @dataclass(frozen=True, slots=True)
 class QueueEntryRow:
-    """One entry of a queue of 5.3.3. `tags_code` may be the address in the extension file."""
+    """One entry of a queue of 5.3.3. `tags_code` may be an address in an extension file."""
 
     topic: str
     queue_id: int

@@ -73,7 +73,7 @@ def item_with(data: bytes, key: str) -> int:
 
 
 def unlinked(data: bytes, key: str) -> list[tuple[int, bytes]]:
-    """Writes that remove a key's item from its chain, and leave a valid chain: (position, bytes)."""
+    """Return writes (position, bytes) that remove a key's item from its chain, and leave a valid chain."""
     number = item_with(data, key)
     at = ITEMS_AT + number * _ITEM + _PREVIOUS_AT
     (previous,) = struct.unpack_from(">i", data, at)
@@ -84,7 +84,7 @@ def unlinked(data: bytes, key: str) -> list[tuple[int, bytes]]:
     ):
         if data[position : position + 4] == pointed:
             return [(position, struct.pack(">i", previous))]
-    raise AssertionError(f"nothing leads to {key}")
+    raise AssertionError(f"no slot and no item leads to the item of key {key}")
 
 
 def write_through(path: Path, writes: list[tuple[int, bytes]]) -> None:

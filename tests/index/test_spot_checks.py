@@ -88,7 +88,7 @@ def test_damaged_links_hide_nothing(tmp_path: Path, damages: int, reader: Reader
 
 @pytest.fixture(scope="module")
 def many() -> IndexFile:
-    """An IndexFile of many pages of slots, of keys that spread over them."""
+    """An IndexFile whose slots fill several pages. Its keys are spread over all of them."""
     file = IndexFile(MANY_SLOTS, MANY + 10, 0)
     for number in range(MANY):
         file.put("T", f"{number * 0x9E3779B97F4A7C15 % 2**64:016X}{number}", 100 * number, 1)

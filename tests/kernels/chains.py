@@ -27,7 +27,7 @@ class Chains:
     """Slots, items and header of one file that grows by `put`."""
 
     def __init__(self, hash_slots: int, index_items: int, begin: tuple[int, int] = (0, 0)) -> None:
-        """`begin` are timestamp and physical offset of the file's begin and end before its first key."""
+        """Create a file without keys. `begin` is the timestamp and physical offset of both its begin and its end."""
         self.slots = np.zeros(hash_slots, np.uint32)
         self.items = np.zeros((index_items, ITEM_WORDS), np.uint32)
         self.header = np.array([begin[0], begin[0], begin[1], begin[1], 0, 1], np.int64)

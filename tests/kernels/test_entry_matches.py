@@ -29,7 +29,7 @@ from tests.slow import examples
 pytestmark = pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning")
 EXAMPLES = examples(20 if INTERPRETED else 60)
 PREPARED = 4
-FIRST = (100, 7)  # the numbers of the first entries of two queues
+FIRST = (100, 7)  # the queue offsets of the first entries of two queues
 BEGIN_MS = 5_000
 
 

@@ -85,7 +85,7 @@ def test_verdicts_are_those_of_a_plain_reading(
 
 
 class Asked(NamedTuple):
-    """A key that is searched at a place; `collides_with` replaces its hash."""
+    """A key, and the place in the log where it is expected. `collides_with` replaces the hash of the key."""
 
     place: int
     topic: str

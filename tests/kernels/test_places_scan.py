@@ -1,4 +1,4 @@
-"""The readers' scan finds the records, queues and damage that the oracle finds, in the given room."""
+"""The readers' scan finds the records, queues and damage that the oracle finds, with buffers of any size."""
 
 from random import Random
 

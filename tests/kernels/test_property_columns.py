@@ -84,7 +84,7 @@ class Split:
         return bytes(texts[offsets[number] : offsets[number + 1]]).decode()
 
     def wanted(self, row: int) -> dict[str, bytes]:
-        """Return the values of the spans, by column."""
+        """Return the bytes at a row's positions of unique key, keys and tags, by column."""
         span = self.spans[row]
         return {
             name: bytes(self.data[span[name] :][: span[f"{name}_bytes"]])

@@ -35,7 +35,8 @@ def array(data: bytes) -> npt.NDArray[np.uint8]:
 @given(nearly_utf8 | st.binary(max_size=60), nearly_utf8)
 @example(b"12345678", b"123456789")
 @example("1234567é12345678".encode(), b"")
-@example(b"1234567\xe4", b"\xb8\xad")  # the topic ends where a character is cut off
+# The topic ends inside a character, whose other bytes begin the key.
+@example(b"1234567\xe4", b"\xb8\xad")
 def test_hashes_are_javas(topic: bytes, key: bytes) -> None:
     data = array(topic + key)
     topic_hash = java_hash(data, 0, len(topic), 0)

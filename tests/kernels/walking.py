@@ -163,7 +163,7 @@ class KernelWalk:
     def _make_room(self) -> None:
         if self.state[kernel.MESSAGES]:
             self._take()
-        else:  # one message needs more room than there is
+        else:  # the arrays are empty, but too small for one message
             self._make_rows(
                 len(self.messages) + 1, 2 * len(self.key_hash) + 1, 2 * len(self.multi) + 1
             )
@@ -194,7 +194,7 @@ class KernelWalk:
 def oracle_walk(
     files: Sequence[tuple[int, bytes]], *, enable_multi: bool = False, lmq: bool = False
 ) -> Walked:
-    """Return the oracle's result, without a torn end."""
+    """Return what the scan kernel should find, by the oracle's decoder."""
     found, end_offset = Walked(), 0
     for start, data in files:
         at = 0

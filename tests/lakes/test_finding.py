@@ -72,7 +72,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
     export(
         folder / "store", folder / "out",
         partition_by=("topic",), split_bytes=3 << 20,
-        target_file_bytes=1 << 20,  # many row groups, as a large table has
+        target_file_bytes=1 << 20,  # for many row groups, as a large table has
     )  # fmt: skip
     return folder / "out"
 

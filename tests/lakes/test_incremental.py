@@ -198,7 +198,7 @@ def test_a_delta_table_without_its_history_keeps_the_types_that_were_inferred(
     before = read_table(out, "delta").schema.field("json").type
     forget_states(out)
     grow_to(source.path, store, 1 << 40)
-    # Payments and shipments have different fields.
+    # The other topics, payments and shipments, add fields to the type.
     export(store, out, "delta", incremental=True, json_body="infer")
     now = read_table(out, "delta").schema.field("json").type
     assert [now.field(n) for n in range(before.num_fields)] == list(before)

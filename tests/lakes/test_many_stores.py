@@ -69,14 +69,14 @@ def test_the_driver_opens_no_log(
     monkeypatch.setattr(driver, "_MANY_STORES", len(stores))
     with ProcessRunner(2) as processes:
         runner = Counted(processes)
-        # the processes have been started before
+        # Start the processes before functions are patched, so that only the driver's functions refuse to run.
         processes.run(abs, [1], [1], lambda done, total: None)
         for module, name in (
             (planning, "find_log_end"), (planning, "mark_at"), (plan, "find_log_end"), (plan, "IndexBesideLog"),
         ):  # fmt: skip
             monkeypatch.setattr(module, name, refuse)
         report = run(runner)
-        assert runner.jobs[:2] == [3, 3]  # first the ends of logs, then the plans
+        assert runner.jobs[:2] == [3, 3]  # tasks that find the ends of logs, then tasks that plan
         assert read_table(tmp_path / "out", "parquet").equals(read_table(expected, "parquet"))
         assert report.rows > 0
         assert not run(runner).committed  # the table already has all messages of these logs

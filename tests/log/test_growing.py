@@ -84,7 +84,7 @@ def test_records_that_are_written_while_it_is_decided_where_the_log_ends(
     walk = LogWalk(log, 0)
     offsets = [at.physical_offset for at in walk]
     assert (walk.damage, walk.at_end) == ([], True)
-    # One record does not prove the place before it: the log ended there a moment ago.
+    # A single new record does not prove that the log continues at its place, where the log ended a moment ago.
     assert offsets == [0, *(ends[:-1] if more > 1 else [])]
     assert [at.physical_offset for at in LogWalk(log, 0)] == [0, *ends[:-1]]
 

@@ -229,7 +229,7 @@ def test_a_walk_of_a_part(golden: Golden) -> None:
         found = LogWalk(log, offsets[first], end)
         assert [record.physical_offset for record in found] == offsets[first:stop]
         assert found.at_end == (end is None)
-        # A walk stops after the last record that begins before its stop.
+        # A walk ends after the last record that begins before the given stop offset.
         assert len(list(LogWalk(log, offsets[first], offsets[first] + 1))) == 1
 
 

@@ -20,7 +20,7 @@ COUNT = 600
 
 
 def _store(path: Path, times: list[int], *, indexed: bool = True) -> dict[int, int]:
-    """Return messages of one key in several IndexFiles; their store times by physical offset."""
+    """Write a store of messages with one common key. Return their store times by physical offset."""
     fields = [
         RecordFields(properties={"KEYS": "hot", "UNIQ_KEY": f"u{n}"}, store_timestamp=time)
         for n, time in enumerate(times)
@@ -79,7 +79,7 @@ def test_only_what_can_be_of_the_windows_is_searched(
     assert [row.offsets for row in found] == [_expected(stored, each) for each in asked]
     message_bytes = max(stored) // COUNT
     assert 0 < sum(part.size_bytes for part in searched) < 20 * message_bytes
-    # the answer covers parts that need no search
+    # Parts of the index whose times are outside the window count as indexed, but are not searched.
     assert found[0].indexed_bytes > 500 * message_bytes
 
 

@@ -10,9 +10,9 @@ def query_exact(
 ) -> list[int]:
     """Return the log offsets of all messages with that key, newest (highest) first.
 
-    `walked` is `Walk.records`. The window is [begin, end] in ms of the store timestamp. A message
-    counts if its topic is equal and a key that it would be indexed by is: the unique key or an
-    element of KEYS, unless it is a rollback. A message with the key twice counts once.
+    `walked` is `Walk.records`. The window is [begin, end] in ms of the store timestamp. A message is
+    returned once if it has this topic and this key, as its unique key or as an element of KEYS.
+    Rollbacks of transactions are not indexed, so they are never returned.
     """
     return sorted(
         (

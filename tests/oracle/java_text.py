@@ -1,7 +1,7 @@
 """Strings as in Java: malformed UTF-8, UTF-16 hash codes, split, numbers.
 
-A string here is a Python str whose characters outside the BMP stand for two UTF-16 units; lone
-surrogates are possible in what a caller asks for, never in what was decoded.
+A string here is a Python str. A character outside the BMP stands for two UTF-16 units. Strings that
+a caller passes may have lone surrogates. Decoded strings never have them.
 """
 
 import unicodedata
@@ -83,9 +83,9 @@ def hash_code(text: str) -> int:
 
 
 def split(text: str, separator: str) -> list[str]:
-    """`String.split(separator)` for one plain character: no empty strings at the end.
+    """Do as `String.split(separator)`, for one ordinary character: omit empty strings at the end.
 
-    Where the separator does not occur the answer is the string itself, even an empty one.
+    If the string has no separator, the result is the string itself, even if it is empty.
     """
     parts = text.split(separator)
     if len(parts) == 1:

@@ -20,7 +20,7 @@ def offsets_of_life(
     message_id: str | None = None,
     topic: str | None = None,
 ) -> set[int]:
-    """Return physical offsets of the records that have this key or id, and of all related records."""
+    """Return physical offsets of the records with this key or id, and of all directly or indirectly related records."""
     found = {
         offset
         for offset, record in records

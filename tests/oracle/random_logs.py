@@ -66,9 +66,9 @@ FREE_AT_THE_END = (8, 9, 10, 12, 15, 16, 20, 100)
 class LogOptions:
     """The contents of a random log.
 
-    `queue_start` is the offset at which every queue starts (as after an expired head);
-    `irregular` adds queue offsets that repeat, jump or start again, and physical offsets that are
-    not the record's own; `multi_dispatch` adds INNER_MULTI_DISPATCH properties.
+    `queue_start` is the first queue offset of every queue, as if earlier messages had expired.
+    `irregular` adds queue offsets that repeat, jump or start again, and records that state another
+    physical offset than their own. `multi_dispatch` adds INNER_MULTI_DISPATCH properties.
     """
 
     records: int = 200

@@ -116,7 +116,7 @@ def test_keys_straddle_files_and_the_first_of_the_second_has_the_gap_as_its_time
         records_of(keyed("a", 10_000), keyed("b c", 75_999)), hash_slots=3, index_items=3
     )
     assert [ITEM.unpack_from(first.items, ITEM.size * i)[2] for i in (1, 2)] == [0, 65]
-    # the gap before "b" of the same message
+    # The time of "c" is relative to the end of the first file, which is the time of "b": the same message.
     assert ITEM.unpack_from(second.items, ITEM.size)[2] == 0
     assert second.begin_timestamp == second.first_store_timestamp == 75_999
 

@@ -31,7 +31,7 @@ STORES = [
 
 
 class Walked:
-    """Return a golden store, its log files and the result of the oracle's walk."""
+    """A golden store, its log files, and the result of the oracle's walk over them."""
 
     def __init__(self, store: GoldenStore) -> None:
         self.store = store

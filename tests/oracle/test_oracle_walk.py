@@ -1,4 +1,4 @@
-"""The walk and the forge: all records are found, and damage has the documented cost."""
+"""The oracle's walk and the forge: the walk finds all records, and loses exactly the documented bytes after damage."""
 
 from dataclasses import replace
 

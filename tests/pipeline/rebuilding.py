@@ -78,7 +78,7 @@ def expected_files(
 
 
 def assert_oracle(output: Path, found: Walk, config: StoreConfig) -> None:
-    """Every file of `output` equals the oracle's file of a walk, and no other file exists."""
+    """Check that `output` has exactly the files that the oracle writes for a walk, byte for byte."""
     lost = [(damage.offset, damage.length) for damage in found.damage]
     assert_files(output, expected_files(found.dispatched, config, lost))
 

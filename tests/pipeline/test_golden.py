@@ -16,7 +16,7 @@ from tests.slow import slow_from
 
 Golden = Callable[[str], GoldenStore]
 
-ONE_RECORD = 91  # no split of this size has two of the shortest messages
+ONE_RECORD = 91  # the size of the shortest record, so each split has at most one message
 SPLITS = {
     "basic": (700, 30_000),
     "defaults": (1_000_003,),

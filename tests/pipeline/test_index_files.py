@@ -11,7 +11,7 @@ from tests.oracle.walk import walk
 from tests.pipeline.rebuilding import SMALL, assert_oracle, index_files, rebuild_log
 
 SPLIT_SIZES = pytest.mark.parametrize("split_size", [1, 91, 300, None])
-CAPACITY = 4  # number of keys, in a file of five items
+CAPACITY = 4  # number of keys in a file of five items, because the first item is never used
 CONFIG = replace(SMALL, index_items=CAPACITY + 1)
 
 

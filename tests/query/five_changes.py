@@ -84,7 +84,7 @@ class _Answers:
     def __init__(
         self, golden: GoldenStore, whole: MessageStore, path: Path, random: Random
     ) -> None:
-        """`whole` is the golden store."""
+        """`golden` has the expected answers, `whole` is the opened golden store, `path` is the changed store."""
         self._golden, self._path, self._random = golden, path, random
         self._config = StoreConfig.from_broker_settings(golden.config)
         self._config = StoreConfig(

@@ -29,7 +29,7 @@ _MOST_SECONDS = 120
 
 
 class Writer:
-    """Puts messages whose bodies contain the expected place; topics take turns."""
+    """Puts messages into random queues. Each body begins with the expected topic, queue id and queue offset."""
 
     def __init__(self, store: WritableStore, seed: int) -> None:
         self.store, self.random = store, Random(seed)

@@ -146,7 +146,7 @@ def test_with_many_broken_chains_the_file_is_not_believed(
 ) -> None:
     path = index_files(basic)[3]
     damage_chains(path, range(0, 100, 3), how, Random(how))
-    # This happens before a look-up proves parts of the index, and remembers the proof.
+    # Query first: a look-up proves parts of the index and saves the proof, and then this problem is no longer reported.
     with reput.open_store(basic) as opened:
         (problem,) = opened.query("TopicB", "K1").coverage.problems
         assert str(problem) == f"{path}: its slots do not lead to its entries"
@@ -213,7 +213,7 @@ def test_nothing_is_missed_in_a_damaged_golden_store(
         step = 20 if coverage.scanned_bytes > coverage.log.size_bytes / 3 else 1  # slow, and simple
         asked = [*sorted(keyed)[:: 29 * step], *newest[::step]]
         for each, found in zip(asked, reader(path, asked), strict=True):
-            # An index may have messages after damage that a walk cannot reach.
+            # An index may lead to messages after damage, which the oracle's walk does not reach.
             beyond = set(found) - set(keyed[each])
             assert set(keyed[each]) <= set(found)
             assert all(opened.get(offset).topic == each[0] for offset in beyond)
@@ -333,5 +333,5 @@ def test_an_expired_head_is_no_damage(golden: Golden, tmp_path: Path) -> None:
             assert found.coverage.log.start == first
             assert found.is_complete
             assert found.coverage.problems == ()
-        # An IndexFile with entries of both logs is still used for the rest.
+        # The IndexFile that also has entries of expired messages is still used for the remaining ones.
         assert found.coverage.indexed[-1].start == first

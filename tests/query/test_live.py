@@ -20,7 +20,7 @@ _SLOTS, _ITEMS = 20, 60
 
 
 class Writer:
-    """Writes a log as a broker does: in place, with whole files allocated ahead, and the index some messages late."""
+    """Writes a log as a broker does: in place, into preallocated files. The index lacks some of the last messages."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

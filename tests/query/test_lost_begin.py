@@ -72,7 +72,7 @@ def test_a_first_file_that_is_lost_is_damage(
 
 
 def test_expired_messages_are_no_damage(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The log begins between the last message of the first file and the first of the second."""
+    """The first queue file is missing, but the log has none of its messages: they have expired."""
     with open_store(store) as opened:
         first = opened.get_by_queue("T", 0, 100).physical_offset
     log = store / "commitlog"
@@ -84,7 +84,8 @@ def test_expired_messages_are_no_damage(store: Path, capsys: pytest.CaptureFixtu
     with open_store(store) as opened:
         least = opened.min_queue_offset("T", 0, check=False)
         is_whole = opened.get_by_queue("T", 0, 100).physical_offset == first and least == 100
-    with open(log / f"{begin:020d}", "r+b") as file:  # messages that do not belong to the queue
+    # The log still begins before the second queue file's first message. Let these messages belong to another queue.
+    with open(log / f"{begin:020d}", "r+b") as file:
         data = file.read(first - begin).replace(b"\x01T", b"\x01U")
         file.seek(0)
         file.write(data)

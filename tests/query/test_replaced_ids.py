@@ -30,7 +30,10 @@ def an_id(number: int) -> str:
 
 
 def _records(seed: int) -> Iterator[RecordFields]:
-    """Lists of messages as a 5.x broker stores them, among ordinary ones; some with three UNIQ_KEYs, or one twice."""
+    """Yield ordinary messages, and lists of messages as 5.x brokers store them: with the list's id as second UNIQ_KEY.
+
+    Some messages have a third UNIQ_KEY, which may equal one of the others.
+    """
     random, number = Random(seed), 0
     while number < 300:
         topic, count = random.choice("TU"), random.choice((0, 0, 1, 3))

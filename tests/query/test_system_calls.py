@@ -61,7 +61,8 @@ def test_a_pull_from_a_cached_queue_costs_ten_calls_and_a_read_a_record(
     store: Path, tags: str | None
 ) -> None:
     with reput.open_store(store) as opened:
-        for start in (100, 130, 460):  # each in its own files: 50 entries, about 80 messages
+        # Each pull reads other files: a queue file has 50 entries, a log file about 80 messages.
+        for start in (100, 130, 460):
             # The first pull also opens the queue and its files. Only the calls of the second are checked.
             for _ in range(2):
                 with counted() as made:

@@ -1,4 +1,4 @@
-"""A query by the original topic of a message shows where the message waits."""
+"""A query by the original topic of a message reports in which topic the message waits for its delivery."""
 
 from collections.abc import Callable
 from pathlib import Path

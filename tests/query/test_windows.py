@@ -283,7 +283,7 @@ def test_seconds_that_are_wrong_are_not_relied_on(tmp_path: Path, damage: str) -
         first, last = (2, 900) if damage == "an edge" else (700, 700)
         for item in range(first, last + 1):
             struct.pack_into(">i", data, item_position(SLOTS, item) + 12, 0)
-    # The inode is the same: a proof is looked up by size, begin and last item.
+    # Overwrite the file in place, so that it keeps its inode and its size, by which a saved proof might be found.
     index.write_bytes(data)
     monkeyed = _prove_all(path, 3000)
     if damage != "the header":
@@ -292,7 +292,7 @@ def test_seconds_that_are_wrong_are_not_relied_on(tmp_path: Path, damage: str) -
 
 
 def test_an_edge_that_is_wrong_is_noticed(tmp_path: Path) -> None:
-    """A file changes while it is open: its items state less than their messages, but never decrease."""
+    """An open file changes: its items state earlier times than their messages have, but the times still ascend."""
     times = [BEGIN + 100 * n for n in range(1000)]
     path = _store(tmp_path / "store", times, items=3000)
     _prove_all(path, 3000)

@@ -178,7 +178,7 @@ def test_one_sync_serves_many_threads(tmp_path: Path, monkeypatch: pytest.Monkey
         thread.join()
     syncs = store._writer.syncs - before
     store.close()
-    assert 640 / syncs >= 3  # eight or more on a quiet machine
+    assert 640 / syncs >= 3  # on a quiet machine, at least eight puts share a sync
 
 
 def test_a_closed_store_takes_nothing(tmp_path: Path) -> None:

@@ -63,7 +63,7 @@ def _stored(store: MessageStore, topic: str, queue_id: int) -> list[tuple[int, i
 
 
 def _check(store: MessageStore, random: Random, questions: int) -> int:
-    """Compare with the oracle; return the number of answers that bisection over all times would get wrong."""
+    """Compare answers with the oracle. Return how many of them a plain bisection of all times would get wrong."""
     wrong = 0
     for topic, queue_id in store.list_queues():
         rows = _stored(store, topic, queue_id)

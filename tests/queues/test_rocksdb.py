@@ -83,7 +83,7 @@ def test_the_database_has_the_entries_that_the_broker_lists(golden: Golden) -> N
     assert {(end.topic, end.queue_id, end.queue_offset + 1) for end in database.ends()} == {
         (queue.topic, queue.queue_id, queue.max_offset) for queue in store.queues
     }
-    # The minimum of the database plus three, which the broker does not return.
+    # The broker lists 4,895 entries. The other three are before the minimum offset of their queue.
     assert sum(1 for _ in database.items(b"")) == 4898
     last = store.messages[-1]
     assert database.checkpoint() <= last.physical_offset + last.size
@@ -128,7 +128,7 @@ def test_entries_come_as_bytes_too(golden: Golden) -> None:
 
 
 def test_entries_after_the_end_of_a_queue_are_none(golden: Golden, tmp_path: Path) -> None:
-    """A broker that truncates its log sets the ends of queues back, and leaves the entries."""
+    """A broker that truncates its log lowers the ends of queues, but does not delete the entries after these ends."""
     store = copy_store(golden(NAME).path, tmp_path / "store")
     topic, queue_id, _, last = longest = ends_of(store)[0]
     database = opened_to_write(store / "consumequeue")

@@ -292,7 +292,7 @@ def opened(golden: GoldenStore, folder: Path, seed: int, is_clean: bool, put: bo
 
 
 def rebuilt(golden: GoldenStore, folder: Path, seed: int) -> None:
-    """Rebuild it in place."""
+    """Damage a store at random, and rebuild it in place."""
     store = copy_store(golden.path, folder / "store")
     before = entries_of(store)
     attack = Attacker(store, store, seed).run()

@@ -40,7 +40,7 @@ def crashed(folder: Path) -> tuple[Path, int]:
 
 
 def reopened(store: Path) -> int:
-    """Open, check, and close. Return the physical offset from which indexes were compared with the log."""
+    """Open, close and check a store. Return the physical offset from which recovery compared indexes with the log."""
     writer = StoreWriter(store, SMALL_16K)
     compared_from = writer.recovery.compared_from
     writer.put(Message("T", b"more"))
@@ -62,7 +62,7 @@ def overwrite(path: Path, position: int, data: bytes) -> None:
     with path.open("r+b") as file:
         file.seek(position)
         file.write(data)
-    # two times within one tick of the clock are equal
+    # A change within one tick of the clock would not change the file's time, so set a later time.
     later = path.stat().st_mtime_ns + 1_000_000_000
     os.utime(path, ns=(later, later))
 

@@ -53,7 +53,7 @@ class KillingServer(FaultyServer):
         self.watch(0, 0, "before", None)
 
     def watch(self, pid: int, step: int, mode: Mode, seed: int | None) -> None:
-        """Count from here, and kill the process at this change; 0 for never. With a seed, other requests fail."""
+        """Count changes from now on, and kill the process at change `step` (0: never). A `seed` lets requests fail."""
         with self._lock:
             self.steps: list[str] = []
             self.killed_at: str | None = None
@@ -65,7 +65,7 @@ class KillingServer(FaultyServer):
             self.fail_often(seed, _FAULTS, _CHANCE)
 
     def release(self) -> None:
-        """Forward late requests, and wait until they are answered."""
+        """Forward the requests that were held back when their process was killed, and wait for their answers."""
         self.fail(None)
         self._released.set()
         with self._ended:

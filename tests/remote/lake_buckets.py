@@ -34,11 +34,11 @@ class Lake:
     """A table in a bucket.
 
     Attributes:
-        url: The table.
-        options: Of its bucket.
-        layout: Its format.
+        url: URL of the table.
+        options: Storage options of the bucket.
+        layout: Format of the table.
         catalog: For Iceberg: an SQLite file, or the address of a REST catalog.
-        table: Its name in the catalog.
+        table: Name of the table in the catalog.
     """
 
     url: str

@@ -80,7 +80,10 @@ def faulty_process(options: dict[str, str], seed: int) -> Iterator[dict[str, str
 
 @contextmanager
 def process_of(module: str, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """Run a module until its input ends. The module prints a line when it serves."""
+    """Run a module in a new process. Yield the process, and the line that the module prints when it serves.
+
+    At the end, close the process's input, which ends it.
+    """
     command = [sys.executable, "-m", module, *arguments]
     with subprocess.Popen(
         command,

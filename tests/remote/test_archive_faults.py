@@ -75,7 +75,7 @@ def test_a_server_that_fails_one_request_in_eight_delays_an_archive(
     golden: Golden, s3: dict[str, str], url: str, options: dict[str, str], proxy: FaultyServer, seed: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    """Answers are lost, throttled, dropped. An archiver that gives up is run again."""
+    """The server refuses requests, drops connections or loses answers. Run `archive` again if it gives up."""
     monkeypatch.setattr("reput.archives.changes._FAN", 3)
     proxy.fail_often(seed)
     for _ in range(_MOST_RUNS):

@@ -29,7 +29,7 @@ def url(golden: Callable[[str], GoldenStore], s3: dict[str, str]) -> str:
 
 @pytest.fixture
 def options(s3: dict[str, str], proxy: FaultyServer) -> dict[str, str]:
-    """Options without time-outs, which would replace the policy."""
+    """Options without time-outs: given time-outs would replace the deadlines (POLICY) that the tests set."""
     given = {name: value for name, value in s3.items() if not name.endswith("_timeout")}
     return {**given, "s3.endpoint_override": proxy.address}
 

@@ -128,7 +128,7 @@ def test_a_table_is_compared_with_its_store(golden: Golden, lake: Lake) -> None:
 
 
 class _Dies:
-    """Raises at a phase, and leaves the table as a killed process would."""
+    """A progress callback that raises at a phase. The table stays as if the process had been killed."""
 
     def __init__(self, moment: str, monkeypatch: pytest.MonkeyPatch) -> None:
         self._moment, self._patch = moment, monkeypatch

@@ -120,7 +120,7 @@ def _with_spark(lake: Lake, copy: Path, spark: SparkSession) -> Any:
 
 @pytest.mark.skipif(not _READERS.is_dir() and not _REQUIRED, reason="make test-lakes installs it")
 def test_duckdb_reads_what_pyarrow_reads(lake: Lake, tmp_path: Path) -> None:
-    """DuckDB reads the bucket, the Delta log and Iceberg's metadata itself."""
+    """DuckDB reads the bucket, the Delta log and Iceberg's metadata with its own code."""
     url, output = lake.url, tmp_path / "rows.parquet"
     if lake.layout == "iceberg":
         url = lake.iceberg_table().metadata_location

@@ -276,7 +276,7 @@ def test_a_driver_that_is_killed_after_the_commit_leaves_a_whole_result(
 
 
 class _InPublish(SerialRunner):
-    """Runs one task of the publication, then is killed."""
+    """Publishes one of the staged files, then ends as a killed process would."""
 
     def run(self, function: Any, tasks: Any, weights: Any, progress: Any) -> Any:
         if tasks and isinstance(tasks[0], publish.StagedFile):

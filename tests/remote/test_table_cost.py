@@ -66,7 +66,7 @@ def _write(path: Path) -> tuple[list[int], int]:
 
 @pytest.fixture(scope="module")
 def log(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Log]:
-    """A log of 100 MB, on a server behind one that counts."""
+    """A log of 100 MB on an S3 server, behind a proxy that counts requests and bytes."""
     folder = tmp_path_factory.mktemp("cost") / "store"
     times, size = _write(folder)
     with s3_process() as options, faulty_server(options[ENDPOINT]) as proxy:
@@ -101,7 +101,8 @@ def test_a_window_reads_at_most_2_percent_of_the_log_beyond_it(log: Log) -> None
     count = len(log.times)
     for begin, end in ((100, 130), (count // 2, count // 2 + 10), (count - 5, count - 1)):
         window = {"begin": log.times[begin], "end": log.times[end]}
-        _cost(log, _times, **window)  # learns the store times of the files at the window's edges
+        # The first read learns the store times of the files at the window's edges. Only the second is checked.
+        _cost(log, _times, **window)
         found, requests, sent = _cost(log, _times, **window)
         assert found == log.times[begin : end + 1]
         beyond = sent - len(found) * BODY_BYTES - _TO_FIND_THE_END_BYTES

@@ -41,12 +41,12 @@ class Request:
     """One recorded request, and the broker's answer to it.
 
     Attributes:
-        file: name of its record, the command's or the scenario's
-        connection: number of its connection
-        is_for_broker: whether it went to the broker, else to the name server
-        code, fields, flag, version, body: of the request
-        answer: the header of the answer; None if there was none
-        answer_body: of the answer
+        file: name of the file of recordings, which is a command or a scenario
+        connection: number of the client's connection
+        is_for_broker: whether the request went to the broker; otherwise it went to the name server
+        code, fields, flag, version, body: contents of the request
+        answer: the header of the answer; None if the broker did not answer
+        answer_body: the body of the answer
     """
 
     file: str
@@ -143,7 +143,7 @@ def needed_fields(version: str) -> dict[int, set[str]]:
 
 
 def as_json(body: bytes) -> Any:
-    """Return the contents of a body, with names that are numbers or objects as texts. None if it is not JSON."""
+    """Parse a body in fastjson's JSON: names may be numbers or objects, and become strings. Return None if invalid."""
     text = _BARE_NAME.sub(r'\1"\2":', body.decode(errors="replace"))
     text = _OBJECT_NAME.sub(lambda match: json.dumps(match[1]), text)
     try:

@@ -166,7 +166,7 @@ def test_the_python_client_sends_every_way_and_gets_each_message_once(tmp_path: 
 
 def test_the_node_client_sends_and_gets_what_its_tags_say(tmp_path: Path) -> None:
     with Process(tmp_path / "store", "--accept-sends") as server, Client(server) as client:
-        # The client sends only to existing topics.
+        # The Node.js client sends only to existing topics, so create this one.
         assert client.put("events", b"first", {"UNIQ_KEY": "first", "TAGS": "tag0"}).code == 0
         assert [line["status"] for line in node(server, "send", "events", 6)] == ["SEND_OK"] * 6
         got = node(server, "push", "events", "node-group", 7)

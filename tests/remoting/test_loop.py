@@ -87,7 +87,7 @@ def server(tmp_path_factory: pytest.TempPathFactory, measured: Measured) -> Iter
                 client.pull("T", 0, 0)
                 client.put("T", b"x", {"KEYS": "k"})
         gc.collect()
-        gc.freeze()  # as the command does after its start
+        gc.freeze()  # as `reput serve` does after its start
         yield running
     gc.unfreeze()
 
@@ -175,7 +175,7 @@ def test_no_request_holds_the_loop(
     with Client(server.address) as client:
         try:
             client.ask(code, fields, body)
-        except ConnectionError:  # the client exceeds a limit of frames
+        except ConnectionError:  # the server closes the connection if the header is too long
             assert len(str(fields)) > LIMITS.header_bytes
     took, what = measured.take()
     assert took < MOST_S, what

@@ -177,13 +177,13 @@ EXPORTED = (
     "flushDiskType", "maxMessageSize", "messageDelayLevel", "msgTraceTopicName", "slaveReadEnable", "traceOn",
     "traceTopicEnable", "useTLS", "autoCreateTopicEnable", "autoCreateSubscriptionGroup",
 )  # fmt: skip
-"""Return the fields that exportConfigs of 4.9.3 reads; fail if one is missing."""
+"""The fields that exportConfigs of 4.9.3 reads."""
 MEASURED = (
     "putTps", "getTransferedTps", "getTransferredTps", "msgPutTotalTodayMorning", "msgPutTotalYesterdayMorning",
     "msgGetTotalTodayMorning", "msgGetTotalYesterdayMorning", "putMessageAverageSize", "commitLogDiskRatio",
     "consumeQueueDiskRatio",
 )  # fmt: skip
-"""What exportMetrics of 4.9.3 and 5.3.3 reads."""
+"""The fields that exportMetrics of 4.9.3 and 5.3.3 reads."""
 
 
 def test_export_configs_and_metrics_find_what_they_read(

@@ -28,7 +28,7 @@ _OTHER_STATE = {
     (105, "code 0, not 17"),  # this server has the topic already
     (28, "body table.commitLogDiskRatio_/STORE/store/commitlog"),  # the name has the store's path
     (222, "code 0, not 1"),  # here the group has committed offsets
-    (222, "code 26, not 0"),  # the group belongs to an earlier recording
+    (222, "code 26, not 0"),  # the group is missing here: another recording created it
     (315, "code 1, not 0"),  # here the groups pull no messages
 }
 """Departures that only reflect another state: some recordings were made with a separate broker."""
@@ -52,7 +52,8 @@ def compare_stored(player: Player, found: list[Recording]) -> int:
     for recorded in recorded_messages(found):
         stored = player.stored(recorded)
         if stored is not None:
-            if recorded.topic.startswith("%RETRY%"):  # the id of the original message is an offset
+            # The original message's id contains its physical offset, which differs here.
+            if recorded.topic.startswith("%RETRY%"):
                 names = {"ORIGIN_MESSAGE_ID"}
                 assert {**stored.properties, **dict.fromkeys(names)} == {
                     **recorded.properties, **dict.fromkeys(names)

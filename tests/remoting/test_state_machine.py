@@ -196,7 +196,7 @@ class Machine:
         for (group, topic), possible in model.offsets.items():
             value = offsets.get(f"{topic}@{group}", {}).get("0")
             assert value in possible, (group, topic)
-            if is_restarted:  # before the restart, the file may lag
+            if is_restarted:  # a running server may not have saved its last offsets yet
                 model.offsets[group, topic] = {value}
         now_s = self._offset_ms / 1000
         for topic in found:

@@ -290,7 +290,7 @@ def test_bytes_that_are_handed_on_are_read_as_others(tmp_path: Path) -> None:
     )
     try:
         for rest in (beat[:20], *hostile):
-            for _ in range(3):  # once for each process
+            for _ in range(3):  # one connection for each process
                 with Client(address) as client:
                     for begin in range(0, len(beat) - 1, 37):
                         client.send_bytes(beat[begin : begin + 37])

@@ -253,7 +253,7 @@ def test_a_stream_selects_as_a_batch_does(
 
 
 def told(path: Path, capsys: pytest.CaptureFixture[str], **options: str) -> list[str]:
-    """Return the reader's report of its plan."""
+    """Return the lines in which a reader reports its plan."""
     assert reader_of(path, verbose="true", **options).partitions()
     return capsys.readouterr().err.splitlines()
 
@@ -268,7 +268,7 @@ def test_options_decide_what_is_read(golden: Golden, capsys: pytest.CaptureFixtu
     by_key = told(store, capsys, key=row["keys"][0])
     for printed, column in ((by_unique, "unique_key"), (by_key, "keys")):
         (line,) = [line for line in printed if f"{column} found through the index" in line]
-        # The last messages are not indexed yet.
+        # Little is scanned: only the end of the log, whose messages are not indexed yet.
         assert int(line.split(": ")[-1].split()[0]) < 1 << 20 < LOG_BYTES / 5
     until = datetime(2026, 10, 12, 6, tzinfo=UTC)
     by_time = told(store, capsys, endingTimestamp=str(int(until.timestamp() * 1000)))

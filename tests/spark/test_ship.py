@@ -110,7 +110,7 @@ def test_nothing_is_shipped_to_local_executors(spark: SparkSession) -> None:
     assert ship_code(spark.sparkContext) is False
 
 
-@pytest.mark.slow  # a rebuild on executors without dependencies is not
+@pytest.mark.slow  # quick runs have a rebuild on executors without dependencies
 def test_executors_get_the_code_that_they_lack_with_its_compiled_kernels(
     standalone_cluster: StandaloneCluster, tmp_path: Path
 ) -> None:

@@ -54,7 +54,10 @@ query.awaitTermination()
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[tuple[Path, Callable[[], int]]]:
-    """Start a process that writes a store; return a function that stops it and returns its number of messages."""
+    """Start a process that writes a store. Yield the store, and a function that stops the process.
+
+    The function returns the number of messages that the process wrote.
+    """
     store, stop = tmp_path / "store", tmp_path / "stop"
     process = subprocess.Popen(
         [sys.executable, "-c", WRITER, str(store), str(stop)], stdout=subprocess.PIPE, text=True

@@ -141,7 +141,7 @@ def test_a_batch_that_was_planned_of_a_log_that_was_replaced_since_is_refused(st
     with pytest.raises(StoreChangedError, match="replaced or truncated"):
         Stream(store).bodies(start, end)
     going_on = Stream(store, failOnDataLoss="false")
-    assert going_on.bodies(start, end) == []  # the planned messages are gone
+    assert going_on.bodies(start, end) == []  # the messages of this batch are gone
     assert going_on.bodies(end, going_on.latest(end)) == bodies_of("b", 500)
 
 

@@ -1,4 +1,4 @@
-"""Every command reports the same facts of a store: sizes, version and the end of the log, or the same doubt.
+"""All commands agree about the sizes, the version and the end of the log of a store, and about what is uncertain.
 
 Readers of the table and exports exclude an incomplete last record, and report it.
 """

@@ -137,7 +137,7 @@ def test_a_known_window_reads_little_beyond_it(
 ) -> None:
     if ask is _by_topic:
         reput.rebuild(log.path, runner="serial")
-    # The window is before the step back, across it, after it; at the end of the log; after it.
+    # Windows long before the clock's step back, just before it, and after it; at the end of the log, and after the log.
     middle = len(log.times) // 2
     windows = [
         (log.times[100], log.times[130]),

@@ -57,7 +57,7 @@ TORN = {
     "size_bigger_noabort": ("before", "record_size_mismatch"),
     "tail_noabort": ("before", "lost_log_end"),
 }
-# A restarted broker leaves these: entries of the last message twice, an index ahead of its log.
+# The findings that remain after a broker was restarted on a damaged store: it may index the last messages twice.
 AFTER = {
     "abort_clean": {"duplicate_index_entry"},
     "checkpoint_missing_abort": set(),

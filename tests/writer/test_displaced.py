@@ -39,7 +39,7 @@ NEVER = WriterSettings(
 
 
 def replace_newest_index_file(store: Path) -> None:
-    """`IndexService.load` deletes it like this after an unclean shutdown, and dispatch begins another."""
+    """Do as a broker after an unclean shutdown: `IndexService.load` deletes the file, and dispatch creates another."""
     newest = max((store / "index").iterdir())
     size = newest.stat().st_size
     newest.unlink()
@@ -91,7 +91,7 @@ KINDS = [
 
 
 def start_broker(store: Path, load: Callable[[Path], None]) -> None:
-    """Load a store, then fail on its lock."""
+    """Do as a broker that is started on an open store: it loads the store, and then fails because of the lock."""
     held = store / "lock"
     with pytest.raises(StoreLockedError), locked(held, "another owns it"):
         pass
@@ -183,7 +183,7 @@ def test_a_queue_file_that_is_displaced_after_a_recovery_point(tmp_path: Path, a
 
 
 def test_a_file_that_was_displaced_while_it_was_synced(tmp_path: Path) -> None:
-    """A sync closes full files; the check after it examines them as well."""
+    """A check also notices that a file was replaced which the previous sync has closed, because it is full."""
     files = EntryFilesWriter(tmp_path / "T/0", CONSUME_QUEUE, 50 * 20)
     files.write(memoryview(bytes(range(20)) * 70), 0)
     files.check_in_place()

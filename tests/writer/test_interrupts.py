@@ -117,7 +117,8 @@ def test_columns_are_numbered_right_wherever_they_are_interrupted(tmp_path: Path
     store = reput.open_store(path, mode="rw", config=SMALL)
     log = store._writer._log
     rows, interrupts, after = 12, 0, 0
-    done = len(store.put_many([Message("T", b"x")] * 10))  # kernels are compiled by now
+    # The first put is not interrupted, because it compiles kernels.
+    done = len(store.put_many([Message("T", b"x")] * 10))
     while done < 2 * rows:
         after += 1
         columns = from_columns({"topic": "T", "body": [b"x" * 1500] * rows}, _HOST)
@@ -152,7 +153,8 @@ def test_many_puts_are_numbered_right_wherever_they_are_interrupted(tmp_path: Pa
     store = reput.open_store(path, mode="rw", config=SMALL)
     messages = [Message("T", b"x" * 300, [str(n)]) for n in range(20)]
     random = np.random.default_rng(7)
-    interrupts, done = 0, len(store.put_many(messages))  # kernels are compiled by now
+    # The first put is not interrupted, because it compiles kernels.
+    interrupts, done = 0, len(store.put_many(messages))
     for after in random.integers(1, 150, 40).tolist():
         if interrupted(lambda: store.put_many(messages), after):
             interrupts += 1

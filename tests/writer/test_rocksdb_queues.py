@@ -53,7 +53,8 @@ def test_put_again_as_the_broker_got_it(golden: Golden, tmp_path: Path, at_once:
         path.read_bytes() for path in sorted((store.path / "commitlog").iterdir())
     ]
     checkpoint = (made / "checkpoint").read_bytes()
-    assert checkpoint[8:16] == bytes(8)  # the time of queue entries, which a broker does not set
+    # With queues in RocksDB, a broker does not set the time of queue entries.
+    assert checkpoint[8:16] == bytes(8)
 
 
 @pytest.mark.parametrize("is_clean", [True, False])
