@@ -97,7 +97,7 @@ def test_log_objects_are_files_of_the_seekable_format(golden: Golden, place: str
         assert (head, length) == (0x184D2A5E, 8 * frames + 9)
         at, found = 0, b""
         *_, digests = struct.iter_unpack("<II", stored[-9 - 8 * frames : -9])
-        # The last frame is skippable, so it has no content. It has a digest of 32 bytes for each other frame.
+        # The last frame is skippable, so it has no content. It has digests of all other frames, 32 bytes each.
         assert digests == (8 + 32 * (frames - 1), 0)
         for number in range(frames - 1):
             size, content = struct.unpack_from(

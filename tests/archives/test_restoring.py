@@ -215,7 +215,7 @@ def test_nothing_beside_an_unfinished_restore_is_changed(place: str, tmp_path: P
 
     with pytest.raises(Killed):
         reput.restore(place, target, progress=kill)
-    (target / "commitlog").mkdir()  # as a broker does that is started with this folder
+    (target / "commitlog").mkdir()  # a broker that is started with this folder creates it
     (target / "commitlog" / "00000000000000000000").write_bytes(b"x")
     with pytest.raises(UsageError, match="not empty"):
         reput.restore(place, target)

@@ -48,7 +48,7 @@ def test_expressions(expression: str, expected: bool | None) -> None:
 )  # fmt: skip
 def test_expressions_of_five(expression: str, expected: bool) -> None:
     assert compile_filter(expression, True)(PROPERTIES) is expected
-    # A 4.9 broker ends the expression before `CONTAINS`, and the rest, a string, matches no message.
+    # A 4.9 broker reads the expression only up to the unknown word `CONTAINS`: `KEYS` alone matches no message.
     assert "NOT" in expression or compile_filter(expression, False)(PROPERTIES) is False
 
 

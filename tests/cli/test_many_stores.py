@@ -426,7 +426,7 @@ def test_a_look_up_takes_the_fleet_file(fleet: Path, tmp_path: Path) -> None:
     ran = reput("lookup", "--stores", fleet, "--keys", keys, "--output", "-")
     assert ran.code == FOUND
     rows = [json.loads(line) for line in ran.lines]
-    # Not also from its slave, which has the same messages.
+    # The slave of a has the same messages, which are not listed again.
     assert [row["store"] for row in rows] == ["a"]
     alone = reput("lookup", fleet.parent / "orders", "--keys", keys, "--output", "-")
     offsets = [json.loads(line)["physical_offset"] for line in alone.lines]

@@ -139,7 +139,7 @@ def test_a_slot_is_lost_between_two_queries(store: Path, log: LogForge, is_open:
 
 
 def test_another_file_of_the_same_inode_that_has_more(store: Path, log: LogForge) -> None:
-    """Overwrite the file with an index of fewer old and more new messages that has the same first and last items."""
+    """Overwrite the file with an index that has fewer old and more new messages, but the same first and last items."""
     path = index_file(store)
     with opened(store) as reader:
         assert found_by(reader, "k100") == [log.offsets[100]]

@@ -157,7 +157,7 @@ def test_files_without_entries_need_no_options(tmp_path: Path) -> None:
     folder = write_index(tmp_path / "index", bytes(480), b"", b"short")
     service = IndexFileSetReader(folder)
     assert service.current() == ()
-    # Only the short file is a problem: files without any bytes set look like this before the first put.
+    # Only the short file is a problem. Empty files and files of zeros are normal before the first put.
     assert len(service.problems) == 1
 
 

@@ -18,7 +18,7 @@ _SPANS = {0: 0, 1: 2**8 - 1, 2: 2**16 - 1, 4: 2**32 - 1, 8: 2**64 - 1}
 
 
 def _batch(rows: int, span: int) -> DispatchBatch:
-    """Return a batch. The values of each column go from its type's minimum to `span` above it, if the type has room."""
+    """Return a batch. The greatest value of each column is its least value plus `span`, or its type's maximum."""
     messages, multi = new_rows(rows, MESSAGE_DTYPE), new_rows(rows // 2, MULTI_DTYPE)
     key_hash = np.empty(2 * rows, np.int32)
     columns = [key_hash]

@@ -1,4 +1,4 @@
-"""A log file that became shorter while a reader had the store open: the reader never takes what is left for all."""
+"""A log file that became shorter while a reader had the store open: it is never read as a complete log."""
 
 import os
 from pathlib import Path

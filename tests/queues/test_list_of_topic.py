@@ -1,4 +1,4 @@
-"""A list of one topic's queues has the same queues as a list of all queues has for this topic."""
+"""The list of a topic's queues equals the topic's part of the list of all queues."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ _HOT = b"order-hot-000000"
 _EVERY = 500
 _INDEX_BYTES = 420_000_040
 _END_BYTES = 13 << 20
-"""Most bytes that are read to find the end of the log: a reader walks its last 8 MiB."""
+"""The allowed number of bytes to find the end of the log: a reader walks its last 8 MiB."""
 _FIRST_REQUESTS, _FIRST_BYTES = 450, 30 << 20
 _LATER_REQUESTS, _LATER_BYTES = 16, 2 << 20
 

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.slow
 BODY_BYTES = 32 << 10
 _FILES, _FILE_BYTES = 24, 4 << 20
 _TO_FIND_THE_END_BYTES = 9 << 20
-"""A reader walks the last 8 MiB of a log, whatever its size."""
+"""The allowed number of bytes to find the end of the log: a reader walks its last 8 MiB."""
 _PIECE_BYTES = 4 << 20
 _BEGIN, _STEP_MS = 1_700_000_000_000, 1_000
 _RARE = 100

@@ -41,7 +41,7 @@ class Request:
     """One recorded request, and the broker's answer to it.
 
     Attributes:
-        file: name of the file of recordings, which is a command or a scenario
+        file: name of the recording: a command or a scenario
         connection: number of the client's connection
         is_for_broker: whether the request went to the broker; otherwise it went to the name server
         code, fields, flag, version, body: contents of the request
@@ -425,7 +425,7 @@ def _steps(path: str) -> list[str]:
 
 
 def _has(found: Any, recorded: Any, steps: list[str]) -> bool:
-    """Return whether a body has the field of a path. The path ends early where the recorded body does not have it."""
+    """Return whether a body has the field of a path. Steps of the path that the recorded body lacks are ignored."""
     if not steps:
         return True
     step, rest = steps[0], steps[1:]

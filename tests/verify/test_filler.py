@@ -44,7 +44,7 @@ def test_any_range_is_filled_exactly(
             len(data),
             [],
         )
-        # A reader of a growing log takes a zero at this place for a record that is half copied.
+        # To a reader of a growing log, a zero at this place means that the record is not completely written yet.
         assert data[-1] != 0
         if found.sys_flag & 12 == 0:
             numbers.append(found.queue_offset)

@@ -183,7 +183,7 @@ def test_a_queue_file_that_is_displaced_after_a_recovery_point(tmp_path: Path, a
 
 
 def test_a_file_that_was_displaced_while_it_was_synced(tmp_path: Path) -> None:
-    """A check also notices that a file was replaced which the previous sync has closed, because it is full."""
+    """A sync closes full files. The next check still notices that another process has replaced one of them."""
     files = EntryFilesWriter(tmp_path / "T/0", CONSUME_QUEUE, 50 * 20)
     files.write(memoryview(bytes(range(20)) * 70), 0)
     files.check_in_place()
