@@ -22,7 +22,7 @@ from tests.small import SMALL
 
 pytestmark = pytest.mark.skipif(not WIRE.exists(), reason="the recordings are not here")
 PAGE = Path(__file__).parents[2] / "docs" / "request-codes.md"
-_ROW = re.compile(r"^\| (\d+) \| ([^|]+) \| ([^|]+) \| ([^|]+) \|", re.MULTILINE)
+_ROW = re.compile(r"^\| (\d+) \w+ \| ([^|]+) \| ([^|]+) \| ([^|]+) \|", re.MULTILINE)
 _OTHER_STATE = {
     (12, "code 22, not 0"),  # the trace message of the recorded client is not here
     (105, "code 0, not 17"),  # this server has the topic already
@@ -40,9 +40,10 @@ def documented(version: str) -> set[tuple[int, str]]:
     """Return the departures that the documentation lists: code, and missing parts of the answer."""
     text = PAGE.read_text().partition("## Departures")[2]
     return {
-        (int(code), lacks.strip())
+        (int(code), lack.strip())
         for code, versions, lacks, _ in _ROW.findall(text)
         if version in versions
+        for lack in lacks.split(";")
     }
 
 
