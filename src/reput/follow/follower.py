@@ -199,7 +199,7 @@ class Follower:
         self._open()
 
     def _open(self) -> None:
-        """Remove unfinished files, and entries that lead beyond the log's end. Index messages that have no entries."""
+        """Remove unfinished files, and entries that lead beyond the log's end. Then index messages without entries."""
         log, state = self._log, self._state
         log.list_files()
         state.checkpoints = log.held(state.checkpoints)
@@ -285,7 +285,8 @@ class Follower:
         if (rebuilt_to := self._state.rebuilt_to) is not None:
             known = indexes.check(indexes.after_rebuild(rebuilt_to), closed=True)
             starts = [file.start for file in self._log.files if file.start < rebuilt_to]
-            # The broker may have been writing the last record that the rebuild read: compare its file again.
+            # The broker may have been writing the last record that the rebuild read. So compare the indexes again with
+            # the log file that contains this record.
             settled = max(starts, default=found.log_begin)
         else:
             known = indexes.check(known, closed)

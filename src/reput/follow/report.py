@@ -17,9 +17,9 @@ class FollowReport(Report):
 
     output          folder of the indexes
     log_begin       present beginning of the followed log
-    compared_from   offset from which the start of the run compared the indexes with the log
+    compared_from   offset from which the run compared the indexes with the log when it started
     position        offset before which the indexes have every message
-    messages, keys  how many of each this run indexed, including a few that its start indexed again
+    messages, keys  how many of each the run indexed, including a few that it indexed again when it started
     expired_files   number of deleted files of the indexes, whose messages have expired
     """
 

@@ -1,4 +1,4 @@
-"""Load and save the state of a folder of followed indexes.
+"""Load and save the state of a folder of indexes that follow a log.
 
 `.reput-follow` contains the settings of the folder's files, and checkpoints: digests of messages, which identify the
 log. `.reput-follow.known` is the recovery point of the indexes (`reput.recovery.recovery_point`).
@@ -61,7 +61,7 @@ class LogCheckpoint(NamedTuple):
 
 @dataclass(slots=True)
 class FollowState:
-    """The state of a folder of followed indexes.
+    """The state of a folder of indexes that follow a log.
 
     config       the settings with which the files were created
     checkpoints  oldest first; if the log was truncated and continued differently, the checkpoints after the truncation
@@ -77,7 +77,7 @@ class FollowState:
     rebuilt_to: int | None = None
 
     def add(self, checkpoint: LogCheckpoint, file_bytes: int) -> None:
-        """Add a checkpoint, and thin out the older ones: one per CommitLog file, several in the last file."""
+        """Add a checkpoint. Of the older ones, keep one per CommitLog file, and several in the last file."""
         checkpoints = [
             *(old for old in self.checkpoints if old.physical_offset < checkpoint.physical_offset),
             checkpoint,

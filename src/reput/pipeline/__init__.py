@@ -2,11 +2,11 @@
 
 The phases are plain functions over small picklable tasks. The caller runs the tasks, on Spark or one after the other.
 
-- A split is a part of one CommitLog file. A scan task reads a split and stages its result: it writes it to a temporary
-  file for the tasks of the next phase.
+- A split is a part of one CommitLog file. A scan task reads a split and stages the result: the task writes the result
+  to a temporary file for the tasks of the next phase.
 - Stitching checks that the scanned splits join without a gap, as if one process had read the log.
 - A pack is a group of queues that one write task writes. A regular queue needs no pack: the position of each entry
-  follows from the number of earlier entries, so tasks for different parts of the log write it together.
+  follows from the number of earlier entries. So tasks for different parts of the log can write the same regular queue.
 
 See docs/architecture.md for the picture.
 """

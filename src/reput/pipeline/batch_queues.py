@@ -1,4 +1,7 @@
-"""Write batch queues (5.x) from staged entries, in one pass over the log for each pack (group of queues)."""
+"""Write batch queues (5.x) from staged entries, in one pass over the log for each pack.
+
+A pack is a group of queues that one task writes.
+"""
 
 from __future__ import annotations
 
@@ -32,12 +35,13 @@ def write_batch_queues(
 ) -> tuple[int, int, int]:  # fmt: skip
     """Write queues below `folder`; return the numbers of entries written, messages refused and old entries kept.
 
-    Old entries are kept if their messages can no longer be read.
+    A message is refused if its entry does not fit between the old entries of the queue. Old entries are kept if their
+    messages can no longer be read.
 
     Args:
         store: The store with the log. Its records state the number of messages in each inner batch.
         batches: The staged batches, in log order.
-        pack: The queues to write.
+        pack: The queues to write (a group of queues that one task writes).
         folder: batchconsumequeue/ of the new store.
         file_bytes: Size of a file (mapperFileSizeBatchConsumeQueue).
         log: The begin, end and unreadable ranges of the log.

@@ -42,7 +42,8 @@ class RebuildCommit(NamedTuple):
     index_timestamp  the latest end timestamp of all IndexFiles; None if they were not rebuilt. After a crash, the
                      broker deletes every IndexFile with a later end (IndexService.load, 4.9.3)
     in_rocksdb       whether the queues are in RocksDB. A broker does not update logicsMsgTimestamp for such queues
-    without          folders of the old store to delete: no store with the rebuilt form of queues has them
+    without          folders of the old store to delete, because they do not belong in a store with the new form of
+                     queues (ConsumeQueue files or RocksDB)
     """
 
     last_timestamp: int | None

@@ -1,7 +1,7 @@
 """Divide staged files among packs, so that they are read once in total, not once per pack.
 
-A pack is a group of queues that one write task writes. A divide task reads neighbouring staged files and writes one
-divided file. A divided file consists of sections. Each section has messages of one pack only, in the format of a staged
+A pack is a group of queues that one task writes. A divide task reads neighbouring staged files and writes one divided
+file. A divided file consists of sections. Each section has messages of one pack only, in the format of a staged
 file (`reput.pipeline.batch_file`).
 
     index | sections | positions (begin, end) of the sections of pack 0, pack 1, ...
@@ -42,7 +42,7 @@ _Rows = npt.NDArray[np.void]
 
 
 class _Part(NamedTuple):
-    """The part of a batch that one pack (group of queues) needs: the messages that have entries in its queues.
+    """The part of a batch for one pack (a group of queues that one task writes): messages with entries in its queues.
 
     multi  their entries in further queues (INNER_MULTI_DISPATCH); the field `row` is an index into `messages`
     """
@@ -68,7 +68,7 @@ def divide(scanned: str, plan: str, parts: str, task: DivideTask) -> None:
 def divided_batches(
     parts: str, files: int, pack: int, fields: Sequence[str], wanted: Collection[Queue]
 ) -> Iterator[DispatchBatch]:
-    """Yield the batches of one pack (group of queues) from the divided files, in log order.
+    """Yield the batches of one pack (a group of queues that one task writes) from the divided files, in log order.
 
     A divided file is the output of one divide task. `files` is the number of these files, `pack` the number of the
     pack. Raises StoreAccessError, FormatError.
@@ -89,9 +89,9 @@ def _path(parts: str, number: int) -> str:
 
 
 class _Packs:
-    """Finds the pack to which each entry belongs. One task writes one pack.
+    """Finds the pack to which each entry belongs. A pack is a group of queues that one task writes.
 
-    A pack is a group of whole queues, or of ranges of their unsigned queue offsets (`QueuePlan.ranges`).
+    A pack has whole queues, or a range of each queue's queue offsets, taken as uint64 (`QueuePlan.ranges`).
     """
 
     def __init__(self, plan: QueuePlan, old: dict[Queue, OldNumbers]) -> None:
@@ -108,7 +108,10 @@ class _Packs:
             self._cuts[queue] = np.array(of_cuts, np.uint64), np.array(packs, np.int64)
 
     def divided(self, batch: DispatchBatch) -> Iterator[tuple[int, _Part]]:
-        """Yield the number of each pack that has entries in a batch, with the messages of these entries."""
+        """Divide a batch among packs (a pack is a group of queues that one task writes).
+
+        Yield, for each pack with entries in the batch, the index of the pack and the messages of these entries.
+        """
         messages, multi = batch.messages, batch.multi
         places = messages["physical_offset"]
         own = self._packs_of(batch.queues, messages["queue"], messages["queue_offset"], places)
@@ -117,7 +120,7 @@ class _Packs:
         )
         by_pack = np.argsort(further, kind="stable")
         # A message has an entry in its own queue, and one in each further queue (INNER_MULTI_DISPATCH). If several of
-        # these queues belong to one pack (group of queues), the pack receives the message only once.
+        # these queues belong to one pack (a group of queues that one task writes), the pack receives the message once.
         packs = np.concatenate([own, further])
         rows = np.concatenate([np.arange(len(own)), multi["row"]])
         order = np.lexsort((rows, packs))
@@ -141,9 +144,10 @@ class _Packs:
         stated: _Numbers,
         places: _Numbers,
     ) -> _Numbers:
-        """Return, for each entry, the number of the pack (group of queues) to which it belongs; -1 for no pack.
+        """Return, for each entry, the index of the pack to which it belongs; -1 for no pack.
 
-        `numbers` are indexes into `queues`, `stated` the queue offsets, and `places` the physical offsets.
+        A pack is a group of queues that one task writes. `numbers` are indexes into `queues`, `stated` the queue
+        offsets, and `places` the physical offsets.
         """
         of_queue = np.full(len(queues), _NO_PACK)
         divided: list[int] = []
@@ -157,8 +161,8 @@ class _Packs:
             queue, rows = queues[number], np.flatnonzero(numbers == number)
             offsets = stated[rows]
             # Several tasks write this queue, each a range of its queue offsets. The old entries decide the queue offset
-            # of a message, and so the task. A message that gets no entry (-1) goes to the task of the first range,
-            # which counts these messages.
+            # of a message, and thus which task writes its entry. A message that gets no entry (-1) goes to the task of
+            # the first range, which counts these messages.
             if queue in self._old:
                 offsets = np.maximum(self._old[queue].numbers(places[rows], offsets), 0)
             firsts, packs_of_queue = self._cuts[queue]
@@ -168,7 +172,10 @@ class _Packs:
 
 
 class _Sections:
-    """Buffers the messages of all packs (groups of queues). A full buffer is written as one section per pack."""
+    """Buffers messages by pack, and writes a full buffer as one section per pack.
+
+    A pack is a group of queues that one task writes.
+    """
 
     def __init__(self, file: FileWriter, packs: int) -> None:
         self._file, self._position = file, (packs + 1) * _NUMBER_BYTES
@@ -186,7 +193,7 @@ class _Sections:
         return np.array(numbers, np.int32)
 
     def append(self, pack: int, part: _Part, numbers: npt.NDArray[np.int32]) -> None:
-        """Buffer the messages of a batch that belong to one pack (group of queues).
+        """Buffer the messages of a batch that belong to one pack (a group of queues that one task writes).
 
         `numbers` has, for each queue of the batch, its number in the divided file.
         """
@@ -229,7 +236,8 @@ def _joined(parts: Sequence[_Part], queues: Sequence[Queue]) -> DispatchBatch:
     used = np.unique(np.concatenate([messages["queue"], multi["queue"]]))
     for rows in (messages, multi):
         rows["queue"] = np.searchsorted(used, rows["queue"])
-    # Packs write queues, which need no key hashes. The batch has none, so its messages must state 0 keys.
+    # Divided files are read only by tasks that write queues. These tasks need no key hashes, so the batch has none, and
+    # its messages must state 0 keys.
     messages["key_count"] = 0
     names = [queues[number] for number in used.tolist()]
     return DispatchBatch(messages, np.empty(0, np.int32), multi, names)

@@ -1,9 +1,10 @@
-"""Write ConsumeQueues with extension files from staged entries, in one pass over the log per pack (group of queues).
+"""Write ConsumeQueues with extension files from staged entries, in one pass over the log per pack.
 
-Mirrors `ConsumeQueue.putMessagePositionInfoWrapper` and `ConsumeQueueExt.put` (tag rocketmq-all-5.3.3). Each message
-has a unit (record) in the extension files of its own queue. The entry holds the unit's address instead of the tags
-code. Entries in further queues (multi-dispatch) have no unit and keep their tags code. The broker writes a unit before
-it checks the entry, so the unit of a refused entry remains.
+A pack is a group of queues that one task writes. The module mirrors `ConsumeQueue.putMessagePositionInfoWrapper` and
+`ConsumeQueueExt.put` (tag rocketmq-all-5.3.3). Each message has a unit (record) in the extension files of its own
+queue. The entry holds the unit's address instead of the tags code. Entries in further queues (multi-dispatch) have no
+unit and keep their tags code. The broker writes a unit before it checks the entry, so the unit of a refused entry
+remains.
 """
 
 from __future__ import annotations
@@ -55,9 +56,10 @@ def write_extended_queues(
         batches: The staged batches, in log order.
         new: Folder that receives consumequeue/ and consumequeue_ext/.
         config: Sizes of files.
-        pack: The queues to write.
+        pack: The queues to write (a group of queues that one task writes).
         lost: Ranges of the log that cannot be read.
-        begun: For each queue that already has entries: its writer, and the position in bytes at which its units end.
+        begun: For each queue that already has entries: its writer, and the position in bytes at which its units
+            (records in the extension files) end.
         storage: Storage of the store.
 
     Raises:

@@ -42,7 +42,8 @@ def index_layout(log: LogSummary, config: StoreConfig) -> list[IndexFileTask]:
     capacity = config.index_items - 1
     total = log.keys
     count = -(-total // capacity)
-    # If a message follows a full last file, the broker has already created the next file, which is empty.
+    # If the last file is full, and messages without keys follow the last message with keys, the broker has already
+    # created the next file, which is empty.
     if total % capacity == 0 and _messages_after_last_key(log.splits):
         count += 1
     bounds, position = [], 0

@@ -41,7 +41,7 @@ _Numbers = npt.NDArray[np.int64]
 
 
 class OldNumbers(NamedTuple):
-    """The queue offsets that a queue's messages get from old entries instead of their records.
+    """The queue offsets that the messages of a queue get from old entries, instead of those in their own records.
 
     changed      int64[n, 2]: physical offset and queue offset of each message whose record states another queue offset;
                  queue offset -1 means no entry
@@ -64,8 +64,8 @@ class OldNumbers(NamedTuple):
             at = np.searchsorted(self.changed[:, 0], offsets)
             found = self.changed[np.minimum(at, len(self.changed) - 1)]
             result = np.where(found[:, 0] == offsets, found[:, 1], stated)
-        # A kept entry already has its queue offset, so no message gets it. A message may still state it: if the record
-        # of a readable message has a wrong physical offset, the old entry of this message is kept.
+        # The queue offset of a kept entry is taken, so no message gets it. A readable message may still state this
+        # queue offset: if its record states a wrong physical offset, its old entry is kept.
         if len(self.kept_at):
             result = np.where(np.isin(result, self.kept_at), _REFUSED, result)
         return result

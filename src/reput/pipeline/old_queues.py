@@ -49,9 +49,10 @@ class PlacedBatches:
         self._log, self._end = log, log.begin
 
     def next(self, batch: DispatchBatch) -> tuple[OffsetRange, Placement | None]:
-        """Return the next batch's log range, and the placement of its messages.
+        """Return the log range of `batch`, and its placement: which of its messages state their own physical offsets.
 
-        The placement is None if no message of the log states a wrong physical offset.
+        The placement is None if no message of the log states a wrong physical offset. Call this for all batches, in log
+        order.
         """
         messages, start = batch.messages, self._end
         ends = messages["physical_offset"].astype(np.int64) + messages["size"]
@@ -69,9 +70,9 @@ class PlacedBatches:
 
 
 def old_queues(output: Path, file_bytes: int) -> frozenset[Queue]:
-    """Return the queues whose old files all have the size `file_bytes`. No other files can be copied.
+    """Return the queues in `output` whose files all have the size `file_bytes`.
 
-    Raises StoreAccessError.
+    Only such files can be copied into the rebuilt store, whose files have this size. Raises StoreAccessError.
     """
     try:
         names = ConsumeQueueSetReader(output).list()
@@ -89,7 +90,7 @@ def old_queues(output: Path, file_bytes: int) -> frozenset[Queue]:
 
 
 def old_batch_queues(output: Path, topics: frozenset[str]) -> frozenset[Queue]:
-    """Return the old batch queues of these topics. Raises StoreAccessError."""
+    """Return the batch queues of these topics that `output` has before the rebuild. Raises StoreAccessError."""
     try:
         names = BatchQueueSetReader(output).list() if topics else []
     except ReputError as error:

@@ -156,7 +156,7 @@ class BucketTarget:
         return {one.name: one.size for one in self._result()}
 
     def commit(self, commit: RebuildCommit) -> None:
-        """See Target. Raises StoreChangedError if the output contains other files after the publication."""
+        """See Target. Raises StoreChangedError if the published files are not exactly this result."""
         # Record the folders first, so that after a crash the next rebuild knows which files it may delete.
         self._staging.begin_publishing(self._folders)
         files = self._result()

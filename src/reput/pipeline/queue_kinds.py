@@ -54,7 +54,7 @@ QUEUE_FORMS: tuple[QueueForm, ...] = ("files", "rocksdb")
 class QueueBuild(Protocol):
     """Plans the tasks that write queues, and completes the queues after the tasks.
 
-    without  folders that a store with this form of queues does not have
+    without  folders that do not belong in a store with this form of queues
     """
 
     without: tuple[str, ...]
@@ -243,7 +243,7 @@ class QueueDatabase:
             for end in table.ends:
                 queue = Queue(end.topic, end.queue_id)
                 place = end.physical_offset, end.queue_offset
-                # Entries of one queue may be in several tables, in any order.
+                # Several RocksDB table files may have entries of one queue. The newest entry may be in any of them.
                 newest[queue] = max(newest.get(queue, place), place)
         report.queues = len(newest)
         refused, kept = sum(one.refused for one in tables), sum(one.kept for one in tables)

@@ -150,7 +150,7 @@ def join_pieces(job: WriteJob, task: JoinTask) -> int:
 
 
 def _rows_of(path: str, task: JoinTask) -> Iterator[tuple[tuple[int, int, int, int], bytes]]:
-    """Read the pieces that a join task needs from an object with pieces. Yield each as a row and its entries."""
+    """Read the pieces that a join task needs from an object with pieces. Yield each piece: its `_ROW`, its entries."""
     count = int.from_bytes(read_range(path, 0, _COUNT_BYTES), "little")
     rows: _Rows = np.frombuffer(read_range(path, _COUNT_BYTES, count * _ROW.itemsize), _ROW)
     ends = np.cumsum(np.maximum(rows["entries"], 0)) * ENTRY_BYTES
@@ -170,11 +170,14 @@ class _JoinedFiles:
         self._open: dict[int, int] = {}
 
     def put(self, queue: int, place: int, first: int, entries: int, data: bytes) -> None:
-        """Write entries to a file of a queue. The caller passes the files of a queue in order."""
+        """Write entries to file number `place` of a queue, from entry `first` of the file on.
+
+        The caller passes the files of a queue in order.
+        """
         if self._open.get(queue, place) != place:
             self._stage(queue)
-        # One task had all entries of this file and has staged it, so it is not built here. If another task had an empty
-        # piece of the file, an earlier call has created the file here. Delete it.
+        # One task had all entries of this file and has staged it, so it is not built from pieces. If another task had
+        # an empty piece of the file, an earlier call has created an empty file in the scratch folder. Delete that file.
         if entries == _WHOLE:
             remove_tree(self._path(queue))
             self._open.pop(queue, None)

@@ -2,7 +2,8 @@
 
 - A queue is regular if it accepts every entry and skips no position. Then the position of an entry follows from the
   number of earlier entries. So several regular tasks, each for a range of the log, can write the queue.
-- The other queues are divided into packs. A pack is a group of queues that one task writes, over the whole log.
+- The other queues are divided into packs. A pack is a group of queues that one task writes. This task reads the whole
+  log.
 
 One task makes the plan. It reads the runs of all splits, in log order. A run is a summary of the entries of one queue
 in one split (`reput.pipeline.queue_runs`). The runs would not fit into the driver's memory: 10,000 queues in 10,000
@@ -39,11 +40,13 @@ from reput.pipeline.queue_runs import QueueRuns
 from reput.queues.kinds import check_topic, is_light
 
 MOST_ENTRIES = 16 << 20  # Upper bound of entries per task.
-_MOST_PACKED = 512  # Queues per task, because it holds the state of all its queues in memory.
+# Upper bound of queues per task, because a task holds the state of all its queues in memory.
+_MOST_PACKED = 512
 _MOST_JOINED = 512  # Files that one join task builds.
 _MOST_NAMES = 3  # Topics without a ConsumeQueue that the report names as examples.
-# Up to this many packs (groups of queues), it is cheaper to read all staged files once per pack than to divide the
-# files among the packs first.
+
+# A pack is a group of queues that one task writes. With at most 4 packs, it is cheaper to read all staged files once
+# per pack than to divide the files among the packs first.
 _MOST_UNDIVIDED = 4
 _Numbers = npt.NDArray[np.int64]
 Kind = Literal["regular", "irregular", "old", "extended", "old extended", "batch", "table"]
@@ -57,8 +60,8 @@ class QueueTask:
     """A task that writes ConsumeQueue entries.
 
     A regular task writes the entries of the staged files [first, stop), but only into regular queues: queues in which
-    the position of an entry follows from the number of earlier entries, without reading them. Any other task writes a
-    group of queues, over the whole log:
+    the position of an entry follows from the number of earlier entries, without reading them. Any other task writes all
+    entries of a group of queues. It has one of these kinds:
 
     irregular  the position of an entry is known only after reading all earlier entries
     old        the entries of the replaced store decide the queue offsets
@@ -76,7 +79,10 @@ class QueueTask:
 
 @dataclass(frozen=True, slots=True)
 class DivideTask:
-    """Divides the staged files [first, stop) among packs, which are groups of queues (`reput.pipeline.divided`)."""
+    """Divides the staged files [first, stop) among packs (`reput.pipeline.divided`).
+
+    A pack is a group of queues that one task writes.
+    """
 
     number: int
     first: int
@@ -100,8 +106,11 @@ class JoinTask:
 
 @dataclass(slots=True)
 class QueueLayout:
-    """The tasks that write `count` queues: first `divides`, then `tasks`, then `joins`.
+    """The tasks that write `count` queues, in three steps.
 
+    divides  run first; each divides staged files among the later tasks
+    tasks    run next; they write the entries
+    joins    run last; each builds files from the pieces that the tasks have staged, only in object storage
     unnamed  examples of topics that get no ConsumeQueue, because their name cannot be a folder name
     """
 
@@ -145,7 +154,7 @@ class QueuePlan(NamedTuple):
 
     apart      queues that regular tasks (see QueueTask) must skip
     packs      numbers of the queues of each pack
-    ranges     first and last unsigned queue offset for each queue of each pack; empty if packs have whole queues
+    ranges     first and last queue offset (as uint64) of each queue of each pack; empty if packs have whole queues
     divided    packs whose tasks read divided files (`reput.pipeline.divided`) instead of staged files
     divisions  number of divided files
     """
@@ -159,9 +168,10 @@ class QueuePlan(NamedTuple):
     divisions: int = 0
 
     def divided_by(self, packs: Collection[int], tasks: Sequence[DivideTask]) -> QueuePlan:
-        """Return the plan with `tasks`, which divide the staged files among these packs (groups of queues).
+        """Return the plan with `tasks`, which divide the staged files among these packs.
 
-        If there are no such tasks, the task of each pack reads all staged files itself.
+        A pack is a group of queues that one task writes. Without such tasks, the task of each pack reads all staged
+        files itself.
         """
         return self._replace(divided=frozenset(packs if tasks else ()), divisions=len(tasks))
 
@@ -213,7 +223,10 @@ class SplitRuns:
         self.queues: list[Queue] = []
 
     def __iter__(self) -> Iterator[tuple[_Numbers, QueueRuns]]:
-        """Yield for each split: the numbers of the queues that have entries in it, and for each of them its run."""
+        """Yield for each split: the numbers of the queues that have entries in the split, and the runs of these queues.
+
+        A run is a summary of a queue's entries in the split.
+        """
         for name in self._staged:
             names, runs = read_runs(join(self._scanned, name))
             known = map(self._numbers.get, names, repeat(-1))
@@ -288,14 +301,15 @@ def plan_queues(task: PlanTask) -> QueueLayout:
         entries_of.append(int(of_split["entries"].sum()))
         taken += entries_of[-1]
         if taken >= task.share or split == len(task.staged) - 1:
-            # Queues with extension files are never regular, so a store with such queues needs no regular task.
+            # In a store with extension files, all queues have them (except batch queues), and each of these queues is
+            # written by a single task. So no regular tasks (see QueueTask) are needed.
             if not task.extended:
                 _write(_positions_file(folder, len(layout.tasks)), before.data)
                 layout.tasks.append(_task(len(layout.tasks), "regular", first, split + 1, taken))
             before, first, taken = table.position.copy(), split + 1, 0
     regular = len(layout.tasks)
-    # A queue drops an entry whose physical offset is not above all earlier ones. With wrong offsets in the log, the
-    # number of entries is therefore not known in advance.
+    # A queue drops an entry unless its physical offset is above those of all earlier entries. With wrong offsets in the
+    # log, the number of entries is therefore not known in advance.
     if task.misplaced:
         table.irregular[:] = True
     kinds = _kinds(task, table, runs)
@@ -307,8 +321,9 @@ def plan_queues(task: PlanTask) -> QueueLayout:
     for kind in _PACKED:
         for pack, entries in _packs(sorted(kinds[kind], key=runs.queues.__getitem__), table):
             layout.tasks.append(_task(len(packs), kind, 0, len(task.staged), entries))
-            # If messages state wrong offsets, a task that compares old entries with messages needs the messages of all
-            # queues, so do not divide the staged files for it: neighbours in the log show where each message really is.
+            # If messages state wrong physical offsets, only the messages before and after them in the log show where
+            # they really are. So a task that compares old entries with messages must read the messages of all queues:
+            # it reads the staged files, not divided files.
             if not task.misplaced or kind in ("irregular", "extended"):
                 divided.append(len(packs))
             packs.append(pack)
@@ -337,8 +352,8 @@ def _joins(table: RunTable, file_bytes: int, regular: int) -> Iterator[JoinTask]
 def divide_tasks(packs: int, entries: Sequence[int], share: int) -> list[DivideTask]:
     """Return tasks that divide staged files, each with neighbouring files of about `share` entries.
 
-    `entries` is the number of entries per staged file. Returns no task if there are few packs (groups of queues),
-    because reading all staged files once per pack is then cheaper.
+    `entries` is the number of entries per staged file. A pack is a group of queues that one task writes. Returns no
+    task if there are few packs, because reading all staged files once per pack is then cheaper.
     """
     tasks: list[DivideTask] = []
     first = taken = 0
@@ -385,8 +400,9 @@ def _kinds(task: PlanTask, table: RunTable, runs: SplitRuns) -> dict[str, set[in
         # - Irregular queues.
         # - If the log begins at physical offset 0, `late` queues: the log has the queue's first message, but this
         #   message states a queue offset above 0, which may be wrong.
-        # - If the log begins later, light queues: their entries are numbered without gaps, so the queue offset in the
-        #   first message does not show the number of its entry.
+        # - If the log begins later, light queues (%LMQ%). Their entries have no gaps, but the queue offsets that
+        #   messages state may have gaps. So the queue offset of the first message does not show the position of its
+        #   entry.
         asks = table.irregular | (table.late if not task.log_begin else table.light)
         old = {n for n in known if task.lost or asks[n]} - batch - unnamed
     others = batch | unnamed | old

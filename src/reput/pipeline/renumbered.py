@@ -72,8 +72,9 @@ def _irregular(staged: Sequence[Path], files: ConsumeQueueSetReader) -> Iterator
                 continue
             begin = ends.get(queue, max(first, 0))
             end = ends[queue] = begin + entries
-            # `summarize_runs` computes `slack` from all queue offsets except 0, because a broker accepts 0 everywhere.
-            # If 0 is the only queue offset, `slack` has no value. Then compare `begin` with itself instead.
+            # `slack` is the highest end of a queue that would still accept all these entries. `summarize_runs` ignores
+            # queue offset 0 there, because a broker accepts it at any place in a queue. If all queue offsets are 0,
+            # `slack` has no value. Then compare `begin` with itself instead.
             if (first, slack if end > 1 else begin, highest) != (begin, begin, end - 1):
                 odd.add(queue)
     for queue, end in ends.items():
@@ -99,7 +100,7 @@ def _given_numbers(
 
 
 def _stored_numbers(reader: QueueReader) -> tuple[_Numbers, _Numbers]:
-    """Return physical offsets and numbers of a queue's entries. Raises StoreError."""
+    """Return the physical offsets and the queue offsets of a queue's entries. Raises StoreError."""
     first, stop = reader.min_queue_offset(), reader.max_queue_offset()
     parts, number = [], first
     for data in reader.entry_bytes(first, stop):

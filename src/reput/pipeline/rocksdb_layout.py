@@ -128,14 +128,16 @@ def _runs(task: RocksPlanTask) -> tuple[list[_Run], list[int]]:
 
 
 def _of_lost_messages(task: RocksPlanTask, queues: Sequence[Queue], table: RunTable) -> list[_Run]:
-    """Write the old queue offsets to files of the plan. Return a `_Run` for each queue that has only old entries.
+    """Write the queue offsets that messages get from the entries of the replaced database, as files of the plan.
 
-    All messages of such a queue are lost, so the scan found no entries of it.
+    Return a `_Run` for each queue that has only entries of the replaced database. All messages of such a queue are
+    lost, so the scan found no entries of it.
     """
     old: dict[Queue, OldNumbers] = {}
     if task.replaced is not None:
         asked, staged = None, [Path(task.scanned, name) for name in task.staged]
-        # In an undamaged log, only queues with irregular offsets can differ from their old entries.
+        # In an undamaged log, only queues with irregular queue offsets can have other queue offsets in old entries than
+        # in the log.
         if not (task.log.lost or task.log.misplaced):
             odd = np.flatnonzero(table.irregular | table.late).tolist()
             asked = beginning_again(staged) | {queues[number] for number in odd}

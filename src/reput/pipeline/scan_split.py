@@ -65,7 +65,11 @@ def run_scan(job: ScanJob, task: ScanTask) -> list[SplitSummary]:
 def scan_split(
     job: ScanJob, split: Split, start: int | None = None, end_offset: int = 0
 ) -> SplitSummary:
-    """Scan one split, or reuse the staged file of an earlier run for the same split and start."""
+    """Scan one split, or reuse the staged file of an earlier run for the same arguments.
+
+    start       physical offset of the first record; None to search for it
+    end_offset  physical offset of the message that was indexed last before this scan
+    """
     known = start if start is not None else "search"
     name = f"{offset_file_name(split.begin)}-{split.stop}-{known}-{end_offset}"
     staged = join(job.folder, name)

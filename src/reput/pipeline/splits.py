@@ -41,7 +41,7 @@ class SplitSummary:
     entries             number of ConsumeQueue entries
     end_offset_in       physical offset of the message that was indexed last before the scan. Messages before this
                         offset get no index entries
-    end_offset_out      physical offset of the message that was indexed last after the scan
+    end_offset_out      physical offset of the last indexed message when the scan has ended
     first_keyed_offset  physical offset of the first message with index entries; None without such a message
     keyless_tail        whether messages without keys follow the last message with index entries
     hiding              see log.scan.FileScan

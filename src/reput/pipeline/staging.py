@@ -149,9 +149,10 @@ def fingerprint(
 ) -> str:
     """Return a hash of all inputs of a scanned split: the log's files, the settings, and this boot of the machine.
 
-    `stamps` has, by start offset, the stamps of files whose changes would be noticed. For all other files, the hash
-    includes a random value: a running broker may change them unnoticed, so their splits are never reused. Scanned
-    splits are not synced, so they survive a killed process, but not a power cut. Therefore the hash includes the boot.
+    `stamps` has, by start offset of a file, its stamp (see `reput.files.stamps`), but only if every change of the file
+    also changes the stamp. For other files, the hash includes a random value: a running broker may change such a file
+    without a change of its stamp, so its splits are never reused. Scanned splits are not synced, so they survive a
+    killed process, but not a power cut. Therefore the hash includes the boot.
     """
     facts = {
         "layout": _LAYOUT,

@@ -142,7 +142,8 @@ def _is_used(summary: SplitSummary) -> bool:
 def _joins(summary: SplitSummary, expected: int, end_offset: int) -> bool:
     """Return whether a serial scan of the log would have the same result for this split.
 
-    A serial scan would begin the split at `expected`, with the last indexed message at `end_offset`.
+    A serial scan would reach the split at `expected`. The last message that it had indexed before would be at
+    `end_offset`.
     """
     if summary.start != expected:
         return False

@@ -201,7 +201,7 @@ def _write_regular(job: WriteJob, task: QueueTask) -> QueuesWritten:
 
 
 def _write_pack(job: WriteJob, task: QueueTask) -> QueuesWritten:
-    """Write the task's queues into a folder that only this attempt uses, then move each queue to its place."""
+    """Write the task's pack (group of queues) into a folder of this attempt, then move each queue to its place."""
     pack = frozenset(read_plan(job.plan).pack(task.number))
     batches = partial(batches_of, job, task.number, pack)
     own = Path(job.parts, f"pack-{task.number:06d}-{uuid4().hex}")
@@ -256,7 +256,7 @@ def batches_of(
 ) -> Iterator[DispatchBatch]:
     """Yield the log's batches that have entries of the queues in `pack`. They may also have messages of other queues.
 
-    `number` is the number of the pack in the plan.
+    A pack is a group of queues that one task writes. `number` is its index in the plan.
     """
     plan = read_plan(job.plan)
     if number in plan.divided:
@@ -418,7 +418,7 @@ class _LastMessage:
         return taken
 
     def release(self, lost: LostRanges) -> int:
-        """At the end of the log, append the message that is still held back."""
+        """At the end of the log, append the held-back message to its queue. Return the number of appended entries."""
         if self._queue is None:
             return 0
         return self._queue.append(self._messages, np.arange(1), self._queue_offset, lost)
