@@ -1,4 +1,4 @@
-"""Keep the state of a broker outside its store: topics, groups, offsets, locks, retries, delayed delivery.
+"""Keep the state that a broker has besides its store: topics, groups, offsets, locks, retries, delayed delivery.
 
 This package opens no sockets.
 

@@ -1,6 +1,6 @@
 """Define the budgets of the server's clients in both protocols, and check the names that clients send.
 
-SECURITY.md lists the budgets, and a test compares the two.
+SECURITY.md lists the budgets, and a test compares its list with this module.
 
 A client is a connection. If all clients together exceed a budget, `reput.remoting.memory` decides which connection is
 closed. It does not simply close the connection of the last request, which may use only a small part of the budget.

@@ -192,7 +192,7 @@ class ConsumerOffsets:
         self._bytes += size
 
     def drop_strangers(self, is_there: Callable[[str], bool]) -> None:
-        """If all committed offsets together are too large, remove the offsets of topics that the store does not have.
+        """If the table of committed offsets has too many bytes, remove the offsets of topics that the store lacks.
 
         The previous file is kept with `.bak` at the end of its name.
         """

@@ -1,12 +1,12 @@
 """Find messages that consumers popped and did not acknowledge (5.x).
 
-Mirrors `PopReviveService`, `PopConsumerService` and `ConsumerOrderInfoManager` (tag rocketmq-all-5.3.3). A broker puts
-messages about its pops: checkpoints and acknowledgements. They wait in the timer until they are due, then move to the
-revive topic. With other settings, brokers keep records in `kvStore/`, a RocksDB database, instead. For pops in order,
-config/ has only the last pop of each queue.
-
 A popped message is hidden from other consumers of its group for an invisible time. If it is not acknowledged by then,
 the broker revives it: it puts a copy into a retry topic.
+
+Mirrors `PopReviveService`, `PopConsumerService` and `ConsumerOrderInfoManager` (tag rocketmq-all-5.3.3). A broker
+records its pops in messages of its own: checkpoints and acknowledgements. They wait in the timer until they are due,
+then move to the revive topic. With other settings, a broker records its pops in `kvStore/`, a RocksDB database,
+instead. For pops in order, config/ has only the last pop of each queue.
 """
 
 from __future__ import annotations
@@ -258,7 +258,7 @@ class _Copies:
 
     def __init__(self, store: MessageStore, committed: dict[tuple[str, str, int], int]) -> None:
         self._store, self._committed = store, committed
-        # For each popped message, the unique key and the number of reconsume times of its copy.
+        # For each popped message, the unique key and the number of reconsume times that its copy in a retry topic has.
         self._of: dict[tuple[PopKey, int], tuple[str, int]] = {}
         self._wanted: dict[str, dict[tuple[str, int], list[MessageExt]]] = {}
 
@@ -267,7 +267,8 @@ class _Copies:
             try:
                 message = self._store.get_by_queue(key.topic, key.queue_id, offset)
             except StoreError:
-                # The message has expired or is damaged. Without its unique key, its copy cannot be found.
+                # The message has expired or is damaged. So its unique key is unknown, and its copy in a retry topic
+                # cannot be found.
                 continue
             if message.unique_key is not None:
                 name = message.unique_key, message.reconsume_times + 1

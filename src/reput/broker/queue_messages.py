@@ -17,8 +17,8 @@ def queue_messages(
 ) -> Iterator[MessageExt]:
     """Yield the messages of a queue from a queue offset to its end; nothing for an unknown queue.
 
-    A start after the queue's end is not valid for this log, which may have been replaced. In this case, all messages
-    are read. Raises as `MessageStore.pull` does.
+    If `start` is after the queue's end, the log may have been replaced. So all messages are read. Raises as
+    `MessageStore.pull` does.
     """
     try:
         position = store.min_queue_offset(topic, queue_id)

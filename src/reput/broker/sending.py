@@ -527,7 +527,8 @@ def sent_back(
         properties[ORIGIN_MESSAGE_ID] = stored.message_id
     properties[WAIT] = "false"
     if stored.reconsume_times >= limit or delay_level < 0:
-        # A dead letter is not delayed. Like a broker, do not remove REAL_TOPIC and REAL_QID, which the last delay set.
+        # A dead letter is not delayed. Like a broker, keep REAL_TOPIC and REAL_QID, which were set when the message was
+        # last delayed.
         properties[DELAY] = "0"
         topic, queue_id = dead_letter_topic(topics, group), 0
     else:

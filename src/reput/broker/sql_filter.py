@@ -34,7 +34,7 @@ _TOKEN = re.compile(
     r"|(?P<symbol><>|<=|>=|[=<>(),+-])",
     re.DOTALL | re.ASCII,
 )
-# Digits can be matched in only one way, so that matching a long text of digits fails in linear time.
+# Digits can be matched in only one way, so even a failed match of a long text of digits takes only linear time.
 _DOUBLE = re.compile(
     r"[+-]?(?:NaN|Infinity|(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?[dDfF]?)", re.ASCII
 )

@@ -4,7 +4,7 @@ Mirrors `TransactionalMessageServiceImpl`, `TransactionalMessageBridge` and `End
 rocketmq-all-4.9.3). Prepared messages wait in the topic of half messages. A decision is an op message, in another
 topic, that states the prepared message's queue offset. A broker counts how often it has asked the producer for the
 decision. To store this number, it puts the prepared message again each time. Here, the number is kept in memory, and
-the committed offset is the queue offset of the first undecided message.
+the committed offset in the topic of half messages is the queue offset of the first undecided message.
 """
 
 from __future__ import annotations

@@ -73,10 +73,9 @@ def command(
 
     If the CommitLog of STORE is in other folders (storePathCommitLog=a,b), write STORE,a,b.
 
-    Exits with 0 when the store is valid, with 3 when messages or entries are lost or wrong, or a
-    store could not be read, with 5 when there are only warnings, such as an unclean shutdown. With
-    --format nagios, the exit codes are those of a Nagios plugin: 0 OK, 1 WARNING, 2 CRITICAL, 3
-    UNKNOWN.
+    Exits with 0 when the store is valid, with 3 when messages or entries are lost or wrong (or a store could not be
+    read), and with 5 when there are only warnings, such as an unclean shutdown. With --format nagios, the exit codes
+    are those of a Nagios plugin: 0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN.
     """
     from reput.operations.check import check
 

@@ -50,12 +50,11 @@ def command(
     The line shows the state, the newest message, growth, days until the disk is full, the share of the log that
     IndexFiles cover, the consumer group with the largest lag, and the worst finding.
 
-    The state is that of `reput check --quick`: names, sizes, headers, ends and samples. Nothing is
+    The state is the result of `reput check --quick`, which checks names, sizes, headers, ends and samples. Nothing is
     written. Stores are read in parallel; stores with the same cluster and broker name are compared.
 
-    Exits with 0 when all stores are valid, with 3 when messages or entries are lost or wrong, or a
-    store could not be read, with 5 when there are only warnings. With --format nagios, the exit
-    codes are those of a Nagios plugin.
+    Exits with 0 when all stores are valid, with 3 when messages or entries are lost or wrong (or a store could not be
+    read), and with 5 when there are only warnings. With --format nagios, the exit codes are those of a Nagios plugin.
     """
     from reput.operations.fleet import fleet_lines, survey
 

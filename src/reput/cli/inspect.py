@@ -46,8 +46,8 @@ def command(
 
     For a store, print its ranges, sizes, topics, queues and IndexFiles, from names and headers. For
     a file, read all of it. For an IndexFile, also print the load of its slots, the lengths of its
-    chains and every broken link. The size of an IndexFile does not always determine its numbers of
-    slots and items: then pass --hash-slots and --index-items.
+    chains and every broken link. If the size of an IndexFile does not determine its numbers of slots and items, pass
+    --hash-slots and --index-items.
 
     --slots, --items and --chain print an IndexFile row by row instead, with the position of each
     row in the file. In a chain, a * marks the items with the key's hash. Each of them is a

@@ -79,8 +79,8 @@ def start(count: int) -> Nursery | socket.socket:
 def _keep(first: socket.socket, parent: int, count: int) -> socket.socket:
     """Run the nursery: fork `count` workers, and replace those that end, until the main process (`parent`) ends.
 
-    Then the nursery exits. The function returns only in workers: each worker's socket to the main process. `first` is
-    the nursery's own socket to the main process.
+    Then the nursery exits. The function returns only in workers. It returns the worker's socket to the main process.
+    `first` is the nursery's own socket to the main process.
     """
     is_ending = False
 
@@ -106,8 +106,8 @@ def _keep(first: socket.socket, parent: int, count: int) -> socket.socket:
                 return far
             far.close()
             workers.add(worker)
-            # Pass the socket itself to the main process (SCM_RIGHTS). If the main process has ended, the nursery ends
-            # below.
+            # Pass the socket itself to the main process (SCM_RIGHTS). If the main process has ended, sending fails, and
+            # the check below ends the nursery.
             with near, contextlib.suppress(OSError):
                 socket.send_fds(first, [b"w"], [near.fileno()])
         ready, _, _ = select.select([first], [], [], _LOOK_S)

@@ -244,7 +244,8 @@ def format_option(
 ) -> Decorator:
     """Add --format, given to the command as `layout`.
 
-    docs/message-json.md defines jsonl and csv for all commands.
+    `what` is the help text. `old` maps renamed values to their new names. docs/message-json.md defines jsonl and csv
+    for all commands.
     """
     return click.option(
         "--format",
@@ -341,7 +342,7 @@ def given_config(
         store: The folder of the store, which may not exist yet.
         broker_config: The broker's configuration file.
         given: Settings by name; None for an option that was not given.
-        writes: Whether the command writes files of these sizes. If so, the sizes must be certain.
+        writes: Whether the command writes files whose sizes the settings determine. If so, the sizes must be certain.
         kept: Settings for files that the command does not write. These need not be certain.
 
     Raises:

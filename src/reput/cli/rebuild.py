@@ -95,10 +95,10 @@ def command(
 ) -> int:
     """Rebuild consumequeue/ and index/ of STORE from its commitlog/, in parallel.
 
-    The files are identical to the files that a broker's dispatch writes, in the sizes of the
-    existing files. If no files exist and the broker does not use the default sizes, pass its
-    settings. Stop the broker first, or use --output. The old files stay in place until the new ones
-    are complete; after a kill, run the same command again to resume.
+    The new files are identical to those that a broker's dispatch writes, and have the sizes of the existing files. If
+    no files exist and the broker does not use the default sizes, pass its settings. Stop the broker first, or use
+    --output. The old files stay in place until the new ones are complete; after a kill, run the same command again to
+    resume.
 
     --queues converts a 5.x store's queues: to files (storeType=default) or to a RocksDB database
     (storeType=defaultRocksDB), which needs reput[rocksdb].

@@ -36,7 +36,7 @@ def command(store: str, layout: str, broker_config: str | None, **sizes: int | N
 
     Damage in older files of the CommitLog is only reported: all entries keep their queue offsets, also the entries of
     unreadable messages. If a message in the checked files has no entry and a wrong queue offset, nothing is changed.
-    Then repair the store with reput repair.
+    In this case, repair the store with reput repair.
 
     Stop the broker first: a store has one owner at a time. Missing files are created in the sizes
     of the existing ones. If no files exist and the broker does not use the default sizes, pass its

@@ -247,8 +247,8 @@ class Serving:
     def _own(self, path: str, address: Host) -> SharedStore:
         """Open a store as its owner.
 
-        With synchronous flushing, the server itself waits for a flush, one for all waiting senders (group commit). So
-        the store is always opened with asynchronous flushing.
+        With synchronous flushing, the server, not the store, waits for a flush: one flush serves all waiting senders
+        (group commit). So the store is always opened with asynchronous flushing.
         """
         from reput.query.open_store import open_store
 

@@ -59,7 +59,7 @@ def tail_stores(
 
 
 class _Opened(NamedTuple):
-    """An open store, with the fields of a report that `in_threads` needs."""
+    """An open store. Like a report, it has the field `is_complete`, which `in_threads` reads."""
 
     store: MessageStore
     is_complete: bool = True

@@ -1,7 +1,7 @@
 """Read messages of a topic by time, newest first, or count them over time, with the ConsumeQueues.
 
-If a clock was set back, the search takes longer but misses no message. Messages are counted by queue offset: a message
-stored after the clock was set back is counted at the latest time before the change.
+If a clock was set back, the search takes longer but misses no message. Counts follow the order of the queue: after the
+clock was set back, a message counts as stored at the latest store time of the messages before it.
 """
 
 from __future__ import annotations

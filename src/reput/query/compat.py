@@ -261,7 +261,7 @@ def query_offset(
 ) -> QueryOffsetResult:
     """Answer as IndexService.queryOffset does.
 
-    Raises UsageError where the broker throws (a negative `max_num`), and EffortError.
+    Raises EffortError, and UsageError where the broker throws (a negative `max_num`).
     """
     if max_num < 0:
         raise UsageError(f"max_num must be at least 0, not {max_num}", arguments=["max_num"])
@@ -334,7 +334,7 @@ def query_message(
 ) -> QueryMessageResult:
     """Return the messages to which the index leads, including hash collisions (DefaultMessageStore.queryMessage).
 
-    Raises UsageError where the broker throws, and StoreAccessError and EffortError.
+    Raises StoreAccessError, EffortError, and UsageError where the broker throws.
     """
     view.begin(effort)
     answer = QueryMessageResult(())
@@ -381,7 +381,7 @@ def query_records(
 
 
 def _read(view: BrokerView, offsets: list[int], end: int) -> tuple[list[int], int, int]:
-    """Read the messages of one pass of the broker's loop.
+    """Read the messages that one pass of the loop in `DefaultMessageStore.queryMessage` has found.
 
     Return the offsets of messages that belong to the answer, their total size, and the end of the time window for the
     next pass.

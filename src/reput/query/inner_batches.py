@@ -27,8 +27,8 @@ def may_hold_any(texts: Iterable[str]) -> MayHold:
     needles: list[bytes] = []
     for text in map(joined_surrogates, texts):
         if _REPLACEMENT in text or any(map(_is_surrogate, text)):
-            # The stored bytes of this key are unknown: Java decodes any malformed bytes to U+FFFD, and a surrogate
-            # without its pair has no bytes in UTF-8. So any batch may contain the key.
+            # The key contains U+FFFD or a surrogate without its pair, so its stored bytes are unknown: Java decodes any
+            # malformed bytes to U+FFFD, and such a surrogate has no bytes in UTF-8. So any batch may contain the key.
             return lambda batch: True
         needles.append(text.encode())
     return lambda batch: any(needle in batch.data for needle in needles)

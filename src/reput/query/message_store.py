@@ -60,7 +60,8 @@ _REASONS = {
 }
 WAITING_TOPICS = frozenset(_REASONS)
 _Answer = TypeVar("_Answer")
-# Limits of the search in these topics: messages found, and size of a range without an IndexFile.
+# Limits of a search in `WAITING_TOPICS`: number of messages found, and bytes of a range without an IndexFile. Longer
+# ranges are skipped.
 _MOST_WAITING = 16
 _MOST_SCANNED_BYTES = 2 << 20
 # Number of steps after which `quick_query` gives up.
@@ -299,7 +300,7 @@ class MessageStore(StoreReader):
     ) -> QueryOffsetResult:
         """Return the answer of the broker's IndexService.queryOffset, quirks included.
 
-        See `reput.query.compat`. Raises UsageError where the broker throws, and StoreAccessError.
+        See `reput.query.compat`. Raises StoreAccessError, and UsageError where the broker throws.
         """
         self.check_open()
         return query_offset(self, topic, key, max_num, begin, end)
@@ -340,7 +341,10 @@ class MessageStore(StoreReader):
             return None
 
     def broker_end(self) -> int:
-        """Return the end of the log for a broker that starts now. Each `query_message` needs it. Finding it is slow."""
+        """Return the end of the log for a broker that starts now.
+
+        Finding it is slow, so it is kept for later calls of `query_message` until the log grows.
+        """
         self._view.begin()
         return self._following(self._view.end)
 
@@ -436,7 +440,7 @@ class MessageStore(StoreReader):
 
     @checked
     def check_begin(self, topic: str, queue_id: int) -> None:
-        """Raise FormatError if the log contains messages of a queue before its first entry (see QueueEnds)."""
+        """Raise FormatError if the log has messages of a queue that precede the queue's first entry (see QueueEnds)."""
         self.check_open()
         self._ends.check_begin(topic, queue_id)
 
@@ -488,8 +492,8 @@ class MessageStore(StoreReader):
         def find() -> int:
             log_begin = self.commit_log.min_offset
             found = queue_times(self, topic, queue_id).first_since(time, log_begin)
-            # Entries lost at the beginning of the queue make the result wrong only if it is the first remaining entry.
-            # So the slow check is needed only then.
+            # Entries lost at the beginning of the queue make the result wrong only if the result is the first remaining
+            # queue offset. So the slow check is needed only then.
             if check and 0 < found <= self.queues.queue(topic, queue_id).min_queue_offset(
                 log_begin
             ):
@@ -565,7 +569,7 @@ class MessageStore(StoreReader):
     def _following(self, read: Callable[[], _Answer], *, looks_itself: bool = False) -> _Answer:
         """Return the result of `read`. If `read` fails because files of the log have expired, call it again.
 
-        looks_itself  whether `read` itself refreshes the log, as planning does
+        looks_itself  whether `read` itself refreshes the log, as `Planner.segments` does
         """
         self.check_open()
         while True:

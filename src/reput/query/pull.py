@@ -32,7 +32,7 @@ _NO_ENTRY: tuple[int, ConsumeQueueEntry | None] = (-1, None)
 _MOST_ENTRIES = 1 << 14
 # Pause before a half-written entry is read again.
 _PATIENCE_S = 0.001
-# Limit for the part of the log that is read to find out whether a gap in a queue is also a gap in the log.
+# At most this many bytes of the log are searched for messages that are missing between two entries of a queue.
 _MOST_WALKED_BYTES = 4 << 20
 
 
@@ -206,11 +206,12 @@ def _read(
 def _is_in_place(
     store: StoreReader, queue: QueueReader, place: QueuePlace, record: LocatedRecord
 ) -> bool:
-    """Return whether an entry may lead to this record: it states this queue and offset, or follows lost messages.
+    """Return whether the entry at `place` may lead to `record`.
 
-    A broker reserves no positions in a queue for messages that the log has lost. So later messages have lower positions
-    than their records state. Such a message must directly follow the message of the previous entry, or the log must
-    have no message of the queue between the two.
+    Either the record states this queue and queue offset, or it follows lost messages. A broker reserves no positions in
+    a queue for messages that the log has lost. So later messages have lower positions than their records state. Such a
+    message must directly follow the message of the previous entry, or the log must have no message of the queue between
+    the two.
     """
     topic, queue_id, queue_offset = place
     stated = queue_offset_in(record, topic, queue_id)

@@ -38,11 +38,11 @@ from reput.queues.reader import ConsumeQueueReader
 from reput.store.store_reader import StoreReader
 
 _MOST_ENTRIES = 1 << 12
-# `_LARGE_BYTES` of an answer, or `_MANY_ENTRIES` to compare: from this size on, the kernel saves more time than loading
-# it takes. The kernel reads into a buffer of `_WORK_BYTES`.
+# If an answer has `_LARGE_BYTES`, or if `_MANY_ENTRIES` must be compared, the kernel saves more time than it takes to
+# load. The kernel reads into a buffer of `_WORK_BYTES`.
 _LARGE_BYTES, _WORK_BYTES = 64 << 10, 256 << 10
 _MANY_ENTRIES = 256
-# Default maximum size of a message. `reput.query.pull` reads longer records.
+# Default maximum size of a message. Longer records are not read here: `reput.query.pull` reads them.
 _MOST_RECORD_BYTES = 4 << 20
 # Reading the bytes of a gap of this size takes as long as another system call.
 _MOST_GAP_BYTES = 2 << 10
@@ -137,8 +137,8 @@ def quick_records(
     try:
         queue = store.queues.queue(place.topic, place.queue_id)
         most = queue.max_queue_offset()
-        # Only `reput.query.pull` reads the newest message, and it reads whole answers. So if the answer may contain the
-        # newest message, do not read the messages before it here: `reput.query.pull` will read them.
+        # The newest entry may be half written. Only `reput.query.pull` can read such entries. So if the newest message
+        # may be in the answer, leave the whole answer to that module.
         if type(queue) is not ConsumeQueueReader or place.queue_offset + max_messages >= most:
             return None
         kernel = _KERNEL.get()

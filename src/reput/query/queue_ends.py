@@ -6,11 +6,11 @@ log has later messages of the queue. So the log is read from the queue's last me
 
 A queue whose first file is lost or empty looks like a queue whose first messages have expired. If the remaining files
 begin with entries of expired messages, the first messages have indeed expired. If not, the log is walked from its
-beginning to the message of the first entry, with the same allowance. If it has an earlier message of the queue, entries
-are lost.
+beginning to the message of the first entry, with the same allowance. If the walk finds an earlier message of the queue,
+entries are lost.
 
 Pre-blank entries in the middle of a queue are places of messages that the log has lost. The log is walked between the
-messages of the neighbouring entries. If it has a message that belongs in the gap, the gap is damage.
+messages of the neighbouring entries. If the walk finds a message that belongs in the gap, the gap is damage.
 """
 
 from __future__ import annotations
@@ -55,12 +55,13 @@ class QueueEnds:
         # For each queue, the last gap (queue offsets with pre-blank entries) whose check is complete: the log has no
         # message that belongs in the gap.
         self._gaps: OrderedDict[tuple[str, int], range] = OrderedDict()
-        # For each gap whose search is not complete yet, the physical offset at which the search continues.
+        # For each gap (topic, queue id, first queue offset of the gap) that was only partly checked, the physical
+        # offset at which the search for its messages continues.
         self._searched: OrderedDict[tuple[str, int, int], int] = OrderedDict()
         self._allowance, self._refilled = float(_FIRST_ALLOWANCE_BYTES), time.monotonic()
 
     def check(self, topic: str, queue_id: int) -> None:
-        """Raise FormatError if the log contains a message of this queue after its last entry."""
+        """Raise FormatError if the log contains a message of this queue that follows the queue's last entry."""
         queue = self._store.queues.queue(topic, queue_id)
         end = queue.max_queue_offset()
         self._check_last(queue, topic, queue_id, end)
@@ -84,13 +85,13 @@ class QueueEnds:
         try:
             offset, size = queue.entry(end - 1)[:2]
         except (MessageNotFoundError, FormatError):
-            # A pull of this entry reports the damage.
+            # The last entry is missing or damaged. A pull of this entry reports that.
             return
         try:
             log.locate(offset, size)
             return
         except CorruptMessageError:
-            # Reading the message reports the damage.
+            # The message is damaged. A pull of this message reports that.
             return
         except MessageNotFoundError:
             if offset < log.min_offset:
@@ -122,7 +123,7 @@ class QueueEnds:
             if stated is not None and stated >= end:
                 found = record
                 break
-        # If a message was found, this is still its own position, so that the next check finds it again.
+        # If a message was found, the walk is still at the beginning of this message, so the next check finds it again.
         walked = walk.position
         self._allowance -= walked - start
         self._walked[topic, queue_id] = end, walked
@@ -132,7 +133,7 @@ class QueueEnds:
         return found
 
     def check_begin(self, topic: str, queue_id: int) -> None:
-        """Raise FormatError if the log contains a message of this queue before its first entry."""
+        """Raise FormatError if the log contains a message of this queue that precedes the queue's first entry."""
         log, queue = self._store.commit_log, self._store.queues.queue(topic, queue_id)
         least = queue.min_queue_offset(log.min_offset)
         # In light queues (LMQ), queue offsets restart at 0 with each start of the broker.
@@ -141,11 +142,11 @@ class QueueEnds:
         try:
             stop = queue.entry(least).physical_offset
         except (MessageNotFoundError, FormatError):
-            # Reading the entry reports the damage.
+            # The first entry is missing or damaged. A pull of this entry reports that.
             return
         with suppress(MessageNotFoundError, FormatError):
             queue.entry(least - 1)
-            # The entry before the first one exists, and its message has expired. So no entries are lost.
+            # The queue still has the entry before `least`, whose message has expired. So no entries are lost.
             return
         known_least, position = self._begun.get((topic, queue_id), (-1, 0))
         start = max(position if known_least == least else 0, log.min_offset)
@@ -169,9 +170,9 @@ class QueueEnds:
         """Return the first queue offset, from `queue_offset` on, whose entry is not pre-blank.
 
         The pre-blank entries before it are a gap. Raises LostEntriesError if the log has a message that belongs in the
-        gap. A long log is searched by several calls: until the last one, LostEntriesError is raised as well, and the
-        next call continues the search. Light queues are not checked: their entries may be pre-blank because a rebuild
-        could not determine the queue offsets of the messages.
+        gap. One call searches only a part of a long log. If the search is not complete, LostEntriesError is raised as
+        well, and the next call continues the search. Light queues are not checked: their entries may be pre-blank
+        because a rebuild could not determine the queue offsets of the messages.
         """
         known = self._gaps.get((topic, queue_id), range(0))
         if queue_offset in known:
@@ -233,7 +234,7 @@ class QueueEnds:
         return min(least, queue_offset), log.min_offset
 
     def _end_of(self, entry: ConsumeQueueEntry) -> int:
-        """Return the physical offset after an entry's message. If the message cannot be read, return its own offset."""
+        """Return where an entry's message ends in the log. If it cannot be read, return where it begins."""
         try:
             record = self._store.commit_log.locate(entry.physical_offset, entry.size)
         except StoreError:

@@ -105,9 +105,9 @@ class Search:
         """Prepare a search.
 
         Two further searches find messages without index entries: `inner` finds messages of inner batches, and
-        `replaced` finds messages by unique keys that the index lacks, because the record has a later one (5.x). The
-        answer has at most `max_bytes` of records, but at least one record. Segments without an IndexFile that are
-        longer than `most_scanned_bytes` are skipped.
+        `replaced` finds messages by unique keys that the index lacks: of several unique keys of a record (5.x), the
+        index has only the last one. The answer has at most `max_bytes` of records, but at least one record. Segments
+        without an IndexFile that are longer than `most_scanned_bytes` are skipped.
         """
         self._most_scanned_bytes = _UNBOUNDED if most_scanned_bytes is None else most_scanned_bytes
         self._inner, self._replaced = inner, replaced

@@ -118,7 +118,7 @@ class SharedStore:
             self._give_back(reader, expiries)
 
     def _give_back(self, reader: MessageStore, expiries: int) -> None:
-        """Keep a reader for later callers, or close it. Disk reads happen outside the lock."""
+        """Keep a reader for later callers, or close it. Do not hold the lock while a reader lists or closes files."""
         while True:
             with self._guard:
                 is_kept = not self._is_closed and len(self._idle) < _MOST_IDLE

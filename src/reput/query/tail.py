@@ -132,7 +132,7 @@ class QueueTail:
                 continue
             queue = entry.topic, entry.queue_id
             # A batch (5.x) has several queue offsets, but only the first one has an entry. Entries are read newest
-            # first, so subtract the number of the others from the expected queue offset.
+            # first, so subtract the number of queue offsets without an entry from the expected queue offset.
             if entry.unnumbered and queue in expected:
                 expected[queue] -= entry.unnumbered
             if hashes and not _may_match(entry, hashes):
@@ -181,8 +181,8 @@ class QueueTail:
             return False
         if is_restarted(record, entry.topic, stated):
             # This is not the message's own queue, but a further queue that INNER_MULTI_DISPATCH names. A restarted
-            # broker numbers messages in further queues from 0 again. So the queue offset of the previous message cannot
-            # be predicted.
+            # broker numbers messages in further queues from 0 again. So the queue offset of the previous message, which
+            # is read next, cannot be predicted.
             expected.pop(queue, None)
             return True
         awaited = expected.get(queue)
@@ -239,7 +239,8 @@ class QueueTail:
         queue = self._store.queues.queue(topic, queue_id)
         least, stop = self._bounds(topic, queue_id)
         step = _FIRST_ENTRIES
-        # Queue offset of the entry that follows in the queue; None at the end, or if lost entries follow.
+        # Queue offset of the next entry in the queue, which was read before; None at the queue's end, or if the next
+        # entry is lost.
         newer: int | None = None
         while least < stop:
             start = max(stop - step, least)
@@ -255,8 +256,8 @@ class QueueTail:
                 except (StoreNotFoundError, MessageNotFoundError):
                     return
                 except LostEntriesError as error:
-                    # The entries after `stop` were read before. If the lost entries extend beyond `stop`, that read has
-                    # reported them.
+                    # An earlier read covered the entries from `stop` on. If lost entries extend beyond `stop`, that
+                    # read has reported all of them.
                     if error.resume_offset <= stop:
                         self.damage.append(Finding.of_error(Kind.QUEUE_GAP, error))
                     position = max(error.resume_offset, position + 1)
@@ -281,7 +282,7 @@ class QueueTail:
 def _may_match(entry: QueuedEntry, hashes: Collection[int]) -> bool:
     """Return whether a message may have one of the tags, according to its entry.
 
-    Entries of delayed messages have the due time in place of the tags code, so these messages always may.
+    Entries of delayed messages have the due time in place of the tags code, so a delayed message may have any tag.
     """
     code = entry.tags_code
     return entry.topic == SCHEDULE_TOPIC or code in hashes or is_address(code)
@@ -398,14 +399,14 @@ class LogTail:
         """Yield messages after `position`, in order.
 
         The last record of the log may not be written completely yet. It is yielded when it is complete and unchanged
-        since the previous call, or at once with `to_the_end`.
+        since the previous call, or immediately with `to_the_end`.
 
         Raises StoreAccessError, and StoreChangedError if the log now ends before `position`.
         """
         return (record.message() for record in self.new_records(to_the_end=to_the_end))
 
     def new_records(self, *, to_the_end: bool = False) -> Generator[LocatedRecord]:
-        """Yield the messages of `new` as records."""
+        """Yield the messages of `new` as records. `to_the_end` has the same meaning as there."""
         self._store.check_open()
         self._log.refresh()
         self._check_position()

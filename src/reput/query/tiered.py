@@ -50,7 +50,7 @@ from reput.query.wanted import WantedKey
 _DEFAULT_SLOTS = 5_000_000
 # For files up to this size, all possible numbers of slots are tried. For larger files, only the default is tried.
 _MOST_SEARCHED_BYTES = 1 << 20
-# To check a possible number of slots, this many items are read: each must be in the chain of its slot.
+# To check a guess of the number of slots, this many items are read: each must be in the chain of its slot.
 _CHECKED_ITEMS = 64
 _CLUSTER = re.compile(r"[0-9a-f]{8}_.+")
 # Maximum size of one slot's items. It bounds the memory for a damaged file.

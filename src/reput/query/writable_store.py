@@ -34,7 +34,7 @@ _Put = TypeVar("_Put")
 class WritableStore(SharedStore, Closing):
     """A store open for writing, returned by `open_store(path, mode="rw")`. The end of its context closes it.
 
-    Any thread may put, query, and wait. A message can be read by its offset and by key at once, because queries scan
+    Any thread may put, query, and wait. A message can be read immediately by its offset or by key, because queries scan
     messages that are not indexed yet. It can be read by queue after its dispatch (`wait_dispatched`).
 
     Attributes:
