@@ -151,7 +151,7 @@ class Disk:
         rename(path, name)
 
     def check_in_place(self, path: Path, identity: Identity) -> None:
-        """Check that an open file still has its name, unless it was deleted through this disk.
+        """Raise StoreFailedError if an open file was replaced, or was deleted but not through this disk.
 
         Raises StoreFailedError, StoreAccessError.
         """

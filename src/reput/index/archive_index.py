@@ -290,7 +290,8 @@ class ContinuedIndex:
         if self._older is None or self._older[0] != self._log.files:
             self._older = self._log.files, ArchiveIndex(self._storage.older, self._log)
         begin = self._own_log.min_offset
-        # IndexFiles may still cover log files that have expired in the store. The archive's index is used for them.
+        # IndexFiles may still cover log files that have expired in the store. For these log files, the archive's index
+        # is used.
         newer = [_clipped(part, begin) for part in self._newer.parts() if part.stop > begin]
         found: list[IndexPart] = [*self._older[1].parts(), *newer]
         return tuple(sorted(found, key=lambda part: (part.start, part.stop)))

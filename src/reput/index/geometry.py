@@ -25,8 +25,8 @@ _GIVEN = ("hash_slots", "index_items", "broker_config")
 # A file that changes while it is tested is tested again, for half a second at most.
 _LOOKS = 50
 _PAUSE_S = 0.01
-# Number of sampled items, each of which should be in the chain of its slot. A first test examines only every eighth
-# item of the sample.
+# Number of sampled items, each of which should be in the chain of its slot. A first test examines only every
+# `_FIRST_SAMPLES`-th item of the sample.
 _ITEM_SAMPLES, _FIRST_SAMPLES = 256, 8
 # If a file has more items than this, a wrong geometry cannot pass the test of the chains.
 _MANY_ITEMS = 256
@@ -102,10 +102,10 @@ def _work_out(path: str, size: int, count: int, storage: Storage) -> IndexGeomet
 
 
 def _from_last_item(reader: SparseReader, size: int, count: int) -> IndexGeometry | None:
-    """Derive the geometry from the last nonzero byte: it shows where the file's last item lies."""
+    """Derive the geometry from the last nonzero byte: it shows where the last used item lies."""
     last_byte = reader.last_nonzero(size) or 0
-    # The items end at the end of the file. So the file's last item, which contains the last nonzero byte, begins at a
-    # multiple of ITEM_BYTES before the end.
+    # The place for items ends at the end of the file, so each item begins at a multiple of ITEM_BYTES before the end.
+    # The last used item is the one with the last nonzero byte.
     begin = size - -(-(size - last_byte) // ITEM_BYTES) * ITEM_BYTES
     slots, rest = divmod(begin - ITEM_BYTES * (count - 1) - HEADER_BYTES, SLOT_BYTES)
     return from_slots(size, slots) if rest == 0 else None
@@ -152,7 +152,7 @@ def _chains_agree(file: IndexFileReader) -> bool:
     last = file.next_item - 1
     if last <= FEW_ITEMS:
         return 4 * len(lost_items(file, last)) <= last
-    # Three quarters of the sampled items must be in their chains.
+    # A geometry is accepted if at least three quarters of the sampled items are in their chains.
     sample = range(last, 0, -max(last // _ITEM_SAMPLES, 1))
     few = sample[::_FIRST_SAMPLES]
     file.announce_chains(few)
@@ -163,7 +163,10 @@ def _chains_agree(file: IndexFileReader) -> bool:
 
 
 def _is_unmistakable(file: IndexFileReader) -> bool:
-    """Return whether a file's few items match its header, all have a hash, and all are reached from their slots."""
+    """Return whether the geometry of a file with few items is certain.
+
+    All items must have a hash, match the header, and be in the chains of their slots.
+    """
     last = file.next_item - 1
     has_hashes = all(key_hash for key_hash, _, _ in file.links(last))
     return has_hashes and file.is_consistent() and not lost_items(file, last)

@@ -38,8 +38,10 @@ from reput.log.reader import CommitLogReader
 class IndexFilePart:
     """An IndexFile and a range that it covers.
 
-    slots  checks the pages of the slot table before a chain is followed; None if a proof has checked every link
-    timed  the times of items 2 to `timed` never decrease; 0 if this is unknown
+    slots  the object that checks the pages of the slot table before a chain is followed; None if a proof has checked
+           every link
+    timed  the times of items 2 to `timed` never decrease; 0 if unknown. Item 1 is excluded, because its time counts
+           from another beginning
     """
 
     file: IndexFileReader

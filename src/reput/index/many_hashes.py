@@ -32,7 +32,9 @@ Mask = npt.NDArray[np.bool_]
 def worth_following(
     file: IndexFileReader, hashes: npt.NDArray[np.int32], slots: SlotPages | None
 ) -> list[int]:
-    """Return the hashes that must be followed one by one, ascending. Raises StoreAccessError, StoreChangedError.
+    """Return the hashes that the file may contain, ascending. For the other hashes, it has no items.
+
+    Raises StoreAccessError, StoreChangedError.
 
     Args:
         file: The IndexFile.

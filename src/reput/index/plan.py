@@ -28,7 +28,7 @@ _MOST_BYTES = 4 << 10
 
 # A longer segment is scanned for every query, instead of being cached.
 _KEPT_BYTES = 64 << 10
-# The last dispatched message is searched for in at most this many bytes of the tail.
+# The last dispatched message is searched for in at most this many bytes of the log after the last indexed message.
 _TAIL_BYTES = 1 << 20
 
 
@@ -188,14 +188,18 @@ class Planner:
         return reversed(segments)
 
     def _scanned(self, start: int, stop: int, *, keep: bool) -> Iterator[Segment]:
-        """Yield segments to scan, one for each CommitLog file, oldest first."""
+        """Yield segments to scan, one for each CommitLog file, oldest first.
+
+        keep  whether the records of small segments are cached
+        """
         files = self._log.files
         for number in range(bisect_right(files, start, key=lambda file: file.end), len(files)):
             begin, end = max(start, files[number].start), min(stop, files[number].end)
             if begin >= stop:
                 return
             if begin < end:
-                # Only ranges between trusted parts are cached. The end of the log grows, so it is read every time.
+                # Cache only ranges between the ranges of IndexFiles. The end of the log grows, so it is read every
+                # time.
                 small = keep and end - begin <= _KEPT_BYTES
                 yield self._read(begin, end) if small else Segment(begin, end)
 
@@ -243,7 +247,7 @@ class Planner:
         lies in what is now the last file, and only this file is affected.
         """
         dispatched_ms = self._checkpoint.logics_msg_timestamp
-        # The newest indexed message is not older than the last dispatched message, so nothing was cut off.
+        # The newest indexed message is not older than the last dispatched message, so the log was not cut off.
         if self._newest_indexed() >= dispatched_ms:
             return self._log.files_end
         tail = self._log.files_end

@@ -271,7 +271,7 @@ class IndexFileReader:
         return False
 
     def newest_counted(self, slot: int, last: int) -> int:
-        """Return the newest of items 1 to `last` in a slot's chain, or a number <= 0."""
+        """Return the newest of items 1 to `last` in a slot's chain, or another number if none is found."""
         number = self.slot(slot)
         # Skip newer items, which the header does not count yet.
         for _ in range(_CHAIN_STEPS):
@@ -281,7 +281,7 @@ class IndexFileReader:
         return number
 
     def reaches(self, number: int) -> bool:
-        """Return whether an item is in the chain of its hash's slot; only a limited depth is checked."""
+        """Return whether an item is in the chain of its hash's slot. If the chain is very long, return True."""
         item = self.item(number)
         if item.key_hash < 0 or item.physical_offset < 0 or not 0 <= item.previous < number:
             return False
@@ -365,7 +365,7 @@ class IndexFileReader:
         return b"".join(self._file.read_each(positions, [_NEIGHBOURS_BYTES] * len(positions)))
 
     def is_in_order(self, number: int, last: int) -> bool:
-        """Return whether the offset of an item from 1 to `last` lies between the offsets of its neighbours.
+        """Return whether the offset of item `number` lies between the offsets of its neighbours in items 1 to `last`.
 
         If an item was partly lost, this is unlikely.
         """

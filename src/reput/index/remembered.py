@@ -8,9 +8,9 @@ A proof is valid for one IndexFile and one log:
   - The log must have the last proved message in its place. A log that was cut off and overwritten has lost it.
   - Items are trusted only up to the first log file whose inode, size or change time differs.
 
-All stamps are taken before the proof (`stamps_before`). No result is kept for an IndexFile that changed during the
-proof, or that changed so recently that a further change could leave its stamp unchanged. A log file that changed so
-recently counts as changed.
+All stamps (inode, size and change time of a file) are taken before the proof (`stamps_before`). No result is kept for
+an IndexFile that changed during the proof, or that changed so recently that a further change could leave its stamp
+unchanged. A log file that changed so recently counts as changed.
 
 Results of spot checks are kept for full files, and for all files of a store that no process has open. They are valid
 only while no log file has changed.
@@ -36,7 +36,7 @@ from reput.log.files import CommitLogFile
 from reput.log.offset_range import OffsetRange
 from reput.log.reader import CommitLogReader
 
-# Version of the content. Results of other versions are ignored.
+# Version of the content of cache files. Files of other versions are ignored.
 _FORM = 4
 _PROOF, _SPOT_CHECK = "", "-spot-check"
 _MOST_BYTES = 1 << 20

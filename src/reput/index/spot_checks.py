@@ -2,8 +2,9 @@
 
 In a file with few items, every link is followed. In any file, the widest gaps are examined. A gap is the range of the
 log between the messages of two adjacent items: if the log grew while indexing was off, a wide gap remains. The search
-for wide gaps starts at evenly spaced items and always halves the wider part. The first messages in each gap are read.
-If one of them has keys, items are missing. A look-up in the file also checks the pages of its slot table (`SlotPages`).
+for wide gaps starts with the ranges between evenly spaced items. It halves the widest range, and continues in the wider
+half. The first messages in each gap are read. If one of them has keys, items are missing. A look-up in the file also
+checks the pages of its slot table (`SlotPages`).
 """
 
 from __future__ import annotations
@@ -27,24 +28,24 @@ FEW_ITEMS = 1 << 11
 # A gap is the range of the log between the messages of two consecutive items. The search for wide gaps starts with this
 # many items, at even distances in the IndexFile.
 _SAMPLED_ITEMS = 128
-# Number of gaps that are examined in each file. As soon as one of them contains messages without items, the second
-# number applies.
+# Number of gaps between the messages of adjacent items that are examined in each file. As soon as one of them contains
+# messages without items, the second number applies.
 _GAPS, _GAPS_IF_IN_DOUBT = 8, 64
 # If more files than this are checked together, fewer gaps are examined in each file.
 _FULL_SHARE = 100
-# Maximum number of records that are read in one gap.
+# Maximum number of records that are read in one gap between the messages of two items.
 _READ_RECORDS = 8
-# Maximum number of bytes that are read in one gap.
+# Maximum number of bytes that are read in one gap between the messages of two items.
 _READ_BYTES = 16 << 10
 # Consecutive items often belong to one message. To find the item of the next message, at most this many items are
 # read. Few messages have more keys.
 _SAME_MESSAGE = 64
 
-# A page of slots is in doubt if it is improbable that an intact page has the same number of used slots and the same
-# newest item: if the negative logarithm of the probability is at least this value (a probability of 1e-9).
+# A page of slots is in doubt if an intact page would very probably have more used slots, or a newer newest item: if the
+# negative logarithm of the probability of this page is at least this value (a probability of 1e-9).
 LEAST_DOUBT = 21.0
-# A look-up of a hash in a page in doubt searches all items for the hash. The chain of its slot must contain the newest
-# items with this hash, but at most this many are compared.
+# If the slot of a hash is in a page that may have lost slots, a look-up searches all items for the hash. The slot's
+# chain must contain the newest items that are found. At most this many are compared.
 _MOST_COMPARED = 1 << 10
 # Doubts about pages are ignored after this many of them have proved unfounded.
 _MOST_UNFOUNDED = 4
@@ -94,7 +95,7 @@ def find_gaps(
 
 
 def _widest_gaps(file: IndexFileReader, first: int, last: int, samples: int) -> Iterator[int]:
-    """Yield items before wide gaps in the log, approximately the widest first."""
+    """Yield items whose message is far before the next item's message in the log, approximately the farthest first."""
     known: dict[int, int] = {}
 
     def offset(number: int) -> int:
@@ -139,10 +140,11 @@ def _misses_message(file: IndexFileReader, log: CommitLogReader, number: int, la
     try:
         gap = OffsetRange(begin + log.locate(begin).layout.total_bytes, end)
     except StoreError:
-        # An unreadable message counts as a message without items.
+        # The message of item `number` is unreadable, so messages without items may follow it.
         return True
     if gap.start >= gap.stop:
-        # No item is missing if the next item points to the end of the message of item `number`, or to this message.
+        # No item is missing if the next item leads to the same message as item `number`, or to the message directly
+        # after it.
         return end not in (begin, gap.start)
     walk = LogWalk(log, gap.start, min(gap.stop, gap.start + _READ_BYTES))
     records = (

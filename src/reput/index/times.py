@@ -7,7 +7,7 @@ first and the last item of the window. A window that includes the time of the fi
 of the range.
 
 If the clock was set back, messages may have store times before the file's first message. They count as stored at the
-time of the first message. Bounds of the window before this time are treated in the same way.
+time of the first message. If a bound of the window is before this time, this time is used instead.
 
 The range is extended by one item on either side, and the items at its edges are compared with their messages. If an
 item states another time than its message, other items may be wrong as well, so the range is not limited.
@@ -26,7 +26,10 @@ from reput.log.offset_range import OffsetRange
 from reput.log.reader import CommitLogReader
 
 _SECOND = 2
-"""Number of the first item whose seconds count from the header's begin timestamp. For item 1, see above."""
+"""Number of the first item whose seconds count from the header's begin timestamp.
+
+The seconds of item 1 count from the end of the previous file.
+"""
 
 
 def at_times(
@@ -35,7 +38,7 @@ def at_times(
     """Return the part of `within` that contains all its messages of a time window.
 
     Args:
-        file: The IndexFile. The seconds of its items 2 to `last` never decrease.
+        file: The IndexFile. The seconds of its items 2 to `last` must never decrease; item 1 is not used.
         log: The log that it indexes.
         last: Number of the last item that the IndexFile's proof covers.
         window: Requested times.

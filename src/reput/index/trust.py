@@ -27,14 +27,14 @@ from reput.log.keyed_record import read_keyed_record
 from reput.log.offset_range import OffsetRange
 from reput.log.reader import CommitLogReader
 
-# Number of entries that are checked in each file.
+# Number of entries that are sampled and checked in each file.
 _CHECKED_ENTRIES = 16
-# If the slots do not lead to all of these entries, this many entries are checked.
+# If the slots do not lead to all entries of this sample, a sample of this many entries is checked.
 _CHECKED_ENTRIES_IF_IN_DOUBT = 512
 # One broken chain per this many checked chains is tolerated: a search that follows the broken chain detects it.
 _CHAINS_PER_LOST_ONE = 50
-# `find_gaps` examines fewer gaps per file if many files are checked together. If this number of files is passed, it
-# examines two gaps instead of eight.
+# `find_gaps` examines fewer gaps per file if many files are checked together. For this number of files, it examines two
+# gaps in each file instead of eight.
 _FEW_GAPS = 400
 
 
@@ -50,7 +50,8 @@ def spot_check(
         return Verdict(last, problem="header and entries differ in their beginning or end")
     if before is not None and before.last == last:
         return before
-    # A change may have affected old items as well. If a file has few items, all of them are examined again.
+    # If a file has only grown, only its new items are examined. A file with few items is still examined as a whole,
+    # because the change may have affected old items as well.
     has_grown = before is not None and before.is_whole and FEW_ITEMS < last > before.last
     if before is not None and has_grown and entry_holds(file, log, last):
         whole = OffsetRange(before.ranges[0].start, file.offset(last))
@@ -66,7 +67,7 @@ def spot_check(
 
 
 class RecallingJudge:
-    """A Judge that trusts remembered proofs, and spot-checks all other files.
+    """A Judge that trusts files with a remembered proof, and spot-checks all other files.
 
     It remembers the spot checks of files that do not grow.
     """
@@ -135,9 +136,9 @@ def covered_ranges(
 ) -> list[OffsetRange]:
     """Return ranges of the log whose keys are all in items `first` to `last`, oldest first.
 
-    No look-up reaches the `lost` items. Each range goes from the end of one item's message to the beginning
-    of another item's message, because the keys of one message may be in two files. If older log files have expired,
-    the first range begins with the log. Raises StoreAccessError.
+    No look-up reaches the `lost` items, so the ranges exclude their messages. Each range goes from the end of one
+    item's message to the beginning of another item's message, because the keys of one message may be in two files. If
+    older log files have expired, the first range begins with the log. Raises StoreAccessError.
     """
     if file.offset(first) < log.min_offset:
         first = bisect_left(range(last + 1), log.min_offset, lo=first, key=file.offset)

@@ -26,8 +26,8 @@ class Proof:
     ranges     physical offsets, oldest first: each key of each message that begins there is in these items, and a
                look-up reaches it
     problems   the reasons why the ranges do not cover more, one line each
-    gap_bytes  0 if every message of the ranges was compared with its items. Otherwise, only gaps in the log wider than
-               this, between the messages of two items, were searched for messages without items
+    gap_bytes  0 if every message of the ranges was compared with its items. Otherwise, messages without items were
+               searched for only where the messages of two adjacent items are more than this many bytes apart
     is_kept    whether the proof is remembered; False if the file has changed, or could change without changing its
                stamp
     is_timed   whether the seconds of items 2 and later never decrease, and the compared items agree with their messages
@@ -94,7 +94,7 @@ class Verdict:
 
 
 class Judge(Protocol):
-    """Decides for which ranges of the log items 1 to `last` of an IndexFile can be trusted."""
+    """Decides for which ranges of the log an IndexFile can be trusted, considering only its items 1 to `last`."""
 
     def __call__(
         self,

@@ -1,8 +1,8 @@
-"""Select the candidates that a query with a time window examines. Kernels find the candidates that it can skip.
+"""Find candidates outside a query's time window with kernels, so that the query examines only the others one by one.
 
-The record of each candidate is read in any case, because only the record has the store time. A candidate is skipped if
-its record is whole, states the candidate's offset, has a key with its hash, and was stored outside the window. All
-other candidates, including damaged ones, are left to `reput.index.search.IndexSearch`.
+The kernels read the record of each candidate, because only the record has the store time. A candidate is skipped if its
+record is whole, states the candidate's offset, has a key with its hash, and was stored outside the window. All other
+candidates, including damaged ones, are left to `reput.index.search.IndexSearch`.
 """
 
 from __future__ import annotations
@@ -62,9 +62,10 @@ def _outside(
     window: TimeWindow,
     likely_bytes: int,
 ) -> _Flags:
-    """Return for each candidate whether to skip it: its record belongs to it, and was stored outside the window.
+    """Return for each candidate whether the query can skip it.
 
-    Offsets must ascend.
+    It can if the record at the candidate's offset has a key with the candidate's hash, and was stored outside the
+    window. Offsets must ascend.
     """
     found = np.zeros(len(offsets), np.bool_)
     for file in log.files:

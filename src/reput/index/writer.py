@@ -48,7 +48,7 @@ class IndexFileEnd(NamedTuple):
     physical_offset: int = 0
 
     def next_header(self) -> IndexHeader:
-        """Return the header that the next file has in memory before its first entry (constructor of `IndexFile`)."""
+        """Return the next file's header in memory before its first entry (constructor of the broker's `IndexFile`)."""
         timestamp, offset = max(self.timestamp, 0), max(self.physical_offset, 0)
         return IndexHeader(timestamp, timestamp, offset, offset, 0, 1)
 
@@ -212,7 +212,7 @@ class IndexFileWriter:
         self._file.sync()
 
     def check_in_place(self) -> None:
-        """Check that the file still has its name. Raises StoreFailedError, StoreAccessError."""
+        """Raise StoreFailedError if the file was deleted or replaced. Raises StoreAccessError."""
         self._disk.check_in_place(self.path, self._identity)
 
     def close(self) -> None:

@@ -26,7 +26,7 @@ _ROW_MASK = (1 << PART_SHIFT) - 1
 
 
 class Counts(NamedTuple):
-    """Three counts: the rows of the keys, the rows with messages, and the messages."""
+    """Three counts: the rows of the key table, the rows for which messages were found, and the messages."""
 
     rows: int
     found: int
@@ -91,15 +91,17 @@ class LookupAnswer:
         batches = [map_arrow(path).get_batch(place) for path, place in self.matches.get(number, ())]
         found = _StagedRows(batches, np.arange(sum(batch.num_rows for batch in batches)))
         has_replicas = any(log != number for number, log in enumerate(self.logs))
-        # Duplicates arise only from scans of segments with wrong entries, and from replicas.
+        # A message can be found twice only in replicas, or if the range of an IndexFile with wrong entries was scanned
+        # as well.
         if not self.coverage.lost and not has_replicas:
             return found
         number_of, segment, store, offset, inner = (
             found.column(name) for name in ("number", "segment", "store_number", "offset", "inner")
         )
         kept = np.ones(len(number_of), np.bool_)
-        # If one index entry of a key is stale, the key's older entries in the segment are not trusted either. Their
-        # matches are dropped here: the segment was scanned for this key, so the scan has found the messages as well.
+        # If one index entry of a key leads to no message with this key, the key's older entries in the segment (the
+        # range of this IndexFile) are not trusted either. Their matches are dropped here: the segment was scanned for
+        # this key, so the scan has found the messages as well.
         for lost in self.coverage.lost:
             if not len(lost.numbers):
                 continue

@@ -1,8 +1,8 @@
 """Stage candidates in runs, by ascending physical offset.
 
 A candidate is a pair of a key and a physical offset at which the key's message may be. A run is a file of candidates.
-It includes the text of the keys, so comparing them with records needs no other file. A segment is a range of the log
-that one IndexFile covers (`reput.index.plan`). Cells are ranges of the log of equal size (`LogCells`).
+It includes the text of the keys, so comparing the keys with records needs no other file. A segment is a range of the
+log that one IndexFile covers (`reput.index.plan`). Cells are ranges of the log of equal size (`LogCells`).
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class CandidateRun(NamedTuple):
 
 
 class Candidates(NamedTuple):
-    """Physical offsets at which wanted messages may be, each with the row of its key in the part's SortedKeys."""
+    """Offsets at which wanted messages may be, each with its key's row in SortedKeys (one part of the key table)."""
 
     offsets: npt.NDArray[np.int64]
     rows: npt.NDArray[np.int64]
@@ -78,7 +78,7 @@ def write_run(
     if not table.num_rows:
         return None
     offsets = table["offset"].to_numpy()
-    # Each task reads a range of the log. After sorting, the candidates in this range are one slice of the run.
+    # Each task reads a range of the log. After sorting, the candidates in this range are one slice of the file.
     order = np.argsort(offsets, kind="stable")
     offsets = offsets[order]
     write_arrow(path, RUN_SCHEMA, table.take(integers(order)).combine_chunks().to_batches())

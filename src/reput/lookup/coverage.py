@@ -51,8 +51,8 @@ class LostSegment:
     """A segment whose index entries are not trusted for some keys. Its range was scanned for these keys instead.
 
     numbers  int64, sorted: numbers of these keys
-    newest   for each key, the physical offset of its newest stale entry (it leads to no message with the key); older
-             entries are ignored; -1 if none of its entries is stale, but its chain is broken
+    newest   for each key, the physical offset of its newest entry that leads to no message with the key. The key's
+             older entries are not used. -1 if there is no such entry, but the key's chain is broken
     """
 
     store: int
@@ -132,7 +132,7 @@ class LookupCoverage:
     """The coverage of a look-up.
 
     stores   coverage of each store, in the given order, for keys whose entries can all be trusted
-    lost     segments that were scanned for keys whose entries there cannot be trusted
+    lost     segments whose index entries are not trusted for some keys, and which were scanned for these keys instead
     batches  inner batches that were unwrapped for keys of topics with batch queues
     partly   ranges that were needed only for some keys, and were unreadable
     failed   stores that could not be opened
@@ -210,9 +210,9 @@ class LookupCoverage:
         unreadable = np.full(len(numbers), sum(store.unreadable_bytes for store in self.stores))
         known = [str(problem) for store in self.stores for problem in store.problems]
         known += map(str, self.failed)
-        # Each key's row lists the problems that affect the key. `line` joins the lists of all rows: it has
-        # the numbers of the problems. For each element of `line`, `owner` has the row to which it belongs. A problem
-        # of a whole store belongs to all rows.
+        # Each key's row lists the numbers of the problems that affect the key. `line` is the concatenation of the lists
+        # of all rows. For each element of `line`, `owner` has the row to which it belongs. A problem of a whole store
+        # belongs to all rows.
         owner = [np.repeat(np.arange(len(numbers)), len(known))]
         line = [np.tile(np.arange(len(known)), len(numbers))]
         for place, segment in enumerate(self.lost):

@@ -120,8 +120,8 @@ class _LookUp:
         window = window_of(part for _, part in self.parts)
         # Read `parallelism` only once, because Spark's runner calls the JVM for it each time.
         parallelism = self.runner.parallelism
-        # A record (5.x) may have ids that are not in the index, because a later UNIQ_KEY replaces them. Search for them
-        # only if keys look like ids that a client generated.
+        # A record of 5.x may have several UNIQ_KEY properties, but the index has only the last one. Search for the
+        # others only if keys look like ids that a client generated.
         ids = tuple(each for each in self.parts if _may_be_ids(each[1]).any())
         indexed = [(plan.number, list(plan.indexed(window))) for plan in self.stores]
         # If there are fewer IndexFiles than parallel tasks, each is searched by several tasks, for different parts of
@@ -265,7 +265,7 @@ class _LookUp:
                 tasks += self._cut(plan, part, wanted, keys[:, 0])
                 ranges.append((plan, part))
         for plan in self.stores:
-            # The runs of the first search have been read and deleted.
+            # The files of candidates (runs) of the first search have been read and deleted.
             plan.runs = []
         self._run_search(tasks, ranges)
         self.read([run for plan in self.stores for run in plan.runs])
@@ -321,7 +321,7 @@ class _LookUp:
             self.batches.append(UnwrappedBatches(store, len(numbers), messages, unreadable))
 
     def _asking_for(self, topic: str) -> npt.NDArray[np.int64]:
-        """Return the numbers (`PART_SHIFT`) of the keys whose topic is `topic`."""
+        """Return the numbers, as `PART_SHIFT` defines them, of the keys whose topic is `topic`."""
         rows = [
             _asking(part, frozenset({topic})).rows + (number << PART_SHIFT)
             for number, part in self.parts
@@ -389,7 +389,7 @@ def _rows(part: KeyPart) -> npt.NDArray[np.int64]:
 
 
 class _Asking(NamedTuple):
-    """The keys in a part of the key table whose topic is one of some given topics.
+    """The keys with one of some given topics, in one part of the key table.
 
     rows    rows of these keys in the part, ascending
     topics  the given topics that at least one key has

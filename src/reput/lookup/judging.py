@@ -16,7 +16,7 @@ from reput.log.sources import LogSource
 from reput.store.store_reader import StoreReader
 from reput.tasks import Runner
 
-# Judging this many files takes longer than starting a job.
+# From this number of IndexFiles on, a job judges them: judging them in this process takes longer than starting a job.
 _MANY_FILES = 16
 
 
@@ -59,7 +59,7 @@ class _Verdicts:
 def judged(
     runner: Runner, stores: Sequence[StoreReader], progress: Callable[[int, int], None]
 ) -> list[Judge | None]:
-    """Judge the IndexFiles of all stores in tasks. Return a judge for each store, which returns these verdicts.
+    """Judge the IndexFiles of all stores in tasks. For each store, return a judge that returns the tasks' verdicts.
 
     If tasks would save no time (few IndexFiles, or only one process), nothing is judged, and each judge is None.
 

@@ -46,7 +46,7 @@ class ScannedRange:
 
     The range is scanned in splits, one per task.
 
-    is_read      whether damage in the range needs no report: an earlier scan has found it, or no message of the
+    is_read      True if damage in the range must not be reported: an earlier scan has found it, or no message of the
                  range is in the time window
     segment      number of the segment whose index entries are not trusted; None if no index covers the range
     position     physical offset up to which the range has been read
@@ -144,8 +144,8 @@ class LogCells:
 
     def __init__(self, files: Sequence[CommitLogFile]) -> None:
         total = sum(file.size for file in files)
-        # The number of cells is limited, because the driver keeps an array of all cells for each run. So a large log
-        # has larger cells.
+        # The number of cells is limited, because the driver keeps an array of all cells for each file of candidates
+        # (run). So a large log has larger cells.
         step = max(_CELL_BYTES, -(-total // _MOST_CELLS))
         begins = [begin for file in files for begin in range(file.start, file.end, step)]
         edges = sorted({*begins, *(file.end for file in files)})
@@ -153,8 +153,8 @@ class LogCells:
         self._files = files
         starts = np.array([file.start for file in files])
         place = np.searchsorted(starts, self.edges[:-1], side="right") - 1
-        # If a log file is missing, its range forms a cell as well. Such a cell gets the number of the preceding file,
-        # and `tasks` skips it.
+        # The range of a missing log file is also a cell. This cell gets the number of the preceding file, and `tasks`
+        # skips it.
         self._file_of = place.tolist()
 
     def tasks(
@@ -183,7 +183,7 @@ class LogCells:
         taken = 0
         for cell in sorted(by_cell):
             file = self._files[self._file_of[cell]]
-            # The log file with the range of this cell is missing, so the candidates cannot be compared.
+            # The log file of this cell is missing, so its candidates cannot be compared with their records.
             if file.end <= self.edges[cell]:
                 continue
             files[file] += by_cell[cell]

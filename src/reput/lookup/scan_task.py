@@ -59,7 +59,7 @@ _PIECE_BYTES = 4 << 20
 
 
 class HashTable:
-    """A hash table of wanted hashes: int32, sorted and distinct."""
+    """A hash table of the wanted hashes, which are given as a sorted int32 array without duplicates."""
 
     def __init__(self, hashes: npt.NDArray[np.int32]) -> None:
         self.hashes = hashes
@@ -185,7 +185,7 @@ def _scan(task: LookupScanTask, start: int, found: ScanFound) -> Iterator[Hits]:
     waiting: list[Hits] = []
     for batch in scan.batches():
         waiting.append(_hits(wanted, batch))
-        # Once a record states a wrong offset, this loop yields no more hits. The walk after the loop finds them.
+        # Once a record states a wrong offset, this loop yields no more hits: the walk after the loop finds all hits.
         if not scan.misplaced and sum(len(hits.hashes) for hits in waiting) > _RUN_HITS:
             yield _together(waiting)
             waiting = []
@@ -265,7 +265,7 @@ def run_replaced_task(
 ) -> ReplacedFound:
     """Search a log file for requested ids that a later UNIQ_KEY of the same record replaces.
 
-    The task may run twice, even at the same time. `edges` are the beginnings of the log's cells (`write_run`). Raises
+    The task may run twice, even at the same time. `edges` has the same meaning as in `write_run`. Raises
     StoreAccessError, StoreChangedError.
     """
     try:
@@ -296,7 +296,7 @@ class InnerTask(_FileTask):
 class Unwrapped(NamedTuple):
     """The result of an InnerTask: staged matches as in `Matched`, and the number of compared messages.
 
-    damage    unreadable ranges, of any topic
+    damage    unreadable ranges, which may have had messages of any topic
     unopened  (topic, finding) of batches that could not be unwrapped
     """
 
@@ -391,7 +391,7 @@ def _pieces(file: CommitLogFile, batches: InnerBatches) -> Iterator[_Piece]:
 def _wanted_entries(
     task: InnerTask, data: npt.NDArray[np.uint8], records: npt.NDArray[np.void]
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
-    """Return the wanted hashes that the records have, and the row of each hash's record. A record has no hash twice."""
+    """Return the wanted hashes that the records have, and the row of each hash's record, without duplicates."""
     # KEYS of n bytes have at most n / 2 + 1 keys. With the unique key, a record has at most n / 2 + 2 keys.
     most = int((records["keys_bytes"] // 2 + 2).sum())
     hashes, record_of = np.empty(most, np.int32), np.empty(most, np.int64)
