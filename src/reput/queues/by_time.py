@@ -97,7 +97,7 @@ class QueueTimes:
         return [span for span in found if span]
 
     def _stretches(self, begin: int, end: int) -> Iterator[OffsetRange]:
-        """Yield ranges of the log that may have messages of these times, newest first. Adjacent pieces are joined."""
+        """Yield ranges of the log that may have messages of a time window (ms), newest first. Join adjacent ranges."""
         last: OffsetRange | None = None
         for piece in self._known.pieces(begin, end, newest_first=True):
             if last is not None and piece.stop == last.start:

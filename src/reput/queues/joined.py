@@ -49,12 +49,12 @@ class ContinuedQueues:
         try:
             older = self._older().queue(topic, queue_id)
         except MessageNotFoundError:
-            # Only the store has this queue.
+            # The store has this queue, but its archive does not.
             return self._newer.queue(topic, queue_id)
         try:
             newer = self._newer.queue(topic, queue_id)
         except MessageNotFoundError:
-            # Only the archive still has this queue.
+            # The archive has this queue, but the store does not have it any more.
             return older
         return ContinuedQueue(older, newer, begin)
 

@@ -111,7 +111,7 @@ class ConsumeQueueReader:
         except StoreNotFoundError as error:
             raise MessageNotFoundError(str(error)) from None
         if found == PRE_BLANK:
-            # A pre-blank entry only fills the place of a message without an entry.
+            # A pre-blank entry leads to no message: it only fills a place in the queue.
             where = f"{file.path}: queue offset {queue_offset}"
             raise MessageNotFoundError(f"{where}: no entry there")
         return found
@@ -578,7 +578,10 @@ class BatchQueueReader:
             return self._entry_at(error.resume_offset).base_offset
 
     def _lost(self, queue_offset: int, number: int) -> LostEntriesError:
-        """Return the error for a lost entry of this queue offset. Search for a later entry from entry `number` on."""
+        """Return the error for a lost entry of this queue offset.
+
+        The error states where reading can continue: at the next intact entry, which is searched from entry `number` on.
+        """
         resume, stop = self.max_queue_offset(), self._files.max_queue_offset()
         while number < stop:
             try:
@@ -603,7 +606,7 @@ def first_at(
     entry_of: Callable[[int], ConsumeQueueEntry],
     next_entry: Callable[[int, int], int],
 ) -> int:
-    """Bisect for the first place whose entry is empty, or leads to a message at or after an offset.
+    """Bisect for the first place whose entry is not written yet, or leads to a message at or after an offset.
 
     Return `high` if no entry meets this condition. The bisection skips pre-blank entries, because they have no physical
     offset.

@@ -22,14 +22,17 @@ from reput.format.rocksdb_queue import (
 )
 
 MOST_UNDISPATCHED = 1 << 18
-"""Maximum number of entries that are in no table on disk.
+"""Maximum number of entries that are only in memory, and in no table on disk.
 
-Above this number, the process that writes the database writes a table, and a reader opens the database again.
+Above this number, the process that owns the database writes them to a table, and a reader opens the database again to
+find them there.
 """
 
 
 class RocksDatabase(RocksFolder):
-    """Entries, and ends of queues, on the disk at the time of opening. A broker has newer entries only in memory.
+    """The entries and the ends of queues, as they were on disk when the database was opened.
+
+    A broker has newer entries only in memory.
 
     Args:
         folder: folder of the database.

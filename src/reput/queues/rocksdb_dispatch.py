@@ -42,7 +42,8 @@ def dispatched_entries(batch: DispatchBatch) -> Iterator[DispatchedEntries]:
             continue
         rows, queue_offset = messages[grouped.rows[begin:end]], grouped.queue_offset[begin:end]
         if not queue.topic.startswith(LMQ_PREFIX):
-            # In RocksDB, only light queues have entries of messages that name them in INNER_MULTI_DISPATCH.
+            # INNER_MULTI_DISPATCH of a message may name further queues. In RocksDB, the message has entries only in its
+            # own queue and in further queues that are light queues.
             own = rows["queue"] == number
             rows, queue_offset = rows[own], queue_offset[own]
         if len(rows):

@@ -2,7 +2,7 @@
 
 Reading writes nothing into the store's folder and takes no lock: the store may be stopped, killed or in use. Some
 queue offsets have no entry, and that is normal: prepared messages in light queues have no entry, and an inner batch has
-only one. A broker bisects over such holes and may return a wrong minimum. This reader does not.
+only one. A broker bisects over such holes and may return a wrong minimum queue offset. This reader does not.
 
 A broker keeps new entries in memory, without a write-ahead log (`AbstractRocksDBStorage`). They reach the disk when the
 broker writes a whole table, or stops. The reader dispatches missing entries again from the CommitLog, as a broker does
@@ -37,7 +37,8 @@ from reput.queues.rocksdb_database import RocksDatabase
 
 _BULK_ENTRIES = 1 << 12
 _LAST_OFFSET = (1 << 63) - 1
-# Bounds of plausible delays. The tags code of a message that is not delayed is a hash.
+# Number of delay levels that are examined, and longest plausible delay. The tags code of a delayed message is its due
+# time. If this gives no plausible delay, the code is the hash of a tag.
 _MOST_LEVELS, _LONGEST_DELAY_MS = 1 << 6, 1 << 40
 _COLUMNS = ("physical_offset", "size", "tags_code", "store_timestamp")
 NumberedEntry = tuple[int, ConsumeQueueEntry, int]

@@ -180,15 +180,13 @@ class WritableDatabase:
                 self._parts[name].flush()
 
     def check_in_place(self) -> None:
-        """Check that the database's lock file still has its name.
-
-        Raises StoreFailedError, StoreAccessError.
-        """
+        """Raise StoreFailedError if the database's lock file was deleted or replaced. Raises StoreAccessError."""
         check_in_place(self._folder / _DATABASE_LOCK, self._lock)
 
     def disown(self) -> None:
         """Never close the database in a forked child. That would write the parent's memory into the parent's files."""
-        # Freeing this object would close the database. The extra reference prevents this, even when the child ends.
+        # This process is a forked child. Freeing its copy of this object would close the parent's database. The extra
+        # reference prevents this, even when the child ends.
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self))
         self._is_disowned = True
 

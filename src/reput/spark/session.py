@@ -112,7 +112,8 @@ def _import_ahead() -> None:
 def command_session(master: str) -> Iterator[SparkSession]:
     """Yield a session for one command in the main thread.
 
-    Ctrl-C ends the session immediately. A session that was already running stays open.
+    The session ends with the command, or immediately after Ctrl-C. But if a session was already running, it is used and
+    stays open.
 
     pyspark's own handler of Ctrl-C asks the JVM to cancel its jobs. If Ctrl-C interrupts another call to the JVM, the
     handler prints a traceback. So the handler is replaced: the end of the session cancels the jobs as well. Errors and

@@ -34,9 +34,9 @@ _SHIPPED = "REPUT_SHIPPED"
 def ship_code(sc: SparkContext, needs: tuple[str, ...] = DEPENDENCIES) -> bool:
     """Make the executors run this process's version of reput. Return whether the code had to be sent.
 
-    Nothing is sent to local masters: if their workers' Python lacks reput, and the user did not choose it, the Python
-    of this process is used. Nothing is sent if the executors, which are assumed to be identical, have the same source
-    installed. The modules in `needs` must be installed on the executors.
+    Nothing is sent to local masters. If the Python of their workers lacks reput, and the user did not choose this
+    Python, the workers use the Python of this process. Nothing is sent if the executors, which are assumed to be
+    identical, have the same source installed. The modules in `needs` must be installed on the executors.
 
     Raises:
         SparkJobError: The executors lack one of these modules, or a local master has no Python with reput to use.
@@ -56,7 +56,7 @@ def ship_code(sc: SparkContext, needs: tuple[str, ...] = DEPENDENCIES) -> bool:
     check_nothing_lacks(f"the executors of {sc.master}", (names for _, names in found))
     if {theirs for theirs, _ in found} == {digest}:
         return False
-    # Executors fetch the archive from this folder while Spark runs.
+    # Executors fetch the zip file of reput's code from this folder while Spark runs.
     folder = folder_until_exit("reput-ship-")
     archive = Path(folder, f"reput-{digest[:16]}.zip")
     pack(package, archive)

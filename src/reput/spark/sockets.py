@@ -17,10 +17,10 @@ _LONGEST = 107 - len("/.sock") - 36
 
 
 def socket_settings() -> dict[str, str]:
-    """Return Spark settings for sockets in a new private folder, and for the daemon `reput.spark.daemon`.
+    """Return Spark settings for Unix domain sockets in a new private folder, and for the daemon `reput.spark.daemon`.
 
-    Returns no settings on systems without such sockets. Spark requires no password for these sockets, so only the
-    permissions of the folder protect them. Raises StoreAccessError.
+    Returns no settings on systems without Unix domain sockets, or if the folder's name is too long. Spark requires no
+    password for these sockets, so only the permissions of the folder protect them. Raises StoreAccessError.
     """
     if not hasattr(socket, "AF_UNIX"):
         return {}

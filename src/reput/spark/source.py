@@ -9,8 +9,8 @@
 when the first query runs. Without a schema, it does so at `load()`. Filters are pushed down only if the option
 `pushFilters` is set: Spark keeps the filters of one query with the loaded table, and applies them to the next query.
 
-Spark runs each step in a separate process, which must import its modules first. So modules for reading are imported
-only when they are needed.
+Spark creates the source, plans a read, and reads in separate processes. Each of them must import its modules first. So
+modules for reading are imported only when they are needed.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class RocketMQDataSource(DataSource):
                 self._check(self._read_options())
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        """Add the code's folder to the pickle.
+        """Add the folder of reput's code to the pickle, so that the code can be imported where the pickle is loaded.
 
         In Spark Connect, the process that plans a stream lacks the session's artifacts.
         """
@@ -151,7 +151,10 @@ class RocketMQDataSource(DataSource):
 
 
 def _finding_its_code() -> Callable[[str, bytes], object]:
-    """Return a function, which Spark sends by value. It adds the code's folder to the path and restores an object."""
+    """Return a function that Spark sends by value.
+
+    It takes the folder of reput's code and a pickle, adds the folder to `sys.path`, and restores the pickled object.
+    """
 
     def restored(folder: str, data: bytes) -> object:
         import sys

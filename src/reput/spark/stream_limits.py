@@ -1,4 +1,4 @@
-"""Import Spark's limits of a stream's batches, which exist since 4.2. Spark 4.1 always reads all messages."""
+"""Import Spark's limits of a stream's batches (Spark 4.2). In Spark 4.1, a batch always has all available messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Write the class archive of Spark's JVM: a first session lists the classes that it loads, then Java archives them.
+"""Write the class archive (AppCDS) of Spark's JVM: a session lists the classes that it loads, then Java archives them.
 
 `python -m reput.spark.warm_up LIST` runs this session. It prints Java's class path.
 """
@@ -61,9 +61,13 @@ def _run(command: list[str]) -> str:
         reason = (error.stderr.strip() or error.stdout.strip() or "no reason given").splitlines()[
             -1
         ]
-        raise SparkJobError(f"Spark's classes cannot be archived: {reason}") from error
+        raise SparkJobError(
+            f"Java cannot write an archive of Spark's classes (AppCDS): {reason}"
+        ) from error
     except (OSError, subprocess.SubprocessError) as error:
-        raise SparkJobError(f"Spark's classes cannot be archived: {error}") from error
+        raise SparkJobError(
+            f"Java cannot write an archive of Spark's classes (AppCDS): {error}"
+        ) from error
 
 
 def _list_classes(to: str) -> None:
