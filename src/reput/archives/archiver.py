@@ -180,8 +180,9 @@ class _Archiver:
             return
         common = [one for one in sealed if (one.begin, one.size) in here]
         if sealed[-1].end > files[-1].start:
-            # The archive continues after the beginning of the store's last file. So the store is an older state, or
-            # another store.
+            # The archive has a sealed file beyond the beginning of the store's last file. A file is sealed only if the
+            # log has a later file. So the archived log was longer than this log: the store is an older state of the
+            # archived store, or another store.
             raise self._older() if common else self._another()
         # The usual case: the store still has an archived log file. Compare the newest such file.
         if common:
@@ -191,7 +192,7 @@ class _Archiver:
             if common and not self._is_equal(common[-1], here[common[-1].begin, common[-1].size]):
                 raise self._another()
             return
-        # The ranges of both logs overlap, but no file has the same name and size in both.
+        # The store's log and the archive overlap, but no file has the same name and size in both.
         if sealed[-1].end > files[0].start:
             raise self._another()
         # The store and the archive have no log file in common. Only queue offsets can show that the store's log
@@ -204,7 +205,7 @@ class _Archiver:
     def _is_equal(self, entry: LogFile, file: CommitLogFile) -> bool:
         frames = Archive(self._place, self._options).directory(entry)
         last = len(frames) - 1
-        # Choose a frame with messages, because the unused end of every file is zeros.
+        # Compare the last frame with messages. Frames of zeros, at the unused end of a file, are equal in all files.
         while last > 0 and frames.digest(last) == _ZEROS_DIGEST:
             last -= 1
         with FileReader(file.path) as reader:

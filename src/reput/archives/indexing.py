@@ -265,7 +265,7 @@ def _own_numbers(
         if len(places) < stop - first:
             found = [(number, entry[0]) for number, entry in reader.numbered(first, stop)]
             numbers, places = np.array(found, np.int64).reshape(-1, 2).T
-        # The usual case: the queue has exactly these messages, in the same order.
+        # The usual case: the queue has entries of exactly these messages, in log order.
         if np.array_equal(places, offsets):
             return numbers
         order = np.argsort(places, kind="stable")
@@ -373,7 +373,8 @@ class _Sink:
 
     def write(self, data: Any) -> int:
         written = bytes(data)
-        # If pyarrow's writer is deleted before the file is finished, it tries to complete the file. Ignore these bytes.
+        # If pyarrow's writer is deleted before the file is finished, it tries to complete the file. Ignore what it
+        # writes then.
         if self.closed:
             return len(written)
         self._since.append(written)

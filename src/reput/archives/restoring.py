@@ -195,7 +195,7 @@ def archived_files(
 def require_unchanged(
     place: str, found: ArchivedFiles, options: dict[str, str] | None = None
 ) -> None:
-    """Raise StoreChangedError if the archive no longer has the files that were compared.
+    """Raise StoreChangedError if the archive no longer has the files `found`, which were compared with a store.
 
     Also raises StoreNotFoundError, StoreAccessError, FormatError.
     """

@@ -311,9 +311,9 @@ def _walk(start: int, names: Sequence[str], path: str, create: _Held | None = No
     try:
         for name in names:
             below = _step(descriptor, name, path, create)
-            # An interrupt between these two lines leaks a descriptor. In the other order, it would close the descriptor
-            # twice. Another thread could have opened a file with this number meanwhile, which the second call would
-            # close.
+            # An interrupt between these two lines leaks a descriptor. In the other order, it would make the `except`
+            # block close the descriptor again. Another thread could have opened a file with the same number meanwhile,
+            # and that file would be closed.
             descriptor, above = below, descriptor
             os.close(above)
     except BaseException:
@@ -571,7 +571,7 @@ def give(path: AnyPath) -> None:
 class Anchored(Generic[Task, Result]):
     """Wraps a function for tasks that may run in other processes.
 
-    Each call holds the anchors (open folders) that the process held when it created this object.
+    Each call holds the anchors (open folders) that were held in the creating process when this object was created.
     """
 
     def __init__(self, function: Callable[[Task], Result]) -> None:
@@ -586,5 +586,5 @@ class AnchoredRunner(WrappedRunner):
     """A `reput.tasks.Runner`. Its tasks hold the anchors (open folders) that this process held when it started them."""
 
     def wrapped(self, function: Callable[[Task], Result]) -> Callable[[Task], Result]:
-        """Return a function that holds the anchors (open folders) of this process while it runs."""
+        """Return a function that calls `function`, and holds this process's anchors (open folders) during the call."""
         return Anchored(function)

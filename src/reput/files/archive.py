@@ -425,7 +425,7 @@ class Archive:
             data: bytes = pa.Codec("zstd").decompress(
                 stored, frames.content_bytes(number), asbytes=True
             )
-        # Content that cannot be decompressed has a wrong digest, so one error reports both.
+        # Content that cannot be decompressed cannot match its digest either. So the error below reports both cases.
         except (OSError, pa.ArrowException):
             data = b""
         if hashlib.sha256(data).digest() != frames.digest(number):
@@ -598,7 +598,9 @@ def _queues_of(data: bytes | None, rows: int) -> tuple[QueueRows, ...]:
             raise ValueError(f"has an impossible queue: {queue.topic!r}")
         row += queue.rows
     if found and row != rows:
-        raise ValueError(f"its list of queues states {row:,} rows, but the index has {rows:,}")
+        raise ValueError(
+            f"the index's list of queues states {row:,} rows, but the index has {rows:,}"
+        )
     return found
 
 
@@ -609,7 +611,7 @@ def _unpacked(data: bytes | None) -> list[list[Any]]:
     length = int.from_bytes(stored[:8], "little")
     if length > _MOST_CACHED_BYTES:
         raise ValueError(
-            f"its list of queues has {length:,} bytes, more than {_MOST_CACHED_BYTES:,}"
+            f"the index's list of queues has {length:,} bytes, more than {_MOST_CACHED_BYTES:,}"
         )
     found = json.loads(pa.Codec("zstd").decompress(stored[8:], length, asbytes=True))
     return list(found)

@@ -271,7 +271,11 @@ class ArchiveStorage:
         return {file.path: file for file in self.archive.manifest.log}
 
     def _tree_of(self, inside: str) -> dict[str, dict[str, ArchiveEntry]]:
-        """Return all folders and files except queues, by folder. Only the configuration files need a request."""
+        """Return all folders and files except queues, by folder.
+
+        Configuration files must be fetched from the archive. So they are included only if `inside` is the store's
+        folder, or lies in the folder of configuration files.
+        """
         return self._whole_tree if inside.split("/")[0] in ("", CONFIG_FOLDER) else self._log_tree
 
     @cached_property
@@ -353,7 +357,11 @@ class ArchiveStorage:
         numbers = range(begin // count, (end - 1) // count + 1)
         if len(numbers) > _MOST_QUEUE_FILES:
             place = self.archive.path(ARCHIVE_MANIFEST)
-            raise FormatError(place, 0, f"{inside} would have {len(numbers):,} files")
+            raise FormatError(
+                place,
+                0,
+                f"{inside} would have {len(numbers):,} files, more than {_MOST_QUEUE_FILES:,}",
+            )
         size = count * entry_bytes
         return [
             ArchiveEntry(f"{where}/{offset_file_name(one * size)}", size, False) for one in numbers
@@ -381,7 +389,7 @@ class ArchiveStorage:
         return ArchivedFile(path, size, min((end - base) * entry_bytes, size), read)
 
     def _batches(self, queue: _Queue, first: int, stop: int) -> npt.NDArray[np.void]:
-        """Return entries of a batch queue: one per archived row, then zeros."""
+        """Return the entries [first, stop) of a batch queue: one per archived row, and zeros after the last row."""
         entries = np.zeros(stop - first, BATCH_ENTRY_DTYPE)
         before = 0
         for index, rows in queue.spans:
@@ -451,7 +459,10 @@ class ArchiveStorage:
 
     @cached_property
     def _holes(self) -> tuple[tuple[int, int], ...]:
-        """Return the ranges of physical offsets between archived log files that were never archived."""
+        """Return the ranges of physical offsets that were never archived.
+
+        Log files before and after each of these ranges were archived.
+        """
         pairs = pairwise(self.archive.manifest.log)
         return tuple((one.end, two.begin) for one, two in pairs if one.end < two.begin)
 

@@ -60,7 +60,10 @@ def _fetched(url: str) -> pa.Buffer:
 
 
 def save_array(path: str, array: npt.NDArray[Any]) -> None:
-    """Write a .npy file that every user of its folder can read. Raises StoreAccessError."""
+    """Write a .npy file. The group may read it only if its folder is shared with the group.
+
+    See `reput.files.private.new_private_folder`. Raises StoreAccessError.
+    """
     if is_url(path):
         with writing(path) as attempt, attempt.open("wb") as file:
             np.save(file, array)

@@ -46,7 +46,7 @@ def within(
 
     Args:
         seconds: Longest time without a change of `progress`.
-        place: The place, for messages.
+        place: The file or URL, for error messages.
         call: A function, which runs in a thread of its own.
         progress: Returns a value that changes while the call makes progress.
 

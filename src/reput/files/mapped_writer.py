@@ -61,7 +61,7 @@ class MappedWriter(FileWriter):
         """
         # madvise accepts only the beginning of a page.
         begin -= begin % mmap.PAGESIZE
-        # Linux before 5.14 lacks the call, and loads the pages one by one at their first write.
+        # Linux before 5.14 lacks MADV_POPULATE_WRITE. It then loads the pages one by one, each at its first write.
         with suppress(OSError):
             self._map.madvise(_POPULATE_WRITE, begin, min(end, self.size) - begin)
 
@@ -77,6 +77,7 @@ class MappedWriter(FileWriter):
 
 
 def _allocate(descriptor: int, size: int) -> None:
-    # Skip files that already have their blocks: on tmpfs, a second allocation would turn reserved pages into data.
+    # Skip files that already have their blocks: on tmpfs, SEEK_DATA would report reserved pages as data after a second
+    # allocation.
     if hasattr(os, "posix_fallocate") and os.fstat(descriptor).st_blocks * 512 < size:
         os.posix_fallocate(descriptor, 0, size)

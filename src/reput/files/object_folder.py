@@ -44,7 +44,7 @@ class ObjectFolder:
     """See `reput.files.object_store.ObjectStore`. A version is the SHA-256 of the content."""
 
     def __init__(self, place: str, *, is_made: bool = True) -> None:
-        """Open the folder. If it is missing, create it if `is_made`; otherwise it counts as empty."""
+        """Open the folder. A missing folder is created if `is_made`, and counts as empty if not."""
         self.place, self._root = place, Path(place).absolute()
         if is_made:
             make_folder(self._root)

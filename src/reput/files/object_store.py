@@ -104,7 +104,7 @@ def check_conditions(store: ObjectStore, folder: str = "") -> None:
     """
     name = f"{folder}reput-probe-{uuid.uuid4().hex}"
     try:
-        # A server that does not know a condition ignores it. Then a write that must be refused succeeds.
+        # A server that does not know a condition ignores it. So test with writes that must be refused.
         version = store.put_new(name, b"1")
         ignored = []
         with suppress(ObjectConflictError):
@@ -159,9 +159,9 @@ def check_readable(place: str, size: int) -> None:
 def settle_conflict(
     store: ObjectStore, name: str, data: bytes, conflict: ObjectConflictError
 ) -> str:
-    """Return the version of an object that has exactly this data: an earlier attempt of this process wrote it.
+    """Settle a conflict in which an earlier attempt of this process may have written the object `name`.
 
-    If it has other data, raise the conflict.
+    If the object has exactly this data, that attempt wrote it: return its version. Otherwise, raise the conflict.
     """
     try:
         found = store.get(name)

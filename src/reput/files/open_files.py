@@ -36,7 +36,7 @@ def allow_files(count: int = _MOST_FILES) -> None:
     least, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = count if most == resource.RLIM_INFINITY else min(count, most)
     if least != resource.RLIM_INFINITY and wanted > least:
-        # The system may have a lower limit of its own.
+        # The system may allow fewer open files than `wanted`. Then the limit of the process stays as it is.
         with suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
 

@@ -28,7 +28,7 @@ def joined_place(archive: str, store: str) -> str:
     """
     if _JOIN in archive:
         raise UsageError(
-            f"{archive}: an archive with {_JOIN!r} in its name cannot be joined; rename it"
+            f"{archive}: an archive with {_JOIN!r} in its name cannot be joined with a store; rename it"
         )
     return f"{archive}{_JOIN}{store}"
 

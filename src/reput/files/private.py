@@ -64,9 +64,9 @@ def _check_parent(parent: Path, access: Access) -> None:
     others = stat.S_IWOTH if access == "group" else stat.S_IWOTH | stat.S_IWGRP
     if status.st_mode & others:
         raise StoreAccessError(
-            f"{parent}: mode {stat.S_IMODE(status.st_mode):04o} lets other users write, but "
-            f"staged files contain message bodies; choose a folder of your own, or remove that "
-            f"permission"
+            f"{parent}: mode {stat.S_IMODE(status.st_mode):04o} lets other users write, so "
+            f"they could replace the folder of staged files; choose a folder of your own, or remove "
+            f"that permission"
         )
     if status.st_uid not in (os.geteuid(), 0) and access == "private":
         raise _of_another(parent)
@@ -80,7 +80,7 @@ def _of_another(parent: str | os.PathLike[str]) -> StoreAccessError:
 
 
 def create_like_folder(path: str | os.PathLike[str]) -> None:
-    """Create an empty file that the users of its folder may read and write.
+    """Create an empty file. The group may read and write it only if its folder is shared with the group.
 
     Raises:
         StoreAccessError: the file exists already, or the system refuses.

@@ -34,7 +34,7 @@ def lasting_folder() -> Path | None:
 
 
 def program_folders() -> Iterator[Path]:
-    """Yield folders for programs: first the user's cache folder, then a temporary folder of this process."""
+    """Yield folders for compiled programs: first the user's cache folder, then a temporary folder of this process."""
     if (lasting := lasting_folder()) is not None:
         yield lasting
     yield folder_until_exit("reput-programs-")

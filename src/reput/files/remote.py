@@ -69,8 +69,8 @@ class RemoteFile:
     def _fetch(self, number: int, end: int, least: int) -> int:
         """Load blocks from `number` to `end`, and more if reads are sequential; return the end of the loaded blocks.
 
-        Small steps backwards also count as sequential: the chain of a frequent key has such steps. At least the newest
-        `least` blocks stay loaded.
+        Small steps backwards also count as sequential: the chain of a frequent key has such steps. At least the `least`
+        blocks that were used last stay loaded.
         """
         most_ahead = _MOST_AHEAD_BYTES // BLOCK_BYTES
         is_backwards = self._first - _NEAR_BLOCKS <= number < self._first
@@ -164,7 +164,10 @@ class LoadedBlocks:
 
 
 class CachedReader:
-    """A `reput.files.reader.SparseReader` that reads the loaded blocks of a file. Large reads bypass these blocks."""
+    """A `reput.files.reader.SparseReader` that keeps blocks of a remote file in memory, and loads missing ones.
+
+    Large reads do not use these blocks, but go directly to the file.
+    """
 
     def __init__(self, file: RemoteFile) -> None:
         self._file, self.path = file, file.path

@@ -33,7 +33,7 @@ class FolderView:
     """
 
     def __init__(self, folder: str, without: Collection[str] = ()) -> None:
-        """Link the files, except those in `without`. Raises StoreAccessError."""
+        """Create the temporary folder, without links to the files named in `without`. Raises StoreAccessError."""
         with explained(folder, "be read"), os.scandir(folder) as entries:
             files = [
                 entry.path
@@ -151,10 +151,11 @@ _leaving: set[str] = set()
 
 
 def leave_quickly_when_forked() -> None:
-    """Let forked children exit without the library's own clean-up, which waits for threads of the parent.
+    """Let forked children exit without the library's own clean-up, in which they would crash.
 
-    The child would crash in this clean-up. Python's own clean-up and the exit code do not change. Call this function
-    when the library is loaded; further calls do nothing. Systems without `on_exit`, such as macOS, are not changed.
+    The clean-up waits for threads that exist only in the parent. Python's own clean-up and the exit code do not change.
+    Call this function when the library is loaded; further calls do nothing. Systems without `on_exit`, such as macOS,
+    are not changed.
     """
     if _leaving:
         return

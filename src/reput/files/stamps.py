@@ -21,9 +21,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 _TICK_NS = 20_000_000
-"""Two changes within one tick of a file system's clock get the same time. A tick is 10 ms on the slowest kernels."""
-# If a process may be writing a file, the file's stamp can be relied on only this long after the last change. Changed
-# pages are then on disk: by default, Linux writes a changed page within 35 seconds.
+"""Twice the longest tick of a file system's clock: 10 ms on the slowest kernels.
+
+Two changes within one tick get the same time.
+"""
+# If a process may be writing a file, the file's stamp can be relied on only if the last change was at least this long
+# ago. By then, changed pages are on disk: by default, Linux writes a changed page within 35 seconds.
 _SETTLED_NS = 60_000_000_000
 _WRITE_BACK = frozenset({"btrfs", "ext2", "ext3", "ext4", "f2fs", "nfs", "nfs4", "xfs"})
 _IN_MEMORY = frozenset({"devtmpfs", "hugetlbfs", "ramfs", "tmpfs"})
@@ -110,7 +113,8 @@ def _is_written_back(kind: str, age_ns: int) -> bool:
 
     After that, the next write through a mapping updates the file's ctime. `kind` is the kind of file system.
     """
-    # Other systems than Linux do not report the kind of file system. They are assumed to write changed pages to disk.
+    # Other systems than Linux do not report the kind of file system. Assume that there, changed pages are written to
+    # disk.
     is_known = kind in _WRITE_BACK or not hasattr(fcntl, "F_SETLEASE")
     return is_known and age_ns >= _SETTLED_NS and age_ns >= _longest_dirty_ns()
 

@@ -83,7 +83,8 @@ class OwnCache:
         Args:
             name: name of the file.
             data: the content.
-            most_bytes: limit for the whole folder. From time to time, the oldest files above it are deleted.
+            most_bytes: limit for the whole folder. From time to time, a call deletes the oldest files of a folder that
+                exceeds it.
 
         Raises:
             StoreAccessError: the folder belongs to another user, the system refuses, or there is no home directory.
@@ -143,8 +144,8 @@ class OwnCache:
         try:
             if not self._is_ours():
                 raise StoreAccessError(
-                    f"{self.folder}: another user can replace this folder; set "
-                    f"XDG_CACHE_HOME to a folder that belongs to root"
+                    f"{self.folder}: another user can replace this folder, but reput runs as root; set "
+                    f"XDG_CACHE_HOME to a folder that only root can replace"
                 )
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             if not _is_own(os.stat(self.folder, follow_symlinks=False)):

@@ -15,8 +15,8 @@ from reput.log.files import CommitLogFile
 from reput.log.known_file import KnownFile, ReplacedIds, TimedPiece
 
 _EVER = (1 << 63) - 1
-# A store is compared with its archive in at most this many bytes of at most this many files, so that the comparison
-# takes few requests.
+# A comparison of a store with its archive reads at most _COMPARED_FILES files, and at most _COMPARED_BYTES of each, so
+# that it takes few requests.
 _COMPARED_BYTES = 256 << 10
 _COMPARED_FILES = 8
 
@@ -48,8 +48,8 @@ def _log_file(storage: ArchiveStorage, file: LogFile) -> CommitLogFile:
     # Sealed files never change, so the digest serves as the stamp. The last file may still grow.
     stamp = (file.begin, identity, file.size) if file.is_sealed else ()
     piece = TimedPiece(file.begin, file.messages_end, least, most, -1)
-    # If a record has several UNIQ_KEYs, only the last one is in the index. The manifest states only whether there are
-    # such records. If so, a scan must find the other ids.
+    # If a record has several UNIQ_KEYs, only the last one is in the index. The manifest states only whether the file
+    # has such records. If it has, the other UNIQ_KEYs are unknown here (None), and only a scan finds them.
     ids = None if file.has_replaced_ids else ReplacedIds()
     known = KnownFile(piece.start, piece.stop, (piece,), ids, stamp=stamp)
     return CommitLogFile(
@@ -75,7 +75,7 @@ def with_older_files(
         StoreNotFoundError, StoreAccessError, FormatError.
     """
     if not isinstance(storage, JoinedStorage):
-        raise TypeError(f"{storage!r} does not join a store and its archive")
+        raise TypeError(f"storage must join a store and its archive, but is {storage!r}")
     begin = newer[0].start
     if storage.joined_at != begin:
         if storage.joined_at is not None and storage.older.archive.manifest.end < begin:
@@ -90,7 +90,7 @@ def with_older_files(
 def _check_is_same(
     storage: JoinedStorage, newer: Sequence[CommitLogFile], last: CommitLogFile | None
 ) -> None:
-    """Raise UsageError unless the archive belongs to this store and does not reach further than its log."""
+    """Raise UsageError if the archive belongs to another store, or reaches further than the store's log."""
     log = storage.older.archive.manifest.log
     here = {file.start: file for file in newer}
     begin, end = newer[0].start, newer[-1].end

@@ -44,7 +44,7 @@ def _end_within(
         return end_of_file(walk.verdict(), file)
     if walk.at_end:
         return FileEnd(walk.position, False)
-    # Imported only for a long rest of a file: the import of numba takes longer than the walk above.
+    # Imported only if much of the file is left: the import of numba takes longer than the walk above.
     from reput.log.kernel_crc import end_within
 
     return end_within(file, walk.position, log.source.open, whole_records=whole_records)

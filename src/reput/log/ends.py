@@ -38,7 +38,8 @@ class LogEnds:
 
     Attributes:
         reader: end of the last complete record; a broker may still be writing the next one
-        rebuild: end of the last readable record; a broker dispatches all records before it
+        rebuild: end of the last readable record; a broker dispatches all records before it. Greater than `reader` only
+            if this record is incomplete: its CRC is wrong, or its last byte is zero
         data: end of the last byte that is not zero; greater than `rebuild` only if the log has a torn end
         file: the last file with data; None for a log without data
     """

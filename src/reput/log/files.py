@@ -58,7 +58,7 @@ def check_none_shorter(before: Sequence[CommitLogFile], now: Sequence[CommitLogF
         if file.size < was:
             raise StoreChangedError(
                 f"{file.path}: has {file.size} bytes, but had {was} before; open the store again "
-                f"to read the rest"
+                f"to read the messages that are left"
             )
 
 

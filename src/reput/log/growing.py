@@ -1,4 +1,4 @@
-"""Walk a CommitLog that another process may be writing, with kernels."""
+"""Walk, with kernels, a CommitLog that another process may be writing."""
 
 from __future__ import annotations
 

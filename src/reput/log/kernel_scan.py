@@ -82,7 +82,7 @@ def find_inner_batches(
     scan = FileScan(file, start, stop, PLACES, open_file=log.source.open)
     found: list[tuple[int, int]] = []
     try:
-        # Positions are used instead of stated offsets, which may be wrong.
+        # Compute physical offsets from positions in the file: the offsets that records state may be wrong.
         for piece in scan.pieces():
             is_batch = piece.batch.messages["sys_flag"] & SYS_FLAG_INNER_BATCH != 0
             offsets = (piece.base + piece.positions[is_batch]).tolist()

@@ -85,7 +85,7 @@ class KnownFile:
     pieces   store times in consecutive parts of this range
     ids      message ids without an index entry; None if they were not searched for
     damage   unreadable ranges
-    stamp    stamp of the file before the scan; empty if messages may still be appended to it
+    stamp    stamp of the file before the scan (inode, size, ctime); empty if messages may still be appended to it
     kept_at  stamp of a growing file when its results were stored in the cache
     witness  CRC of the last record, which shows that the file still has these records
     """

@@ -5,10 +5,10 @@ Only a scan sees all store times. A scan also finds ids without an index entry: 
 messages that 5.x clients send as a list, a broker indexes only the last one. Both results are stored in the user's
 cache folder, so each file is scanned once.
 
-Results are valid while the file's stamp (`reput.files.stamps`) is unchanged and the last message of the range is in its
-place. The last file of the log grows, which changes its stamp. The process that scanned this file then ignores the
-stamp, and checks only that last message. Other processes ignore the stored results instead. Damaged ranges are scanned
-by every process, so that it reports the damage.
+Results are valid while the file's stamp (`reput.files.stamps`) is unchanged and the last message of the range is still
+at its offset. The last file of the log grows, which changes its stamp. The process that scanned this file then ignores
+the stamp, and only checks that the last message of the range is still at its offset. Other processes ignore the stored
+results instead. Every process scans damaged ranges again, so that each process reports the damage.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _WRONG_FORM = (ValueError, TypeError, LookupError, OverflowError, RecursionError
 
 
 class KnownRanges:
-    """Known facts about the ranges of one log, from this process or from the cache. Not thread-safe."""
+    """Known facts about the ranges of one log, from the memory of this process or from the cache. Not thread-safe."""
 
     def __init__(self, log: CommitLogReader) -> None:
         self._log = log
@@ -124,7 +124,7 @@ class KnownRanges:
         return known is not None and known.start <= file.start
 
     def learn(self, file: CommitLogFile, *, with_ids: bool = False) -> KnownFile:
-        """Return all facts about a file, from this process, the cache or a scan.
+        """Return all facts about a file, from the memory of this process, the cache or a scan.
 
         Raises StoreAccessError, StoreChangedError.
         """
@@ -155,9 +155,10 @@ class KnownRanges:
         later = (one for one in self._log.files if one.start > file.start)
         ends = any(has_data(source.open, one, is_local=source.is_local) for one in later)
         is_new = not known.pieces
-        # Results about a growing file are stored only if its first scan was long. Only then is a stamp needed.
+        # Only results that are stored in the cache need a stamp: the results for a file that no longer grows (`ends`),
+        # or from the first scan of a growing file, if this scan is long.
         stamp = _settled(file) if ends or (is_new and file.size >= _LEAST_GROWTH_BYTES) else ()
-        # The file may have changed between the earlier scan and this stamp, so it is scanned from its beginning.
+        # The file may have changed after the earlier scan, but before this stamp was taken. So scan all of it again.
         if stamp and not is_new:
             known = KnownFile(
                 file.start, file.start, ids=None if known.ids is None else ReplacedIds()
@@ -170,7 +171,7 @@ class KnownRanges:
         return self._keep(file, found) if found.stamp or found.kept_at else self._witnessed(found)
 
     def _known(self, file: CommitLogFile) -> KnownFile | None:
-        """Return facts from this process or the cache, if they are still valid, else None."""
+        """Return facts from the memory of this process or from the cache, if they are still valid, else None."""
         with suppress(ReputError, OSError, *_WRONG_FORM):
             known = self._learned.get(file, file.known)
             if known is not None and self._holds(file, known):
@@ -188,7 +189,10 @@ class KnownRanges:
         return known.stamp in ((), _stamp(file)) and self._witnessed(known) == known
 
     def _witnessed(self, known: KnownFile) -> KnownFile:
-        """Return `known` with the CRC of its last record as `witness`. Raises ReputError if the log has lost it."""
+        """Return `known` with the CRC of its last record as `witness`.
+
+        Raises ReputError if the log has lost this record.
+        """
         if not known.pieces or known.pieces[-1].last < 0:
             # No record was found, so there is no CRC to compare later.
             return known

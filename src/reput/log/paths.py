@@ -173,8 +173,7 @@ def with_logs(store: str, logs: Sequence[str]) -> str:
     entries.pop(LOCK_FILE, None)
     folders = [entries[COMMIT_LOG_FOLDER]] if COMMIT_LOG_FOLDER in entries else []
     named = {os.path.realpath(path): path for path in (*folders, *logs)}
-    # Each log folder gets a link of its own below. So a log folder in the store is not also linked as an entry of the
-    # store.
+    # A log folder in the store is linked as a log folder, so do not link it as an entry of the store as well.
     entries = {name: path for name, path in entries.items() if os.path.realpath(path) not in named}
     entries |= {f"{COMMIT_LOG_FOLDER}-{n}": path for n, path in enumerate(named.values(), 1)}
     return linked_folder(os.path.basename(os.path.abspath(store)), entries)
@@ -280,5 +279,5 @@ def _start_of(storage: Storage, entry: FolderEntry, size: int) -> int:
             return stated
     raise UsageError(
         f"{entry.path}: not a CommitLog file: "
-        "its name is not an offset of 20 digits, nor does it begin with a record"
+        "its name is not an offset of 20 digits, and the file does not begin with a record"
     )

@@ -224,7 +224,7 @@ class CommitLogReader:
                     data = b""
         except StoreNotFoundError:
             self._list()
-            # The file has expired. It was listed again above, so that the error states where the log begins now.
+            # The file has expired. The files were listed again, so the error states where the log begins now.
             raise MessageNotFoundError(self._why_not_there(physical_offset)) from None
         except RecordError as error:
             raise _not_a_message(data, file, physical_offset, error) from None

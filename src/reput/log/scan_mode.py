@@ -12,7 +12,7 @@ class ScanMode:
     """How a walk handles unreadable bytes, and which fields of records it takes.
 
     salvage       resume at the next verifiable record of the file; otherwise skip the rest of the file
-    is_growing    stop at zeros in place of a record: the record is not written yet, so no search follows
+    is_growing    stop at zeros in place of a record: it is not written yet, so do not search for a later record
     looks_behind  examine the bytes after an unreadable end, to set `ScanEnd.data_follows` and `torn`
     places_only   take only the places of records, not their keys and tags
     """
@@ -38,8 +38,8 @@ GROWING_PLACES = replace(PLACES, is_growing=True)
 class DispatchRules:
     """The settings that decide the entries of a message. The defaults are the broker's.
 
-    They decide tags codes of SCHEDULE_TOPIC_XXXX, and entries in queues that INNER_MULTI_DISPATCH names, but neither
-    places nor keys of records.
+    The settings affect tags codes of SCHEDULE_TOPIC_XXXX, and entries in queues that INNER_MULTI_DISPATCH names. They
+    do not affect the places and keys of records.
 
     delays_ms       delay of each level in ms, level 1 first (messageDelayLevel)
     multi_dispatch  whether INNER_MULTI_DISPATCH leads to further queues (enableMultiDispatch)

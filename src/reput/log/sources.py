@@ -24,7 +24,7 @@ from reput.log.record_search import first_nonzero
 
 # Number of times that a listing with missing files is repeated.
 _MORE_LOOKS = 2
-# At most this many entries of folders are searched for a hint in an error message, so that it does not take long.
+# To give a hint in an error message, at most this many entries of folders are examined, so that the error is not late.
 _MOST_NEAR = 100
 _REMOTE_PEEK_BYTES = 1 << 20
 
@@ -228,7 +228,7 @@ def _store_near(path: str, storage: Storage) -> str:
 
 
 def _below(path: str, storage: Storage) -> Iterator[str]:
-    """Yield the folders in a path. On a local disk, where listings are fast, also yield the folders in these."""
+    """Yield the folders in a path. On a local disk, where listings are fast, also yield their subfolders."""
     places = [path]
     for _ in range(2 if storage.is_local else 1):
         entries = (entry for place in places for entry in storage.list(place))

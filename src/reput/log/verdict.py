@@ -45,8 +45,8 @@ class WalkVerdict:
     def _tail_start(self, followed: Collection[int]) -> int:
         start = self.position
         for lost in reversed(self.damage):
-            # Search backwards from the end of the walk. No record lies in the torn end. So stop if this damage does not
-            # reach `start`, or if a record is known to follow it.
+            # Go back from the end of the walk over the damaged ranges, to find the beginning of the torn end. No record
+            # lies in the torn end. So stop at a range that does not reach `start`, or that precedes a known record.
             if lost.stop != start or lost.start in followed:
                 break
             start = lost.start
@@ -77,7 +77,7 @@ def end_for_broker(verdict: WalkVerdict) -> int:
 
 
 class FileEnd(NamedTuple):
-    """The end of one file's records for a recovering broker, and whether the broker continues with the next file."""
+    """Where a recovering broker ends the records of one file, and whether it continues with the next file."""
 
     position: int
     is_passed: bool

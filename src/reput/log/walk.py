@@ -96,7 +96,7 @@ class LogWalk:
         return self._window if self.at_end and is_whole else None
 
     def verdict(self) -> WalkVerdict:
-        """Return the result of the walk after its last record."""
+        """Return the result of the walk. Call this after the walk has yielded its last record."""
         return WalkVerdict(self.position, self.damage, blank=self.blank)
 
     def _lose(

@@ -254,8 +254,8 @@ class BatchMatching:
             written += int(entries["batch_size"][-1] != size)
             # The crash may have left an entry with a wrong size, because the record was incomplete.
             entries["batch_size"][-1] = size
-        # Queue offsets must ascend. The entries outside the longest ascending sequence get the queue offsets of their
-        # records.
+        # The queue offsets in entries must ascend in log order. Entries outside the longest ascending sequence are
+        # written again, with the queue offsets that their records state.
         rows = np.flatnonzero(self._is_right)
         chosen = rows[ascending(entries["base_offset"][rows])]
         self._add_misnumbered(entries, np.setdiff1d(rows, chosen))
@@ -276,7 +276,10 @@ class BatchMatching:
         return KeptBatches(held, written, self.moved, kept, unplaced)
 
     def _add_misnumbered(self, entries: _Entries, rows: npt.NDArray[np.intp]) -> None:
-        """Treat entries outside the ascending sequence as missing, and give them the queue offsets of their records."""
+        """Add the entries `rows` to the missing entries, with the queue offsets that their records state.
+
+        Their own queue offsets are out of order.
+        """
         rows = rows[self._stated[rows] >= 0]
         if len(rows):
             missing = entries[rows]
@@ -296,9 +299,10 @@ class BatchMatching:
 
 
 def _between(entries: _Entries, more: _Entries) -> tuple[_Entries, _Flags]:
-    """Merge the entries of `more` that fit between their neighbours' queue offsets.
+    """Insert the entries of `more` into `entries`, except those whose queue offsets do not fit.
 
-    Returns all entries, and for each entry of `more` whether it fits.
+    The queue offsets must fit between the queue offsets of the entries before and after them in the log. Returns all
+    entries, and for each entry of `more` whether it fits.
     """
     stops = entries["base_offset"] + entries["batch_size"]
     offsets, solid = more["physical_offset"], entries["physical_offset"]
@@ -355,7 +359,10 @@ class BatchComparison:
             self._unread += ranges
 
     def finish(self, unread: Iterable[OffsetRange], redo_last: bool) -> None:
-        """End the comparison, after the whole log except `unread` was read. See `BatchMatching.kept`."""
+        """End the comparison, after the whole log except `unread` was read.
+
+        For `redo_last` see `BatchMatching.kept`.
+        """
         self._unread, self._redo_last = [*self._unread, *unread], redo_last
 
     @property
@@ -368,7 +375,10 @@ class BatchComparison:
         return min(tails, default=self.log_end)
 
     def kept(self, size_of: BatchSizeOf) -> dict[Queue, KeptBatches]:
-        """Return the kept entries of each queue. `size_of` reads the sizes of inner batches from the log."""
+        """Return, for each queue, the entries that it has after the recovery.
+
+        `size_of` reads the sizes of inner batches from the log.
+        """
         if not self._kept:
             self._kept = {
                 name: one.kept(self._unread, size_of, self._redo_last)
@@ -387,7 +397,7 @@ class BatchQueueFiles(FoundFiles):
     def end_before(self, physical_offset: int) -> BatchEnd:
         """Return the place after the last entry whose record lies before a physical offset.
 
-        Only the last file with such a record is read.
+        Files are read in reverse order, until one has such an entry.
         """
         for start in reversed(self.starts):
             kept = self._kept(start, physical_offset)
@@ -448,7 +458,7 @@ class BatchQueueFiles(FoundFiles):
         return BatchEnd(stop, position, int(last["physical_offset"]))
 
     def _begins_later(self, start: int, first: int, entries: _Entries) -> bool:
-        """Return whether the first entry of the file at `start` would be replaced by an entry of an earlier record.
+        """Return whether the new first entry of the file at `start` belongs to an earlier record than the old one.
 
         `entries` are the new entries of the queue, `first` is the start of its first file. The result is also True for
         a file that is missing or empty now.
@@ -478,7 +488,7 @@ class BatchQueueFiles(FoundFiles):
         return entries
 
     def ends_at(self, entries: int) -> bool:
-        """Return whether no file begins after the queue's first `entries` entries."""
+        """Return whether the queue has no more files than its first `entries` entries need."""
         return not self._others and (not self.starts or self.starts[-1] < max(entries, 1))
 
 

@@ -33,7 +33,7 @@ _BLOCK_ENTRIES = 1 << 12
 
 
 class ExtendedQueueFiles(QueueFiles):
-    """The files of a queue with extension files. Entries are read with the tags codes from their units."""
+    """The files of a queue with extension files. An entry is read with the tags code of its unit in these files."""
 
     has_units = True
 

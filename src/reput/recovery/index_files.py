@@ -1,7 +1,8 @@
 """Read the IndexFiles of a store after a crash: number their items across all files, and remove items at the end.
 
 A broker trusts every file that it finds (`IndexService.load`, tag rocketmq-all-4.9.3) and never removes an item. Here,
-the valid items of a file end before the first item that cannot have been written in sequence.
+the valid items of a file end before the first item that a broker cannot have written: an item that does not point to
+the previous item of its slot, or whose message lies before the previous item's message.
 """
 
 from __future__ import annotations

@@ -405,7 +405,7 @@ class FoundIndexes:
             files: The files of the log.
             known: The recovery point, where the comparison begins.
             begin: Physical offset at which the comparison begins, if it must begin before the recovery point.
-            redo_last: Dispatch the last compared message with keys again, and drop its present items.
+            redo_last: Dispatch again the last compared message that has keys, and drop its present index items.
         """
         report, index = self._report, self._index
         positions, number = {}, None

@@ -120,7 +120,7 @@ def find_log_end(
 
     Raises:
         StoreError: `whole_records` is set (see `recovered_end`), but an intact record has no CRC of its own. A broker
-            with this setting would cut off the record and everything after it.
+            with forceVerifyPropCRC would cut off the record and everything after it.
         StoreAccessError: The log cannot be read.
     """
     first = first_file_to_check(files, checkpoint, report.is_clean, known)
@@ -136,10 +136,10 @@ def find_log_end(
 
 
 def _refuse_without_crc(log: CommitLogReader, physical_offset: int) -> None:
-    """Raise StoreError if the record at the end of the recovered log is intact, but has no CRC of its own.
+    """Raise StoreError if the recovered log ends at an intact record that lacks a CRC of its own.
 
-    A broker with forceVerifyPropCRC would cut off this record and everything after it. A record torn by a crash, or a
-    single record without a CRC among records with one, is damage and raises nothing: the log ends there.
+    A broker with forceVerifyPropCRC would cut off this record and everything after it. Nothing is raised if the record
+    was torn by a crash, or if the following record has a CRC. Then the record is damaged, and the log ends there.
     """
     record = _located(log, physical_offset)
     if record is None or _has_crc(record) or not crc_matches(record.data, record.layout):

@@ -55,7 +55,7 @@ class FoundFiles:
         self._others: list[Path] = []
         for start, entry in offset_entries(str(folder)):
             path = Path(entry.path)
-            # Files of another size begin at other offsets, so they contain no entry of this queue.
+            # Every file of a queue begins at a multiple of the file size. So this file does not belong to the queue.
             if start % file_bytes:
                 self._others.append(path)
                 continue
@@ -292,7 +292,8 @@ class QueueFiles(FoundFiles):
         """
         end = self.end_before(position)
         if end < 0:
-            # No remaining entry leads to a message. Delete the pre-blank ones: a broker's queue never ends with them.
+            # No remaining entry leads to a message. Delete the pre-blank entries (placeholders), because a broker's
+            # queue never ends with them.
             self._clear(0, disk)
             return ConsumeQueueWriter(self.folder, self._file_entries, disk=disk)
         self._clear(position, disk, is_begun)

@@ -30,7 +30,8 @@ Flags = npt.NDArray[np.bool_]
 class Missing(NamedTuple):
     """Messages without an entry: their physical offsets, the queue offsets that they state, and the entries to write.
 
-    low, high  positions in the queue: of the entry of the previous and of the next message in the log, if known
+    low, high  positions of entries in the queue: the entry of the message before this one in the log, and the entry
+               of the message after it; -1 if unknown
     """
 
     offsets: Offsets
@@ -68,7 +69,10 @@ class Count:
 
 
 def out_of_order(folder: str, queue: Queue, unplaced: Count) -> Finding:
-    """Return the finding for messages of a queue in `folder` that have no entry and no fitting queue offset."""
+    """Return the finding for messages that have no entry, because no free position of the queue fits them.
+
+    The queue is in `folder`.
+    """
     return Finding(
         Kind.QUEUE_OFFSET_DISORDER, folder,
         f"no place for this message in queue {queue.queue_id} of {queue.topic}",
@@ -114,10 +118,11 @@ class QueuePart:
     moved     count of entries whose position in the queue is not the queue offset of their message
     kept      count of entries that lead to unreadable bytes
     right     whether any entry leads to a message
-    unplaced  messages without an entry for which the queue has no place: no free position fits their queue offset
-    missing   messages without an entry for which the queue may have a place
-    wrong     positions of entries with a wrong size or tags code, and the right entries
-    matched   only in a disordered queue: ranks of entries that lead to messages; a message may have several
+    unplaced  messages that have no entry and get none: no free position of the queue fits their queue offset
+    missing   messages that have no entry yet; the queue may have a free position for each of them
+    wrong     positions of entries with a wrong size or tags code, and the entries that replace them
+    matched   only in a disordered queue: ranks of entries that lead to messages, several of which may lead to the same
+              message
     stated    the queue offsets that the messages of matched entries state
     unread    only in a disordered queue: ranks of entries that lead to unreadable bytes
     """
@@ -325,8 +330,11 @@ class QueueMatching:
     ) -> Missing:
         """Return the messages of `missing` for which the queue has a free place. Count the other ones as unplaced.
 
-        The place must lie between the entries of the message's neighbours in the log. `solid` are the physical offsets
-        of the existing entries, and `numbers` are their numbers.
+        The place must lie between the entries of the message's neighbours in the log.
+
+        solid, numbers  physical offsets and positions of the existing entries
+        edges           positions that bound the place of a message before the first or after the last of these entries
+        last            physical offset of the queue's last message that has an entry
         """
         low, high = neighbours(missing.offsets, solid, numbers, *edges)
         missing = missing._replace(low=low, high=high)
@@ -334,8 +342,8 @@ class QueueMatching:
         fits = high - low > 1
         if not self._is_light:
             fits &= between(missing.stated, low, high)
-            # The log between the message and its next neighbour has room for a limited number of messages. Reject a
-            # queue offset that implies more messages in between.
+            # The log between the message and the next message that has an entry has room for a limited number of
+            # messages. Reject a queue offset that implies more messages in between.
             next_offset = np.append(solid, last)[np.searchsorted(solid, missing.offsets)]
             room = (next_offset - missing.offsets) // MIN_RECORD_BYTES
             fits &= high - missing.stated <= np.maximum(room, 1)
@@ -475,11 +483,15 @@ class QueueMatching:
         lengths: Offsets,
         survey: QueueSurvey,
     ) -> Offsets:
-        """Return the plausible entries among the entries `unread`, which lead to unreadable bytes. Both are ranks.
+        """Return the ranks of the plausible entries among the entries with the ranks `unread`.
 
-        An entry is plausible if its position in the queue lies between the positions of the matched entries before and
-        after it in the log. The log must also have room for messages at the free positions before it. The positions of
-        the returned entries ascend.
+        These entries lead to unreadable bytes. An entry is plausible if its position in the queue lies between the
+        positions of the matched entries before and after it in the log. Between it and the matched entry before it, the
+        log must also have room for the messages of all queue positions in between. The positions of the returned
+        entries ascend.
+
+        unread, matched            ranks of entries (see QueueSurvey)
+        numbers, offsets, lengths  by rank: position in the queue, physical offset and size
         """
         low, high = neighbours(
             offsets[unread], offsets[matched], numbers[matched], survey.position - 1, 2**62
@@ -493,7 +505,7 @@ class QueueMatching:
         return unread[ascending(numbers[unread])]
 
     def _placed(self, part: QueuePart, missing: Missing) -> tuple[Offsets, RawEntries]:
-        """Choose the messages without an entry that get one. Return their queue offsets and the entries.
+        """Choose which messages of `missing` get an entry. Return the queue offsets of these entries, and the entries.
 
         The queue has a free place for each message of `missing`, but not always for all of them together.
         """
@@ -516,10 +528,11 @@ class QueueMatching:
 class KeptQueue(NamedTuple):
     """The kept entries of a queue.
 
-    begin           number before which files are deleted; None to keep all files
-    end             number after the last kept entry
+    begin           position in the queue; files before it are deleted. None to keep all files
+    end             position after the last kept entry
     tail            the messages to dispatch
-    numbers, words  entries to write, including pre-blank entries for numbers without a message
+    numbers, words  positions of the entries to write, and these entries as uint32[n, 5]. They include pre-blank entries
+                    for positions without a message
     written         number of these entries that belong to messages
     """
 

@@ -80,7 +80,8 @@ class QueueSurvey:
     def read(self, rank: int, count: int) -> RawEntries:
         """Return up to `count` entries, uint32[n, 5], from the entry at `rank` on.
 
-        If the files are in order, the result includes pre-blank entries, otherwise it does not.
+        If `is_ordered`, the result includes pre-blank entries, because ranks are positions in the queue. Otherwise,
+        pre-blank entries have no rank.
         """
         count = max(min(count, self.stop - rank), 0)
         if self.is_ordered:
@@ -94,15 +95,15 @@ class QueueSurvey:
         return self._numbers[rank : rank + count]
 
     def number_before(self, rank: int) -> int:
-        """Return the number (position in the queue) of the last entry before `rank`, or -1 without such an entry.
+        """Return the position in the queue of the last entry whose rank is below `rank`; else -1.
 
-        The queue must be in order.
+        Pre-blank entries do not count. `is_ordered` must be true, so a rank is itself a position in the queue.
         """
         return self.found.last_before(rank)
 
     def number_from(self, rank: int) -> int:
-        """Return the number (position in the queue) of the first entry from `rank` on, or `stop` without such an entry.
+        """Return the position in the queue of the first entry whose rank is at least `rank`; else `stop`.
 
-        The queue must be in order.
+        Pre-blank entries do not count. `is_ordered` must be true, so a rank is itself a position in the queue.
         """
         return self.found.next_entry(rank, self.stop)

@@ -62,10 +62,10 @@ class RecoveryPoint:
     """States that all messages before physical offset `end` have their entries.
 
     queues       for each queue, the position after its last entry, and the physical offset after that entry's message
-    begun        queues whose last file is full and whose next file already exists
+    begun        queues whose entries fill their last file, and for which an empty next file already exists
     batches      the end of each batch queue (5.x)
     index_name   the last IndexFile, or an empty string
-    index_count  number after its last item
+    index_count  number of the last item in this file, plus 1; items are numbered from 1
     lost         unreadable ranges of the log; like `refused`, they explain gaps in the queue offsets of later messages
     refused      for each queue, the total size of the messages that dispatch refused since the queue's last entry
     """
@@ -149,7 +149,7 @@ class RecoveryPointWriter:
 
 
 def delete_recovery_point(store: Path, disk: Disk, name: str = RECOVERY_POINT_FILE) -> None:
-    """Delete the recovery point, durably, before any file that it covers changes. Raises StoreAccessError."""
+    """Delete the recovery point, durably. Do this before a change to files that it covers. Raises StoreAccessError."""
     disk.delete(store / name)
     disk.sync_folder(store)
 
@@ -235,7 +235,8 @@ def _queue_is_good(
         return False
     if found.end_before(position) != end or found.stop < position:
         return False
-    # The digest includes the time of the last file, so its content need not be checked.
+    # With `closed`, the digest of the recovery point matches. The digest includes the modification time of the queue's
+    # last file, so this file is unchanged and its content need not be checked.
     if closed:
         return True
     last_file = max(position - position % entries, found.first)

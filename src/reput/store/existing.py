@@ -111,7 +111,7 @@ def keep_expired_queues(
     """Link into the folder `new` the queues whose messages have all expired. Return the number of these queues.
 
     Like a broker, keep the last file of such a queue: it determines the queue offset of the next message. A queue
-    counts as expired if all its entries lead before the beginning of the log.
+    counts as expired if all its entries have physical offsets before the beginning of the log.
 
     Args:
         output: The folder with the existing queues, which a rebuild replaces.

@@ -174,8 +174,8 @@ class StoreFacts:
         """
         from reput.store.broker_start import first_file_to_check
 
-        # Only a 5.x broker uses its queues to choose the file from which it checks the log. RocksDB can open a database
-        # only in a local folder.
+        # Only a 5.x broker uses its queues to choose the file from which it checks the log. The queues may be in
+        # RocksDB, which can open a database only in a local folder.
         known = self.known_offset if self.config.is_five and self.storage.is_local else None
         first = first_file_to_check(
             list(files), self.checkpoint, is_clean=not self.has_abort, known=known,

@@ -227,7 +227,10 @@ class FileSizes(NamedTuple):
 
 
 class _Shown(NamedTuple):
-    """The settings that the files of one kind show, by field of StoreConfig, and a doubt about them."""
+    """The settings that the files of one kind show, by field of StoreConfig.
+
+    doubt  why these settings are uncertain; None if they are not
+    """
 
     values: dict[str, int]
     doubt: Doubt | None = None
@@ -318,10 +321,10 @@ def _size_of(
 
 
 def _was_cut(store: str, kind: FileSize, queues: Sequence[_QueueFolder], storage: Storage) -> bool:
-    """Return whether the log has later messages of a queue whose only file is full.
+    """Return whether the log has messages of a queue after the last entry of its only file, which is full.
 
-    The size of files is derived from the files, so a single file looks full even if it was truncated. Only the log can
-    show that its queue had more entries.
+    This is the only file of all `queues`. The size of files is derived from the files, so a single file looks full even
+    if it was truncated. Only the log can show that its queue had more entries.
     """
     queue = next(queue for queue in queues if queue.files)
     file = next((file for file in queue.files if file.size), None)

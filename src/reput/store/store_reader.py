@@ -239,5 +239,5 @@ def joined_queues(storage: Storage, newer: QueueIndex, own_log: CommitLogReader)
 
 def _joined(storage: Storage) -> JoinedStorage:
     if not isinstance(storage, JoinedStorage):
-        raise TypeError(f"{storage!r} does not join a store and its archive")
+        raise TypeError(f"storage must join a store and its archive, but is {storage!r}")
     return storage

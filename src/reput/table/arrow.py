@@ -406,7 +406,9 @@ def _several(given: _Value | Collection[_Value] | None) -> tuple[_Value, ...] | 
 def _read(request: _Request, logs: Sequence[LogListing]) -> pa.RecordBatchReader:
     plan = plan_reading(logs, request.conditions, unwrap_batches=request.unwrap_batches)
     if plan.missing and request.on_corrupt == "fail":
-        raise plan.missing[0].lost.as_error("; on_corrupt 'skip' or 'row' continues after it")
+        raise plan.missing[0].lost.as_error(
+            "; on_corrupt 'skip' or 'row' continues after the damage"
+        )
     schema = select(request.names)
     return pa.RecordBatchReader.from_batches(schema, _batches(plan, schema, request))
 

@@ -30,6 +30,7 @@ MOST_JSON_BYTES = 1 << 20
 
 _MOST_CHARACTERS, _MOST_STATES = 1_000, 200
 _MOST_DIGITS = 300  # Python refuses to parse integers of thousands of digits.
+
 # A text condition also matches bodies in GB18030, which many Chinese applications use.
 _OTHER_ENCODING = "gb18030"
 _STEP = re.compile(r"""\.?([^\s.\[\]=!<>~'"]+)|\[(\d{1,9}|\*)\]|\[(?:"([^"]*)"|'([^']*)')\]""")

@@ -38,7 +38,7 @@ class _UnknownError(Exception):
 
 
 def used_columns(expression: pc.Expression, schema: pa.Schema) -> list[str]:
-    """Return the columns that an expression uses: it cannot be bound to a schema that lacks one of them."""
+    """Return the columns that an expression uses: those without which it cannot be bound to a schema."""
     return [name for name in schema.names if not _binds(expression, schema, name)]
 
 

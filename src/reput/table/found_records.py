@@ -1,7 +1,7 @@
 """Read scattered records of a CommitLog file, to which an index leads, as if they were consecutive.
 
-ConsumeQueues lead to the records of some topics. They may be incomplete: prepared and rolled-back messages have no
-entries, queues may be lost, and dispatch may be late. Therefore ConsumeQueues are used only up to the first gap: the
+ConsumeQueues lead to the records of some topics. The queues may be incomplete: prepared and rolled-back messages have
+no entries, queues may be lost, and dispatch may be late. Therefore ConsumeQueues are used only up to the first gap: the
 entries of all queues together must cover the file up to there. The rest of the file is scanned.
 """
 
@@ -41,7 +41,7 @@ class FoundRecords:
 
     @classmethod
     def of(cls, places: Iterable[tuple[int, int]], end: int) -> FoundRecords:
-        """Return the records with these pairs of physical offset and size."""
+        """Return the requested records before `end`. `places` has the physical offset and size of each."""
         rows = np.array(list(places), np.int64).reshape(-1, 2)
         return cls(rows[:, 0].copy(), rows[:, 1].copy(), end)
 

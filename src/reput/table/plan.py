@@ -328,7 +328,8 @@ def _by_key(
         plan.notes.append(
             f"{index.source.name}: {column}: too frequent in {frequent} bytes of the log, which are scanned instead"
         )
-    # The index excludes no part of the log. Plan without it, because conditions on other columns may exclude parts.
+    # The index excludes no part of the log. Without ranges from the index, the caller uses the conditions on other
+    # columns instead, which may exclude parts.
     if all(each.records is None for each in found):
         return None
     parts = [
@@ -449,7 +450,7 @@ def _cut(
 def unknown_topics(sources: Sequence[LogListing], topics: Iterable[str]) -> list[str]:
     """Return a line for each topic that no store has, with the most similar names.
 
-    Returns no lines if the topics of any store are unknown, because the store is remote or has no queues.
+    Returns no lines if the list of topics of any store is not available, because the store is remote or has no queues.
     """
     known: set[str] = set()
     for source in sources:

@@ -344,7 +344,7 @@ def unwrapped(
 
 @dataclass
 class _Made:
-    """Collects the records of a piece, with the inner messages in place of their inner batch.
+    """Collects the records of a scanned piece of the log, with inner messages in place of their inner batch.
 
     rows  for each record, the row in the original piece
     """

@@ -23,9 +23,9 @@ _KERNELS = {
     ),
     "others": ("property_columns.split_any_properties",),
 }  # fmt: skip
-"""By part of the kernels, the kernels that are compiled last. If they are compiled, the part is complete.
+"""For each part of the kernels: the kernels that are compiled last. If they are compiled, the part is complete.
 
-Only few logs need the part `others`.
+Few logs need the part `others`.
 """
 
 _SCANNED = {"store", "physical_offset", "size"}
