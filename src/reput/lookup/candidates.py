@@ -38,11 +38,11 @@ _KEY_FIELDS = ("hash", "begin", "end", "topic", "key")
 
 
 class CandidateRun(NamedTuple):
-    """A staged run of candidates of one store.
+    """A staged file of candidates (run) of one store.
 
     segment     number of the segment whose IndexFile has the candidates, or SCANNED
     first_cell  number of the first cell with candidates; see `LogCells`
-    bounds      int64[c + 1]: rows bounds[i] to bounds[i + 1] of the run belong to cell first_cell + i
+    bounds      int64[c + 1]: rows bounds[i] to bounds[i + 1] of the file belong to cell first_cell + i
     """
 
     path: str

@@ -36,7 +36,7 @@ class IndexTask:
 
 
 class IndexFound(NamedTuple):
-    """The result of an IndexTask: runs of candidates, and numbers (int64) of the keys whose chains are broken."""
+    """The result of an IndexTask: files of candidates (runs), and numbers (int64) of keys with broken chains."""
 
     runs: list[CandidateRun]
     store: int

@@ -164,7 +164,7 @@ class LogCells:
         parallelism: int,
         first_number: int,
     ) -> list[MatchTask]:
-        """Return tasks of about the same size for the candidates of all runs, numbered from `first_number` on."""
+        """Return tasks of about the same size for the candidates in all files, numbered from `first_number` on."""
         by_cell: dict[int, list[RunSlice]] = defaultdict(list)
         total = 0
         for run in runs:

@@ -253,7 +253,7 @@ class ReplacedIdTask(_FileTask):
 
 
 class ReplacedFound(NamedTuple):
-    """The result of a ReplacedIdTask: runs of candidates, and unreadable ranges."""
+    """The result of a ReplacedIdTask: files of candidates (runs), and unreadable ranges."""
 
     store: int
     runs: list[CandidateRun]

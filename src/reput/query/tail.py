@@ -333,7 +333,8 @@ class TailFilter:
     def _takes_queue_of(self, message: MessageExt) -> bool:
         """Return whether the message is in a requested queue.
 
-        A message may be in further queues besides its own. Further queues are compared only if a topic is requested.
+        A message may be in further queues (INNER_MULTI_DISPATCH) besides its own. These are compared only if a topic is
+        requested.
         """
         if self.takes_queue(message.topic, message.queue_id):
             return True
