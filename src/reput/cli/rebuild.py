@@ -95,8 +95,8 @@ def command(
 ) -> int:
     """Rebuild consumequeue/ and index/ of STORE from its commitlog/, in parallel.
 
-    The new files are identical to those that a broker's dispatch writes, and have the sizes of the existing files. If
-    no files exist and the broker does not use the default sizes, pass its settings. Stop the broker first, or use
+    The new files are identical to the files of a broker's dispatch, and have the sizes of the existing files. If no
+    files exist and the broker does not use the default sizes, pass its settings. Stop the broker first, or use
     --output. The old files stay in place until the new ones are complete; after a kill, run the same command again to
     resume.
 

@@ -51,7 +51,7 @@ class IndexFileSetWriter:
         self._folder, self._config, self._disk = folder, config, disk
         self.last, self.full_timestamp = last, full_timestamp
         self._full: list[IndexFileWriter] = []
-        # Names of full files that are not yet closed: those in `_full`, and those that are just being synced.
+        # Names of full files that are not yet closed: the files in `_full`, and the files that are just being synced.
         self._open_names: set[str] = set()
         self._names = {path.name for path in index_paths(folder)}
         # Name of the file that is being created. If creating it fails, it may exist or not.

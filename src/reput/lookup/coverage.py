@@ -52,7 +52,7 @@ class LostSegment:
 
     numbers  int64, sorted: numbers of these keys
     newest   for each key, the physical offset of its newest entry that leads to no message with the key. The key's
-             older entries are not used. -1 if there is no such entry, but the key's chain is broken
+             older entries are not used. -1 if all entries match, but the key's chain is broken
     """
 
     store: int
