@@ -53,8 +53,8 @@ class Choice:
     """The conditions of an erasure. A message must meet all of them.
 
     Attributes:
-        topics: Allowed topics.
-        keys: Keys or unique keys. A message must have one of them.
+        topics: Topics of the messages to erase; empty for all topics.
+        keys: Keys or unique keys, of which a message must have one; empty for all messages.
         query: An SQL92 expression of RocketMQ that the properties must match.
         begin_ms, end_ms: Earliest and latest store time, in ms since 1970.
     """
@@ -138,8 +138,8 @@ class ChosenMessages:
 
     Attributes:
         sizes: The size of each record that is erased wholly or in part, by physical offset.
-        inner: The queue offsets of the messages to erase in each inner batch (5.x), by the batch's physical offset.
-            Records without an entry here are erased completely.
+        inner: For inner batches (5.x) that are erased only in part: the queue offsets of the messages to erase, by the
+            batch's physical offset. All other records in `sizes` are erased completely.
         counts: Number of messages by role (a `Role`, or TRACE) and topic.
         ids: Unique keys of the messages to erase.
         message_ids: Offset message ids of records that are erased completely.
@@ -220,12 +220,12 @@ class _Messages:
 
     @cached_property
     def ids(self) -> pa.Array:
-        """Return the first unique key of each row; null if it has none."""
+        """Return the unique key of each row; null if it has none. If a row has two, return its own (see `_Links`)."""
         return self._unique(first=True)
 
     @cached_property
     def lists(self) -> pa.Array:
-        """Return for each message the unique key of the list in which it was sent (see `_Links`), or null."""
+        """Return the unique key of each message's list (see `_Links`); null if the message was not sent in a list."""
         return self._unique(first=False)
 
     def _unique(self, *, first: bool) -> pa.Array:
@@ -254,7 +254,7 @@ class Chooser:
     """Finds the messages to erase in one store or archive.
 
     Attributes:
-        ends: The physical offset after the last message of each log file, by the physical offset of the file's begin.
+        ends: For each log file, by the physical offset of its first byte: the physical offset after its last message.
     """
 
     def __init__(
@@ -292,7 +292,7 @@ class Chooser:
             # This pass found neither a new message nor a new identifier, so another pass would find nothing.
             if (self._links.count(), len(self._rows)) == before:
                 break
-        # All messages of a list share the list's key (see `_Links`), including messages that are not erased.
+        # Remove the keys of lists (see `_Links`), because a list may also contain messages that are not erased.
         self._found.ids = self._links.ids - self._links.lists
         self._found.message_ids = self._links.message_ids
         return self._found
@@ -440,8 +440,8 @@ class Chooser:
                 offset for offset, topic in zip(offsets, topics, strict=True) if topic == HALF_TOPIC
             )
             links.prepared.update(rows.prepared[rows.prepared > 0].tolist())
-        # Take no identifiers from trace messages: they may also describe messages that are not erased, and they have no
-        # copies.
+        # Take no identifiers from trace messages. Their KEYS may also name messages that are not erased, and their own
+        # unique keys are not needed, because trace messages have no copies.
         is_trace = np.array([_role(topic) == TRACE for topic in topics], np.bool_)
         own = _Messages(rows.rows.filter(pa.array(~is_trace)))
         links.ids.update(own.ids.drop_null().to_pylist())

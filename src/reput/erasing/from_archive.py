@@ -159,7 +159,8 @@ class _ArchiveErasure:
                     if is_concerned and part not in done[kind]:
                         done[kind][part] = self._rewritten_index(now, part, kind, change[kind])
             self._progress("commit", 0, 1)
-            # List the objects before the commit, because objects that others upload later may be in use.
+            # Only objects in this list are deleted later. List them before the commit, because objects that others
+            # upload afterwards may be in use.
             self._seen = self._listed()
             manifest = self._replaced(archive.manifest, now.manifest, new, done, record)
             # If the manifest lacks the record, nothing was committed, because another archiver has changed an index.
@@ -181,8 +182,8 @@ class _ArchiveErasure:
                 raise StoreChangedError(
                     f"{self._place}: a log file was archived again meanwhile; run the command again"
                 )
-            # Another erasure has deleted unnamed objects, and perhaps our uploads, which the manifest does not name
-            # yet.
+            # Another erasure has deleted objects that the manifest does not name. Our uploads may be among them: the
+            # manifest does not name them yet.
             if manifest.clearings != began.clearings:
                 raise StoreChangedError(
                     f"{self._place}: another erasure changed the archive meanwhile; run the "
@@ -242,8 +243,8 @@ class _ArchiveErasure:
     def _delete_unnamed(self, listed: Iterable[str], manifest: Manifest) -> None:
         """Delete the old objects of erased log files (see `_old_objects`) that were listed before the commit.
 
-        No manifest will name these objects again: other archivers do not upload an erased log file again, and discard
-        merges of indexes that began before the commit.
+        No later manifest can name these objects: other archivers never upload an erased log file again. If an archiver
+        began to merge indexes before the commit, it discards the result.
         """
         for name in self._old_objects(manifest, listed):
             self._progress("delete", 0, 1)

@@ -64,7 +64,9 @@ class Eraser:
         return self._offsets[first:stop]
 
     def runs(self, file: CommitLogFile, open_file: OpenFile = FileReader) -> Iterator[Run]:
-        """Yield the records of the new file, and the blank record at its end. The caller fills the rest with zeros.
+        """Yield the records of the new file, and the blank record at its end.
+
+        The caller fills the rest of the file with zeros.
 
         Raises:
             StoreChangedError: A chosen record has moved or changed.

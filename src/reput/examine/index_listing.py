@@ -110,7 +110,7 @@ def chain_of(
 def _walk(reader: IndexFileReader, slot: SlotRow) -> Iterator[ItemRow]:
     """Yield the items of a chain, newest first.
 
-    The header may not yet count the first one, because a broker is just putting it.
+    The newest item may be missing from the header's count, because a broker updates the count after it writes the item.
     """
     slots, begin = reader.hash_slots, reader.header().begin_timestamp
     position, before, number = slot.position, reader.index_items, slot.newest_item

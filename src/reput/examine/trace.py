@@ -1,9 +1,9 @@
 """Trace a message: find all its records, and explain why it was delivered late, twice or never.
 
 Records of one message have its unique key, or name its message id as their origin. The trace follows unique keys and
-origins from record to record, until it finds no new records. Of KEYS, it follows only the requested key. Look-ups by
-key are as exact and complete as those of `reput query`. Some records have no index entry, such as op messages. They are
-read from their queues (`tracing.searched_store.UnindexedQueues`), up to a limit.
+origins from record to record, until it finds no new records. Of the keys in the property KEYS, it follows only the
+requested one. Look-ups by key are as exact and complete as those of `reput query`. Some records have no index entry,
+such as op messages. They are read from their queues (`tracing.searched_store.UnindexedQueues`), up to a limit.
 """
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ class _Tracer:
                 return
 
     def _batch_topics(self) -> set[str] | None:
-        """Return the topics whose inner batches (5.x) may contain more of the found messages; None for all topics."""
+        """Return the topics whose inner batches (5.x) may contain records of the message; None for all topics."""
         if not self._found:
             return None
         messages = [event.message for event in self._found.values()]
@@ -216,8 +216,8 @@ class _Tracer:
         # All messages that were sent as one list have the list's id as their last unique key. If the user asked for
         # this id, all of them belong to the trace.
         if unique_key and own_ids and unique_key != self._asked_for:
-            # A copy in a retry topic has only the list's id, not the message's own id, so the list's id is searched as
-            # well. Remember the own ids, to skip other messages of the list.
+            # A copy of this message in a retry topic has only the list's id, so the list's id is looked up as well. The
+            # look-up also finds the other messages of the list. To skip them, remember the ids of the wanted messages.
             self._own_ids.setdefault(unique_key, set()).update(own_ids)
         self._want_key(unique_key)
         origin = properties.get(ORIGIN_MESSAGE_ID)
@@ -279,7 +279,8 @@ class _Tracer:
             if unknown:  # No store has the original, so its copies may be anywhere.
                 start = 0
             elif here:
-                # A copy is stored after its original. If all originals are in this store, begin at the oldest one.
+                # A copy is stored after its original. If all originals are in this store, begin the search
+                # at the oldest one.
                 start = min(message.physical_offset for _, message in origins.values())
             names = origins.keys() | unknown
             for message in searched.unindexed.naming(names, start, since_ms - _CLOCKS_DIFFER_MS):
@@ -306,9 +307,10 @@ class _Tracer:
         return Life(tuple(events), tuple(reasons_of(events, self._end_ms(events))), searched)
 
     def _end_ms(self, events: Sequence[Event]) -> int:
-        """Return the latest store time (ms) in the stores that have a delayed or half record of the message; else 0.
+        """Return the newest store time (ms) in the stores that have a delayed or half record of the message.
 
-        With this time, the rules decide whether a delayed message is overdue or not due yet.
+        Return 0 if no store has such a record. With this time, the rules decide whether a delayed message is overdue or
+        not due yet.
         """
         waiting = {event.store for event in events if event.role in (*WAITING, Role.HALF)}
         stores = [one.store for one in self._searched if one.store.path in waiting]

@@ -33,7 +33,10 @@ class MarkerInspection:
 
 
 def inspect_checkpoint(path: str, storage: Storage = LOCAL) -> CheckpointInspection:
-    """Read a checkpoint. Raises FormatError if it has fewer than three times, StoreNotFoundError, StoreAccessError."""
+    """Read a checkpoint.
+
+    Raises FormatError if it is too short for its three timestamps, StoreNotFoundError, StoreAccessError.
+    """
     size = size_of(path, storage)
     with storage.open(path) as reader:
         data = reader.read(0, min(size, CHECKPOINT_BYTES))

@@ -74,10 +74,11 @@ class Difference:
         equal_bytes: Bytes of CommitLog files that are identical in both stores. Their messages are not counted.
         equal_messages: Number of equal messages in the other files.
         counts: Number of differences by part and `What`.
-        expired: Two numbers, for A and for B: messages only in this store that precede the other store's log or, if
-            paired by queue, the first message of its queue. They probably expired in the other store.
-        behind: Two numbers, for A and for B: messages only in this store that follow the last message of the other
-            store or queue. The other store is probably older.
+        expired: Number of messages only in A that precede the log of B, and number of messages only in B that precede
+            the log of A. If messages are paired by queue, they precede the first message of the same queue in the other
+            store. They probably expired there.
+        behind: The same numbers for messages after the end of the other log, or after the last message of the same
+            queue in the other store. The other store is probably older.
         examples: The first differences of each part and `What`.
         notes: Remarks in words.
         damage: The unreadable parts of A, and those of B. They are not compared.
@@ -104,7 +105,7 @@ class Difference:
         return bool(self.damage[0] or self.damage[1])
 
     def clear_messages(self) -> None:
-        """Forget the differences of messages, before they are compared again."""
+        """Forget the differences between messages, so that the messages can be compared again."""
         for what in What:
             self.counts.pop((Part.MESSAGE, what), None)
         self.examples = [one for one in self.examples if one.part is not Part.MESSAGE]

@@ -70,7 +70,7 @@ class LogRows:
         queue_offset: Queue offsets; NOT_QUEUED for a message whose transaction is open or was rolled back.
         size: Bytes of the records.
         digest: Digests of all bytes of the records except PHYSICALOFFSET, which differs between stores. The upper
-            bits are the CRC-32 of the bytes before this field, the lower bits that of the bytes after it.
+            bits are the CRC-32 of the bytes before PHYSICALOFFSET, the lower bits the CRC-32 of the bytes after it.
     """
 
     offset: Column

@@ -159,7 +159,10 @@ class LogFigures:
         return self._frequent(log, self._keys, _keys_of)
 
     def frequent_tags(self, log: CommitLogReader) -> list[Frequent]:
-        """Return the most frequent tags of all topics, each with the topic of one message. Raises StoreAccessError."""
+        """Return the most frequent tags of all topics, each with the topic of one message that has the tag.
+
+        Raises StoreAccessError.
+        """
         return self._frequent(log, self._tags, _tags_of)
 
     def _frequent(

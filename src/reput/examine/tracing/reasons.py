@@ -242,7 +242,7 @@ def reasons_of(events: Sequence[Event], end_ms: int) -> Iterator[Reason]:
 
     Args:
         events: The events in order of time, with `life` set.
-        end_ms: The newest store time of the stores. Deliveries up to this time would be visible.
+        end_ms: The newest store time in the stores. If the message was delivered before this time, the stores show it.
     """
     numbered = list(enumerate(events))
     for life in sorted({event.life for event in events}):
@@ -259,7 +259,8 @@ def _stored_late(own: Sequence[Numbered], end_ms: int) -> Iterator[Reason]:
     """
     number, first = own[0]
     late_ms = first.stored_ms - first.message.born_timestamp
-    # Senders cause records with these roles. The broker itself stores the other ones later.
+    # A record with one of these roles is stored when the sender sends the message. Records with other roles are copies,
+    # which the broker stores later.
     roles = (Role.MESSAGE, *WAITING, Role.HALF)
     is_sent = first.role in roles and not first.message.reconsume_times
     is_sent = is_sent and not was_scheduled(first.message)

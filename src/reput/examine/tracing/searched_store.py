@@ -56,8 +56,8 @@ def is_queued(store: MessageStore, message: MessageExt) -> bool:
 def due_ms(store: MessageStore, message: MessageExt) -> int | None:
     """Return the time (ms) at which a broker delivers a delayed message; None for a message without a delay.
 
-    A message in the timer (5.x) states this time. For a scheduled message, the broker stores it as the tags code of the
-    ConsumeQueue entry. Without this entry, it is computed from the delay level.
+    A message in the timer (5.x) states this time. For a scheduled message, it is the tags code of the ConsumeQueue
+    entry. If the entry is missing, the time is computed from the delay level.
     """
     if message.topic == TIMER_TOPIC:
         return _stated_ms(message.properties.get(TIMER_OUT_MS, ""))
@@ -133,8 +133,8 @@ class UnindexedQueues:
             ):
                 continue
             for record in self._records(topic, queue_id, start, since_ms):
-                # Most records name no origin. To search a record's bytes for the property is much cheaper than
-                # decoding.
+                # Most records have no property ORIGIN_MESSAGE_ID. Searching their bytes for its name is much cheaper
+                # than decoding them.
                 if _names_origin(record):
                     message = decode_located(record.data, record.layout)
                     if message.properties.get(ORIGIN_MESSAGE_ID) in ids:
@@ -222,7 +222,7 @@ class SearchedStore:
         self._is_shortened |= answer.cursor is not None
 
     def add_place(self, message: MessageExt) -> None:
-        """Add the coverage of a message that was read by its offset, unless a look-up by key covers more."""
+        """Record that a message was read by its offset, unless a look-up by key has covered more of the log."""
         place = OffsetRange(message.physical_offset, message.physical_offset + message.size_bytes)
         if not self._answers:
             self._answers.append(Coverage(place, (), (place,), (), ()))

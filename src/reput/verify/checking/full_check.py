@@ -38,7 +38,7 @@ from reput.verify.checking.other_queues import OtherQueues
 from reput.verify.checking.queue_entries import LightQueues
 from reput.verify.checking.queue_table import CheckedQueue, QueueJob, read_queue_table
 
-# A group is full if it has this many tasks per worker and this many bytes, or the maximum number of tasks.
+# A group of tasks is full if it has this many tasks per worker and this many bytes, or the maximum number of tasks.
 _WAVE_TASKS, _WAVE_BYTES, _WAVE_MOST_TASKS = 4, 1 << 30, 256
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -132,7 +132,7 @@ class FullCheck:
 
     def run(self) -> Iterator[Finding]:
         """Yield all findings as they are found. Raises StoreAccessError."""
-        # Read index and queues first: their spans state which entries lead into each log file.
+        # Read the index and the queues first, to find out which of their entries lead into each log file.
         yield from self._read_index()
         yield from self._read_queues()
         yield from self._join_index()
@@ -143,7 +143,8 @@ class FullCheck:
         others = OtherQueues(self._store)
         yield from others.findings()
         # `_without_queue` has all queues without a ConsumeQueue file. Queues in RocksDB and batch queues have no such
-        # file, but are not missing, so remove them. If they cannot be listed, remove all queues.
+        # file, but are not missing, so take them out of `_without_queue`. If these queues cannot be listed, empty
+        # `_without_queue`, because any of its queues may exist.
         for queue in others.queues if others.cannot_tell is None else set(self._without_queue):
             self._without_queue.pop(queue, None)
         yield from absent(

@@ -24,7 +24,7 @@ _NEVER = "does not notice it, and never adds an entry to an index that lacks it"
 class IndexFindings:
     """Explains the differences between IndexFile items and the messages of one log file, stretch by stretch.
 
-    A stretch is a part of the log file that is compared at once. A run is the items of one IndexFile that lead into a
+    A stretch is a part of the log file that is compared at once. A run is the items of one IndexFile for messages in a
     stretch.
 
     without_index  number of keys without an entry; counted only in a store without IndexFiles
@@ -39,7 +39,7 @@ class IndexFindings:
         folder: str,
         tally: Tally,
     ) -> None:
-        """Prepare to explain one log file. `LogTask` describes the arguments."""
+        """Prepare to compare the index with one log file. `LogTask` describes the arguments."""
         self._files, self._indexed, self._folder = files, indexed, folder
         self._dispatched_to, self._indexed_again = dispatched_to, indexed_again
         self._tally = tally
@@ -115,8 +115,8 @@ class IndexFindings:
     def _file_for(self, offset: int) -> str:
         """Return the path of the IndexFile that should have an entry for the message at this physical offset.
 
-        If all IndexFiles of this log file end before the message, return the last of them. Return index/ if there are
-        no IndexFiles.
+        If all IndexFiles with items for this log file end before the message, return the last of them. If no IndexFile
+        has such items, return index/.
         """
         for one in self._files:
             if offset <= one.header.end_physical_offset:
@@ -185,7 +185,7 @@ class IndexFindings:
         stated: int,
         at: int,
     ) -> None:
-        """Check the header's begin time (end time): the store time of the message of the first (last) item."""
+        """Check that the header's begin (end) time is the store time of the message of the first (last) item."""
         row = np.flatnonzero((items.numbers == number) & (items.offsets == offset))
         if not len(row) or times[row[0]] == stated:
             return

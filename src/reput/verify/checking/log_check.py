@@ -1,7 +1,7 @@
 """Check one log file: every record, and the entries of ConsumeQueues and IndexFiles that lead to its messages.
 
-`reput.compare.log_file` compares them, and this module explains each difference. Entries that lead to an unreadable
-record are not reported as wrong: the finding for the record covers them.
+`reput.compare.log_file` compares the entries with the messages, and this module explains each difference. Entries that
+lead to an unreadable record are not reported as wrong: the finding for the record covers them.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class _FileCheck:
     def run(self) -> None:
         task, found = self._task, self._found
         comparison = FileComparison(task.compared)
-        # The usual case: nothing differs, so one quick pass suffices.
+        # Usually, all records and their entries are valid. One quick pass suffices to show this.
         latest = comparison.latest_if_sound(_is_sound)
         if latest is not None:
             found.latest = latest

@@ -66,7 +66,7 @@ UNNOTICED = "does not notice it: it never verifies an IndexFile"
 
 
 def next_start(store: CheckedStore, tables: Sequence[SeenIndexFile]) -> Iterator[Finding]:
-    """Yield the findings that follow from the store's lock, `abort`, checkpoint and IndexFiles."""
+    """Yield findings about the next start of a broker, from the store's lock, `abort`, checkpoint and IndexFiles."""
     if store.is_live:
         yield Finding(
             Kind.STORE_IN_USE, str(store.path),
@@ -150,9 +150,9 @@ def absent(
 def _skipped(store: CheckedStore) -> Iterator[Finding]:
     """Yield a finding if a 5.3.3 broker that starts now skips a message.
 
-    After a clean shutdown, such a broker dispatches only messages that begin after the greatest physical offset in the
-    queues. So it skips a message at exactly this offset. A copy of a running store without its file `abort` is in this
-    state.
+    After a clean shutdown, such a broker dispatches only messages that begin after the physical offset at which the
+    last message in the queues ends. So it skips a message that begins exactly at this offset. Such a message may exist
+    in a copy of a running store. If the copy lacks the file `abort`, the broker assumes a clean shutdown.
     """
     at = store.facts.known_offset.physical_offset
     if not store.config.is_five or not store.begin <= at < store.end:
@@ -179,7 +179,7 @@ def _skipped(store: CheckedStore) -> Iterator[Finding]:
 
 
 def _is_queued(store: CheckedStore, message: MessageExt) -> bool:
-    """Return whether a message that begins at the greatest physical offset stated by any queue has an entry.
+    """Return whether a queue entry leads to this message, which begins at the greatest physical offset in the queues.
 
     A ConsumeQueue states where its newest message ends, so a message that begins there has no entry. A batch queue
     states where its newest record begins, so this record has an entry.

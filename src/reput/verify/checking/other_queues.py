@@ -43,8 +43,8 @@ class _Claims:
     """Identifies entries in RocksDB that belong to another message with the same queue offset.
 
     A broker stores an entry under the queue offset of its message. In a light queue (LMQ), several messages can have
-    one queue offset after a restart. The message dispatched last keeps its entry. If they were dispatched together, the
-    first message keeps it (`RocksDBConsumeQueueStore.putMessagePosition0`).
+    one queue offset after a restart, and then share one entry. It leads to the message dispatched last, or to the first
+    of them if all were dispatched together (`RocksDBConsumeQueueStore.putMessagePosition0`).
 
     Attributes:
         count: Number of such entries.
@@ -132,7 +132,7 @@ class OtherQueues:
     def _too_many(
         self, index: QueueIndex, expected: Counter[Queue], readable: list[OffsetRange]
     ) -> Iterator[Finding]:
-        """Yield findings for entries that lead to no message in readable parts of the log, or beyond its end."""
+        """Yield findings for entries that lead beyond the end of the log, or to no message in a readable part of it."""
         store = self._store
         if store.is_live:
             return

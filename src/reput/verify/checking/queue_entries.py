@@ -33,7 +33,7 @@ class SkewRun(NamedTuple):
     """Consecutive entries with the same lag.
 
     skew         the lag: queue offset of the message minus number of the entry
-    taken        number of messages between the previous entry and this run that took a queue offset but have no entry
+    taken        number of messages without an entry that took a queue offset between the previous entry and this run
     entries      number of entries
     first, last  the earliest and latest store timestamp (ms)
     finding      the finding for the first entry, which is reported if a broker cannot have caused the lag
@@ -125,7 +125,7 @@ class LightQueues:
     def _take_run(self, queue: Queue, run: SkewRun, tally: Tally) -> None:
         state = self._states.get(queue)
         # If earlier messages of the queue have expired, nothing shows which lag (see the class) its first entries
-        # should have, so accept their lag. Otherwise they should have none.
+        # should have, so accept their lag. Otherwise their lag should be 0.
         if state is None:
             state = _State(0 if self._from_zero else max(run.skew, 0), False, 0)
         skew, is_wrong, taken = state

@@ -2,7 +2,7 @@
 
 The plan comes from the findings of a check. Until the swap, which is one rename, the store is unchanged. After it, the
 store is as planned, and the old state stays beside it. Both states share unchanged files by hard links, so a process
-that has such a file open can keep it. A CommitLog file whose bytes change is copied first.
+that has an unchanged file open can continue to use it. A CommitLog file whose bytes change is copied first.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ def _carry_over(plan: Plan, new: Path) -> set[str]:
 
 
 def _changes_in_place(store: Path, name: str) -> bool:
-    """Return whether a broker changes the bytes of this file in place: an overwritten file, or a file of RocksDB.
+    """Return whether a broker changes the bytes of this file in place, as in files of the timer or of RocksDB.
 
     The repaired store needs a copy of such a file. With a hard link, the backup would change as well.
     """
@@ -164,7 +164,7 @@ def _stays(plan: Plan, entry: TreeEntry, changed: frozenset[str]) -> bool:
 
 
 def _change_log(plan: Plan, new: Path) -> None:
-    """Copy the files that change, then fill and cut the copies. The backup keeps the old bytes."""
+    """Copy the log files that change. In the copies, fill damaged ranges and cut the tail. The backup is unchanged."""
     for name in sorted(plan.changed_files):
         source, target = (root / COMMIT_LOG_FOLDER / name for root in (plan.store, new))
         # Writing to a hard link would change the backup as well.
@@ -303,9 +303,9 @@ def _check(plan: Plan, new: Path, runner: Runner, progress: Progress) -> None:
 
 def _finish(plan: Plan, new: Path) -> None:
     """Give the new store the owners, permissions and lock of the old store. Make it durable."""
-    remove_tree(new / LOCK_FILE)  # The rebuild has created this lock.
-    # Instead, link to the store's present `lock`, which may be newer than the plan. The old and the new store then
-    # share this file, so a lock on one of them also protects the other.
+    # The rebuild has created a `lock` of its own. Replace it by a hard link to the `lock` of the old store. The two
+    # stores then share this file, so a process that locks one of them also locks the other.
+    remove_tree(new / LOCK_FILE)
     link(plan.store / LOCK_FILE, new / LOCK_FILE)
     # A hard link already has the owner and permissions of the old file. Only new files need them.
     kept = {(entry.name, entry.inode) for entry in plan.seen}
@@ -484,7 +484,7 @@ def check_repairable(store: str | PathLike[str]) -> None:
     """Refuse stores that cannot be repaired. This is quick, because it reads only the names of files.
 
     Raises:
-        StoreNotFoundError: The folder is missing, or a killed repair has left the store without its name.
+        StoreNotFoundError: The folder is missing, perhaps because a repair was killed while it swapped the folders.
         StoreLockedError: A broker or another writer owns the store.
         StoreError: The store contains a link.
         StoreAccessError: A file cannot be read.

@@ -69,7 +69,7 @@ class KnownMessage:
 
 @dataclass(frozen=True, slots=True)
 class DamagedRange:
-    """Physical offsets [start, stop) of one file that must be filled.
+    """A damaged range of one log file, physical offsets [start, stop), which the repair must fill with valid records.
 
     store_timestamp  store time of a message near the range, ms
     ends_file        whether `stop` is the end of the file
@@ -146,7 +146,7 @@ def _size_of(message: KnownMessage, room: int, needs_blank: bool) -> int:
 
 
 def _sizes(length: int) -> Iterator[int]:
-    """Split `length` into sizes of records."""
+    """Yield the sizes of records that fill exactly `length` bytes."""
     while length:
         size = min(length, _MOST_BYTES)
         # Leave either no bytes, or enough bytes for another record.
@@ -157,7 +157,7 @@ def _sizes(length: int) -> Iterator[int]:
 
 
 def _record(offset: int, size: int, timestamp: int, message: KnownMessage | None) -> bytes:
-    """Return a record of exactly this size: a placeholder for the message; a rolled-back transaction without one."""
+    """Return a record of exactly this size: a placeholder for `message`, or a rolled-back transaction if it is None."""
     topic = SALVAGED_TOPIC if message is None else message.queue.topic
     least = _LEAST_BYTES if message is None else message.least_bytes
     return encode(

@@ -46,7 +46,7 @@ class Record:
 
     old, new  inodes of the store's old and new folder
     log       name, size and modification time of each file of the repaired log
-    form      version of this file's form
+    form      version of the format of repair.json
     """
 
     old: int
@@ -172,7 +172,8 @@ class RepairPlaces:
     def owned(self) -> Iterator[None]:
         """Lock out other repairs of the store during the `with` block. Raises StoreLockedError, StoreAccessError.
 
-        If root creates the folder, it belongs to root during the block, so that no other user changes the new state.
+        If root creates the folder of the repairs, it belongs to root until `give` is called, so that no other user can
+        change the repaired state in it.
         """
         if inode_of(self.root) is None:
             with explained(self.root, "be created"):

@@ -165,18 +165,19 @@ class Plan:
         """Return whether the plan leaves or causes this finding in the repaired store, which was built in `root`."""
         if not finding.is_wrong:
             return True
-        # Light queues lack the entries of lost messages, so later entries get other queue offsets.
+        # In a light queue, a lost message leaves no gap, so later entries get other numbers.
         if finding.kind in _MOVED and (self.entries_move or self.ranges):
             return True
         left = [one.finding for one in self.remaining if one.finding.kind is finding.kind]
-        # A check joins findings of a kind beyond a limit into one, which names only one of their files.
+        # A check reports at most MOST_OF_A_KIND findings of one kind. It joins the rest into one finding, which names
+        # only one of their files, so the other files are unknown.
         if len(left) > MOST_OF_A_KIND:
             return True
         name = os.path.relpath(finding.file, root)
         return any(os.path.relpath(one.file, self.store) == name for one in left)
 
     def as_json(self) -> dict[str, Any]:
-        """Return everything that the plan prints, as values for json.dumps."""
+        """Return the plan as values for json.dumps."""
         return {
             "store": str(self.store),
             "backup": str(self.backup),
@@ -244,9 +245,9 @@ class _Steps:
         yield from self._kept()
 
     def _why(self, kinds: Iterable[Kind], start: int = 0, stop: int = 1 << 63) -> tuple[str, ...]:
-        """Return the kinds among `kinds` of which the check has a finding between these physical offsets.
+        """Return those of `kinds` that the check found at physical offsets in [start, stop).
 
-        A finding without an offset counts as well.
+        Findings without an offset count as well.
         """
         found = (one for one in self._wrong if one.kind in kinds)
         here = (one for one in found if one.physical_offset is None or start <= one.start < stop)

@@ -183,7 +183,8 @@ def check_unchanged(
     """
     now = tuple(tree_entries(plan.store))
     if facts_of(plan.store).has_queue_database_files:
-        # Programs that read a RocksDB database create hard links to its files, which update the files' change times.
+        # Programs that read a RocksDB database create hard links to its files. This updates the files' change times, so
+        # a new change time does not show that a file has changed.
         linked = {*linked, CONSUME_QUEUE_FOLDER}
 
     def look(entries: Sequence[TreeEntry]) -> dict[str, tuple[int, ...]]:
@@ -249,7 +250,7 @@ class _Planning:
             tail = min(verifiable_end(found.files), found.ends.reader, end)
             if self._has_tail(tail) and tail <= found.files[-1].start + plan.file_bytes:
                 end = plan.cut_at = tail
-                # An empty file of full size after the cut can stay, because a broker creates such a file in advance.
+                # An empty, full-size file after the new end of the log can stay: brokers create such files in advance.
                 plan.dropped = frozenset(
                     Path(file.path).name
                     for file in found.files
@@ -274,7 +275,8 @@ class _Planning:
     def _damaged_files(self) -> set[str]:
         """Return the log files with damage, or all files if the check joined findings of several files into one."""
         found = [one for one in self._wrong if one.kind in OF_LOG or one.kind is Kind.LOG_FILE_SIZE]
-        # A check joins findings of a kind beyond a limit into one, which names only one of their files.
+        # A check reports at most MOST_OF_A_KIND findings of one kind. It joins the rest into one finding, which names
+        # only one of their files, so the other files are unknown.
         if max(Counter(one.kind for one in found).values(), default=0) > MOST_OF_A_KIND:
             return {file.path for file in self._found.files}
         return {one.file for one in found}
