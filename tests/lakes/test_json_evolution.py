@@ -190,7 +190,7 @@ def test_a_file_with_more_fields_is_accepted(tmp_path: Path, layout: str) -> Non
     store.add([{"a": 3}])
     schema.write_text('{"a": "int64"}')
     with pytest.raises(
-        UsageError, match=r"another json_body: .*has other types: it lacks the field b"
+        UsageError, match=r"another json_body; .*has other types: it lacks the field b"
     ):
         export(store.path, out, layout, json_body=str(schema), incremental=True)
 

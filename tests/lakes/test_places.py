@@ -182,7 +182,8 @@ def test_one_store_under_two_names_is_refused(golden: Golden, tmp_path: Path) ->
     store = golden("basic").path
     (tmp_path / "link").symlink_to(store)
     with pytest.raises(
-        UsageError, match=r"names: b is given for .*, which is the same store as a; give it once"
+        UsageError,
+        match=r"names: b is given for .*, which is the same store as a; give the store only once",
     ):
         open_stores([str(store), str(tmp_path / "link")], ["a", "b"])
     with pytest.raises(UsageError, match="name a store"):

@@ -131,11 +131,12 @@ class Control:
                 "name another folder",
                 arguments=["layout"],
             )
-        # If a user deletes the table's folder, the control folder beside it remains.
+        # A user has deleted the table's folder, but not the control folder beside it. An export would continue at the
+        # offsets recorded there, and skip the deleted messages.
         if found is not None and not place.is_dir() and self._folder.parent == place.parent:
             raise UsageError(
                 f"{place}: does not exist, but {self._folder} records exports to it; "
-                "restore it, or delete that folder to start over"
+                f"restore it, or delete {self._folder} to start over"
             )
         # Accept any table of this format. `state` checks later whether an export created it.
         is_known = any((place / name).exists() for name in self._destination.known_by)
@@ -313,7 +314,7 @@ class BucketControl(Control):
 
     def begin(self, commit: Commit) -> None:
         """See Control."""
-        # The manifest is written before the head names it.
+        # Write the manifest first, so that the object `head` never names a missing manifest.
         manifest = self._bucket.write_commit(commit)
         self._bucket.change(pending={"table": self._destination.table, "manifest": manifest})
 
@@ -339,7 +340,7 @@ class BucketControl(Control):
             yield self._bucket.staged(run)
         except StoreError:
             with suppress(StoreAccessError):
-                # If another run has taken the table, that run deletes the staged files.
+                # Perhaps another run has taken the table and deleted the staged files of this run. Then report this.
                 self._bucket.check_owner()
             raise
         finally:

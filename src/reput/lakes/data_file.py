@@ -1,4 +1,4 @@
-"""Describe a data file that a task wrote, so that the driver can commit it, and move it from staging into a table."""
+"""Describe the data files that tasks wrote, for the commit, and move these files from staging into a table."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ class DataFile:
     """One Parquet file.
 
     name        name in the staging folder
-    tally       tally of the rows that were read back
+    tally       number and checksums of its rows, computed from the written file
     partition   names and values of its partition
     least, greatest  least and greatest values of some columns; times in ms since 1970
     is_reject     whether it contains rejected rows
@@ -180,7 +180,7 @@ Places = Sequence[tuple[Path, DataFile]]
 
 
 def make_folders(places: Places) -> set[Path]:
-    """Create and return the folders of these files."""
+    """Create the folders of the files at these places, and return them."""
     folders = {path.parent for path, _ in places}
     for folder in folders:
         make_folder(folder)

@@ -43,8 +43,9 @@ from reput.messages.decoding import open_decoder
 from reput.table.plan import Bounds, ReadTask
 from reput.tasks import Progress, Runner, silent
 
-# Maximum and minimum number of log bytes per task, unless the caller sets a number.
+# Maximum number of log bytes per task, unless the caller sets a number.
 SPLIT_BYTES = 1 << 30
+# Minimum number of log bytes per task, unless the caller sets a number.
 _LEAST_SPLIT_BYTES = 128 << 20
 # With much smaller ranges, there would be more tasks than messages.
 _LEAST_GIVEN_BYTES = 16 << 10
@@ -71,7 +72,7 @@ def export_sources(
 ) -> ExportReport:
     """Export each message of the stores once.
 
-    runner_for   function that returns the runner of the tasks for a number of log bytes to read
+    runner_for   function that returns a runner for the tasks. Argument: the number of log bytes that they read
     incremental  continue where the last commit ended; otherwise, the table must be new
     fail_on_data_loss  whether to raise an error if messages were lost or expired before they were exported
     max_rejects  limit of rejected rows, above which a run commits nothing: a number, or a share such as "1%"; None for
@@ -359,10 +360,11 @@ def _joined(before: ReadTask, ended: TaskResult, after: ReadTask, began: TaskRes
     """
     one, other = before.part, after.part
     if one.file != other.file or one.stop != other.start or other.topics is not None:
-        # Nothing can be checked if the ranges are in different files, not adjacent, or read through ConsumeQueues.
+        # This cannot be checked if the two ranges are in different files, are not adjacent, or are read through
+        # ConsumeQueues.
         return True
     if ended.start >= one.stop or ended.end < one.stop:
-        # Nothing can be checked if no record begins in the preceding range, or it ends with unreadable bytes.
+        # This cannot be checked if the preceding range contains no begin of a record, or ends with unreadable bytes.
         return True
     # A long record may reach beyond the whole next range.
     return began.start == ended.end or (began.start >= other.stop and ended.end >= other.stop)

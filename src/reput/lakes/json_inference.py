@@ -315,8 +315,8 @@ def _of_file(path: str, known: BodyShape | None, destination: Destination) -> Bo
         return evolved(known, shape, destination.widens)
     except ValueError as error:
         raise UsageError(
-            f"{destination.name}: was created with another json_body: {path} has other types: "
-            f"{error}; add fields only, or export to another place",
+            f"{destination.name}: was created with another json_body; {path} has other types: "
+            f"{error}; only add fields to {path}, or export to another place",
             arguments=["json_body"],
         ) from None
 

@@ -176,8 +176,8 @@ def _into_file(path: Path, lines: _LinesExport, incremental: bool) -> None:
     with locked(path, "another export is writing this file; wait for it or stop it"):
         size, state = _read_commit(beside) if beside.exists() else (0, None)
         if is_gone and not incremental and not path.stat().st_size:
-            # The user deleted the file of an earlier export; `locked` has created the empty one. Forget the earlier
-            # export, and begin a new one.
+            # The user deleted the file of an earlier export, and `locked` has created a new, empty file. Forget the
+            # earlier export, and begin a new one.
             delete(beside)
             size, state = 0, None
         if state is not None and not incremental:

@@ -52,7 +52,7 @@ _PATIENCE_S = 30.0
 _POLL_S = 1.0
 # Number of further attempts to replace the object `head` if the bucket does not respond.
 _REPEATS = 5
-# Longest URL of a table, in bytes. An object's whole name may have 900 bytes, with its partition and file.
+# Longest URL of a table, in bytes. Including partition and file, the whole name of an object may have 900 bytes.
 _MOST_NAME_BYTES = 400
 # Bytes per request when a large manifest is uploaded.
 _REQUEST_BYTES = 16 << 20
@@ -259,7 +259,7 @@ class LakeBucket:
         if commit.rows.rows and next(self._names(), None) is None:
             raise UsageError(
                 f"{self.url}: does not exist, but {self.url_of(self.control)} records exports to it; "
-                "restore it, or delete that folder to start over"
+                f"restore it, or delete {self.url_of(self.control)} to start over"
             )
 
     def _names(self) -> Iterator[str]:
@@ -322,11 +322,11 @@ class LakeBucket:
         at_once(copy, places)
 
     def remove(self, names: Sequence[str]) -> None:
-        """Delete objects that exist."""
+        """Delete objects. Missing objects are skipped."""
         delete_objects(self.store, names)
 
     def clear_staging(self) -> None:
-        """Delete staged files, and signs of life of dead runs."""
+        """Delete staged files, and the `alive-` objects of earlier runs."""
         staged = self.store.list(f"{self.control}/staging/")
         signs = self.store.list(f"{self.control}/alive-")
         own = self._alive(self._run)

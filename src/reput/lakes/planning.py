@@ -44,7 +44,7 @@ def check_goes_on(source: LogListing, log_end: int, mark: ReadMark, destination:
 
 
 def check_is_new(source: LogListing, marks: Mapping[str, ReadMark], destination: str) -> None:
-    """Raise UsageError if the table has a store's log under another name.
+    """Raise UsageError if the table already contains the messages of this log under another store name.
 
     Raises StoreError if the log cannot be read.
     """
@@ -52,7 +52,7 @@ def check_is_new(source: LogListing, marks: Mapping[str, ReadMark], destination:
         if has_read(mark, source):
             raise UsageError(
                 f"{source.name}: {destination} has the messages of this log under the name {name}; "
-                f"use this name (names {name}), or export to another place",
+                f"give the store this name again with names {name}, or export to another place",
                 arguments=["names"],
             )
 
@@ -61,7 +61,8 @@ class StoreExtent(NamedTuple):
     """The part of a store that an export reads.
 
     Attributes:
-        bounds: Range from the offset up to which the table already has the store's messages, to the end of the log.
+        bounds: Range of the log to export. It begins after the messages that the table already has, and ends at the end
+            of the log.
         mark: The offset up to which the table has the store's messages after the export.
         is_whole: Whether only unwritten bytes follow the last valid record of the log.
     """
@@ -130,7 +131,7 @@ def plan_of(
     use_indexes: bool = True,
     runner: Runner | None = None,
 ) -> ReadPlan:
-    """Return the ranges to read. Raises StoreChangedError for lost ranges with `fail_on_data_loss`; StoreError."""
+    """Return the ranges to read. Raises StoreError, and StoreChangedError for lost ranges if `fail_on_data_loss`."""
     plan = plan_between(sources, bounds, split_bytes=split_bytes)
     report.missing = [one.lost for one in plan.missing]
     if plan.missing and fail_on_data_loss:
@@ -189,7 +190,9 @@ def open_stores(
         # A store may be given by several paths, for example through a link.
         place = real_place(source.folder or source.name)
         if (other := places.setdefault(place, source.name)) != source.name:
-            raise UsageError(f"{source.name}: the same store as {other}; give it once")
+            raise UsageError(
+                f"{source.name}: is the same store as {other}; give the store only once"
+            )
     if len(places) < len(found) or len({source.name for source in found}) < len(found):
         twice = max(found, key=lambda one: [other.name for other in found].count(one.name))
         raise UsageError(f"{twice.name}: two stores have this name; give each its own")
@@ -235,7 +238,8 @@ def _by_path(
         place = os.path.realpath(sources[0].name)
         if place in found:
             raise UsageError(
-                f"names: {name} is given for {path}, which is the same store as {found[place].name}; give it once",
+                f"names: {name} is given for {path}, which is the same store as "
+                f"{found[place].name}; give the store only once",
                 arguments=["names"],
             )
         found[place] = replace(sources[0], name=name)

@@ -25,7 +25,8 @@ The field `body` of a request selects other encodings.
 """
 
 JsonMode = Literal["strict", "permissive"]
-"""How to handle a body that does not fit its types: "strict" rejects the message, "permissive" nulls the fields."""
+"""How to handle a body that does not fit its types: "strict" rejects the message, "permissive" sets the fields that do
+not fit to null."""
 
 Profile = Literal["safe", "fast"]
 INFER = "infer"
@@ -161,7 +162,7 @@ class ExportRequest:
             raise UsageError("charset needs json_body", arguments=["charset", "json_body"])
         if self.json_timestamps and self.json_body != INFER:
             raise UsageError(
-                "json_timestamps is for json_body infer; a file states which fields are timestamps",
+                "json_timestamps needs json_body infer; a schema file states itself which fields are timestamps",
                 arguments=["json_timestamps", "json_body infer"],
             )
 

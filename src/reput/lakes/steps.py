@@ -46,7 +46,7 @@ class CommitEvery:
             limit = cls()
         if not (limit.log_bytes or limit.seconds):
             raise UsageError(
-                f"commit_every {text}: must be a size of the CommitLog such as 10GB, or a time such as 10min",
+                f"commit_every {text}: must be an amount of log such as 10GB, or a time such as 10min",
                 arguments=["commit_every"],
             )
         return limit

@@ -43,7 +43,7 @@ class TableFiles(Protocol):
         """Move staged files to their places. An interrupted run may have moved some of them."""
 
     def remove(self, names: Iterable[str]) -> None:
-        """Delete files that exist."""
+        """Delete files. Missing files are skipped."""
 
     def schema_of(self, name: str) -> pa.Schema:
         """Return the schema of a data file."""

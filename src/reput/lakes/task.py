@@ -251,7 +251,7 @@ def _parsed(
 def sample_bodies(
     tasks: list[ReadTask], request: ExportRequest, most: int, most_tasks: int = 16
 ) -> Iterator[bytes | None]:
-    """Yield sample bodies from several ranges, so that the caller can infer the fields. Keep one batch in memory."""
+    """Yield sample bodies from several ranges, to infer the fields. Only one batch is in memory at a time."""
     # Choose evenly spaced ranges, so that the sample covers the whole log.
     chosen = tasks[:: max(-(-len(tasks) // most_tasks), 1)]
     for task in chosen:

@@ -153,7 +153,7 @@ class _Rewrite:
 
 
 def run_rewrite(job: MergeJob, work: _Rewrite) -> list[DataFile]:
-    """Write the remaining rows of a file. Running it twice is safe.
+    """Rewrite a file without its superseded rows. Running it twice is safe.
 
     Raises:
         StoreAccessError: The rows written differ from the rows read.
@@ -183,7 +183,7 @@ def run_rewrite(job: MergeJob, work: _Rewrite) -> list[DataFile]:
 
 
 def _identities(path: Path, file: DataFile) -> tuple[pa.Array, npt.NDArray[np.int64], Kept]:
-    """Return for each row: its key within the queue, its physical offset, and whether it has a body."""
+    """Return for each row: store, queue and key as one text, the physical offset, and whether it has a body."""
     with explained(path, "be read"), opened_parquet(path) as opened:
         there = opened.schema_arrow.names
         table = opened.read([name for name in COLUMNS if name in there], use_threads=False)

@@ -40,7 +40,7 @@ _TRANSACTION = "reput:"
 _FENCE = "reput"
 """Application id in every commit of an export; two transactions with the same id conflict."""
 _BEGUN = "reput.begun"
-"""Marks a table that an export created before its first commit."""
+"""Marks the Delta commit with which an export created the empty table, before it committed messages."""
 _DATA = "data"
 _DERIVED = {"day": pa.date32(), "hour": pa.string()}
 
@@ -185,7 +185,8 @@ class DeltaTable(_Delta):
             is_changed = "deletionVectors" in (table.protocol().writer_features or ())
         if is_changed:
             raise UsageError(
-                f"{self.name}: has deletion vectors, which no export wrote: keys cannot be replaced"
+                f"{self.name}: another program has enabled deletion vectors for this table, so an export "
+                "cannot replace its rows; export to another place"
             )
         return [
             DataFile(
@@ -350,7 +351,7 @@ def _has(table: Table, run: str, place: str) -> bool:
 
 
 def _last_state(name: str, history: Iterable[dict[str, Any]]) -> str | None:
-    """Return the state of the table's current version.
+    """Return the text of the state (see `State`) in the table's current version; None if it has none.
 
     For a restored table, this is the state of the restored version.
     """

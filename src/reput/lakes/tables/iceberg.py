@@ -1,8 +1,8 @@
 """Write an Iceberg table without a JVM: pyarrow writes the files, and pyiceberg the snapshot.
 
-The state is in the summary of each commit's snapshot. So if a table is rolled back, the next export continues at the
-offsets of the restored snapshot. The state is also in a property of the table, set in the same commit, because
-summaries disappear when snapshots expire.
+The summary of each commit's snapshot contains the state, for example the offset up to which each store was exported.
+So if a table is rolled back, the next export continues at the offsets of the restored snapshot. The state is also in a
+property of the table, set in the same commit, because summaries disappear when snapshots expire.
 Rejected rows go into a separate table, which is committed after the messages. If a run dies between the two commits,
 the next run makes the second one.
 """
@@ -275,7 +275,7 @@ class _Iceberg:
         return [f"{folder}/{name}" for name, _ in commit.numbered(is_reject)]
 
     def datasets(self) -> list[Any]:
-        """See `reput.lakes.tables.opening.ReadableDestination`. Files have all columns, including partitions."""
+        """See `reput.lakes.tables.opening.ReadableDestination`. The files also contain the partition columns."""
         tables = (self._load(name) for name in (self._table, self._rejects))
         found = []
         for table in tables:
@@ -335,8 +335,8 @@ class _Iceberg:
             raise StoreAccessError(f"{self.name}: the table {name} no longer exists")
         if _is_in(table, commit.state.run):
             return
-        # Check the owner after loading the parent snapshot: if another run takes the table after the check, its commit
-        # makes this one fail.
+        # Check the owner after loading the parent snapshot. If another run takes the table after this check, that run's
+        # commit replaces the parent snapshot, and this run's commit fails.
         self._files.check_owner()
         paths = self._paths(name, commit, is_reject)
         state = {_STATE: commit.state.as_text()}

@@ -4,7 +4,7 @@ DEST/
   topic=orders/day=2026-10-14/<run>-00000.parquet
 DEST.reput/
   rejects/<run>-00001.parquet
-  commits/00000000000000000001.json   the manifest of a commit: files, marks, sums
+  commits/00000000000000000001.json   the manifest of a commit: its files with checksums, and the state of the table
 
 DEST contains only the table, because not every reader skips names that begin with an underscore. Two kinds of tables
 have the other files in DEST/_reput and DEST/_rejects: tables of reput 0.2, and tables whose DEST is a mount point,
@@ -93,7 +93,7 @@ class ParquetTable:
         if commit.rows.rows and not has_files:
             raise UsageError(
                 f"{self.name}: its files are missing, but {self.control} records exports to it; "
-                "restore them, or delete that folder to start over"
+                f"restore the files, or delete {self.control} to start over"
             )
         return commit.state
 
@@ -194,7 +194,7 @@ class ParquetTable:
             place = whole / path.relative_to(self.folder)
             make_folder(place.parent)
             link(whole.parent / file.name, place)
-        # After the exchange, a power cut must not damage the table, so make the new folder durable first.
+        # Make the new folder durable before it replaces the table's folder: a power cut must not damage the table.
         sync_tree(whole)
         exchange(self.folder, whole)
         sync_folder(self.folder.parent)

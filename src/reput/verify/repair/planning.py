@@ -162,7 +162,7 @@ def _refuse_exchanged(found: CheckedStore, findings: Iterable[Finding]) -> None:
     back = [f"mv {shlex.quote(f'{new}.away')} {shlex.quote(str(new))}" for new in stated.values()]
     raise StoreError(
         f"{found.path}: these CommitLog files have exchanged names, as the physical offsets in "
-        f"their messages show; rename them, and repair the store again: "
+        f"their messages show; rename them with these commands, then repair the store again: "
         f"{' && '.join([*aside, *back])}"
     )
 
