@@ -110,7 +110,7 @@ class Commit:
         return total_of(file.tally for file in self.files if file.is_reject)
 
     def numbered(self, is_reject: bool) -> list[tuple[str, DataFile]]:
-        """Return the files of rejected rows if `is_reject`, else those of messages, each with its name in the table.
+        """Return the files of rejected rows (`is_reject`) or of messages, each with its name in the table.
 
         No other commit uses these names.
         """

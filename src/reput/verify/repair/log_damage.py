@@ -157,7 +157,7 @@ def _sizes(length: int) -> Iterator[int]:
 
 
 def _record(offset: int, size: int, timestamp: int, message: KnownMessage | None) -> bytes:
-    """Return a record of exactly this size: a placeholder for `message`, or a rolled-back transaction if it is None."""
+    """Return a record of exactly this size: a placeholder for `message`, or a rolled-back transaction if None."""
     topic = SALVAGED_TOPIC if message is None else message.queue.topic
     least = _LEAST_BYTES if message is None else message.least_bytes
     return encode(

@@ -245,7 +245,7 @@ class _Steps:
         yield from self._kept()
 
     def _why(self, kinds: Iterable[Kind], start: int = 0, stop: int = 1 << 63) -> tuple[str, ...]:
-        """Return those of `kinds` that the check found at physical offsets in [start, stop).
+        """Return the kinds among `kinds` that the check found at physical offsets in [start, stop).
 
         Findings without an offset count as well.
         """
