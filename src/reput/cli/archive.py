@@ -91,10 +91,10 @@ def command(
     signing_key: str | None,
     layout: str,
 ) -> int:
-    """Copy the log files of STORE that ARCHIVE lacks, with indexes of their keys and queues.
+    """Copy the log files of STORE that ARCHIVE lacks, with indexes of their keys and queues; or verify ARCHIVE.
 
-    ARCHIVE is a folder, or a URL of S3, GCS or Azure. Every command that reads a store can also
-    read an archive. STORE is only read; a broker may run on it.
+    With --verify, omit STORE. ARCHIVE is a folder, or a URL of S3, GCS or Azure. Every command that
+    reads a store can also read an archive. STORE is only read; a broker may run on it.
 
     A log file is copied after the next file has begun. The last file is not copied, because the broker
     may still append to it; --with-last copies it as it is now, and a later run replaces that copy.

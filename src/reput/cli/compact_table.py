@@ -28,9 +28,11 @@ _EXAMPLES = (
     type=SIZE,
     help="Combine files of a partition up to this size.  [default: 256MiB]",
 )
-@click.option("--catalog", metavar="C", help="Iceberg: as for reput export.")
+@click.option("--catalog", metavar="C", help="Iceberg: the catalog that was given to reput export.")
 @catalog_properties
-@click.option("--table", metavar="NS.NAME", help="Iceberg: as for reput export.")
+@click.option(
+    "--table", metavar="NS.NAME", help="Iceberg: the table that was given to reput export."
+)
 @runner_options
 @report_format("json", "Output format.")
 def command(
@@ -44,7 +46,7 @@ def command(
 ) -> int:
     """Combine the small files of the table at DEST, which `reput export` wrote.
 
-    Rows and checkpoints remain as they are, and exports continue afterwards. The command is refused
+    Rows do not change, and exports continue where they ended. The command is refused
     while an export or another compaction writes the table; exports are refused while it runs.
     Readers of an Iceberg or Delta table see either the old or the new files. The folder of a
     Parquet table is replaced in one step: a query that runs meanwhile may fail and must be

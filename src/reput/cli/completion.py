@@ -20,7 +20,7 @@ _SHELLS = ("bash", "zsh", "fish")
 )
 @click.argument("shell", type=click.Choice(_SHELLS))
 def command(shell: str) -> int:
-    """Print a script for SHELL that makes Tab complete commands, options, and topics of the given store."""
+    """Print a script that makes Tab complete commands, options, and topics of the given store."""
     from reput.cli.main import cli
 
     found = get_completion_class(shell)

@@ -26,7 +26,8 @@ SAME, DIFFERENT = FOUND, 1
 @click.argument("b", metavar="B", type=click.Path())
 @config_options
 @click.option(
-    "--name", help="The store's name in the export.  [default: its path, or the same log]"
+    "--name",
+    help="The store's name in the export.  [default: its path, or the name of a store with the same log]",
 )
 @click.option("--catalog", help="The catalog of an Iceberg export.")
 @click.option("--table", help="The table of an Iceberg export.")

@@ -30,7 +30,12 @@ from reput.cli.options import (
     "\n  reput erase s3://bucket/broker-a --key customer-4711 --reason 'request 17'",
 )
 @click.argument("store", metavar="STORE|ARCHIVE", type=click.Path(readable=False))
-@click.option("--output", type=click.Path(), metavar="DEST", help="The new folder of the copy.")
+@click.option(
+    "--output",
+    type=click.Path(),
+    metavar="DEST",
+    help="The new folder of the copy; required for a STORE, unless --plan.",
+)
 @click.option(
     "--topic", "topics", multiple=True, metavar="T", shell_complete=complete_topics,
     help="Messages of this topic; repeatable.",
@@ -104,13 +109,15 @@ def command(
 ) -> int:
     """Overwrite bodies and properties of selected messages: in a copy of STORE at DEST, or in an ARCHIVE.
 
-    Messages that meet all options are erased, with all copies of them in retry, dead-letter, delay,
-    timer, half-transaction and trace topics. Each record keeps its length, physical offset and
-    queue offset. The property REPUT_ERASED replaces the others. ConsumeQueues and IndexFiles are
-    rebuilt. STORE is only read; no broker may run on it. In an ARCHIVE the objects concerned are
-    replaced, and the old ones deleted; --output, --audit and --leave-out do not apply to archives.
+    Messages that match --topic, --key, --query, --begin and --end, as far as given, are erased, with
+    all copies of them in retry, dead-letter, delay, timer, half-transaction and trace topics. Each
+    record keeps its length, physical offset and queue offset. The property REPUT_ERASED replaces the
+    other properties. ConsumeQueues and IndexFiles are rebuilt. STORE is only read; no broker may run
+    on it. In an ARCHIVE the objects concerned are replaced, and the old ones deleted; --output,
+    --audit and --leave-out do not apply to archives.
 
     The record of the erasure lists the erased messages (offsets and SHA-256), the time, the person and the reason.
+    It is written to --audit, or to erasures/ in the ARCHIVE.
 
     {times}
 

@@ -14,7 +14,19 @@ _TOPICS = {
         "What STORE may be",
         "The directory that contains commitlog/. It may belong to a running broker, to a stopped one, or be a copy.",
         "If the CommitLog lies in other folders (storePathCommitLog=a,b), name them after the store: STORE,a,b.",
-        "Commands that read also take URLs (s3://bucket/store) and patterns ('/data/broker-*/store').",
+        "Commands that read also take URLs (s3://bucket/store), patterns ('/data/broker-*/store'), and the folder or\n"
+        "URL of an archive, which reput archive wrote.",
+        "",
+        "A fleet file (--stores) lists stores in TOML. Only path is required, which may be a pattern:",
+        "",
+        "  [[store]]",
+        '  path = "/data/broker-a/store"',
+        '  name = "broker-a"                    # in answers',
+        '  cluster = "main"',
+        '  broker = "broker-a"',
+        '  broker_id = 0                        # 0 is the master',
+        '  config = "/etc/broker-a.conf"        # the broker\'s configuration',
+        '  archive = "s3://bucket/broker-a"     # read as the beginning of the log',
     ),
     "times": ("How times are written", TIME_HELP, "--begin and --end are store times; both are inclusive."),
     "formats": (
@@ -46,7 +58,7 @@ _TOPICS = {
 
 @click.command(
     "help",
-    short_help="Explain a command or a topic.",
+    short_help="Explain a command, or stores, times, formats, exit-codes, runners, environment.",
     epilog="\b\nExamples:\n  reput help query\n  reput help times",
 )
 @click.argument("topic", metavar="[COMMAND|TOPIC]", nargs=-1)

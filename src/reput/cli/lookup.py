@@ -71,7 +71,8 @@ if TYPE_CHECKING:
     "--staging",
     type=click.Path(),
     metavar="DIR|URL",
-    help="Staging folder or URL, visible to all executors and writable by no one else.",
+    help="Folder or URL for temporary files if Spark runs on several machines: visible to all executors, and writable "
+    "by no other user.",
 )
 @click.option(
     "--staging-access",

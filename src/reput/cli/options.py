@@ -106,7 +106,7 @@ fleet_option = click.option(
     "fleet",
     type=click.Path(),
     metavar="FILE",
-    help="A fleet file (TOML) with further stores.",
+    help="A fleet file (TOML) with further stores; see reput help stores.",
 )
 
 
@@ -125,7 +125,7 @@ def archive_option(command: Callable[..., Any]) -> Callable[..., Any]:
     return click.option(
         "--archive",
         metavar="URL",
-        help="Also read the archive of STORE, a folder or URL: it has the expired beginning of the log.",
+        help="Archive of STORE, a folder or URL: also read messages from it that have expired in STORE.",
     )(command)
 
 
@@ -172,7 +172,7 @@ config_options = together(
         "--broker-config",
         type=click.Path(),
         metavar="FILE",
-        help="The broker's configuration file (broker.conf).",
+        help="The broker's configuration file (broker.conf). Without it, sizes come from the store's files.",
     ),
     click.option(
         "--hash-slots", type=int, metavar="N", help="Slots of an IndexFile (maxHashSlotNum)."

@@ -36,6 +36,8 @@ def command(
 ) -> int:
     """Prove which part of the log each IndexFile of STORE covers, and remember the proofs.
 
+    Queries and look-ups rely on these proofs. Without a proof they only spot-check an IndexFile.
+
     An IndexFile covers a range of the log if every key of every message in it has an entry that a
     look-up reaches. If the range has at most 64 MiB, all of it is read. For a larger range, all slots
     and entries of the IndexFile are checked; the log is read only where entries are far apart and at

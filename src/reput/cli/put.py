@@ -97,7 +97,7 @@ def command(
     When the command ends, all its messages are durable, and have their entries in ConsumeQueue and IndexFile.
 
     The sizes and the version apply to a new store; an existing store keeps its own. Stores with
-    queues in RocksDB are refused. Exits with 3 if a line was bad, or if older parts of
+    queues in RocksDB are refused. Exits with 3 if a line was not a message, or if older parts of
     the CommitLog cannot be read (see reput recover).
     """
     parts = (body, tag, queue_id, *keys, *properties)

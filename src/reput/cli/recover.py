@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 @store_argument
 @owner_options
 def command(store: str, layout: str, broker_config: str | None, **sizes: int | None) -> int:
-    """Recover STORE as opening it for writing does, and report its state.
+    """Recover STORE after a crash, as opening it for writing does, and report its state.
 
     The CommitLog ends where a broker would end it: in the files that a broker checks, at the first record that cannot
     be read or has a wrong CRC. The bytes after it are cleared. Missing entries of ConsumeQueues are written; every

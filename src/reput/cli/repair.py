@@ -64,9 +64,9 @@ def command(
     """Repair the damage that `reput check` finds in STORE: print the plan, then carry it out.
 
     The repaired store is built in STORE.reput-repair beside STORE, with hard links to unchanged
-    files, and checked. Then the two folders are swapped by one rename, and the old state is kept as
-    the backup. A repair that is killed leaves STORE as it was or as planned; run it again to
-    finish.
+    files, and checked. Then the two folders are swapped by one rename. The old state is kept in
+    STORE.reput-repair as a backup. A repair that is killed leaves STORE as it was or as planned; run
+    it again to finish.
 
     The CommitLog changes only with --truncate-tail or --salvage, and then in copies of its files.
     --salvage writes a placeholder for each lost message that has a ConsumeQueue entry, so that no

@@ -148,7 +148,8 @@ _LISTEN = "127.0.0.1:9876"
     default=1,
     show_default=True,
     metavar="N",
-    help="Worker processes, each with its own budgets. The first one keeps the state of groups.",
+    help="Worker processes; not with --accept-sends. All answer reads; only the first one keeps the state of groups. "
+    "Limits of connections and memory apply to each.",
 )
 @click.option(
     "--max-connections",
@@ -189,8 +190,8 @@ def command(
 ) -> int:
     """Answer RocketMQ's clients and mqadmin from each STORE: a live store, an archive, or a folder of stores.
 
-    Each store is a broker of one cluster and has an address of its own. The name server answers at
-    every one of them. Stores that grow or appear while the command runs are served in their present
+    Each store is a broker of one cluster and has an address of its own, at which it also answers as
+    name server. Stores that grow or appear while the command runs are served in their present
     state. Stores of a fleet file have the names given there; of replicas, only the master is
     served.
 
