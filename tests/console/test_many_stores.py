@@ -77,7 +77,7 @@ def test_a_limit_leads_to_older_messages(client: TestClient) -> None:
 
 def test_no_hit_at_all_is_said_once(client: TestClient) -> None:
     page = client.get("/?key=nowhere").text
-    assert page.count("No message in what could be read") == 1  # one store is missing
+    assert page.count("No message in the readable part") == 1  # one store is missing
     assert rows(page) == []
 
 

@@ -13,6 +13,7 @@ import reput
 from reput.console.rendering import flushed, json_markup, spark
 from reput.testing.builders import MESSAGE, write_log
 from tests.console.serving import console
+from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenStore
 
 Golden = Callable[[str], GoldenStore]
@@ -55,6 +56,16 @@ def test_bodies_download_as_they_are_and_are_never_shown(golden: Golden) -> None
         assert "sandbox" in answer.headers["content-security-policy"]
         record = client.get(f"/messages/{row.physical_offset}/record").content
         assert record == opened.get_record(row.physical_offset)
+
+
+def test_a_check_that_finds_only_warnings_reports_no_damage(golden: Golden, tmp_path: Path) -> None:
+    store = copy_store(golden("basic").path, tmp_path / "store")
+    with console({"a": store}) as client:
+        assert "nothing found" in client.get("/stores/a/check").text
+        (store / "abort").touch()
+        text = client.get("/stores/a/check").text
+    assert "The check found 1 problem, but no damage." in text
+    assert "damaged</span>" not in text
 
 
 @pytest.mark.parametrize("name", ["basic", "tricky", "lmq"])

@@ -224,7 +224,7 @@ def test_the_command_exits_with_0_for_a_valid_store(
     assert main(["check", str(golden("lmq").path)]) == 0
     assert capsys.readouterr().out == "valid\n"
     assert main(["check", str(golden("lmq").path), "--quick"]) == 0
-    assert "only headers, ends and samples" in capsys.readouterr().out
+    assert "only names, sizes, headers, ends and samples" in capsys.readouterr().out
 
 
 def test_settings_that_are_not_given_are_the_store_s_own(golden: Golden) -> None:

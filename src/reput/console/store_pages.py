@@ -13,7 +13,7 @@ from reput.console.checking import Checks
 from reput.console.rendering import Views
 from reput.console.store_facts import StoreSummary, facts_of
 from reput.errors import ReputError
-from reput.findings import Finding
+from reput.findings import Finding, Severity
 from reput.query.shared_store import SharedStore
 
 
@@ -64,15 +64,16 @@ class _CheckRun:
 
     def __init__(self, checks: Checks, store: SharedStore, is_full: bool) -> None:
         self._checks, self._store, self._is_full = checks, store, is_full
-        self.count = self.wrong = 0
+        self.wrong = 0
+        self.is_damaged = False
         self.failure: Failure | None = None
 
     def findings(self) -> Generator[Finding, None, None]:
-        """Yield findings as they are found. After the last one, `count`, `wrong` and `failure` are set."""
+        """Yield findings as they are found. After the last one, `wrong`, `is_damaged` and `failure` are set."""
         try:
             for finding in self._checks.findings(self._store, self._is_full):
-                self.count += 1
-                self.wrong += finding.is_wrong
+                self.wrong += finding.count if finding.is_wrong else 0
+                self.is_damaged |= finding.severity is Severity.DAMAGE
                 yield finding
         except ReputError as error:
             self.failure = Failure.of(error)

@@ -85,7 +85,9 @@ class Finding:
 
     @property
     def _loss(self) -> str:
-        return f"{self.length} bytes lost: " if self.length else ""
+        if not self.length:
+            return ""
+        return f"{self.length} {'byte' if self.length == 1 else 'bytes'} lost: "
 
     def as_json(self) -> dict[str, Any]:
         """Return all fields as values for json.dumps; every JSON output has findings in this form."""

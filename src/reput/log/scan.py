@@ -269,7 +269,7 @@ class FileScan:
         if hidden is not None:
             self.hiding.append(position)
             length = hidden - position if self._mode.salvage else length
-        reason = "the parts of the record here are not TOTALSIZE bytes"
+        reason = "TOTALSIZE of the record here is not the sum of its parts"
         self.damage.append(
             file.lost(position, position + length, reason, Kind.RECORD_SIZE_MISMATCH)
         )

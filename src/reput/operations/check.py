@@ -59,7 +59,7 @@ class CheckReport(Report):
         if self.severity is Severity.WARNING:
             return "warnings, but no damage"
         return (
-            "nothing found (only headers, ends and samples were checked)"
+            "nothing found (only names, sizes, headers, ends and samples were checked)"
             if self.is_quick
             else "valid"
         )

@@ -113,7 +113,8 @@ def store_page(
     return render(
         "store.html",
         figures=figures,
-        wrong=sum(one.is_wrong for one in findings),
+        wrong=sum(one.count for one in findings if one.is_wrong),
+        is_damaged=any(one.severity is Severity.DAMAGE for one in findings),
         is_quick=is_quick,
         finding_bars=_finding_bars(findings),
         findings=_by_kind(findings, command_of),

@@ -101,7 +101,7 @@ class CheckedStore:
             "the log ends here, but ConsumeQueues lead to later messages",
             physical_offset=self.end, count=queued,
             cost=f"{counted(queued, 'message')} can no longer be read",
-            at_next_start=f"ends the log at {self.end} and drops their ConsumeQueue entries",
+            at_next_start=f"ends the log at {self.end} and drops the ConsumeQueue entries of later messages",
         )  # fmt: skip
 
 
