@@ -45,7 +45,7 @@ CONTROL_FOLDER = "_reput"
 Readers of Iceberg and Delta find data files in the table's metadata, so they never take files of this folder for data.
 """
 _HEAD = "head"
-# Seconds between two signs of life of the owner.
+# Seconds after which the owner replaces its object `alive-<run>` again, as a sign of life.
 _BEAT_S = 4.0
 _PATIENCE_S = 30.0
 """Seconds without a sign of life after which another run takes the table from its owner."""
@@ -272,7 +272,7 @@ class LakeBucket:
         return f"{self.control}/alive-{run}"
 
     def _beat(self, ended: threading.Event) -> None:
-        """Write signs of life until `ended` is set."""
+        """Write signs of life (see `_BEAT_S`) until `ended` is set."""
         version = ""
         while not ended.wait(_BEAT_S):
             name, data = self._alive(self._run), uuid.uuid4().bytes

@@ -124,8 +124,9 @@ class LightQueues:
 
     def _take_run(self, queue: Queue, run: SkewRun, tally: Tally) -> None:
         state = self._states.get(queue)
-        # If earlier messages of the queue have expired, nothing shows which lag (see the class) its first entries
-        # should have, so accept their lag. Otherwise their lag should be 0.
+        # If earlier messages of the queue have expired, nothing shows by how much the queue offsets of its first
+        # messages should exceed the numbers of their entries (the lag). So accept any lag that is not negative.
+        # Otherwise it should be 0.
         if state is None:
             state = _State(0 if self._from_zero else max(run.skew, 0), False, 0)
         skew, is_wrong, taken = state
