@@ -205,6 +205,17 @@ def test_no_store_is_an_error(tmp_path: Path) -> None:
         list(check_store(tmp_path))
 
 
+def test_index_files_of_uncertain_size_are_not_checked_and_not_called_deleted(
+    golden: Golden, tmp_path: Path
+) -> None:
+    store = copy_store(golden("basic").path, tmp_path / "store")
+    second = sorted((store / "index").iterdir())[1]
+    os.truncate(second, 2 * second.stat().st_size)
+    (found,) = checked(store)
+    assert (found.kind, found.file) == (Kind.UNCERTAIN_SIZE, str(second))
+    assert found.cost == "the IndexFiles were not checked"
+
+
 def test_the_command_prints_findings_and_exits_with_5_for_warnings_alone(
     torn: Torn, capsys: pytest.CaptureFixture[str]
 ) -> None:

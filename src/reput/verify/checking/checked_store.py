@@ -9,7 +9,7 @@ import os
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 
@@ -137,7 +137,14 @@ def _look(path: Path, facts: StoreFacts) -> CheckedStore:
     _list_log(store)
     _list_queues(store)
     _list_index(store)
-    store.findings += [doubt.finding() for doubt in facts.doubts]
+    # Without the sizes of IndexFiles, no item can be read.
+    store.findings += [
+        replace(
+            doubt.finding(),
+            cost="the IndexFiles were not checked" if doubt.settings == INDEX_SETTINGS else "",
+        )
+        for doubt in facts.doubts
+    ]
     store.has_checkpoint = (path / CHECKPOINT_FILE).is_file()
     _set_end(store)
     if horizon is not None:

@@ -147,10 +147,11 @@ class FullCheck:
         # `_without_queue`, because any of its queues may exist.
         for queue in others.queues if others.cannot_tell is None else set(self._without_queue):
             self._without_queue.pop(queue, None)
+        # IndexFiles of uncertain size were not read, so nothing is known about missing keys.
+        without_index = self._totals.without_index if self._store.knows_index_sizes else 0
         yield from absent(
-            self._store, self._without_queue, self._totals.without_index,
-            bool(self._queues or others.queues),
-        )  # fmt: skip
+            self._store, self._without_queue, without_index, bool(self._queues or others.queues)
+        )
         yield from checkpoint_ahead(self._store, self._totals.latest)
 
     def _waves(
