@@ -27,7 +27,10 @@ from reput.queues.kinds import CONSUME_QUEUE, EXTENSION
 from reput.queues.reader import ExtensionFiles
 
 BEFORE, BEYOND = -1, -2
-"""Pseudo file numbers of entries that lead before the first log file (expired), or beyond the end of the log."""
+"""Used instead of log file numbers, for entries with physical offsets outside all log files.
+
+BEFORE: before the first file, so the message has expired. BEYOND: beyond the end of the log.
+"""
 
 _NO_OFFSET = 1 << 63
 RawEntries = npt.NDArray[np.uint32]

@@ -254,8 +254,8 @@ class BatchMatching:
             written += int(entries["batch_size"][-1] != size)
             # The crash may have left an entry with a wrong size, because the record was incomplete.
             entries["batch_size"][-1] = size
-        # The queue offsets in entries must ascend in log order. Entries outside the longest ascending sequence are
-        # written again, with the queue offsets that their records state.
+        # The queue offsets in entries must ascend in log order. Remove the entries outside the longest ascending
+        # sequence. They are inserted again if the queue offsets that their records state fit.
         rows = np.flatnonzero(self._is_right)
         chosen = rows[ascending(entries["base_offset"][rows])]
         self._add_misnumbered(entries, np.setdiff1d(rows, chosen))

@@ -41,7 +41,7 @@ _MOST_THREADS = 4
 class FoundIndexFile:
     """One IndexFile, memory-mapped during recovery.
 
-    count     number after its last valid item; items are numbered from 1
+    count     number of its last valid item, plus 1; items are numbered from 1
     is_whole  whether header and slots refer to exactly the valid items
     problem   description of the damage, or an empty string
     """
@@ -126,7 +126,7 @@ class FoundIndexFile:
 class RecoveredIndexFiles:
     """All IndexFiles of a store. Items are numbered over all files, from 0. Items from `stop` on are invalid.
 
-    stop   number after the last valid item
+    stop   number of the last valid item, plus 1
     notes  the problems found
     """
 

@@ -172,7 +172,7 @@ class QueueFiles(FoundFiles):
     def first_at(self, physical_offset: int, low: int, high: int) -> int:
         """Return the first position in [low, high) without an entry, or whose message is at or after `physical_offset`.
 
-        Returns `high` if there is no such position. The entries must be in order. Pre-blank entries are skipped.
+        Returns `high` if it finds none. The entries must ascend by physical offset. It skips pre-blank entries.
         """
         return first_at(physical_offset, low, high, self._stored_entry, self.next_entry)
 
@@ -200,7 +200,7 @@ class QueueFiles(FoundFiles):
 
     @property
     def written(self) -> int:
-        """Return the position after the last entry. The entries must be in order."""
+        """Return the position after the last entry. The entries must ascend by physical offset."""
         return self.first_at(_MAX_OFFSET, self.first, self.stop)
 
     def end_before(self, position: int) -> int:

@@ -30,8 +30,8 @@ Flags = npt.NDArray[np.bool_]
 class Missing(NamedTuple):
     """Messages without an entry: their physical offsets, the queue offsets that they state, and the entries to write.
 
-    low, high  positions of entries in the queue: the entry of the message before this one in the log, and the entry
-               of the message after it; -1 if unknown
+    low   position in the queue of the entry that precedes the message in the log; -1 if unknown
+    high  position in the queue of the entry that follows the message in the log; -1 if unknown
     """
 
     offsets: Offsets
@@ -121,10 +121,10 @@ class QueuePart:
     unplaced  messages that have no entry and get none: no free position of the queue fits their queue offset
     missing   messages that have no entry yet; the queue may have a free position for each of them
     wrong     positions of entries with a wrong size or tags code, and the entries that replace them
-    matched   only in a disordered queue: ranks of entries that lead to messages, several of which may lead to the same
-              message
+    matched   only if not `is_ordered` (see QueueSurvey): ranks of entries that lead to messages, several of which may
+              lead to the same message
     stated    the queue offsets that the messages of matched entries state
-    unread    only in a disordered queue: ranks of entries that lead to unreadable bytes
+    unread    only if not `is_ordered` (see QueueSurvey): ranks of entries that lead to unreadable bytes
     """
 
     rank: int
@@ -422,7 +422,7 @@ class QueueMatching:
         return KeptQueue(None, number, tail if part.tail is None else tail.followed_by(part.tail))
 
     def _kept_scattered(self, part: QueuePart, survey: QueueSurvey) -> KeptQueue:
-        """Return the kept entries of a queue whose entries are not in order.
+        """Return the kept entries of a queue whose entries do not ascend by physical offset, or have gaps.
 
         Entries that lead to messages are kept. Of the entries that lead to unreadable bytes, the plausible ones are
         kept.
@@ -569,7 +569,7 @@ def _one_each(offsets: Offsets, numbers: Offsets, stated: Offsets) -> npt.NDArra
 def _with_blanks(
     numbers: Offsets, words: RawEntries, wanted: Offsets
 ) -> tuple[Offsets, RawEntries]:
-    """Return the entries in order, with pre-blank entries at all other `wanted` numbers."""
+    """Return the entries in the order of their numbers, with pre-blank entries at all other `wanted` numbers."""
     holes = np.setdiff1d(wanted, numbers)
     numbers = np.concatenate([numbers, holes])
     words = np.concatenate([words, np.tile(BLANK_WORDS, (len(holes), 1))])

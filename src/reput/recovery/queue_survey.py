@@ -14,12 +14,12 @@ class QueueSurvey:
 
     An entry's rank is its place in this order. An entry's number is its position in the queue.
 
-    If the files are in order, a rank is a position in the queue, and entries are read on demand. If an entry between
-    two others is empty or out of order, all entries are kept in memory, sorted by physical offset.
+    If the entries in the files ascend by physical offset, without an empty entry between them, a rank is a position in
+    the queue, and entries are read on demand. Otherwise, all entries are kept in memory, sorted by physical offset.
 
     begin, stop  the first rank, and the rank after the last
     last         physical offset of the last entry's message; -1 if there are no entries
-    is_ordered   whether the files are in order
+    is_ordered   whether the entries in the files ascend, without an empty entry between them
     """
 
     def __init__(self, found: QueueFiles, position: int, log_end: int) -> None:

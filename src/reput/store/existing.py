@@ -153,7 +153,10 @@ def expired_queue_ends(store: Path, log_begin: int) -> Iterator[tuple[Queue, tup
 def expired_queues(
     store: Path, log_begin: int, kind: str = CONSUME_QUEUE_FOLDER
 ) -> Iterator[QueueFolder]:
-    """Yield the folders of queues whose entries all lead before the beginning of the log. Raises StoreAccessError."""
+    """Yield the folders of queues whose entries all have physical offsets before the beginning of the log.
+
+    Raises StoreAccessError.
+    """
     folders = _queue_folders(store, kind)
     return (queue for queue in folders if _has_expired(Path(queue.path), log_begin))
 
