@@ -1,6 +1,7 @@
 """The kernels of a task are known before it begins, and are compiled in parallel."""
 
 import os
+import signal
 import subprocess
 import sys
 from importlib import import_module
@@ -33,6 +34,16 @@ if __name__ == "__main__":
     assert len(seen) > 10
 """
 
+INTERRUPTED = """
+from reput.kernels import ahead, jit
+ahead.shipped = jit.shipped = lambda: None
+if __name__ == "__main__":
+    try:
+        ahead.compile_all(["reput.pipeline.warm_up"], lambda done, count: done == 1 and print(count, flush=True))
+    except KeyboardInterrupt:
+        print("interrupted")
+"""
+
 
 @pytest.mark.parametrize("module", MODULES)
 def test_what_is_planned_is_what_the_work_calls(module: str) -> None:
@@ -57,3 +68,19 @@ def test_nothing_is_left_to_compile(tmp_path: Path) -> None:
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
+
+
+def test_ctrl_c_ends_the_compilation(tmp_path: Path) -> None:
+    script, cache = tmp_path / "compile.py", tmp_path / "cache"
+    script.write_text(INTERRUPTED)
+    with subprocess.Popen(
+        [sys.executable, script], env=os.environ | {"NUMBA_CACHE_DIR": str(cache)}, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        kernels = int(process.stdout.readline())
+        # A terminal sends the signal to all processes of the command.
+        os.killpg(process.pid, signal.SIGINT)
+        output, errors = process.communicate()
+    assert (process.returncode, output, errors) == (0, "interrupted\n", "")
+    assert 0 < len(list(cache.rglob("*.nbi"))) < kernels / 2

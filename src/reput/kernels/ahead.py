@@ -10,14 +10,15 @@ from __future__ import annotations
 import gc
 import os
 import pickle
+import signal
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from importlib.util import find_spec
-from multiprocessing import get_context
+from multiprocessing import active_children, get_context
 from typing import Any, NamedTuple
 
 from reput.kernels.compile_cache import compiling, shipped
@@ -79,11 +80,34 @@ def compile_all(modules: Sequence[str], progress: Progress = lambda done, count:
             return
         progress(0, len(forms))
         # A forked process would inherit the locks of other threads, so processes are spawned.
+        others = active_children()
         with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
-            tasks = [pool.submit(_compile, form) for form in forms]
-            for done, task in enumerate(as_completed(tasks), 1):
-                task.result()
-                progress(done, len(forms))
+            try:
+                with _without_interrupts():
+                    tasks = [pool.submit(_compile, form) for form in forms]
+                for done, task in enumerate(as_completed(tasks), 1):
+                    task.result()
+                    progress(done, len(forms))
+            except BaseException:
+                # Without this, the end of the block would wait until all kernels are compiled. Ctrl-C must end it now.
+                pool.shutdown(wait=False, cancel_futures=True)
+                for child in set(active_children()).difference(others):
+                    child.kill()
+                raise
+
+
+@contextmanager
+def _without_interrupts() -> Iterator[None]:
+    """Let processes that this thread starts ignore Ctrl-C, which a terminal sends to all processes of a command."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    # A process inherits the mask of the thread that starts it.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _compile(form: Form) -> None:
