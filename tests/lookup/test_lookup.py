@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from reput.errors import UsageError
-from reput.log import windows
+from reput.log import scan, windows
 from reput.lookup import index_task, key_parts, match_task, ranges, scan_task
 from reput.lookup.key_parts import check_columns, stage_parts
 from tests.golden.sparse import copy_store
@@ -19,6 +19,7 @@ from tests.lookup.looking_up import Asked, bulk, one_by_one
 from tests.oracle.forge import (
     LogForge,
     RecordFields,
+    at_offset,
     body_position,
     encode_record,
     flip_bit,
@@ -262,3 +263,23 @@ def test_a_worker_keeps_the_hashes_of_no_more_than_one_look_up(tmp_path: Path) -
         # The array is not loaded again: the tasks of one process share it.
         assert scan_task.wanted_hashes(path) is found
     assert scan_task.wanted_hashes.cache_info().currsize == 1
+
+
+def test_a_wrong_offset_after_many_hits_makes_no_message_appear_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scan, "BATCH_MESSAGES", 9)
+    buffers = scan.ScanBuffers()
+    monkeypatch.setattr(scan_task, "_buffers", lambda: buffers)
+    monkeypatch.setattr(scan_task, "_RUN_HITS", 20)
+    log = LogForge(1 << 16)
+    for number in range(120):
+        record = RecordFields("T", b"%d" % number, {"KEYS": "k"})
+        if number == 100:
+            log.put_bytes(encode_record(at_offset(record, 12345)))
+        else:
+            log.put(record)
+    path, asked = write_store(tmp_path / "store", log.files()), [("T", "k", None, None)]
+    (found,) = bulk(tmp_path / "look-up", [path], asked)
+    assert [found] == one_by_one(path, asked)
+    assert sorted(found.offsets) == log.offsets

@@ -189,6 +189,9 @@ def _scan(task: LookupScanTask, start: int, found: ScanFound) -> Iterator[Hits]:
         if not scan.misplaced and sum(len(hits.hashes) for hits in waiting) > _RUN_HITS:
             yield _together(waiting)
             waiting = []
+            # The walk must not find these hits again.
+            last = batch.messages[-1]
+            start = int(last["physical_offset"]) + int(last["size"])
     # If records state wrong offsets, a walk finds the actual offsets.
     if scan.misplaced:
         waiting = [_walk(task, start, wanted)]
