@@ -2,7 +2,7 @@
 
 Byte arrays are `uint8` and must be writable views, because numba compiles a separate variant for read-only ones. No
 kernel reads outside its arrays; every length is checked before it is used. `compile_cache` decides where compiled
-kernels are stored. With NUMBA_DISABLE_JIT=1, or without numba, they run as plain Python.
+kernels are stored. With NUMBA_DISABLE_JIT=1, or without numba, the kernels are not compiled: they run as plain Python.
 """
 
 from collections.abc import Callable

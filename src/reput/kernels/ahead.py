@@ -51,7 +51,7 @@ planned: dict[Form, None] = {}
 def plan(modules: Sequence[str]) -> list[Form]:
     """Return the kernels that `warm_up()` of these modules calls; empty if they cannot be determined."""
     environment = {"NUMBA_DISABLE_JIT": "1", PLANNING_VARIABLE: "1"}
-    # Find the kernels in a process of its own, because NUMBA_DISABLE_JIT is read when numba is imported.
+    # numba reads NUMBA_DISABLE_JIT when it is imported, so start a new process in which this variable is set.
     ended = subprocess.run(
         [sys.executable, "-W", "ignore", "-m", "reput.kernels.ahead", *modules],
         env=os.environ | environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,

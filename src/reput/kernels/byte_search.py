@@ -16,7 +16,9 @@ _FACTOR, _SHIFT, _MASK = 0x9E3779B1, 32 - TABLE_BITS, 0xFFFFFFFF
 
 @njit(cache=True, nogil=True)
 def build_table(patterns, pattern_at, table):
-    """Set table[hash], uint8[1 << TABLE_BITS], for the hash of the first four bytes of each pattern.
+    """Set table[hash] to 1 for the hash of the first four bytes of each pattern.
+
+    table  uint8[1 << TABLE_BITS], zeros
 
     Pattern n is patterns[pattern_at[n]:pattern_at[n + 1]].
     """

@@ -48,7 +48,7 @@ def match_queue_entries(messages, multi, offsets, first, start, count, entries, 
     """
     for row in range(len(messages)):
         message = messages[np.uint64(row)]
-        # If a record states a wrong physical offset, a broker writes this offset into its entries.
+        # If a record states a wrong physical offset, a broker writes this wrong offset into the record's entries.
         if message.physical_offset != offsets[np.uint64(row)]:
             return False
         if has_no_entry(message):
@@ -72,12 +72,13 @@ def match_items(messages, key_hash, state, items, begin, first_begin):
     """Return whether items match the batch's keys in order, from a given key on, until keys or items end.
 
     messages, key_hash  columns of a DispatchBatch
-    state        int64[ITEM_STATE_FIELDS], updated here. ROW, KEY_OF_ROW, KEY and ITEM state where the next call
-                 continues: row of the message, number of its key in the message and in the batch, and number of
-                 the item. The state also contains the message times of the first and the last item so far
+    state        int64[ITEM_STATE_FIELDS], updated here. Its fields ROW, KEY_OF_ROW, KEY and ITEM are the place where
+                 the next call continues: row of the message, number of the key in the message and in the batch, and
+                 number of the item. Other fields are the message times of the first and the last item so far
     items        uint32[n, 5], the file's bytes
     begin        time (ms) from which the seconds of the items are counted
-    first_begin  time (ms) from which the seconds of items[0] are counted; ANY_TIME if those are not compared
+    first_begin  time (ms) from which the seconds of items[0] are counted; ANY_TIME if the seconds of items[0] are not
+                 compared
     """
     row, of_row, key, item = state[ROW], state[KEY_OF_ROW], state[KEY], state[ITEM]
     is_match = True

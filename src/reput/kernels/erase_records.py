@@ -25,7 +25,7 @@ from reput.kernels.jit import njit
 from reput.kernels.properties_scan import next_property
 
 SCRATCH_BYTES = 1 << 17
-"""Room for a topic and properties, each below 32 KiB."""
+"""Room for a topic and properties. Each is below 32 KiB, but a length and a separator are added to them."""
 _SYS_FLAG_POSITION, _PROPERTIES_LENGTH = 36, 2
 _BODY_FLAGS = SYS_FLAG_COMPRESSED | SYS_FLAG_INNER_BATCH | 64 | 0x700
 """Flags that state how a body is compressed, and that it has inner messages (64: NEED_UNWRAP)."""

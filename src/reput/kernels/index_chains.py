@@ -24,7 +24,10 @@ _INT64_MAX = 9223372036854775807
 
 @njit(inline="always")
 def item_seconds(stored, begin):
-    """Return the time of an item as stored: whole seconds from `begin` to `stored`, within 31 bits. Both are in ms."""
+    """Return the field of an item that contains a time: whole seconds from `begin` to the store time `stored`.
+
+    Both arguments are in ms. The result has at most 31 bits.
+    """
     if begin <= 0:
         return np.int64(0)
     return min(max(wrapped_difference(stored, begin) // 1000, 0), _INT32_MAX)
@@ -168,7 +171,8 @@ def _step(items, first, item, count, wanted, newest, slot, slot_total):
 def follow_chain(items, first, item, count, newest, begin, end, key_hash, slot_total, hits):
     """Follow the chain of one hash through a part of the items, by the rules of `IndexFileReader.offsets`.
 
-    items       uint32[n, 5], from number `first` on, including the item after `item`
+    items       uint32[n, 5], the items numbered `first` to `item` + 1. Each followed item is compared with the items
+                directly before and after it, because the physical offsets of items must ascend
     item        number of the item that the chain has reached
     count, begin, end  as in `look_up_keys`
     newest      physical offset of the previous item with this hash in the chain; at first the highest possible offset
@@ -176,9 +180,9 @@ def follow_chain(items, first, item, count, newest, begin, end, key_hash, slot_t
     slot_total  uint32, the file's number of slots
     hits        int64[n], set to the physical offsets, without consecutive duplicates
 
-    Returns (item, newest, number of items that were followed, number of hits). The returned item is the chain's first
-    item with a number of at most `first`, or the item at which the chain breaks. It is CHAIN_END if the chain has no
-    further hits.
+    Returns (item, newest, number of items that were followed, number of hits). The returned item is the next item to
+    follow: the chain's first item with a number of at most `first`, or the item at which the chain breaks. It is
+    CHAIN_END if the chain has no further hits.
     """
     slot = np.uint32(np.uint32(key_hash) % slot_total)
     steps, found = 0, 0

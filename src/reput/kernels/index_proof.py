@@ -159,7 +159,7 @@ def find_lost_items(items, first, last, leads_to, offset_after, lost, found):
             if found < len(lost):
                 lost[found] = item
             found += 1
-        # Either of the two items may be wrong, so report both.
+        # Either this item or the next one has a wrong offset, so report both.
         if is_late:
             if found < len(lost):
                 lost[found] = item + 1

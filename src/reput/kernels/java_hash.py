@@ -105,7 +105,8 @@ def _hash_any(data, position, end, value):
 def character_at(data, position, end):
     """Return (code point, number of bytes) of the character at `position` < `end`.
 
-    The code point of a character of four bytes is returned as -1.
+    The code point of a character of four bytes is returned as -1: Java's parsers take none of these characters as a
+    digit, and callers that compare characters compare their bytes instead.
     """
     first = byte_at(data, position)
     if first < 0x80:

@@ -20,7 +20,8 @@ from reput.kernels.llvm import HAS_NUMBA, INTERPRETED
 def njit(*, cache: bool = False, **options: Any) -> Callable[[Any], Any]:
     """Apply `numba.njit` with these options. With `cache`, compiled kernels are stored as `compile_cache` describes."""
     if INTERPRETED:
-        # `_interpreted` changes only calls from outside of kernels. Functions without `cache` have no such calls.
+        # `_interpreted` changes only calls by code outside of kernels. Functions without `cache` are called only by
+        # kernels.
         return _interpreted if cache else lambda function: function
     from numba import njit as numba_njit
 

@@ -158,7 +158,7 @@ def put_properties(text, pairs, count, out, used, cut):
     """Write the properties string in a broker's order. Return its end, or -1 if the store must check the properties.
 
     pairs  int64[MOST_PAIRS + 4, 6]; the last two columns are set here: the bucket of each pair, and the sorted order
-    cut    int64[1], set to the position at which a unique key must be inserted; -1 if `pairs` has one
+    cut    int64[1], set to the position at which a unique key must be inserted; -1 if `pairs` has a unique key
     """
     has_unique = False
     for pair in range(count):

@@ -177,9 +177,10 @@ def measure_texts(data, starts, stops, kinds, around_bytes, missing_bytes, invis
 
 @njit(cache=True, nogil=True)
 def put_texts(data, starts, stops, kinds, label, missing, invisible, out, cursors):
-    """Write `label` and the escaped text in quotes at the cursor of each row.
+    """Write `label` and the text data[starts[i]:stops[i]], escaped and in quotes, at the cursor of each row i.
 
-    For a MISSING value, write `missing` instead. For a SKIPPED value, write nothing.
+    kinds      kind of the value of each row: for MISSING, write `missing` instead; for SKIPPED, write nothing
+    invisible  table by code point: 1 for characters that are escaped because they are invisible
     """
     for row in range(len(starts)):
         at = cursors[row]

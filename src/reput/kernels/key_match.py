@@ -49,7 +49,10 @@ RECORD_DTYPE = np.dtype(
 
 @njit(cache=True, nogil=True)
 def hash_keys(topics, topic_at, keys, key_at, hashes):
-    """Write the index's hash of each topic#key to hashes, int32[n]. Text n is texts[at[n]:at[n + 1]]."""
+    """Write the index's hash of each topic#key to hashes, int32[n].
+
+    Topic n is topics[topic_at[n]:topic_at[n + 1]], and key n is keys[key_at[n]:key_at[n + 1]].
+    """
     for row in range(len(hashes)):
         value = java_hash(topics, topic_at[row], topic_at[row + 1], 0)
         value = java_hash(keys, key_at[row], key_at[row + 1], hash_unit(value, 35))
@@ -142,10 +145,10 @@ def match_keys(
 ):  # fmt: skip
     """Compare topics and keys of candidates with their records. Write a result per candidate to verdicts, uint8[n].
 
-    candidates  int64[n], the row of each candidate in the following arrays of wanted keys
+    candidates  int64[n], the number of each candidate's wanted key
     record_of   int64[n], the row of each candidate's record in `records`
     offsets, key_hash  int64 and int32 per wanted key: physical offset at which its record should be, and its hash
-    topics, topic_at, keys, key_at  texts of the wanted keys, as in `hash_keys`
+    topics, topic_at, keys, key_at  topic and key of each wanted key, as in `hash_keys`
     """
     for number in range(len(candidates)):
         record = records[record_of[number]]
@@ -205,8 +208,8 @@ def _has_key(data, record, keys, key_start, key_end):
         if space > start and _is_same(data, start, space, keys, key_start, key_end):
             return True
         start = space + 1
-    # A record may have several UNIQ_KEYs (5.x), and the last one counts. Compare the others at the end, because few
-    # records have any, and they rarely match.
+    # A record may have several UNIQ_KEYs (5.x). The last one counts, and was compared above. Compare the earlier ones
+    # after all other keys, because few records have several, and they rarely match.
     start, limit = record.properties_at, record.properties_at + record.properties_bytes
     name, name_stop, value_stop = next_property(data, start, limit)
     while name < limit:

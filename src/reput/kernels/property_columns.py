@@ -79,7 +79,7 @@ def _find_span(data, parts, row, span):
 def split_keys(data, start, count, lists, offsets, out):
     """Split each data[start[i]:start[i] + count[i]] at spaces into keys. Empty keys are dropped.
 
-    lists    int32[n + 1], where the keys of each row begin
+    lists    int32[n + 1], the number of each row's first key
     offsets  int32, one more than there can be keys: where each key begins in `out`
 
     Returns (number of keys, bytes written).
@@ -103,7 +103,7 @@ def split_keys(data, start, count, lists, offsets, out):
 def split_unique_keys(data, start, count, lists, offsets, out):
     """Find every UNIQ_KEY of each properties string data[start[i]:start[i] + count[i]], in order.
 
-    lists    int32[n + 1], where the ids of each row begin
+    lists    int32[n + 1], the number of each row's first id
     offsets  int32, one more than there can be ids: where each id begins in `out`
 
     Returns (number of ids, bytes written).
@@ -130,7 +130,7 @@ def split_properties(
     """Split the properties of each record into names and values, up to the first record that is not plain.
 
     spans  as in `find_spans`; set here
-    maps   int32[n + 1], where the properties of each row begin
+    maps   int32[n + 1], the number of each row's first property
     name_offsets, value_offsets  int32, one more than there can be properties
     names, values  uint8, 8 bytes longer than the texts
     progress  int64[2]: number of finished rows, and of their properties; increased here
@@ -203,7 +203,10 @@ def split_properties(
 def split_any_properties(
     data, parts, spans, maps, name_offsets, names, value_offsets, values, progress
 ):  # fmt: skip
-    """Split the properties of the remaining records. The first one is not plain: `split_properties` stopped at it."""
+    """Split the properties of the remaining records, whether they are plain or not (see `split_properties`).
+
+    Call this after `split_properties` has stopped at a record that is not plain.
+    """
     pairs = np.empty((_MAX_STRING_BYTES // LEAST_PROPERTY_BYTES + 1, 4), np.int64)
     slots = np.zeros(_SLOTS, np.int64)
     while progress[0] < len(parts):
@@ -262,7 +265,10 @@ def _note_span(span, name, count, start, stop):
 
 @njit(cache=True, nogil=True)
 def _find_pairs(data, parts, row, pairs, slots):
-    """Find the properties of any record: starts and stops of names and values. Return their number."""
+    """Find the properties of a record that need not be plain. Return their number.
+
+    pairs  set to start and stop of the name, and start and stop of the value, of each property
+    """
     position = parts[row].properties
     stop = position + parts[row].properties_bytes
     count = np.int64(0)

@@ -45,5 +45,8 @@ def sum_of_steps(entries, count, seed):
 
 @njit(cache=True, nogil=True)
 def step(begin, end, seed):
-    """Return the sum for a range. Entries cover the range exactly if `sum_of_steps` returns the same sum for them."""
+    """Return the mark of `end` minus the mark of `begin` (see `sum_of_steps`).
+
+    If `sum_of_steps` returns the same number for some entries, they cover the range from `begin` to `end` exactly.
+    """
     return _mark(end, seed) - _mark(begin, seed)

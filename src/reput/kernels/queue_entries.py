@@ -86,9 +86,10 @@ def append_entries(
     """Lay out the entries that `ConsumeQueue.putMessagePositionInfo` (4.9.3) accepts.
 
     If an entry's queue offset lies after the queue's end, the broker closes this gap: it appends the entry at the end.
-    This kernel keeps the gap if lost messages explain it: since the previous entry, the log must have room for a record
-    per missing queue offset. Usually, only unreadable bytes and refused messages count as room. If the queue's next
-    message has the next queue offset, this confirms the entry's queue offset, and all bytes count as room.
+    This kernel keeps the gap if it may be due to lost messages: between the messages of the previous entry and of this
+    one, the log must have enough bytes for one record per missing queue offset. Usually, only the bytes that cannot be
+    read and the bytes of refused messages count. But all bytes count if the queue's next message has the next queue
+    offset, because this confirms the entry's queue offset.
 
     messages             rows with physical_offset, size and tags_code
     rows, queue_offset   int64 per entry; `queue_offset` may have one more: the queue offset after the last message

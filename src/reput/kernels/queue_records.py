@@ -50,7 +50,8 @@ def read_records(
     tags, tag_at    uint8, int64[n + 1]: wanted tag i is tags[tag_at[i]:tag_at[i + 1]]
     most_records    limit of the number of records
     out, at         uint8, whose length is the limit of bytes; position for the first record
-    work            uint8, a buffer for wanted records that are read at once with the other bytes between them
+    work            uint8, a buffer: wanted records that are close together are read by one system call, with the bytes
+                    between them
 
     Returns (entry, at, records): the first entry that is not done, the end of the records, and their number.
     """

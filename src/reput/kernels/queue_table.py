@@ -1,4 +1,4 @@
-"""A table of the queues found in a scan, from topic bytes and queue id to a small number, for use in kernels."""
+"""Number the queues found in a scan, with a hash table from topic bytes and queue id to the number, for kernels."""
 
 from __future__ import annotations
 
@@ -42,7 +42,10 @@ class QueueTable(NamedTuple):
 
 
 def new_queue_table(queues: int, name_bytes: int) -> QueueTable:
-    """Return an empty table for `queues` queues, a power of two, whose names take `name_bytes` bytes in all."""
+    """Return an empty table with room for `queues` queues, and for names of `name_bytes` bytes in all.
+
+    `queues` must be a power of two.
+    """
     return QueueTable(
         used=np.zeros(2, np.int64),
         slots=np.full(queues * _SLOTS_PER_QUEUE, -1, np.int32),
@@ -66,7 +69,7 @@ def grown(table: QueueTable) -> QueueTable:
 def find_queue(slots, queues, names, data, start, count, queue_id, name_hash):
     """Return the number of the queue with this id and the name data[start:start+count].
 
-    If the table lacks the queue, return -1 - slot, with the free slot for it.
+    If the table lacks the queue, return -1 - slot, where `slot` is the free slot for this queue.
     """
     # The shift by one bit makes the result a positive int64.
     mixed = np.int64((np.uint64(name_hash) * _MIX_NAME + np.uint64(queue_id) * _MIX_ID) >> _ONE)

@@ -121,7 +121,7 @@ def copy_runs(data, start, count, offsets, out):
 
 @njit(cache=True, nogil=True)
 def copy_texts(data, start, count, offsets, out, valid):
-    """Copy texts with Java's replacements; return the bytes written and the number of empty texts.
+    """Copy texts, and replace malformed UTF-8 as Java does. Return the bytes written and the number of empty texts.
 
     valid[i], uint8, is 0 for an empty text.
     """
@@ -151,7 +151,7 @@ def number_runs(data, start, step, stop, slots, first, number):
     for row in range(len(start)):
         at = start[row] + step
         count = stop[row] - at
-        # Consecutive rows are often equal.
+        # Consecutive rows are often equal, so compare with the previous row's string first.
         if found < 0 or not _same_run(data, at, count, start, step, stop, first[found]):
             slot = _slot_of(data, at, count) & mask
             while True:
@@ -191,8 +191,9 @@ def _slot_of(data, at, count):
 
 @njit(cache=True, nogil=True)
 def put_message_ids(data, start, physical_offset, offsets, out):
-    """Write the offset id of each record in hexadecimal: its store host, at start[i] + 8, then its physical offset.
+    """Write the offset id of each record in hexadecimal: the store host, then the physical offset.
 
+    start            int64[n], positions of STORETIMESTAMP in `data`; the store host follows after 8 bytes
     physical_offset  int64[n]
     offsets          int32[n + 1], set by the caller: id i is out[offsets[i]:offsets[i + 1]], 32 or (IPv6) 56 digits
     """

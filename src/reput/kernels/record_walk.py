@@ -33,7 +33,7 @@ MULTI_ROWS = 3  # state[3]: number of filled rows of further queues (INNER_MULTI
 END_OFFSET = 4
 MISPLACED = 5  # state[5]: number of messages whose PHYSICALOFFSET is not their place.
 BAD_MULTI = 6  # state[6]: number of messages whose INNER_MULTI_QUEUE_OFFSET is unreadable.
-# state[7]: after MORE_BYTES, the least size of the next record; after SIZE_MISMATCH, the sum of its parts.
+# state[7]: after MORE_BYTES, the least size of the next record; after SIZE_MISMATCH, the sum of the sizes of its parts.
 NEEDED = 7
 GAP = 8  # state[8]: number of bytes between two records: the size of a header in a DLedger log, otherwise 0.
 STATE_FIELDS = 9
@@ -47,8 +47,9 @@ def check_record(data, position, end, at_file_end):
 
     at_file_end  whether the file ends at `end`
 
-    Returns the reason why the walk must stop at this record (STOPPED if the walk can continue); the record's size (with
-    MORE_BYTES, its least size); position and length of its topic; and the position of its properties.
+    Returns five numbers: STOPPED if nothing is wrong with this record, or else the reason why the walk must stop here;
+    the record's size (with MORE_BYTES, its least size); position and length of its topic; and the position of its
+    properties.
     """
     # A record never continues in the next file.
     beyond = UNREADABLE if at_file_end else MORE_BYTES
