@@ -64,7 +64,7 @@ class MissingExtraError(UsageError, ImportError):
 
 
 class JavaNotFoundError(ReputError, FileNotFoundError):
-    """No Java runtime was found, which Spark needs (Java 17)."""
+    """Spark needs a Java runtime (Java 17), but none was found."""
 
 
 class SparkJobError(ReputError):

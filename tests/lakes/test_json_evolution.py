@@ -106,7 +106,7 @@ def test_the_bound_on_columns_is_the_tables_over_all_runs() -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (shape_of(b="string"), "it lacks the field a"),
+        (shape_of(b="string"), "the field a is missing"),
         (shape_of(a="string", b={"c": "int64"}), "a is int64, not string"),
         (shape_of(a="double", b={"c": "int32"}), "b.c is int64, not int32"),
         (shape_of(a="double", b=["int64"]), "b is object, not list"),
@@ -190,7 +190,7 @@ def test_a_file_with_more_fields_is_accepted(tmp_path: Path, layout: str) -> Non
     store.add([{"a": 3}])
     schema.write_text('{"a": "int64"}')
     with pytest.raises(
-        UsageError, match=r"another json_body; .*has other types: it lacks the field b"
+        UsageError, match=r"another json_body; .*has other types: the field b is missing"
     ):
         export(store.path, out, layout, json_body=str(schema), incremental=True)
 

@@ -60,7 +60,7 @@ class NumberedRun(NamedTuple):
     Attributes:
         missing: rows without an entry
         different: rows with an unexpected entry
-        places: the entries found for the different rows
+        places: the entry found for each row of `different`
     """
 
     missing: Rows

@@ -197,7 +197,7 @@ class IndexSpan(NamedTuple):
     """The items of one IndexFile that point into one file of the log.
 
     first_base: the time to which the seconds of the first item are relative, ms; None if unknown
-    is_growing: whether the file is still being written; then its header is not compared
+    is_growing: whether the IndexFile is still being written; then its header is not compared
     """
 
     path: str

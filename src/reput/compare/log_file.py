@@ -107,7 +107,7 @@ class FileComparison:
         """
         compared, scan = self._compared, self.scan
         length = sum(len(one.numbers) for one in compared.queues)
-        # If all queues or all IndexFiles are missing, only `stretches` can report the missing entries.
+        # If all queues or all IndexFiles are missing, leave it to `stretches` to report each missing entry.
         if not (compared.queues and compared.index_files) or length > _MOST_ENTRIES:
             return None
         queues, index = _SoundQueues(compared.queues, length), _SoundIndex(compared.index_files)
@@ -157,7 +157,10 @@ class FileComparison:
             yield QueueRun(queue, stretch.entries(queue), found, places.get(queue))
 
     def index_runs(self, stretch: LogStretch) -> list[IndexRun]:
-        """Return the items of each IndexFile for a stretch of the log. Together, they should have all its keys."""
+        """Return the items of each IndexFile for a stretch of the log.
+
+        Together, the IndexFiles should have an item for each key in the stretch.
+        """
         return [
             IndexRun(items.at(_inside(items.offsets, stretch)), place)
             for items, place in zip(self._items, self._compared.index_files, strict=True)
@@ -248,7 +251,7 @@ class _SoundIndex:
         self._places = list(reversed(places))
         self._state = np.zeros(ITEM_STATE_FIELDS, np.int64)
         self._items = _memory().items[:0]
-        # The numbers of three items: the first in memory, the next to read, and the end of the span.
+        # The numbers of three items: the first in memory, the next to read, and the item after the last one to compare.
         self._first = self._next = self._stop = 0
         self._place = places[0]
 

@@ -40,14 +40,14 @@ class Placement(NamedTuple):
 
     @classmethod
     def of(cls, messages: npt.NDArray[np.void], scanned: OffsetRange) -> Placement:
-        """Return the placement of the messages of a batch that was scanned from the log range `scanned`."""
+        """Find out which messages of a batch are where they state. The batch was read from the log range `scanned`."""
         offsets = messages["physical_offset"].astype(np.int64)
         ends = offsets + messages["size"]
         follows = offsets[1:] == ends[:-1]
         is_good = np.append(follows, False) | np.append(offsets[0] == scanned.start, follows)
         is_good &= (offsets >= scanned.start) & (ends <= scanned.stop)
-        # Two wrong offsets can agree with each other by chance. So keep only a longest ascending sequence of good
-        # offsets.
+        # Two neighbours with wrong offsets can agree by chance. Most of these offsets are not in the order of the other
+        # ones, so keep only a longest ascending sequence of the good offsets.
         rows = np.flatnonzero(is_good)
         rows = rows[ascending(offsets[rows])]
         is_good[:] = False

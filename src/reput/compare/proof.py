@@ -60,7 +60,7 @@ _OFFSET_MAX = 2**63 - 1
 
 
 class Compared(NamedTuple):
-    """The result of comparing a range of the log with items.
+    """The result of comparing a range of the log with the items of an IndexFile.
 
     end: the end of the last message, which may lie after the end of the requested range
     holes: the ranges of messages that lack an item for a key, oldest first
@@ -224,7 +224,7 @@ class _Prover:
         # forgeries.
         seed = np.uint64(int.from_bytes(os.urandom(8), "little"))
         total, used, newest = check_slots(slots, seed)
-        # A broker may have put items that its header does not count yet.
+        # A broker may have put items that the file's header does not count yet.
         newest = min(max(newest, last), self._most)
         if self._are_linked(newest, len(slots), seed, total):
             # Items that the header does not count yet may use slots that it does not count either.
@@ -397,7 +397,7 @@ class Proved:
     """A `Judge` of IndexFiles that trusts only proofs that it has made itself, with `prove_all`."""
 
     def __init__(self, store: str, files: Iterable[IndexFileReader]) -> None:
-        """Prove all of these files. Raises StoreError."""
+        """Create a proof of every file. Raises StoreError."""
         every = tuple(files)
         self._proofs = dict(zip(every, prove_all(store, every), strict=True))
 

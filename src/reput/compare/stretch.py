@@ -138,7 +138,10 @@ def stretches(
 
 
 def _taken_offsets(piece: ScannedPiece) -> Iterator[tuple[Queue, int]]:
-    """For each half message, yield each light queue (LMQ) in which it takes a queue offset, and its physical offset."""
+    """Yield (light queue, physical offset) for each light queue (LMQ) in which a half message takes a queue offset.
+
+    The physical offset is the half message's.
+    """
     open_rows = np.flatnonzero(piece.batch.messages["sys_flag"] & SYS_FLAG_PREPARED)
     for row in open_rows.tolist():
         where = piece.record(row)

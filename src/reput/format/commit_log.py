@@ -278,11 +278,11 @@ def locate(buffer: bytes | memoryview, position: int, end: int) -> RecordLayout:
     # The parts decide where the record ends: a broker continues there, and ignores TOTALSIZE.
     stop = properties_position + properties_bytes
     if stop > end:
-        reason = f"properties of {properties_bytes} bytes reach past the end"
+        reason = f"properties of {properties_bytes} bytes extend beyond the available bytes"
         raise ShortBufferError(reason, stop - position)
     if total_bytes != stop - position:
-        # The broker copies hosts, topic and properties into a byte array of TOTALSIZE bytes. If a part does not fit, it
-        # throws, and does not read the next record.
+        # The broker copies hosts, topic and properties into a byte array of TOTALSIZE bytes. If one of them does not
+        # fit, the broker throws, and never reaches the next record.
         host_bytes = (
             HOST_V6_BYTES
             if sys_flag & (SYS_FLAG_BORN_HOST_V6 | SYS_FLAG_STORE_HOST_V6)
@@ -395,7 +395,10 @@ def _unpack(
     layout: struct.Struct, buffer: bytes | memoryview, begin: int, position: int, end: int
 ) -> tuple[int, ...]:
     if position + layout.size > end:
-        raise ShortBufferError("a length reaches past the end", position + layout.size - begin)
+        raise ShortBufferError(
+            "by its lengths, the record extends beyond the available bytes",
+            position + layout.size - begin,
+        )
     return layout.unpack_from(buffer, position)
 
 

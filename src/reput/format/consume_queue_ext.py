@@ -56,7 +56,7 @@ def address_of(position: int) -> int:
 
 
 def unit_size(data: bytes) -> int:
-    """Return the size that the first two bytes of a unit state. Raises struct.error for fewer bytes.
+    """Return the size of a unit, which is in its first two bytes. Raises struct.error for fewer bytes.
 
     A size below UNIT_BYTES is invalid.
     """

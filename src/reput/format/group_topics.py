@@ -30,7 +30,7 @@ def is_pop_retry(topic: str, properties: Mapping[str, str]) -> bool:
 def popped_topics(topic: str, properties: Mapping[str, str]) -> tuple[str, ...]:
     """Return the topics from which a message of a retry topic may have been popped; empty if it was not popped.
 
-    In the old form, any "_" may be the separator between group and topic.
+    In the old form of a retry topic's name, GROUP_TOPIC, any "_" may be the separator between group and topic.
     """
     if not is_pop_retry(topic, properties):
         return ()

@@ -151,7 +151,7 @@ def _sequence_length(data: bytes, position: int, end: int) -> int:
         if position + count >= end or data[position + count] & 0xC0 != 0x80:
             return -count
     if first == 0xED and data[position + 1] >= 0xA0:
-        # Java replaces an encoded surrogate by one U+FFFD; other decoders write three.
+        # Three bytes that encode a surrogate are malformed. Java replaces them by one U+FFFD, other decoders by three.
         return -3
     return width
 

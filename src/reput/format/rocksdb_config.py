@@ -6,11 +6,13 @@ and `config/subscriptionGroups/`, column family `default`. Keys are names, value
 
 Version 2 (`configManagerVersion=v2`, `broker.config.v2`) has one database, `config/rdb/`, column family `default`:
 
-    offset  1 | table 2 (1) | 2 | length 2 | group | 1 | length 2 | topic | 1 | queue id 4     value: offset 8
-    topic   1 | table 2 (3) | 2 | length 2 | topic                                             value: 1 | JSON
+    offsets  key:   1 | table 2 (1) | 2 | length 2 | group | 1 | length 2 | topic | 1 | queue id 4
+             value: offset 8
+    topics   key:   1 | table 2 (3) | 2 | length 2 | topic
+             value: 1 | JSON
 
-A number after a name is the length of the field in bytes, and a number in parentheses its value. A number alone is one
-byte with this value. All integers are big endian.
+Fields are separated by bars. A number without a name is a field of one byte with this value. A number after a name is
+the length of the field in bytes, and a number in parentheses is its value. All integers are big endian.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ def encode_value(entry: ConsumeQueueEntry, store_timestamp: int) -> bytes:
 
 
 def end_key(topic: str, queue_id: int, which: bytes = b"max") -> bytes:
-    """Return the key of a queue's end in the family `offset`."""
+    """Return the key of a queue's largest queue offset (`max`), or of its smallest (`min`), in the family `offset`."""
     name = encode_utf8(topic)
     return _SEPARATOR.join((_INT.pack(len(name)), name, which, _INT.pack(queue_id)))
 
@@ -90,7 +90,7 @@ def decode_end(key: bytes, value: bytes) -> QueueEnd | None:
     if len(value) != _OFFSETS.size or stop < _INT.size + 1 or key[stop - len(tail) : stop] != tail:
         return None
     name = key[_INT.size + 1 : stop - len(tail)]
-    # The stated length excludes other keys that happen to end in the same way.
+    # Other keys may end in the same way by chance, but their first four bytes are not the length of this name.
     if len(name) != _INT.unpack_from(key)[0]:
         return None
     return QueueEnd(decode_utf8(name), _INT.unpack_from(key, stop)[0], *_OFFSETS.unpack(value))

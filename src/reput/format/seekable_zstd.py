@@ -33,7 +33,7 @@ class Frames:
 
     Attributes:
         starts: int64[n + 1], the position of each frame in the object, then the position of the tail
-        data_bytes: size of the file
+        data_bytes: size of the object's content after decompression
         digests: SHA-256 of each frame's content, concatenated
     """
 

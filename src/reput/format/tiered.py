@@ -8,9 +8,9 @@ offset in 20 digits. A segment of the index has these parts, whose fields are gi
     slot    position 4 | bytes 4                                           where the slot's items are
     item    hash 4 | topic 4 | queue id 4 | offset 8 | size 4 | time 4     the offset is in the queue's COMMIT_LOG
 
-The items of a slot are consecutive, newest first. The file that a broker is still filling has another magic. Each slot
-of it contains the number of the newest item. Its items are numbered from 1 and have 32 bytes: the fields above, and the
-number of the previous item in the slot. All integers are big endian.
+The items of a slot are consecutive, newest first. The file that a broker is still filling has another magic. In this
+file, all items are numbered from 1, and each slot contains the number of its newest item. An item has 32 bytes: the
+fields above, and the number of the previous item in the slot. All integers are big endian.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def decode_tiered_slot(data: bytes) -> tuple[int, int]:
         raise ValueError(f"{len(data)} bytes are not a slot")
     position, length = _SLOT.unpack(data)
     if length < 0 or length % _ITEM.size or position < 0:
-        raise ValueError(f"a slot cannot have {length} bytes at {position}")
+        raise ValueError(f"invalid slot: {length} bytes of items at position {position}")
     return position, length
 
 

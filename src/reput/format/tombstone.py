@@ -10,7 +10,7 @@ from __future__ import annotations
 from reput.format import properties
 
 ERASED_PROPERTY = "REPUT_ERASED"
-"""Name of the property. Its value is the id of the erasure, padded with spaces."""
+"""Name of the property that marks an erased message. Its value is the id of the erasure, padded with spaces."""
 
 KEPT_PROPERTIES = (
     properties.DELAY,

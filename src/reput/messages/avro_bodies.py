@@ -77,7 +77,7 @@ def open_avro(argument: str) -> AvroFileDecoder | AvroRegistryDecoder:
 
 
 class AvroFileDecoder:
-    """Decodes bodies with one schema, from a file."""
+    """Decodes all bodies with the schema that was read from a file."""
 
     name, is_fixed = "avro", True
 
@@ -173,7 +173,7 @@ class _RecordReader:
     """Reads records of one schema.
 
     Attributes:
-        place: The origin of the schema, for messages.
+        place: The origin of the schema, for error messages.
         shape: The types of its fields.
         notes: A line for each field that is omitted or becomes a string.
 

@@ -41,7 +41,7 @@ class BodyFields(NamedTuple):
 
 
 class BodyDecoder(Protocol):
-    """Decodes bodies of one encoding. Exports pickle it and send it to worker processes.
+    """Decodes bodies of one encoding. A decoder is pickled when an export sends it to worker processes.
 
     Attributes:
         name: The name of the encoding, and of the column in a table.

@@ -64,7 +64,7 @@ class BodyShape:
 
     @classmethod
     def of_type(cls, kind: pa.DataType, required: Iterable[str] = ()) -> BodyShape:
-        """Return the shape of a struct type. Raises ValueError for a type that a shape cannot have."""
+        """Return the shape of a struct type. Raises ValueError for a type that no shape can describe."""
         return cls(pa.schema(list(_type_of(_described(kind), "", 0))), tuple(required))
 
     @classmethod
@@ -279,7 +279,7 @@ def _evolved_fields(
     for field in known:
         place = f"{path}.{field.name}".lstrip(".")
         if given.get_field_index(field.name) < 0:
-            raise ValueError(f"it lacks the field {place}")
+            raise ValueError(f"the field {place} is missing")
         wanted = given.field(field.name).type
         yield pa.field(field.name, _evolved(field.type, wanted, widens, place))
     yield from (field for field in given if known.get_field_index(field.name) < 0)

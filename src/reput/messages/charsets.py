@@ -28,7 +28,10 @@ def charset_name(given: str) -> str:
 def with_charset(
     bodies: pa.BinaryArray, charset: str, parse: Callable[[pa.BinaryArray], ParsedBodies]
 ) -> ParsedBodies:
-    """Convert bodies to UTF-8, and parse them. A body that is not valid in the charset becomes null, with a misfit."""
+    """Convert bodies to UTF-8, and parse them.
+
+    A body that is not valid in the charset becomes null, and gets a `Misfit`, the reason why it has no value.
+    """
     if charset == UTF_8:
         return parse(bodies)
     misfits: dict[int, list[Misfit]] = {}

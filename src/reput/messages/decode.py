@@ -62,11 +62,11 @@ class BadBody(NamedTuple):
 
 
 class SentBodies(NamedTuple):
-    """The decompressed bodies of consecutive rows.
+    """The decompressed bodies of some consecutive rows of `StoredBodies`, as the producers sent them.
 
-    stop: number of the row after these rows; the buffer's rows are numbered from 0
-    bodies: the decompressed bodies by row, counted from the first of these rows; a body that cannot be decompressed is
-    as stored
+    stop: the next row of the `StoredBodies` after these rows
+    bodies: the decompressed bodies by row, where 0 is the first of these rows; bodies stored without compression are
+    missing, and a body that cannot be decompressed is as stored
     """
 
     stop: int
@@ -204,7 +204,7 @@ class Records:
             del part, sent  # Free the memory of this part before the next part is created.
 
     def batch(self, schema: pa.Schema) -> pa.RecordBatch:
-        """Return these columns in one batch."""
+        """Return the columns of `schema` in one batch."""
         # Decode `properties` first: splitting them also finds the tags, keys and unique keys of the other columns.
         order = sorted(schema.names, key=lambda name: name != "properties")
         arrays = {name: self.column(name) for name in order}
@@ -249,7 +249,10 @@ class Records:
 
     @cached_property
     def _properties_room(self) -> int:
-        """Return the maximum size of all properties in UTF-8, which also limits the texts that are taken from them."""
+        """Return an upper limit for the UTF-8 bytes of the properties of all records together.
+
+        It is also a limit for texts that are part of the properties, such as tags and keys.
+        """
         starts, counts = self.part("properties"), self.part("properties_bytes")
         return int(kernel.worst_text_bytes(self.data, starts, counts))
 

@@ -50,10 +50,10 @@ def _escaped(found: re.Match[str]) -> str:
 
 
 def indented(text: str) -> str:
-    """Return an indented JSON text; numbers, names and their order stay as written.
+    """Return a JSON text with indentation. Only the white space changes: numbers, names and order stay as written.
 
     Args:
-        text: valid JSON for `json.loads`; in other text only the white space changes.
+        text: JSON that `json.loads` accepts. This function does not check it.
     """
     parts: list[str] = []
     depth = 0

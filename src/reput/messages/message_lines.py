@@ -33,7 +33,7 @@ Bytes = npt.NDArray[np.uint8]
 Offsets = npt.NDArray[np.int64]
 
 _AT_ONCE = 1 << 12
-"""Messages per piece of lines, few enough that the piece fits into the processor's cache."""
+"""Messages whose lines are built at once: few enough that these lines fit into the processor's cache."""
 
 _TRANSACTIONS = (b"none", b"prepared", b"commit", b"rollback")
 
@@ -152,7 +152,8 @@ def _sys_flags(records: Records) -> npt.NDArray[np.int32]:
 def _bodies_match(records: Records, have_crc: npt.NDArray[np.bool_]) -> npt.NDArray[np.int32]:
     """Return for each record whether its body has the CRC that the record states. An empty body has the CRC 0.
 
-    have_crc  whether a broker would accept the CRC; true for each empty body, because brokers do not check its CRC
+    have_crc  the result of a broker's check for each record. A broker accepts any CRC for an empty body. This function
+              does not.
     """
     empty = records.part("body_bytes") == 0
     if not empty.any():
@@ -181,8 +182,8 @@ def _properties_string(records: Records, properties: pa.MapArray) -> list[JsonCo
     taken = ends[maps[1:]] - ends[maps[:-1]] + 2 * counts - 1
     is_whole = taken == runs.stops - runs.starts
     has_unique_key = records.spans["unique_key_bytes"] > 0
-    # A put adds a missing UNIQ_KEY, and writes the pairs in the order of Java's HashMap. So the map is not enough for a
-    # string without UNIQ_KEY or in another order.
+    # A put of the map adds a missing UNIQ_KEY, and writes the properties in the order of Java's HashMap. So the map is
+    # not enough to restore a stored string that has no UNIQ_KEY, or that has another order.
     needed = ~(is_whole & has_unique_key & valid.view(np.bool_) & ordered.view(np.bool_))
     return (
         text_or_base64(runs.only(needed), b",", "properties_string", "properties_base64")

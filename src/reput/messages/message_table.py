@@ -36,7 +36,7 @@ class MessageTable:
         self._widths: list[int] = []
 
     def lines(self, messages: Sequence[MessageExt], stores: Sequence[str] = ()) -> Iterator[str]:
-        """Yield the lines of messages, which continue the table.
+        """Yield the next lines of the table, for further messages. The first call also yields the header.
 
         Args:
             messages: The messages.

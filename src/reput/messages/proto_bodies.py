@@ -373,7 +373,7 @@ class _MessageTypes:
         return kind, lambda message: convert(getattr(message, name))
 
     def _of_list(self, name: str, columns: int, convert: _Getter | None) -> _Getter:
-        """Return a function that gets a list from a message. Each element has a value in `columns` columns."""
+        """Return a function that gets a list from a message. Each element of the list has `columns` values."""
         take = self.budget.take
 
         def get(message: Any) -> Any:

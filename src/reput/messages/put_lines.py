@@ -66,7 +66,7 @@ class PlainLines(NamedTuple):
 class LineColumns:
     """Parses blocks of lines into columns.
 
-    Put the columns of a block before the next block, which reuses their memory.
+    The columns of a `read` are valid only until the next `begin` or `read`, which reuses their memory.
     """
 
     def __init__(self, store_host: Host) -> None:
@@ -243,9 +243,9 @@ class LinesPut:
     def _put_block(self, block: Block) -> None:
         """Put plain lines as columns, and all other lines one by one.
 
-        If only a few plain lines were consecutive, the next lines are put one by one, even if they are plain. Their
-        number doubles each time. Otherwise, the compiled functions (see `PlainLines`) would start for every second line
-        of a block in which plain and other lines alternate.
+        If only a few plain lines were consecutive, some of the next lines are put one by one, even if they are plain: 2
+        lines, then 4, and so on. Without this rule, a block in which plain and other lines alternate would start the
+        compiled functions (see `PlainLines`) for every second line.
         """
         # The compiled functions support only the properties strings of 4.9. In 5.x, each string ends with a separator.
         if self._store.form != FORM_OF_FOUR:

@@ -35,7 +35,7 @@ def json_lines(
 
 
 def csv_names(schema: pa.Schema, names: Mapping[str, str] = JSON_NAMES) -> list[str]:
-    """Return the names of the cells that `csv_lines` writes."""
+    """Return the column names for the lines that `csv_lines` writes."""
     found = []
     for field in schema:
         name = names.get(field.name, field.name)
