@@ -111,10 +111,10 @@ def command(
 
     Messages that match --topic, --key, --query, --begin and --end, as far as given, are erased, with
     all copies of them in retry, dead-letter, delay, timer, half-transaction and trace topics. Each
-    record keeps its length, physical offset and queue offset. The property REPUT_ERASED replaces the
-    other properties. ConsumeQueues and IndexFiles are rebuilt. STORE is only read; no broker may run
-    on it. In an ARCHIVE the objects concerned are replaced, and the old ones deleted; --output,
-    --audit and --leave-out do not apply to archives.
+    record keeps its length, physical offset and queue offset. The property REPUT_ERASED replaces all
+    properties that brokers do not need. ConsumeQueues and IndexFiles are rebuilt. STORE is only read;
+    no broker may run on it. In an ARCHIVE the objects concerned are replaced, and the old ones deleted;
+    --output, --audit and --leave-out do not apply to archives.
 
     The record of the erasure lists the erased messages (offsets and SHA-256), the time, the person and the reason.
     It is written to --audit, or to erasures/ in the ARCHIVE.

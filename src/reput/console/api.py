@@ -184,9 +184,9 @@ class Api:
 
 
 def _listed(name: str, key: str, entries: Iterator[dict[str, Any]]) -> Response:
-    """Return as many entries as fit, but at least one.
+    """Return as many entries as fit into an answer, but at least one.
 
-    Also return a cursor for the rest: the field `key` of the last entry.
+    Also return a cursor for the other entries: the field `key` of the last returned entry.
     """
     taken, left, has_more = list[dict[str, Any]](), HTTP.answer_bytes, False
     for entry in entries:

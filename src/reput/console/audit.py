@@ -17,7 +17,10 @@ _ASKED = ("store", "key", "topic", "message", "begin", "end", "contains", "how",
 
 
 class Audit:
-    """The outermost middleware, so that refused requests are recorded as well. Without `write`, it does nothing."""
+    """Calls `write` with a description of each answered request; if `write` is None, does nothing.
+
+    This is the outermost middleware, so that refused requests are recorded as well.
+    """
 
     def __init__(self, app: ASGIApp, write: Callable[[dict[str, object]], None] | None) -> None:
         self._app, self._write = app, write

@@ -176,7 +176,8 @@ class _Watched:
                             )
                         self._new(name, tail, until)
                     self.cursors[name] = tail.position
-            except UsageError:  # The conditions are wrong for every store.
+            except UsageError:
+                # The conditions are wrong for every store, so do not note the error for each store.
                 raise
             except ReputError as error:
                 self.notes.append(f"{name}: {error}")

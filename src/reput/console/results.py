@@ -98,8 +98,9 @@ class Results:
         total: Number of stores.
         count: Number of messages found so far.
         hits: Number of stores with messages.
-        without: Number of stores that were searched completely and have no such messages.
-        rows: If there are several stores, the messages to show, newest first. This is known only at the end.
+        without: Number of stores that were searched completely and have no matching message.
+        rows: With several stores: the messages to show, newest first; set at the end of the search. With one store:
+            empty, because `rows_and_beats` yields the messages.
         is_stopped: Whether the user stopped the search.
         unsearched: Number of stores whose search was stopped, or ended at the time limit.
         failures: Stores that could not be searched, with the errors.

@@ -29,7 +29,7 @@ class ForbiddenError(ReputError):
 
 
 class Permission(StrEnum):
-    """What a user may do. The file of users calls permissions roles."""
+    """What a user may do. In the file of users, a permission is called a role."""
 
     SEARCH = "search"
     BODIES = "bodies"
@@ -110,7 +110,7 @@ class Proxy:
         permissions = set(self.default)
         if self.groups_header is not None:
             lines = connection.headers.getlist(self.groups_header)
-            # If there are several of these headers, the client may have added one to get more permissions.
+            # If there are several headers with groups, the client may have added one to get more permissions.
             if len(lines) > 1:
                 return None
             for group in ",".join(lines).split(","):

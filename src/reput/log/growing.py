@@ -94,7 +94,7 @@ def _walk_file(
         if max_messages is not None and messages >= max_messages:
             return newest.stop, messages
     if not mode.is_growing:
-        # Unreadable bytes before a later file are damage. They are skipped here; readers of the range report them.
+        # Unreadable bytes are damage if a later file follows. They are skipped here; readers of the range report them.
         return scan.verdict().position, messages
     end = end_for_reader(scan.verdict(), newest, file, open_file)
     # The last record may be incomplete. Then it is not counted.

@@ -45,7 +45,7 @@ from reput.tasks import Progress, silent
 ORIGIN_STORE, ORIGIN_OFFSET, ORIGIN_QUEUE_OFFSET = (
     "REPUT_ORIGIN_STORE", "REPUT_ORIGIN_OFFSET", "REPUT_ORIGIN_QUEUE_OFFSET",
 )  # fmt: skip
-"""Properties of a copied message: the archive, and the physical offset and queue offset of the original in it."""
+"""Properties of a copied message, which state its original: the archive or store, physical offset and queue offset."""
 _HARMLESS = (CLUSTER, WAIT, RETRY_TOPIC)
 _DROPPED = (
     *(name for name in KEPT_PROPERTIES if name not in _HARMLESS), CRC_PROPERTY, ORIGIN_STORE, ORIGIN_OFFSET,

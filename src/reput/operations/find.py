@@ -234,7 +234,9 @@ def find_by(
     may_fork: bool = False,
     **reading: Unpack[ReaderOptions],
 ) -> FindReport:
-    """Open and search each store, and join the answers: newest first, and each message of replicas once.
+    """Open and search each store, and join the answers, newest messages first.
+
+    If the same message is found in several replicas, it is returned once.
 
     With `may_fork`, many stores are divided among forks of this process. Only the command line may pass `may_fork`.
     """

@@ -370,8 +370,8 @@ def over_stores(
             stores.
         resume: A file in which answers are recorded. If it has the answer of a store, the store is not read again, and
             its report has only a headline and data.
-        outputs: For each store, by name: the file or folder that the operation writes. If it is missing, the store is
-            read again.
+        outputs: For each store, by name: the file or folder that the operation writes. If this file or folder does not
+            exist, the store is read again, even if `resume` has its answer.
         options: Further arguments of the operation. Callbacks are called only for large stores.
 
     Raises:

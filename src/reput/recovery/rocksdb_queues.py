@@ -1,8 +1,7 @@
 """Recover the RocksDB queues of a store that is opened for writing.
 
 Mirrors the parts of `CommitLog.recoverNormally` and `.recoverAbnormally` that concern RocksDB (tag rocketmq-all-5.3.3).
-The database records up to which message it is complete, and its writes are atomic, so earlier messages are not
-compared.
+The database states up to which message it is complete, and its writes are atomic. So earlier messages are not compared.
 """
 
 from __future__ import annotations

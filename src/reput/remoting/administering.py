@@ -49,7 +49,10 @@ class Administering:
     """Handles requests that change the topics, groups and offsets of one broker. Its store is writable."""
 
     def __init__(self, broker: ServedBroker, on_reset: Callable[[str, str], None]) -> None:
-        """Prepare. `on_reset` is called with group and topic after this broker has reset the group's offsets."""
+        """Handle requests to `broker`.
+
+        `on_reset` is called with group and topic after the broker has reset the group's offsets.
+        """
         self._broker, self._on_reset = broker, on_reset
 
     def handlers(self) -> dict[int, Handler]:
@@ -286,7 +289,7 @@ class Administering:
 
 
 class Asking:
-    """Handles requests for the state and progress of clients. A broker passes these requests on to the clients."""
+    """Handles requests for the state and progress of clients. Like a broker, it passes them on to the clients."""
 
     def __init__(self, broker: ServedBroker) -> None:
         self._broker = broker

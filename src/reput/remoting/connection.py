@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 _WRITE_BYTES = 1 << 20
 """Unsent bytes above which no more requests are read from a connection."""
 _PIECE_BYTES = 256 << 10
-"""Bytes passed to the transport at once. A TLS transport does not report all bytes that it holds."""
+"""Maximum number of bytes passed to the transport at once. A TLS transport does not report all bytes that it holds, so
+the other bytes stay in the `Connection`, which counts them.
+"""
 _JOINED_BYTES = 64 << 10
 """Answers up to this size are written together."""
 _HANDED_S, _MOST_HANDED_S = 0.005, 1.0
@@ -149,7 +151,7 @@ class Connection(asyncio.Protocol):
         self._work()
 
     def eof_received(self) -> bool:
-        """Note that the client sends no more requests. Answer the earlier ones, without waiting for messages."""
+        """Answer the requests received so far, without waiting for messages: the client will send no more requests."""
         transport, self._is_ended = self._transport, True
         # A TLS connection cannot stay open in one direction.
         if transport is None or transport.get_extra_info("sslcontext") is not None:
@@ -227,7 +229,7 @@ class Connection(asyncio.Protocol):
         is_idle = not self._in_flight and now - self._last_seen > limit
         is_stuck = self._session.buffered_bytes > 0 and now - self._frame_begun > limit
         is_deaf = self._choked_since is not None and now - self._choked_since > limit
-        # A complete request in the buffer waits for this server, not for the client.
+        # A complete request in the buffer waits for this server, not for the client, so the client is not stuck.
         if (is_idle or (is_stuck and not self._has_command()) or is_deaf) and self._transport:
             self._transport.abort()
         self._account()

@@ -50,10 +50,10 @@ class Memory:
 
 
 def _burden(holder: Holder) -> tuple[float, float]:
-    """Return a sort key: a connection's bytes times its age. The connection with the highest key is closed first.
+    """Return a sort key of two numbers. The connection with the highest key is closed first.
 
-    The first number counts only bytes above `_FREE_BYTES`. So connections with fewer bytes are closed last: a small
-    request may rightly wait for a long time.
+    The first number is the connection's bytes above `_FREE_BYTES` times its age, and the second all its bytes times its
+    age. So connections with fewer bytes are closed last: a small request may rightly wait for a long time.
     """
     age = 1 + min(time.monotonic() - holder.held_since, _MOST_AGE_S)
     return max(holder.held_bytes - _FREE_BYTES, 0) * age, holder.held_bytes * age

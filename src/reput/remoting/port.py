@@ -41,7 +41,7 @@ class PortOptions:
 
 
 class Port:
-    """One address. Its broker may appear and disappear with its store."""
+    """One address of the server. The broker at this address appears and disappears with its store."""
 
     def __init__(
         self,
@@ -50,7 +50,10 @@ class Port:
         access: AccessList | None = None,
         limits: Limits | None = None,
     ) -> None:
-        """Prepare. With `access`, requests to a broker are checked against its permissions."""
+        """Answer as a name server of `cluster`. `open` adds a broker.
+
+        With `access`, requests to the broker are checked against the permissions in this list.
+        """
         self._options, self._access = options or PortOptions(), access
         self._limits = limits or Limits()
         self._name_server = NameServer(cluster, self._options.advertised)
@@ -166,7 +169,10 @@ class Port:
             self._pulling.wake_up(topic, queue_id, end)
 
     def look(self) -> None:
-        """Answer pulls that have waited long enough, and notify groups. Call this several times per second."""
+        """Answer pulls that have waited long enough, and notify the members of changed groups.
+
+        Call this several times per second.
+        """
         if self._pulling is not None:
             self._pulling.look()
         if self._consuming is not None:

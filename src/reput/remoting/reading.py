@@ -29,7 +29,10 @@ class Reading:
     """Answers requests for messages from one broker's store."""
 
     def __init__(self, broker: ServedBroker, most_exact: int | None = None) -> None:
-        """Prepare. If `most_exact` is a number, queries by key are exact and return at most this many messages."""
+        """Answer for `broker`.
+
+        If `most_exact` is a number, queries by key are exact and return at most this many messages.
+        """
         self._broker, self._store, self._most_exact = broker, broker.store, most_exact
         self._most_bytes = broker.limits.answer_bytes
 
@@ -141,7 +144,10 @@ class Reading:
         return work() if self._broker.is_quick else InThread(work)
 
     def _min_offset(self, request: Command, peer: Peer) -> InThread:
-        """Answer in a thread, because the log may have to be read for messages before the queue's first entry."""
+        """Answer in a thread, because this may read the log.
+
+        If the queue's first entries may be lost, the log is searched for their messages, which come first in the queue.
+        """
         return InThread(self._offset(request, self._broker.min_offset))
 
     def _offset(self, request: Command, find: Callable[[str, int], int]) -> Callable[[], Command]:

@@ -44,7 +44,10 @@ class Account:
     groups: Mapping[str, int] = field(default_factory=dict)
 
     def may(self, resource: str, permission: int) -> bool:
-        """Return whether the account may read or send. A group is named by its retry topic."""
+        """Return whether the account has the permission (SUB to read, PUB to send) for a topic or a group.
+
+        `resource` is the topic; for a group, it is the group's retry topic.
+        """
         if resource.startswith(RETRY_TOPIC_PREFIX):
             group = resource.removeprefix(RETRY_TOPIC_PREFIX)
             owned = self.groups.get(group, self.default_group)
@@ -60,7 +63,10 @@ class Rights:
     """The rights of one sender."""
 
     def __init__(self, account: Account | None = None) -> None:
-        """Prepare. Without an account, everything is allowed: the server has no accounts, or the address needs none."""
+        """Create the rights of a sender.
+
+        Without an account, everything is allowed: the server has no accounts, or the sender's address needs none.
+        """
         self._account = account
 
     @property
@@ -94,9 +100,9 @@ class Rights:
         topics = [message.topic]
         if holds_others(message.topic):
             topics += [message.properties.get(name, "") for name in (REAL_TOPIC, RETRY_TOPIC)]
-        # The retry topic of a group that pops has the joined names of the group and the original topic. Another group
-        # may have this joined name, and the account may have rights for that group. So check the original topic as
-        # well.
+        # If a group pops, the name of its retry topic contains GROUP_TOPIC: the group and the original topic. There may
+        # also be a group with the name GROUP_TOPIC. An account with rights for that group need not have rights for the
+        # original topic, so check the original topic as well.
         for topic in tuple(topics):
             topics += popped_topics(topic, message.properties)
         return all(self.may(topic, SUB) for topic in topics if topic)

@@ -49,7 +49,10 @@ from reput.remoting.rights import PUB, AccessError
 from reput.writer.put.message import Message, PutResult
 
 _MESSAGE_BYTES, _BATCH_BYTES = 256 << 10, 4 << 10
-"""Sizes of bodies above which messages are put in a thread, because checksums and copies take milliseconds."""
+"""Sizes of the body of a message, and of a batch, above which a thread puts them into the store.
+
+Their checksums and copies take milliseconds, in which the event loop would answer no other request.
+"""
 _REGION = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
 _SHORT_NAMES = dict(
     zip(
@@ -88,7 +91,7 @@ class _Commits:
     """Answers that wait until their messages are durable. One sync serves all answers that wait when it begins."""
 
     def __init__(self, sync: Callable[[], None]) -> None:
-        """Prepare. `sync` makes all puts durable, and is called in a thread."""
+        """Use `sync`, which makes all puts durable. It is called in a thread."""
         self._sync, self._is_syncing = sync, False
         self._waiting: list[tuple[Command, Command, Later]] = []
 
@@ -351,7 +354,8 @@ class Sending:
         sent = _sent(asked, _LONG_NAMES if is_long else _SHORT_NAMES, peer.address)
         properties = decode_properties(sent.properties)
         client_id = properties.get(REPLY_TO_CLIENT)
-        # A 5.x client takes the queue id from the route of another topic, so the queue may not exist.
+        # A 5.x client takes the queue id of a reply from the route of a topic other than the reply's topic. So the
+        # queue may not exist.
         queues = max(self._written.sending.topic_of(sent._replace(queue_id=0)).write_queues, 1)
         queue_id = sent.queue_id % queues if sent.queue_id >= 0 else -1
         put = self._prepared(0, asked, sent._replace(queue_id=queue_id))

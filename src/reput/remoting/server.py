@@ -27,8 +27,8 @@ _log = logging.getLogger("reput.serve")
 _PATIENCE_S, _WARNED_S = 5.0, 1.0
 _MOST_WARNED = 1000
 _MOST_TOGETHER, _LARGE_BYTES = 32, 32 << 10
-"""Sends wait in a list, and are put in one call. They are put immediately when the list has this many sends, or a send
-that is larger than this.
+"""Sends wait in a list, and one call puts them all into the store. They wait no longer when the list has _MOST_TOGETHER
+sends, or a send of more than _LARGE_BYTES.
 """
 _SHARED_AGAIN = 16
 """While only one connection sends, its messages are put as soon as they arrive. But one time in this many, other
@@ -189,7 +189,7 @@ class Server:
     def _has_room(self) -> bool:
         """Return whether there is room for another connection.
 
-        If there is no room, close a connection that has long been silent.
+        If there is none, make room by closing a connection that has long been silent, if there is such a connection.
         """
         if (
             len(self.connections) + len(self.handshakes) + len(self._relays)

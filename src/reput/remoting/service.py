@@ -122,9 +122,8 @@ class Service:
         found = list(self._paths) if self._options.accepts_sends else find_stores(self._paths)
         for path in found:
             await self._serve(path, waits=len(found) > 1 and not self._options.accepts_sends)
-        if (
-            not self.served
-        ):  # Listen all the same, so that clients can connect before the store exists.
+        # No store exists yet. Listen all the same, so that clients can connect before it is created.
+        if not self.served:
             await self._serve(self._paths[0], is_there=False)
 
     async def run(self, stop: asyncio.Event, *, finds_stores: bool = True) -> None:

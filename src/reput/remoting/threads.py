@@ -140,15 +140,15 @@ class FairThreads:
                 return None
             rank, _, user = heappop(self._queue)
             user.is_queued = False
-            # The usage has changed since the client was queued. Queue the client at its new place.
+            # The client's usage, and so its rank, has changed since it was queued. Queue the client at its new place.
             if rank != user.rank:
                 self._enqueue(user)
             # A client whose `begin` returns False stays out of the queue until `wake`.
             elif user.waiting and not user.running and user.begin():
                 return user
-        # Clients without a running job come first, but none of them can begin a job now. So a client that has a running
-        # job may begin another one. But the last free thread stays free, so that a client with a new request need not
-        # wait.
+        # No client without a running job can begin a job now: none waits, or `begin` has returned False. So a client
+        # with a running job may begin another one, unless only one thread is free: that thread is kept for clients
+        # without a running job.
         if not is_last:
             for user in sorted(self._busy, key=lambda one: (one.running, one.rank)):
                 if user.waiting and user.begin():
@@ -156,7 +156,11 @@ class FairThreads:
         return None
 
     def _look_again(self) -> None:
-        """Check again later, because usage decreases with time: a waiting client may then use the last free thread."""
+        """Look for a job again after a short time.
+
+        The next waiting client has used threads too much to get the last free thread. But usage decreases with time, so
+        the client may get this thread later.
+        """
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(_LOOK_S, self._looked)
 

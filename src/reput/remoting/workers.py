@@ -61,7 +61,7 @@ class Workers:
     """The main process's end of the channels to all workers: gives connections to workers, and takes them back."""
 
     def __init__(self, channels: Sequence[socket.socket]) -> None:
-        """Prepare. `channels` has one channel per worker."""
+        """Use `channels`, which has one channel per worker."""
         # The channel to each process, in the order in which the processes get connections. None stands for this
         # process.
         self._channels: list[socket.socket | None] = [None, *channels]
@@ -72,7 +72,10 @@ class Workers:
             channel.setblocking(False)
 
     def listen(self, service: Service) -> None:
-        """Accept connections that workers give back, in this event loop."""
+        """Serve the connections that workers give back, in this event loop.
+
+        A worker gives a connection back if a request needs state that only the main process has.
+        """
         self._service = service
         for channel in self._channels:
             if channel is not None:
@@ -163,7 +166,7 @@ class Worker:
     def __init__(
         self, channel: socket.socket, service: Service, gone: Callable[[], object]
     ) -> None:
-        """Prepare. `gone` is called when the main process has ended."""
+        """Use `channel` to the main process. `gone` is called when the main process has ended."""
         self._channel, self._service, self._gone = channel, service, gone
         self._tasks: set[asyncio.Task[None]] = set()
         service.server.hand_back = self._hand_back

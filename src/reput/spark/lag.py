@@ -10,7 +10,8 @@ from reput.log.growing import walk_on
 from reput.log.scan import ScanBuffers
 from reput.log.sources import LogListing
 
-_COUNTED_BYTES = 4 << 20  # The size of one read of a remote file.
+# Bytes of the log in which messages are counted: as many as one read of a remote file returns.
+_COUNTED_BYTES = 4 << 20
 _ANY_NUMBER = 1 << 62
 
 

@@ -70,7 +70,7 @@ class IndexSync:
 
         Raises StoreAccessError, StoreFailedError.
         """
-        # Take the ends before the sync, because the sync may miss later messages.
+        # Record how far queues and index reach before they are synced: the sync may miss entries that are added later.
         with self._dispatcher.between_batches:
             name, count = self._index.end
             reached = RecoveryPoint(
@@ -83,7 +83,8 @@ class IndexSync:
             logics = 0
         self._queues.sync()
         self._index.sync()
-        # Check before the checkpoint is written, because the checkpoint states that these files are durable.
+        # The checkpoint states that all files are durable. So check first that no other process has deleted or renamed
+        # a file.
         self._check_in_place()
         known = self._checkpoint
         self._write_checkpoint(
@@ -214,9 +215,9 @@ class IndexProver:
     def prove_full(self) -> None:
         """Prove the full IndexFiles if one has become full since the last call.
 
-        Once the opened store has added index items, the next call proves all files, even files that are not full. It
-        also imports modules, which takes longer than most proofs. A later `prove`, for which a caller waits, is then
-        faster.
+        The first call after this process has added an index item proves all files, even files that are not full. It
+        also imports modules, which takes longer than most proofs. So `prove`, for which a caller waits, is faster
+        later.
         """
         # No proof of a file that is open for writing is stored, because the file could change without a trace. A file
         # that became full after the last sync is still open, and is proved after the next sync.
@@ -229,7 +230,10 @@ class IndexProver:
         self._last = first_open
 
     def prove(self) -> None:
-        """Prove all files, including the last one. No item may be added later. Do nothing if no item was written."""
+        """Prove all files, including the last one. Do nothing if no item was written.
+
+        After this call, the caller must not add items.
+        """
         if self._index.end != self._began:
             self._prove()
 
@@ -248,7 +252,8 @@ class IndexProver:
                 for file, proof in zip(files, prove_all(str(self._store), files), strict=True):
                     for problem in proof.problems:
                         _store_log.warning("%s: %s", file.path, problem)
-        except ReputError as error:  # The store is valid without proofs.
+        except ReputError as error:
+            # The store is valid without proofs, so the error is only logged.
             _store_log.warning(
                 "%s: no proofs, so queries will check the index: %s", self._store, error
             )

@@ -206,7 +206,7 @@ class Recovery:
     def _join(
         self, queues: dict[Queue, ConsumeQueueWriter], last: IndexFileWriter | None
     ) -> Recovered:
-        """Join the recovered queues and index, and dispatch the following messages to them.
+        """Create the writers of the recovered queues and index, and dispatch to them the messages that they lack.
 
         Dispatch to queues begins at the physical offset `queues_from` of the recovery report, and to the index at
         `index_from`.

@@ -49,14 +49,14 @@ def check_places(store: Path, commit_log: str | None) -> Path | None:
 
 
 def fitting_config(facts: StoreFacts, log_file_bytes: int | None) -> tuple[StoreConfig, list[str]]:
-    """Return the settings for a store: the given settings, or settings derived from its files.
+    """Return the settings for a store: `facts.given`, or settings derived from the store's files.
 
     Returns:
         The settings, and a line for each queue file that is too short and will be extended.
 
     Raises:
-        UsageError: The size of some files is uncertain, or the given version is older than the store's.
-        StoreError: The given settings contradict the sizes of existing files.
+        UsageError: The size of some files is uncertain, or the version in `facts.given` is older than the store's.
+        StoreError: `facts.given` contradicts the sizes of existing files.
     """
     facts.require_certain()
     config = facts.config

@@ -77,7 +77,7 @@ def index_rows(files: Sequence[IndexFileFigures]) -> list[IndexRow]:
 
 
 def chain_bars(files: Sequence[IndexFileFigures]) -> list[Bar]:
-    """Return a bar per chain length: the number of slots with such chains, over all IndexFiles."""
+    """Return a bar per chain length: the number of slots whose chains have this length, over all IndexFiles."""
     counts = Counter[tuple[int, int]]()
     for one in files:
         for low, high, count in one.chains:
@@ -217,7 +217,7 @@ def _topics(figures: StoreFigures) -> list[dict[str, Any]]:
 
 
 def _queue_bars(figures: StoreFigures) -> list[Bar]:
-    """Return a bar per topic with a part per queue, largest first."""
+    """Return a bar per topic, the largest topic first. Each bar has a part per queue."""
     sizes: dict[str, list[int]] = {}
     for queue in figures.queues:
         sizes.setdefault(queue.topic, []).append(queue.size_bytes)

@@ -17,7 +17,7 @@ MOST_OF_A_KIND = 20
 NOT_OF_A_CHECK = frozenset(
     {Kind.UNDECODABLE_MESSAGE, Kind.BODY_TOO_LARGE, Kind.EXPIRED_UNREAD, Kind.PARTIAL_QUEUE_ENTRY}
 )
-"""Kinds that a check never reports. They come from reading, exporting or inspecting a store."""
+"""Kinds of findings that a check never reports. They come from reading, exporting or inspecting a store."""
 
 
 def time_text(timestamp_ms: int) -> str:

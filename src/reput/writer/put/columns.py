@@ -123,7 +123,7 @@ class PutColumns:
     def finish(self, unique_keys: UniqueKeys, now_ms: int) -> tuple[Any, ...]:
         """Create missing unique keys and born timestamps. Return the arrays that `lay_out_records` needs.
 
-        The arrays are the arguments `bodies` to `host_at` of this kernel.
+        The arrays are the arguments of `lay_out_records` from `bodies` through `host_at`, in this order.
         """
         born = self.rows["born_timestamp"]
         born[born == BORN_NOW] = now_ms

@@ -479,7 +479,7 @@ class CommitLogWriter:
     def disown(self) -> None:
         """Accept no more messages in a forked child.
 
-        The lock is replaced: a thread of the parent may have held it at the fork, so that nobody releases the copy.
+        The lock is replaced: if a thread of the parent held it at the fork, nobody would release the child's copy.
         """
         self._is_closed, self._lock = True, Lock()
 
@@ -508,8 +508,8 @@ class CommitLogWriter:
             self.position = max(self.position, int(put.progress[1]))
         elif put is not None and self.position < put.end:
             data, start, stop = files.file.data, self.position - files.start, put.end - files.start
-            # Without size and magic, the record is not in the log. Its other bytes must not become part of a later
-            # record.
+            # Size and magic, which are written last, are missing. So the record is not in the log. Clear its other
+            # bytes, or they could become part of a later record.
             if data[start : start + _HEAD_BYTES] == _NO_HEAD:
                 data[start:stop] = bytes(stop - start)
             else:

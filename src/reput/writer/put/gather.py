@@ -1,7 +1,7 @@
 """Convert messages to columns, with one pass over all messages per attribute.
 
-Messages whose properties have the same names share columns. If the properties cannot be columns, or may be invalid,
-each message's properties string is encoded separately, which also refuses invalid messages.
+Messages whose properties have the same names share columns. If the properties cannot be put into columns, or may be
+invalid, the properties string of each message is encoded separately. This encoding also refuses invalid messages.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _NUMBERS: tuple[tuple[str, Callable[[Sequence[Message]], list[int]]], ...] = (
 
 
 class _DoubtError(Exception):
-    """Raised if properties cannot be columns, or may have to be refused.
+    """Raised if properties cannot be put into columns, or may be invalid.
 
     The caller then encodes each message's properties separately.
     """
@@ -188,8 +188,8 @@ def _properties(
 def shapes_of(messages: Sequence[Message]) -> dict[_Names, list[int]]:
     """Group messages by the names of their properties, and return the rows of each group.
 
-    Messages whose properties are a string form the group None. If there is only one group, an empty list stands for all
-    rows.
+    The group None has the messages whose properties are given as a string. If there is only one group, an empty list
+    stands for all rows.
     """
     properties = [m.properties for m in messages]
     if not any(properties) and set(map(type, properties)).isdisjoint((str, bytes)):
@@ -207,7 +207,7 @@ def shapes_of(messages: Sequence[Message]) -> dict[_Names, list[int]]:
 def _shared_columns(names: _Names, messages: Sequence[Message]) -> list[PropertyTexts]:
     """Return one column per property. All messages have properties with exactly the names `names`.
 
-    Raises _DoubtError if the properties cannot be columns, or may be invalid. Raises MessageRefusedError.
+    Raises _DoubtError if the properties cannot be put into columns, or may be invalid. Raises MessageRefusedError.
     """
     if names is None or len(names) + len((KEYS, TAGS, UNIQ_KEY)) > _MOST_NAMES:
         raise _DoubtError

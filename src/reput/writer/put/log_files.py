@@ -125,7 +125,10 @@ class LogFiles:
         self.ready = self.mark = self._used = position
 
     def prepare(self, end: int) -> None:
-        """Prepare the last file up to physical offset `end`, and ask the thread of `Preparer` to prepare more bytes."""
+        """Load the pages of the last file up to physical offset `end` for writing.
+
+        Also ask the thread of `Preparer` to prepare more bytes in this way.
+        """
         while end > self.ready:
             with self._preparing:
                 # The thread of `Preparer` may have prepared this part while this call waited for the lock.
@@ -142,7 +145,7 @@ class LogFiles:
         self.ready = ready
 
     def _prepare_ahead(self) -> bool:
-        """Prepare one more piece. Return whether there was a piece to prepare."""
+        """Prepare one more piece of the last file for writing. Return whether there was a piece to prepare."""
         with self._preparing:
             if self._is_closed:
                 return False

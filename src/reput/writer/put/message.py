@@ -149,8 +149,8 @@ def properties_string(
 def _is_of_no_queue(properties: Mapping[str, str]) -> bool:
     """Return whether INNER_MULTI_QUEUE_OFFSET is the only empty property.
 
-    Such a message is not refused. A 5.x broker leaves the property empty if INNER_MULTI_DISPATCH names only one queue,
-    and this is not a light queue (%LMQ%...).
+    Properties must not be empty, with this exception: a 5.x broker leaves this property empty if INNER_MULTI_DISPATCH
+    names only one queue, and this is not a light queue (%LMQ%...).
     """
     empty = [name for name, value in properties.items() if not value]
     return empty == [INNER_MULTI_QUEUE_OFFSET]

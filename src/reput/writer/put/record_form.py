@@ -77,7 +77,10 @@ class RecordForm:
         return f", unless it has more than {_MOST_UNITS_V1} characters" * self.is_five
 
     def check_properties(self, data: bytes) -> bytes:
-        """Return properties as a record stores them before its CRC. Raises MessageRefusedError if they are too long."""
+        """Return the properties string in the form that a record contains, but without the CRC property at its end.
+
+        Raises MessageRefusedError if it is too long.
+        """
         if self.has_crc and data and not data.endswith(_SEPARATOR_BYTE):
             data += _SEPARATOR_BYTE
         if len(data) > self.most_properties_bytes:
