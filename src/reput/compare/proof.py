@@ -379,9 +379,8 @@ def remember(store: str, file: IndexFileReader, proof: Proof, log_before: dict[i
 
 
 def _prove(store: str, file: IndexFileReader, afresh: bool) -> Proof:
-    with closing(
-        CommitLogReader(StoreLog(store))
-    ) as log:  # A reader must not be shared by threads.
+    # Each call opens the log, because threads must not share a reader.
+    with closing(CommitLogReader(StoreLog(store))) as log:
         remembered = Remembered()
         known = None if afresh else remembered.proof(file, log)
         if known is not None and known.items == file.next_item - 1:

@@ -35,9 +35,9 @@ _HEADERS = {
 class Access:
     """The second outermost middleware, inside the audit. It refuses requests that are not allowed.
 
-    If there is no token, only requests for the given host names are answered. Without this check, a page of another
-    site could make its own name resolve to this machine (DNS rebinding), and read all stores. Requests caused by pages
-    of other sites are refused, except when a user follows a link.
+    If the server has no token, only requests for the given host names are answered. Without this check, a page of
+    another site could make its own name resolve to this machine (DNS rebinding), and read all stores. Requests caused
+    by pages of other sites are refused, except when a user follows a link.
     """
 
     def __init__(self, app: ASGIApp, users: Users | None, hosts: Sequence[str] | None) -> None:

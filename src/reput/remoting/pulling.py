@@ -181,9 +181,8 @@ class Pulling:
             return moved
         if sys_flag & _COMMITS:
             offset = request.int64("commitOffset")
-            with suppress(
-                LimitError, NameRefusedError
-            ):  # The request commits an offset and also asks for messages, so continue.
+            # The request commits an offset and also asks for messages. If the commit is refused, answer the rest.
+            with suppress(LimitError, NameRefusedError):
                 self._broker.offsets.commit(pull.group, pull.topic, pull.queue_id, offset)
         wait_ms = min(max(request.int64("suspendTimeoutMillis"), 0), _MOST_WAIT_MS)
 

@@ -279,9 +279,8 @@ class Service:
     def _open(self, served: Served) -> None:
         name = self._name_of(served.path)
         store = self._open_store(served.path, served.address)
-        if (
-            self._options.listen is not None
-        ):  # Create a broker only if clients are served, because listing its topics takes long.
+        # Create a broker only if clients are served, because listing its topics takes long.
+        if self._options.listen is not None:
             try:
                 served.broker = self._broker_of(served, name, store)
             except BaseException:
