@@ -35,9 +35,10 @@ def test_a_payment_that_was_given_up(golden: Golden) -> None:
     ]
     assert "  dead letter  %DLQ%billing " in ran.lines[5]
     assert ran.lines[7].startswith(
-        "  - Consumer group billing got it again: it sent it back 3 times"
+        "  - Consumer group billing got it again: it sent it back 16 times"
     )
-    assert ran.lines[8].startswith("  - Consumer group billing gave it up after sending it back 16")
+    assert ran.lines[8].startswith("  - Retries 4 to 15 of group billing are not in the store")
+    assert ran.lines[9].startswith("  - Consumer group billing gave it up after sending it back 16")
     assert "5 records." in ran.lines
     assert ran.lines[-1].startswith("Searched the CommitLog from 0 to 6,549,067, through 15 IndexF")
 

@@ -203,17 +203,46 @@ def test_missing_retries(story: Story, tmp_path: Path) -> None:
     story.put("%RETRY%h", 6_000, times=1)
     found = told(story, tmp_path)
     assert kinds(found) == [ReasonKind.RETRIED, ReasonKind.RETRY_MISSING, ReasonKind.RETRIED]
-    assert "Retries 1, 2, 3 of group g" in the_reason(found, ReasonKind.RETRY_MISSING).text
+    assert "Retries 1 to 3 of group g are not" in the_reason(found, ReasonKind.RETRY_MISSING).text
+
+
+def test_retries_that_a_dead_letter_states_are_missing(story: Story, tmp_path: Path) -> None:
+    """The dead letter after the last retry has the number of this retry + 1."""
+    story.put("orders")
+    for number in (1, 2, 4):
+        story.put("%RETRY%g", 1_000 * number, times=number)
+    story.put("%DLQ%g", 9_000, times=16)
+    story.put("%RETRY%h", 9_500, times=1)
+    story.put("%DLQ%h", 10_000, times=2)
+    found = told(story, tmp_path)
+    retried, missing, of_h, *ended = found.reasons
+    assert "it sent it back 16 times. The last retry in the store is of 2023-11-14T22:13:24Z" in (
+        retried.text
+    )
+    assert missing.text.startswith("Retries 3, 5 to 15 of group g are not in the store: ")
+    assert missing.events == (1, 2, 3, 4)
+    assert "group h got it again: it sent it back 2 times" in of_h.text
+    assert [one.kind for one in ended] == [ReasonKind.DEAD_LETTER] * 2
+
+
+def test_a_record_may_state_any_number_of_retries(story: Story, tmp_path: Path) -> None:
+    story.put("orders")
+    story.put("%RETRY%g", 1_000, times=-3)
+    story.put("%RETRY%g", 2_000, times=(1 << 31) - 1)
+    found = told(story, tmp_path)
+    assert kinds(found) == [ReasonKind.RETRIED, ReasonKind.RETRY_MISSING]
+    assert "Retries 1 to 2147483646 of group g" in found.reasons[1].text
 
 
 def test_a_dead_letter(story: Story, tmp_path: Path) -> None:
     story.put("orders")
     story.put("%DLQ%g", 5_000, times=16)
+    story.put("%DLQ%h", 6_000, times=1)
     found = told(story, tmp_path)
-    assert kinds(found) == [ReasonKind.DEAD_LETTER]
-    assert (
-        "gave it up after sending it back 16 times at 2023-11-14T22:13:25Z" in found.reasons[0].text
-    )
+    missing, ended, _ = found.reasons
+    assert kinds(found) == [ReasonKind.RETRY_MISSING, *[ReasonKind.DEAD_LETTER] * 2]
+    assert missing.text.startswith("Retries 1 to 15 of group g are not in the store")
+    assert "gave it up after sending it back 16 times at 2023-11-14T22:13:25Z" in ended.text
 
 
 def test_sent_twice(story: Story, tmp_path: Path) -> None:

@@ -431,15 +431,22 @@ def check_window(begin_ms: int | None, end_ms: int | None) -> None:
         )
 
 
+class _RunnerChoice(click.Choice[str]):
+    """A choice of --runner that also accepts `local`, the old name of `processes`, which help does not list."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if value == "local":
+            click.echo("reput: --runner local is now called --runner processes", err=True)
+            value = "processes"
+        return super().convert(value, param, ctx)
+
+
 def runner_options_of(default: RunnerName, text: str) -> Decorator:
     """Return a decorator that adds --runner and --master; the command gets them as `chosen`."""
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(command)
         def with_chosen(*args: Any, runner: str, master: str | None, **options: Any) -> Any:
-            if runner == "local":
-                click.echo("reput: --runner local is now called --runner processes", err=True)
-                runner = "processes"
             from reput.operations.runners import Chosen
 
             chosen = Chosen(runner, master, partial(click.echo, err=True))
@@ -448,7 +455,7 @@ def runner_options_of(default: RunnerName, text: str) -> Decorator:
         return together(
             click.option(
                 "--runner",
-                type=click.Choice(["auto", "serial", "processes", "spark", "local"]),
+                type=_RunnerChoice(["auto", "serial", "processes", "spark"]),
                 default=default,
                 show_default=True,
                 help=text,
@@ -464,7 +471,7 @@ def runner_options_of(default: RunnerName, text: str) -> Decorator:
 runner_options = runner_options_of(
     "auto",
     "Run the tasks in this process, in several processes, or on Spark. auto: this process for small stores,"
-    " else Spark if it is installed. local: the old name of processes.",
+    " else Spark if it is installed.",
 )
 """--runner and --master of commands whose best runner depends on the size of the stores."""
 

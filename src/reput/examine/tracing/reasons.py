@@ -300,33 +300,51 @@ def _damaged_body(own: Sequence[Numbered], end_ms: int) -> Iterator[Reason]:
 
 
 def _retried(own: Sequence[Numbered], end_ms: int) -> Iterator[Reason]:
-    retries = sorted(
-        ((n, e) for n, e in own if e.role is Role.RETRY),
-        key=lambda one: one[1].group or "",
-    )
-    for group, of_group in groupby(retries, key=lambda one: one[1].group):
-        found = list(of_group)
-        # Each retry has its number in the message, so a gap in the numbers shows that retries were not found.
+    ended = [(number, event) for number, event in own if event.role is Role.DEAD_LETTER]
+    retries = [(number, event) for number, event in own if event.role is Role.RETRY]
+    for group in sorted({event.group or "" for _, event in (*retries, *ended)}):
+        found = [one for one in retries if (one[1].group or "") == group]
+        dead = [one for one in ended if (one[1].group or "") == group]
+        # Each retry has its number in the message, so a gap in the numbers shows that retries were not found. The
+        # number of a dead letter is that of the last retry + 1.
         times = sorted({event.message.reconsume_times for _, event in found})
-        last = max(event.stored_ms for _, event in found)
-        is_popped = all(
-            is_pop_retry(event.message.topic, event.message.properties) for _, event in found
-        )
-        why = "failed to acknowledge it" if is_popped else "sent it back"
-        yield Reason(
-            ReasonKind.RETRIED,
-            f"Consumer group {group} got it again: it {why} {counted(max(times[-1], len(found)), 'time')}, "
-            f"for the last retry at {time_text(last)}.",
-            tuple(number for number, _ in found),
-        )
-        missing = sorted(set(range(1, times[-1])) - set(times))
-        if missing:
-            listed = ", ".join(map(str, missing))
+        most = max(event.message.reconsume_times for _, event in (*found, *dead))
+        if found:
+            last = max(event.stored_ms for _, event in found)
+            is_popped = all(
+                is_pop_retry(event.message.topic, event.message.properties) for _, event in found
+            )
+            why = "failed to acknowledge it" if is_popped else "sent it back"
             yield Reason(
-                ReasonKind.RETRY_MISSING,
-                f"Retries {listed} of group {group} are not in the store: they expired, or another broker has them.",
+                ReasonKind.RETRIED,
+                f"Consumer group {group} got it again: it {why} {counted(max(most, len(found)), 'time')}. "
+                f"The last retry in the store is of {time_text(last)}.",
                 tuple(number for number, _ in found),
             )
+        missing = list(_gaps(times, most))
+        if missing:
+            is_one = len(missing) == 1 and missing[0][0] == missing[0][1]
+            listed = ", ".join(
+                f"{first}" if first == last else f"{first} to {last}" for first, last in missing
+            )
+            yield Reason(
+                ReasonKind.RETRY_MISSING,
+                f"{'Retry' if is_one else 'Retries'} {listed} of group {group} {'is' if is_one else 'are'} not in "
+                f"the store: expired, in the store of another broker, or made by the consumer without the broker.",
+                tuple(number for number, _ in (*found, *dead)),
+            )
+
+
+def _gaps(numbers: Sequence[int], end: int) -> Iterator[tuple[int, int]]:
+    """Yield (first, last) of the ranges between 1 and `end` - 1 that contain none of the sorted numbers.
+
+    A damaged record may state any number of retries, so the missing numbers are never listed one by one.
+    """
+    first = 1
+    for number in (*numbers, end):
+        if first < number:
+            yield first, number - 1
+        first = max(first, number + 1)
 
 
 def _dead_letter(own: Sequence[Numbered], end_ms: int) -> Iterator[Reason]:
