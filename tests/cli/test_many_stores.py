@@ -263,8 +263,33 @@ def test_replicas_whose_logs_differ_are_damage(fleet: Path) -> None:
         file.write(b"\x01\x02\x03")
     ran = reput("fleet", "--stores", fleet)
     assert ran.code == DAMAGED
-    assert "replica_differs" in ran.out
-    assert "of them replicas" not in ran.lines[-1]
+    state = [line.split()[:2] for line in ran.lines[1:4]]
+    assert state == [["a-slave", "damaged"], ["a", "ok"], ["b", "ok"]]
+    assert ran.lines[1].endswith("replica_differs")
+    assert ran.lines[-2].startswith("damage: replica_differs: ")
+    assert ran.lines[-1].startswith("3 stores: 1 damaged, 2 ok; ")
+    figures = reput("fleet", "--stores", fleet, "--format", "prometheus").lines
+    assert 'reput_store_state{store="a-slave"} 2' in figures
+    ran = reput("check", "--stores", fleet, "--quick", "--format", "nagios")
+    assert (ran.code, ran.lines[0].split("|")[1]) == (
+        2, " stores=3 damaged=1 not_read=0 warning=0 ok=2"
+    )  # fmt: skip
+
+
+def test_a_trace_reports_replicas_that_differ_and_searches_both(fleet: Path) -> None:
+    log = min((fleet.parent / "slave" / "commitlog").iterdir())
+    with log.open("r+b") as file:
+        file.seek(100)
+        file.write(b"\x01\x02\x03")
+    for layout in ("text", "jsonl"):
+        ran = reput("trace", "--stores", fleet, "--key", KEY, "--format", layout)
+        assert (ran.code, "differs at physical offset 100 from a" in ran.err) == (FOUND, True)
+    with_gone(fleet)
+    ran = reput("trace", "--stores", fleet, "--key", KEY, "--format", "jsonl")
+    assert (ran.code, "gone: not searched: " in ran.err) == (DAMAGED, True)
+    end = json.loads(ran.lines[-1])
+    assert (end["complete"], end["failed"][0].split(": ")[:2]) == (False, ["gone", "not searched"])
+    assert [one["kind"] for one in end["differing"]] == ["replica_differs"]
 
 
 def test_a_replica_that_lags_behind_is_one(fleet: Path) -> None:

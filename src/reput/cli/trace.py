@@ -90,7 +90,6 @@ def command(
     The last lines report the searched ranges. Exits with 1 if nothing was found, with 3 if a part of a
     log, index or queue could not be read.
     """
-    from reput.examine.tracing.life import life_fields
     from reput.files.anchors import writing_to
     from reput.operations.stores import open_named
     from reput.operations.trace import trace
@@ -115,12 +114,12 @@ def command(
             write_page(output, life_page(life, what))
     if as_json:
         click.echo(json.dumps(report.header()))
-        for fields in life_fields(life):
+        for fields in report.fields():
             click.echo(json_text(fields).encode() if "message" in fields else json.dumps(fields))
     else:
         for line in life_lines(life):
             click.echo(line)
-        warn(*report.problems())
+    warn(*report.problems())
     # Check the topic: a wrong one is the most frequent reason for an empty answer.
     if not life.events and len(stores) == 1:
         with open_named(stores[0], **opening) as opened:

@@ -13,7 +13,7 @@ from reput.broker.offsets import consumer_lag
 from reput.clock import format_days, format_duration, now_ms
 from reput.errors import CorruptMessageError, MessageNotFoundError, ReputError, raise_if_refused
 from reput.examine.measuring.figures import DAY_MS, covered_log, disk_usage
-from reput.findings import Finding, Severity
+from reput.findings import Finding, Kind, Severity
 from reput.log.walk import newest_timestamp
 from reput.notebook import Report
 from reput.operations.check import check
@@ -169,7 +169,8 @@ def _row(answer: StoreAnswer[Any]) -> tuple[str, ...]:
     start = one_line(answer.store, _NAME_WIDTH), str(answer.state)
     if answer.report is None:
         return (*start, *["-"] * 5, one_line(answer.headline, _FINDING_WIDTH))
-    return (*start, *cells_of(answer.report.as_dict()))
+    *figures, worst = cells_of(answer.report.as_dict())
+    return (*start, *figures, worst or (str(Kind.REPLICA_DIFFERS) if answer.differs else ""))
 
 
 def cells_of(fields: Mapping[str, Any]) -> Sequence[str]:

@@ -90,6 +90,7 @@ class StoreAnswer(Generic[_Answer]):
         report: The report of the operation; None if it failed.
         error: The error of a failed operation; None if it succeeded.
         log_bytes: The size of the store's CommitLog files; 0 if they could not be listed.
+        differs: Whether the log differs from that of the first store with the same cluster and broker name.
     """
 
     store: str
@@ -97,6 +98,7 @@ class StoreAnswer(Generic[_Answer]):
     report: _Answer | None = None
     error: ReputError | None = None
     log_bytes: int = 0
+    differs: bool = False
 
     @property
     def is_complete(self) -> bool:
@@ -108,6 +110,8 @@ class StoreAnswer(Generic[_Answer]):
         """Return the state of the store, which its worst finding determines."""
         if self.report is None:
             return StoreState.NOT_READ
+        if self.differs:
+            return StoreState.DAMAGED
         severity: Severity | None = getattr(self.report, "severity", None)
         return StoreState.OK if severity is None else _STATES.get(severity, StoreState.OK)
 
@@ -428,7 +432,12 @@ def over_stores(
             if (size := sizes[place]) >= SMALL_BYTES:
                 done(place, _task(operation, named[place], size, each)())
     replicas = find_replicas(named)
-    every = tuple(answer for answer in answers if answer is not None)
+    differing = {finding.file for finding in replicas.differing}
+    every = tuple(
+        replace(answer, differs=answer.path in differing)
+        for answer in answers
+        if answer is not None
+    )
     found = StoresReport(every, replicas.first, replicas.differing)
     raise_if_misused(found.answers)
     return found

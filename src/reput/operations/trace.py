@@ -59,17 +59,30 @@ class TraceReport(Report):
 
     def problems(self) -> Iterator[str]:
         """Yield unreadable stores, unreadable parts of stores, and differences between replicas."""
-        for one in self.failed:
-            yield printable(f"{one.store}: not searched: {one.error}")
+        yield from map(printable, self._unsearched())
         yield from (printable(str(finding)) for finding in self.differing)
         yield from problems_of(self.life)
+
+    def _unsearched(self) -> list[str]:
+        return [f"{one.store}: not searched: {one.error}" for one in self.failed]
 
     def header(self) -> dict[str, Any]:
         """Return the first object of the JSON lines, which describes the request and the stores."""
         return {"schema": TRACE_SCHEMA, "stores": list(self.stores), **self.asked}
 
-    def as_dict(self) -> dict[str, Any]:
+    def fields(self) -> Iterator[dict[str, Any]]:
+        """Yield the objects of the JSON lines after the first: events, reasons and the end."""
         *parts, end = life_fields(self.life)
+        yield from parts
+        end["complete"] = self.is_complete
+        if self.failed:
+            end["failed"] = self._unsearched()
+        if self.differing:
+            end["differing"] = [finding.as_json() for finding in self.differing]
+        yield end
+
+    def as_dict(self) -> dict[str, Any]:
+        *parts, end = self.fields()
         return {
             **self.header(),
             "events": [part for part in parts if "event" in part],
