@@ -12,6 +12,7 @@ import pytest
 
 from reput.errors import StoreAccessError, StoreLockedError, StoreNotFoundError, UsageError
 from reput.files.bucket import Bucket
+from reput.files.object_store import ObjectInfo
 from reput.lakes import lake_bucket
 from reput.lakes.compaction import compact_table
 from reput.lakes.lake_bucket import LakeBucket
@@ -135,7 +136,7 @@ class _Dies:
 
     def __call__(self, phase: str, done: int, total: int) -> None:
         if phase == self._moment and done:
-            for name in ("change", "clear_staging"):
+            for name in ("change", "clear_staging", "delete_staged"):
                 self._patch.setattr(LakeBucket, name, _dead)
             raise Stopped
 
@@ -185,6 +186,69 @@ def test_a_run_that_was_taken_for_dead_commits_nothing(
     assert offsets(lake.rows()) == _offsets(store)
     assert not lake.export(store.path, incremental=True).committed
     assert offsets(lake.rows()) == _offsets(store)
+
+
+@pytest.mark.parametrize("layout", sorted(LAYOUTS))
+@pytest.mark.parametrize("other_at", ["written", "pending", "committed"])
+@pytest.mark.parametrize("stalled_at", ["recover", "written"])
+def test_a_run_that_was_taken_for_dead_spares_the_objects_of_the_next_run(
+    golden: Golden,
+    lake: Lake,
+    layout: str,
+    stalled_at: str,
+    other_at: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The first run continues, and fails, while the run that took over its table is still writing."""
+    store, control = golden("basic"), f"{lake.url}{'.reput' if layout == 'parquet' else '/_reput'}"
+    monkeypatch.setattr(LakeBucket, "_beat", lambda self, ended: None)
+    stalled, continued, errors = threading.Event(), threading.Event(), list[Exception]()
+    listed = Bucket.list
+
+    def stall(phase: str, count: int = 1, total: int = 1) -> None:
+        if phase == stalled_at and threading.current_thread() is first and not stalled.is_set():
+            stalled.set()
+            assert continued.wait(60)
+
+    def stall_and_list(bucket: Bucket, prefix: str = "") -> Iterator[ObjectInfo]:
+        if prefix.endswith("/staging/"):
+            stall("recover")
+        return listed(bucket, prefix)
+
+    def run() -> None:
+        try:
+            lake.export(store.path, incremental=True, progress=stall)
+        except Exception as error:
+            errors.append(error)
+        stalled.set()
+
+    def overtakes(phase: str, count: int, total: int) -> None:
+        if phase != other_at:
+            return
+        objects = Bucket(control, lake.options)
+        owner = json.loads(objects.get("head").data)["owner"]["run"]
+        objects.put_new(f"alive-{owner}", b"a sign of life")
+        before = lake.names()
+        continued.set()
+        first.join()
+        # A late manifest of the first run is harmless: no object names it.
+        assert {*before} <= {*lake.names()}
+
+    monkeypatch.setattr(Bucket, "list", stall_and_list)
+    first = threading.Thread(target=run)
+    first.start()
+    assert stalled.wait(60)
+    try:
+        assert lake.export(store.path, incremental=True, progress=overtakes).committed
+    finally:
+        continued.set()
+        first.join()
+    assert [type(error) for error in errors] == [StoreLockedError]
+    assert "began to write here, and this one stopped" in str(errors[0])
+    assert offsets(lake.rows()) == _offsets(store)
+    assert not lake.export(store.path, incremental=True).committed
+    assert offsets(lake.rows()) == _offsets(store)
+    assert lake.is_tidy()
 
 
 def test_a_second_run_beside_a_living_one_is_refused(golden: Golden, lake: Lake) -> None:

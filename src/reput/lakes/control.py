@@ -346,8 +346,9 @@ class BucketControl(Control):
         finally:
             if self._bucket.pending() is None:
                 with suppress(StoreAccessError):
-                    # If the deletion fails, the next run deletes the staged files.
-                    self.clear_staging()
+                    # If the deletion fails, the next run deletes the staged files. Delete only the files of this run:
+                    # perhaps another run has taken the table, and is staging files now.
+                    self._bucket.delete_staged(run)
 
 
 def _replace(path: Path, text: str) -> None:

@@ -326,11 +326,22 @@ class LakeBucket:
         delete_objects(self.store, names)
 
     def clear_staging(self) -> None:
-        """Delete staged files, and the `alive-` objects of earlier runs."""
+        """Delete all staged files, and the `alive-` objects of earlier runs.
+
+        Raises StoreLockedError, and deletes nothing, if another run has taken the table.
+        """
         staged = self.store.list(f"{self.control}/staging/")
         signs = self.store.list(f"{self.control}/alive-")
         own = self._alive(self._run)
-        self.remove([one.name for one in (*staged, *signs) if one.name != own])
+        names = [one.name for one in (*staged, *signs) if one.name != own]
+        # Check ownership after the objects were listed: then the list has no objects of a run that takes the table
+        # later.
+        self.check_owner()
+        self.remove(names)
+
+    def delete_staged(self, run: str) -> None:
+        """Delete the staged files of a run. This is safe even if another run has taken the table."""
+        self.remove([one.name for one in self.store.list(f"{self.control}/staging/{run}/")])
 
     def write_commit(self, commit: Commit) -> str:
         """Write the manifest of a commit; return its name."""
