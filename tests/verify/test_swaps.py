@@ -199,8 +199,9 @@ def export(home: Path, start: Start) -> None:
 
 def run_all(home: Path, start: Start, *lines: str) -> None:
     """Run commands repeatedly while the user exchanges names. Both refusals and answers are allowed."""
-    (home / "keys.csv").write_text("topic,key\nA,k1\nA,k2\nB,k3\n")
-    (home / "lines").write_text('{"topic": "A", "body": "new", "keys": ["k1"]}\n' * 20)
+    # These files lie outside the user's folder: a command waits for a FIFO that is named as its input.
+    (home.parent / "keys.csv").write_text("topic,key\nA,k1\nA,k2\nB,k3\n")
+    (home.parent / "lines").write_text('{"topic": "A", "body": "new", "keys": ["k1"]}\n' * 20)
     for name in ("page", "cache"):
         (home / name).mkdir(exist_ok=True)
         os.chown(home / name, USER, USER)
@@ -221,7 +222,7 @@ def write_pages(home: Path, start: Start) -> None:
 
 
 def look_up(home: Path, start: Start) -> None:
-    keys = "lookup {home}/store --keys {home}/keys.csv"
+    keys = "lookup {home}/store --keys {home}/../keys.csv"
     run_all(
         home, start, f"{keys} --output {{home}}/page/found{{turn}}",
         f"{keys} --format jsonl --output {{home}}/page/lines{{turn}}",
@@ -238,7 +239,7 @@ def remember(home: Path, start: Start) -> None:
 
 def put_lines(home: Path, start: Start) -> None:
     run_all(
-        home, start, "recover {home}/store", "put {home}/store {home}/lines",
+        home, start, "recover {home}/store", "put {home}/store {home}/../lines",
         "expire {home}/store --before 2030-01-01",
     )  # fmt: skip
 
