@@ -8,8 +8,10 @@ from pathlib import Path
 import pyarrow.dataset as ds
 import pytest
 
+from reput import look_up
 from reput.operations import runners
 from reput.operations.runners import INSTALL_SPARK
+from reput.reports import coverage_of
 from tests.cli.running import one_line, reput
 from tests.golden.stores import GoldenStore
 
@@ -93,6 +95,24 @@ def test_coverage_is_a_summary_beside_the_answer(
     if layout == "jsonl":
         (file,) = (tmp_path / "rows").iterdir()
         assert all(json.loads(line)["coverage"] for line in file.read_text().splitlines())
+
+
+def test_the_coverage_names_stores_as_the_answer_does(
+    golden: Golden, keys_csv: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).symlink_to(golden({"a": "orders", "b": "tricky"}[name]).path)
+    monkeypatch.chdir(tmp_path)
+    ran = reput("lookup", "a", "./b", "--keys", keys_csv, "--output", "found")
+    assert ran.code == 0, ran.err
+    stores = ds.dataset(tmp_path / "found").to_table(columns=["store"])["store"]
+    covered = json.loads((tmp_path / "found.coverage.json").read_text())
+    assert [row["store"] for row in covered] == [str(tmp_path / name) for name in ("a", "b")]
+    assert {*stores.to_pylist()} - {None} == {str(tmp_path / "a")}
+    found = look_up(["a", "gone"], [("orders", "order-100377")])
+    covered = coverage_of(found)
+    assert [row["store"] for row in covered] == [str(tmp_path / name) for name in ("a", "gone")]
+    assert {*found.read_all()["store"].to_pylist()} == {str(tmp_path / "a")}
 
 
 @pytest.mark.parametrize("layout", ["jsonl", "csv"])

@@ -194,7 +194,11 @@ def run_lookup(
             parts = stage(folder)
             places = places_of(join(folder, "answer"))
             tasks = PlacedRunner(runner(), places) if places else runner()
-            shown = [None if one.name == one.path else one.name for one in searched]
+            # The same values are in the column `store` and in the coverage, so that users can join them.
+            shown = [
+                reader.path if one.name == one.path else one.name
+                for one, reader in zip(searched, opened, strict=True)
+            ]
             answer = look_up(tasks, opened, parts, folder, wanted, progress, shown)
         # Staged keys and messages must not remain after an error or an interrupt.
         except BaseException:
@@ -204,7 +208,7 @@ def run_lookup(
         answer, is_flat=is_flat, logs=_logs_of(searched),
         coverage=replace(answer.coverage, failed=failed),
     )  # fmt: skip
-    summary = json.dumps(answer.coverage.as_json(names))
+    summary = json.dumps(answer.coverage.as_json(shown))
     schema = answer_schema(rows, wanted, is_flat).with_metadata({METADATA_KEY: summary})
     return Lookup(names, answer, schema, folder)
 
@@ -240,7 +244,12 @@ def _opened(
     if not places:
         raise next(iter(errors.values()))
     replaced = answered_by(named, [isinstance(one, StoreReader) for one in found])
-    failed = [FailedStore(name, str(one), replaced.get(name)) for name, one in errors.items()]
+    # An unnamed store that was opened has its absolute path in the answer.
+    shown = {one.name: absolute(one.path) if one.name == one.path else one.name for one in named}
+    failed = [
+        FailedStore(shown[name], str(one), shown.get(replaced.get(name, "")))
+        for name, one in errors.items()
+    ]
     return [one for one, _ in places.values()], [one for _, one in places.values()], tuple(failed)
 
 
