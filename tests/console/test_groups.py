@@ -13,6 +13,7 @@ from starlette.testclient import TestClient
 
 import reput
 from reput import Message
+from reput.query.shared_store import MissingStore
 from tests.console.serving import console
 from tests.small import SMALL
 
@@ -67,7 +68,31 @@ def test_a_group_shows_its_queues_and_the_story_of_its_dead_letters(client: Test
     assert "dead letter" in trace
     assert {"/messages/0?store=a", "/messages/0?store=b"} <= {*re.findall(r'href="([^"]+)"', trace)}
     assert "has no dead letters" in client.get("/groups/fast").text
-    assert "committed no offset" in client.get("/groups/unknown").text
+    assert "committed no offset" in client.get("/groups/billing?store=b").text
+
+
+def test_an_unknown_group_is_not_found(client: TestClient, tmp_path: Path) -> None:
+    answer = client.get("/groups/unknown")
+    assert answer.status_code == 404
+    assert "No store has offsets or dead letters of the consumer group" in answer.text
+    assert client.get("/groups/fast?store=b").status_code == 404
+    # A store that cannot be read, or is missing, may have the group.
+    with reput.open_store(tmp_path / "c", "rw", config=SMALL) as store:
+        store.put(Message("orders", b"x"))
+    gone = MissingStore("gone", "/gone", 1_792_000_000_000, "the store is gone")
+    with console({"c": tmp_path / "c"}, missing=lambda: [gone]) as other:
+        assert other.get("/groups/unknown").status_code == 200
+        assert other.get("/groups/unknown?store=c").status_code == 404
+        (tmp_path / "c" / "config").mkdir(exist_ok=True)
+        (tmp_path / "c" / "config" / "consumerOffset.json").write_text("{")
+        answer = other.get("/groups/unknown?store=c")
+    assert (answer.status_code, "Some data could not be read" in answer.text) == (200, True)
+
+
+def test_a_topic_is_counted_once_per_store(client: TestClient) -> None:
+    counted = "topics, each counted once per store."
+    assert counted in client.get("/start").text
+    assert counted not in client.get("/start?store=b").text
 
 
 def test_dead_letters_of_replicas_without_names_are_counted_by_store(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Callable, Generator
 from dataclasses import replace
 from pathlib import Path
@@ -66,6 +67,36 @@ def test_a_check_that_finds_only_warnings_reports_no_damage(golden: Golden, tmp_
         text = client.get("/stores/a/check").text
     assert "The check found 1 problem, but no damage." in text
     assert "damaged</span>" not in text
+
+
+def test_a_search_in_an_unknown_topic_suggests_a_similar_one(
+    golden: Golden, tmp_path: Path
+) -> None:
+    store = copy_store(golden("orders").path, tmp_path / "store")
+    with console({"a": store}) as client:
+        for asked in ("topic=order", "topic=order&key=order-100377"):
+            text = client.get(f"/?{asked}").text
+            assert "<h3>No such topic</h3>" in text
+            assert "<strong>order</strong> is in this store; did you mean orders?" in text
+        assert "<h3>No message</h3>" in client.get("/?topic=orders&key=x").text
+        gone = client.get("/?topic=zz&contains=x").text
+        assert "<strong>zz</strong> is in this store. Nothing" in gone
+        # Without ConsumeQueues, the store does not show which topics exist.
+        shutil.rmtree(store / "consumequeue")
+        assert "No such topic" not in client.get("/?topic=order&key=x").text
+    with console({"a": golden("orders").path, "b": golden("basic").path}) as client:
+        assert "is in these stores; did you mean orders?" in client.get("/?topic=order&key=x").text
+
+
+def test_a_wrong_time_is_reported_for_the_field_of_the_form(golden: Golden) -> None:
+    with console({"a": golden("basic").path}) as client:
+        assert "From: &#39;x&#39; is not a time" in client.get("/?begin=x").text
+        assert "To: &#39;x&#39; is not a time" in client.get("/?end=x").text
+        assert "From is after To" in client.get("/?begin=2&end=1").text
+        with reput.open_store(golden("basic").path) as store:
+            topic, queue = store.list_queues()[0]
+        assert "time: &#39;x&#39; is not" in client.get(f"/queues/{topic}/{queue}?at=x").text
+        assert client.get("/api/messages?begin=x").json()["error"]["message"].startswith("begin: ")
 
 
 @pytest.mark.parametrize("name", ["basic", "tricky", "lmq"])

@@ -74,9 +74,11 @@ def search_of(
     limit = integer(query, "limit", default_limit)
     if not 1 <= limit <= most:
         raise UsageError(f"limit must be 1 to {most:,}, not {limit}", arguments=["limit"])
-    begin, end = time(query, "begin"), time(query, "end")
+    # Errors name the fields of the search form, or the parameters of the API.
+    since, until = ("From", "To") if is_pasted else ("begin", "end")
+    begin, end = time(query, "begin", since), time(query, "end", until)
     if begin is not None and end is not None and begin > end:
-        raise UsageError("begin is after end", arguments=["begin", "end"])
+        raise UsageError(f"{since} is after {until}", arguments=["begin", "end"])
     after = None if is_pasted else optional_integer(query, "after")
     key, contains = text(query, "key"), text(query, "contains")
     content = None
@@ -120,13 +122,13 @@ def optional_integer(query: QueryParams, name: str) -> int | None:
     return number
 
 
-def time(query: QueryParams, name: str) -> int | None:
-    """Parse a time in any form of the command line. Raises UsageError."""
+def time(query: QueryParams, name: str, label: str = "") -> int | None:
+    """Parse a time in any form of the command line. Raises UsageError, which names `label` if it is given."""
     value = text(query, name)
     try:
         return None if value is None else parse_time(value, now_ms())
     except (ValueError, OverflowError) as error:
-        raise UsageError(f"{name}: {error}", arguments=[name]) from None
+        raise UsageError(f"{label or name}: {error}", arguments=[name]) from None
 
 
 def choice(query: QueryParams, name: str, choices: tuple[str, ...]) -> str:

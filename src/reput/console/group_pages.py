@@ -16,7 +16,7 @@ from reput.console.mounts import Mounts
 from reput.console.rendering import Views
 from reput.console.rendering import query as query_string
 from reput.console.results import Row
-from reput.errors import ReputError
+from reput.errors import MessageNotFoundError, ReputError
 from reput.files.storage import is_url
 from reput.format.commit_log import MessageExt
 from reput.format.properties import (
@@ -148,10 +148,15 @@ class GroupPages:
         """Return the page of one group: its queues, and its newest dead letters."""
         name, asked = request.path_params["group"], text(request.query_params, "store")
         stores = chosen(self._mounts, asked)
+        is_partial = not asked and bool(self._mounts.missing)
 
         def look() -> tuple[Group, list[DeadLetter], list[str]]:
             every, problems = groups_of(stores, name)
             dead, more = dead_letters_of(stores, name)
+            if not (every or problems or more or is_partial):
+                raise MessageNotFoundError(
+                    f"No store has offsets or dead letters of the consumer group {name!r}."
+                )
             return (every or [Group(name)])[0], dead, problems + more
 
         group, dead, problems = await self._mounts.search(look)
@@ -197,9 +202,10 @@ def groups_of(
 def _dead_counts(store: SharedStore, only: str | None) -> Iterable[tuple[str, int]]:
     names = store.topics() if only is None else [DEAD_LETTER_TOPIC_PREFIX + only]
     for topic in names:
-        if topic.startswith(DEAD_LETTER_TOPIC_PREFIX):
+        queues = store.list_queues(topic) if topic.startswith(DEAD_LETTER_TOPIC_PREFIX) else []
+        if queues:
             count = 0
-            for _, queue_id in store.list_queues(topic):
+            for _, queue_id in queues:
                 least = store.min_queue_offset(topic, queue_id, check=False)
                 count += max(store.max_queue_offset(topic, queue_id) - least, 0)
             yield topic.removeprefix(DEAD_LETTER_TOPIC_PREFIX), count

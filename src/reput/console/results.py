@@ -6,6 +6,7 @@ import secrets
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import dataclass, field
 from threading import BoundedSemaphore
@@ -17,6 +18,7 @@ from reput.console.searching import Outcome, Progress, Share, Steps, Until, sear
 from reput.errors import ReputError
 from reput.format.commit_log import MessageExt
 from reput.messages.body_text import body_preview
+from reput.nearest import did_you_mean
 from reput.query.answers import coverage_in_words
 from reput.query.shared_store import MissingStore, SharedStore
 from reput.text import one_line
@@ -135,6 +137,21 @@ class Results:
     @property
     def has_older(self) -> bool:
         return bool(self.cursors)
+
+    @property
+    def advice(self) -> str | None:
+        """Return a suggestion of similar topics, perhaps empty, if no searched store has the topic; else None.
+
+        Also returns None if no store shows topics, because consumequeue/ may be lost.
+        """
+        known = set[str]()
+        if self._wanted.topic is not None:
+            for _, store in self._stores:
+                with suppress(ReputError):
+                    known.update(store.topics())
+        if self._wanted.topic is None or not known or self._wanted.topic in known:
+            return None
+        return did_you_mean(self._wanted.topic, sorted(known))
 
     def rows_and_beats(self) -> Generator[tuple[Row, ...] | Beat, None, None]:
         """Yield rows as they are found, and progress. Closing the generator stops the search."""

@@ -72,7 +72,7 @@ class SearchPage:
             key=lambda one: _rank(one[1]),
         )
         return await self._views.page(
-            request, "start_topics.html", view="", top=top[:_MOST_TOPICS],
+            request, "start_topics.html", view="", top=top[:_MOST_TOPICS], of_stores=len(known),
             topics=sum(one.topics for _, one in known),
             messages=sum(one.messages for _, one in known),
         )  # fmt: skip

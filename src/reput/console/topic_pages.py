@@ -99,7 +99,7 @@ class TopicPages:
         name, store = self._views.store(request)
         query, topic = request.query_params, request.path_params["topic"]
         queue_id, tags = request.path_params["queue"], text(query, "tags")
-        limit, at = search_of(query, _PAGE).limit, time(query, "at")
+        limit, at = search_of(query, _PAGE).limit, time(query, "at", "time")
         asked = optional_integer(query, "offset")
         facts = await self._mounts.run(lambda: _facts(store, topic, queue_id))
         start = max(facts.max_offset - limit, facts.min_offset) if asked is None else asked
