@@ -8,4 +8,4 @@ kernels are stored. With NUMBA_DISABLE_JIT=1, or without numba, the kernels are 
 from collections.abc import Callable
 
 on_compile: list[Callable[[str], None]] = []
-"""Functions that get the name of each kernel before it is compiled."""
+"""Functions that are called with each kernel's name before the kernel is compiled."""

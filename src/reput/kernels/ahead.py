@@ -68,7 +68,7 @@ def compile_all(modules: Sequence[str], progress: Progress = lambda done, count:
 
     A second caller that needs the same kernels waits for the first, and then finds them compiled. Kernels that fail to
     compile here are compiled by their first caller. If the package ships compiled kernels for this
-    processor, do nothing, because few kernels must be compiled.
+    processor, do nothing: the few other kernels are compiled by their first callers.
     """
     if find_spec("numba") is None or shipped() is not None or (os.cpu_count() or 1) < 2:
         return
@@ -89,7 +89,8 @@ def compile_all(modules: Sequence[str], progress: Progress = lambda done, count:
                     task.result()
                     progress(done, len(forms))
             except BaseException:
-                # Without this, the end of the block would wait until all kernels are compiled. Ctrl-C must end it now.
+                # Without `shutdown`, leaving the `with` block would wait until all kernels are compiled. But Ctrl-C
+                # must stop the compilation at once.
                 pool.shutdown(wait=False, cancel_futures=True)
                 for child in set(active_children()).difference(others):
                     child.kill()

@@ -41,7 +41,7 @@ def count_messages(
     longest = np.int64(0)
     for row in range(len(messages)):
         message = messages[row]
-        # A damaged record can state any time.
+        # The timestamp of a damaged record can have any value.
         time = min(max(message.store_timestamp, -_MOST_TIME), _MOST_TIME)
         longest = max(longest, time - before_ms)
         before_ms = time
@@ -89,7 +89,7 @@ def count_slots(items, lengths, sample):
             if key_hash % SAMPLE == 0:
                 sample[sampled] = key_hash
                 sampled += 1
-        # A negative hash is damaged. It is counted in the slot hash % slots, which is not negative, as in Python.
+        # A negative hash is damaged. It is counted in slot `hash % slots`. As in Python, the remainder is not negative.
         else:
             lengths[np.int64(key_hash) % len(lengths)] += 1
     return sampled

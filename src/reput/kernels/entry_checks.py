@@ -60,7 +60,7 @@ def written_entries(entries, before):
     although they have no message.
 
     entries  uint32[n, 5], the file's bytes
-    before   physical offset of the message before these entries
+    before   physical offset of the previous entry's message
     """
     for row in range(len(entries)):
         entry = entries[np.uint64(row)]
@@ -85,7 +85,7 @@ def entries_follow(entries, before):
     physical offset at which the last message ends.
 
     entries  uint32[n, 5], the file's bytes
-    before   physical offset at which the message before these entries ends
+    before   physical offset at which the previous entry's message ends
     """
     for row in range(len(entries)):
         entry = entries[np.uint64(row)]

@@ -72,9 +72,10 @@ def match_items(messages, key_hash, state, items, begin, first_begin):
     """Return whether items match the batch's keys in order, from a given key on, until keys or items end.
 
     messages, key_hash  columns of a DispatchBatch
-    state        int64[ITEM_STATE_FIELDS], updated here. Its fields ROW, KEY_OF_ROW, KEY and ITEM are the place where
-                 the next call continues: row of the message, number of the key in the message and in the batch, and
-                 number of the item. Other fields are the message times of the first and the last item so far
+    state        int64[ITEM_STATE_FIELDS], updated here. Four fields state where the next call continues: ROW is the row
+                 of the message, KEY_OF_ROW the number of the key within this message, KEY the number of the key within
+                 the batch, and ITEM the number of the item. Other fields are the message times of the first and the
+                 last item so far
     items        uint32[n, 5], the file's bytes
     begin        time (ms) from which the seconds of the items are counted
     first_begin  time (ms) from which the seconds of items[0] are counted; ANY_TIME if the seconds of items[0] are not

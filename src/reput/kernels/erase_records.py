@@ -127,7 +127,8 @@ def _erase(data, length_at, topic, end, keeps_body, kept, kept_at, tombstone, sc
     """Erase body and properties of a record or inner message; return whether a tombstone was written.
 
     length_at   position of the length of the body
-    topic       number of bytes between body and properties, which are kept: the topic and its length, or 0
+    topic       number of bytes of the topic and its length field, which stay between body and properties; 0 for an
+                inner message, which has no topic
     end         end of the record
     keeps_body  1 if the body was erased before, so that only the properties are erased
     """
@@ -150,13 +151,15 @@ def _erase(data, length_at, topic, end, keeps_body, kept, kept_at, tombstone, sc
                 own += 1
                 break
         name, name_stop, stop = next_property(data, stop + 1, end)
-    # Only a whole record can end with a CRC property. `topic` is 0 for a message of an inner batch.
+    # Only a whole record can end with a CRC property. A message inside a batch is not a whole record: it has no topic,
+    # so `topic` is 0.
     crc = _CRC_BYTES if topic and end - old >= _CRC_BYTES and _has_crc(data, old, end) else 0
     room = end - old - (own - topic) - crc
     value = _value_bytes(tombstone)
     # The tombstone takes bytes of the body if the properties have too little room.
     wanted = 0 if keeps_body else min(max(len(tombstone) + 1 - room, 0), body)
-    # A tombstone is written if its name, two separators and one character of its value fit. The value may be cut.
+    # The tombstone is a property. It is written if its name, two separators and one character of its value fit into the
+    # record. The rest of its value may be cut.
     has_tombstone = room + wanted >= len(tombstone) - value + 2
     if not has_tombstone:
         # In `scratch`, each kept property ends with a separator. If the record's last property had no separator, the

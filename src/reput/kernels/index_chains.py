@@ -138,7 +138,7 @@ def _step(items, first, item, count, wanted, newest, slot, slot_total):
 
     The number is CHAIN_END or CHAIN_BROKEN if no valid item follows. The offset is -1 if `item` has another hash.
 
-    items   items from number `first` on; they include `item`, and the items of the file directly before and after it
+    items   items from number `first` on; they must include the items `item` - 1, `item` and `item` + 1
     item    number of the item to read
     newest  physical offset of the previous item with this hash in the chain; `item` must not have a higher offset
     """
@@ -257,8 +257,8 @@ def look_up_keys(
                     if offset < begin:
                         following = CHAIN_END
                     elif offset < end and offset != newest:
-                        # Several chains are followed at the same time, and end in any order. So only the keys before
-                        # the first unfinished key are all done.
+                        # Several chains are followed at the same time, and end in any order. So return the first key
+                        # whose chain has not ended, even if later keys are done.
                         if hits >= len(hits_key):
                             return _oldest(lane_key), hits
                         hits_key[hits], hits_offset[hits] = key, offset

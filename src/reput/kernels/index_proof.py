@@ -60,7 +60,7 @@ def check_slots(slots, seed):
     slots  uint32[hash_slots], the file's bytes
     seed   uint64, unknown to the writer of the file
 
-    Returns (sum, number of slots that are not 0, highest number of an item in a slot).
+    Returns (sum, number of slots that are not 0, highest item number to which a slot points).
     """
     total, used, newest = np.uint64(0), 0, 0
     for slot in range(len(slots)):
@@ -86,8 +86,8 @@ def check_items(items, first, last, slot_total, seed, total, before):
 
     Returns the sum, three counts, and the physical offset of the last item. The counts are: the number of pointers that
     do not lead to an older item; the number of items with a negative hash, or with an offset that is negative or below
-    the previous item's; and the number of distinct messages. Damage that was not crafted for the seed goes undetected
-    once in 2**64 times.
+    the previous item's; and the number of distinct messages. Damage goes undetected with a probability of 1 in 2**64,
+    unless the damage was crafted by someone who knows the seed.
     """
     forwards, disordered, messages = 0, 0, 0
     for row in range(len(items)):

@@ -208,7 +208,10 @@ def wrapped_difference(left, right):
 
 @njit(inline="always")
 def swap32(word):
-    """Swap the bytes of a word: from its stored form to its number on a little-endian machine, and back."""
+    """Swap the bytes of a word.
+
+    On a little-endian machine, the swap converts a word stored as big endian to its value, and a value to this form.
+    """
     word = np.int64(word)
     return (
         ((word & 0xFF) << 24)

@@ -91,7 +91,8 @@ def parse_lines(
     head_at, heads      properties strings, stored like the bodies. If a unique key must be created (rows.reserved is
                         1), only the part before this key
     tail_at, tails      the part of the properties string after the created key
-    text                uint8; like bodies, heads and tails, it is as long as `data`
+    text                uint8, working space for the names and values of one line's properties
+    bodies, heads, tails and text are each as long as `data`
     """
     pairs = np.zeros((MOST_PAIRS + 4, 6), np.int64)
     cut = np.empty(1, np.int64)

@@ -41,9 +41,14 @@ def _is_own(text, start, stop, own):
 
 @njit(cache=True, nogil=True)
 def read_pairs(data, at, stop, text, used, pairs):
-    """Read a JSON map. The first pair begins at `at`. Return (position after the map, end of `text`, number of pairs).
+    """Read a JSON map, and write its names and values to `text`.
 
+    at     position of the map's first pair in `data`
+    used   number of bytes of `text` that are already used
     pairs  int64[MOST_PAIRS + 4, 6]; the first four columns are set to the places of names and values in `text`
+
+    Returns (position after the map, number of bytes of `text` that are used now, number of pairs). The position is -1
+    if the map is malformed or has too many pairs.
     """
     count = np.int64(0)
     at = skip_space(data, at)
@@ -81,10 +86,13 @@ def read_pairs(data, at, stop, text, used, pairs):
 
 @njit(cache=True, nogil=True)
 def join_keys(data, at, stop, text, used):
-    """Join the strings of a JSON list with spaces. The first string begins at `at`.
+    """Join the strings of a JSON list with spaces, and write the joined text to `text`.
 
-    Returns (position after the list, end of the text). The position is -1 if a key is empty or contains a space,
-    because splitting the joined text would lose this key.
+    at    position of the list's first string in `data`
+    used  number of bytes of `text` that are already used
+
+    Returns (position after the list, number of bytes of `text` that are used now). The position is -1 if the list is
+    malformed, or if a key is empty or contains a space: splitting the joined text would lose such a key.
     """
     at = skip_space(data, at)
     if byte_at(data, at) == CLOSE_LIST:
@@ -113,9 +121,12 @@ def join_keys(data, at, stop, text, used):
 
 @njit(cache=True, nogil=True)
 def complete_pairs(text, used, pairs, count, own, start, stop):
-    """Add the property `own` with the value text[start:stop], unless it is in `pairs`. Return (count, end of the text).
+    """Add the property `own` with the value text[start:stop] to `pairs`, unless `pairs` already has it.
 
-    The count is -1 if `pairs` has the property with another value.
+    The name of an added property is written to `text`, of which `used` bytes are already used.
+
+    Returns (number of pairs, number of bytes of `text` that are used now). The number of pairs is -1 if `pairs` has the
+    property with another value.
     """
     for pair in range(count):
         if _is_own(text, pairs[pair, 0], pairs[pair, 1], own):

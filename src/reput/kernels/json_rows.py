@@ -93,7 +93,8 @@ def _escaped_bytes(data, position, stop, invisible):
 def _put_escaped(out, at, data, position, stop, invisible):
     """Write a text in its escaped form, without quotes; return the position after it.
 
-    Eight bytes are stored at once if at least eight bytes of the text are left: escaping never shortens a text.
+    If at least eight bytes of the text are left, eight bytes are stored at once. `out` has room for them, because
+    escaping never shortens a text.
     """
     while position < stop:
         if position + 8 <= stop:

@@ -24,7 +24,7 @@ NO_RECORD = 2
 # Results of comparing a candidate with the record at its offset.
 OTHER = 0  # The record has a key with the same hash, but another text.
 MATCH = 1  # The record has the wanted key, and states this physical offset.
-STALE = 2  # The index entry is stale: this offset has no record, or a record without such an index entry.
+STALE = 2  # The index entry is stale: its offset has no valid record, or a record that does not get this entry.
 STALE_MATCH = 3  # The record has the wanted key, but states another physical offset.
 
 _UNIQ_KEY = np.frombuffer(UNIQ_KEY.encode(), np.uint8)
@@ -292,7 +292,7 @@ def hash_own_ids(data, records, hashes, record_of):
         start, limit = record.properties_at, record.properties_at + record.properties_bytes
         name, name_stop, value_stop = next_property(data, start, limit)
         while name < limit:
-            # Skip the last UNIQ_KEY, at `unique_at`, because no later one replaces it.
+            # Only keys that a later UNIQ_KEY replaces are wanted, so skip the last one, at `unique_at`.
             is_unique = equals(data, name, name_stop - name, _UNIQ_KEY)
             if is_unique and name_stop + 1 < record.unique_at:
                 if count == len(hashes):

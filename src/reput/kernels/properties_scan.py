@@ -116,7 +116,10 @@ def has_others(data, position, stop):
 
 @njit(cache=True, nogil=True)
 def find_value(data, start, stop, name):
-    """Return start and stop of the value of the property `name`, uint8, in data[start:stop]; equal if it is missing."""
+    """Find the last property `name` (uint8) in data[start:stop], and return where its value starts and stops.
+
+    Start and stop are equal if the property is missing.
+    """
     found, found_stop = start, start
     first, first_stop, value_stop = next_property(data, start, stop)
     while first < stop:

@@ -47,7 +47,7 @@ _MAX_STRING_BYTES = 1 << 15
 # Up to this number, names are compared one by one; above it, in a hash table.
 _FEW = 24
 _MIX = np.uint64(0x9E3779B97F4A7C15)
-# Slots of the hash table: four for each property of a string of the greatest allowed length.
+# Slots of the hash table of names: four for each property that the longest allowed properties string can contain.
 _SLOTS = 1 << 15
 _MASK = np.int64(_SLOTS - 1)
 _ONE = np.uint64(1)
@@ -80,7 +80,7 @@ def split_keys(data, start, count, lists, offsets, out):
     """Split each data[start[i]:start[i] + count[i]] at spaces into keys. Empty keys are dropped.
 
     lists    int32[n + 1], the number of each row's first key
-    offsets  int32, one more than there can be keys: where each key begins in `out`
+    offsets  int32[m + 1] for at most m keys, set to the position in `out` at which each key begins
 
     Returns (number of keys, bytes written).
     """
@@ -104,7 +104,7 @@ def split_unique_keys(data, start, count, lists, offsets, out):
     """Find every UNIQ_KEY of each properties string data[start[i]:start[i] + count[i]], in order.
 
     lists    int32[n + 1], the number of each row's first id
-    offsets  int32, one more than there can be ids: where each id begins in `out`
+    offsets  int32[m + 1] for at most m ids, set to the position in `out` at which each id begins
 
     Returns (number of ids, bytes written).
     """
@@ -131,7 +131,8 @@ def split_properties(
 
     spans  as in `find_spans`; set here
     maps   int32[n + 1], the number of each row's first property
-    name_offsets, value_offsets  int32, one more than there can be properties
+    name_offsets, value_offsets  int32[m + 1] for at most m properties, set to the positions in `names` and `values` at
+                                 which each name and value begins
     names, values  uint8, 8 bytes longer than the texts
     progress  int64[2]: number of finished rows, and of their properties; increased here
 
@@ -231,7 +232,8 @@ def _put_ascii(out, at, data, start, stop):
     """Copy data[start:stop], at least one byte, to out[at:].
 
     There must be 8 bytes of data before `start`. Up to 7 bytes after the copy may be overwritten. Returns a hash of the
-    text, which practically never collides, and a word of the text's last 8 bytes (or of the whole shorter text).
+    text, which practically never collides, and a word with the text's last 8 bytes, or with the whole text if the text
+    is shorter.
     """
     count = stop - start
     last = word_at(data, stop - 8)
@@ -265,7 +267,7 @@ def _note_span(span, name, count, start, stop):
 
 @njit(cache=True, nogil=True)
 def _find_pairs(data, parts, row, pairs, slots):
-    """Find the properties of a record that need not be plain. Return their number.
+    """Find the properties of any record, plain or not (see `split_properties`). Return the number of properties.
 
     pairs  set to start and stop of the name, and start and stop of the value, of each property
     """

@@ -193,7 +193,7 @@ def _join(out, at, properties, property_at, names, name_at, is_five, row):
 
 @njit(cache=True, nogil=True)
 def joined_bytes(property_at, name_at, is_five, lengths):
-    """Write the length of every row's properties string to lengths, int64[n]."""
+    """Write the length of every row's properties string to `lengths`, an int64[n]."""
     for row in range(len(lengths)):
         lengths[row] = _joined_bytes(property_at, name_at, is_five, row)
 
