@@ -111,7 +111,7 @@ def test_the_header_of_confluent_s_serializers_names_the_message(
         (b'{"id":1}', "the body is not a Protobuf message"),
         (b"\x08", "the body is not a Protobuf message"),
         (b"\0\0\0\0\7" + b"\xff" * 20, "the body is not a Protobuf message"),
-        (b"\xfa\x7f\x00", "the body has no field of its Protobuf message"),
+        (b"\xfa\x7f\x00", "the body has none of the fields of its Protobuf message type"),
         (
             b"\x2a\x0a\x08" + b"\xff" * 8 + b"\x7f",
             "the body has a value that fits no column",

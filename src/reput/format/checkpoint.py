@@ -16,8 +16,9 @@ _FIELDS = struct.Struct(">qqqqq")
 class Checkpoint(NamedTuple):
     """Store times (ms) of the last flushed messages in the CommitLog, in the ConsumeQueues, and in full IndexFiles.
 
-    5.x adds two physical offsets. A master had flushed its log up to `master_flushed_offset`. The last valid record
-    that the broker found when it last started begins at `confirmed_offset`.
+    5.x adds two physical offsets. `master_flushed_offset` is the offset up to which a master's log was flushed when the
+    checkpoint was written. `confirmed_offset` is the offset of the last valid record that the broker found when it last
+    started.
     """
 
     physic_msg_timestamp: int = 0

@@ -3,7 +3,7 @@
 The files lie in `dledger-<id>/data/` and have the names of CommitLog files. A big-endian header precedes each record.
 It has these fields, with their lengths in bytes:
 
-    magic 4 (1) | size 4 (header and record) | index 8 | term 8 | position 8 (of the header) | channel 4 |
+    magic 4 (always 1) | size 4 (header and record) | index 8 | term 8 | position 8 (of the header) | channel 4 |
     chain CRC 4 | body CRC 4 | size of the record 4
 
 PHYSICALOFFSET, and the offsets in queues and IndexFiles, are positions of records. A record begins 48 bytes after the

@@ -43,9 +43,10 @@ def java_json_file(content: Mapping[str, Any]) -> bytes:
 
 
 def number_maps_file(name: str, maps: Mapping[str, Mapping[int, int]]) -> bytes:
-    """Return the content of a RocketMQ configuration file with one field `name` (`ConfigManager.persist`).
+    """Return the content of a RocketMQ configuration file with a single field (`ConfigManager.persist`).
 
-    Its value is an object, whose values are maps with numbers as keys, such as the offsets of a group by queue id.
+    The field has the given name. Its value is an object, whose values are maps with numbers as keys, such as the
+    offsets of a group by queue id.
     """
     entries = ",".join(
         f"\n\t\t{json.dumps(key, ensure_ascii=False)}:{_number_map(value)}\n\t\t}}"
@@ -55,7 +56,7 @@ def number_maps_file(name: str, maps: Mapping[str, Mapping[int, int]]) -> bytes:
 
 
 def number_map_file(name: str, values: Mapping[int, int]) -> bytes:
-    """Return the content of a RocketMQ configuration file with one field `name`, a map from number to number."""
+    """Return the content of a configuration file whose only field has this name and maps numbers to numbers."""
     return f'{{\n\t"{name}":{_number_map(values)}\n\t}}\n}}'.encode()
 
 

@@ -120,7 +120,10 @@ def decode_ack(body: bytes) -> tuple[PopKey, tuple[int, ...]]:
 
 
 def decode_ordered(key: str, queue_id: str, found: Any) -> OrderedPop:
-    """Return the pop that an entry of the `ConsumerOrderInfoManager` table (`topic@group`) records for a queue.
+    """Return the ordered pop of a queue, decoded from the table of `ConsumerOrderInfoManager`.
+
+    The table has keys of the form `topic@group`. For each key, it contains one value per queue id. `found` is one of
+    these values.
 
     Raises ValueError for an invalid entry.
     """
@@ -132,7 +135,7 @@ def decode_ordered(key: str, queue_id: str, found: Any) -> OrderedPop:
         raise ValueError("not a JSON object")
     steps, times = found.get("o") or [], found.get("ot") or {}
     if not isinstance(steps, list) or not isinstance(times, dict) or len(steps) > _MOST_IN_ORDER:
-        raise ValueError("field o or ot is malformed")
+        raise ValueError("the field 'o' or 'ot' is malformed")
     if not all(isinstance(one, int) for one in (*steps, *times.values())):
         raise ValueError("offsets or times are not numbers")
     # The first offset is stored as it is, and the others as differences from the first.

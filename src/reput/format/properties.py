@@ -87,7 +87,7 @@ NOT_ALLOWED_SEND_TOPICS = frozenset(
 )  # fmt: skip
 """`TopicValidator.NOT_ALLOWED_SEND_TOPIC_SET` (tag rocketmq-all-5.3.3; in 4.9.3 it has only SCHEDULE_TOPIC)."""
 TRACE_TOPIC_PREFIX = f"{SYSTEM_TOPIC_PREFIX}TRACE_DATA_"
-"""`TraceConstants.TRACE_TOPIC_PREFIX`. Clients send to these system topics."""
+"""`TraceConstants.TRACE_TOPIC_PREFIX`. Clients may send to system topics with this prefix."""
 
 
 def decode_properties(text: str) -> dict[str, str]:

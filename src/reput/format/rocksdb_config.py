@@ -67,7 +67,7 @@ def decode_offsets_v1(key: bytes, value: bytes) -> Iterator[CommittedOffset]:
     try:
         table = parse_java_json(value).get("offsetTable")
         offsets = {int(queue_id): wrap_int64(int(offset)) for queue_id, offset in table.items()}
-    # The JSON may have any form, because other items of the database have other values.
+    # The JSON may have any form, because the database also has items of other kinds.
     except (ValueError, TypeError, AttributeError, RecursionError):
         return
     # Other items have keys of another form than `topic@group`.

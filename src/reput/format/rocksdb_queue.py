@@ -12,8 +12,10 @@ queues as last written:
     value  physical offset 8 | queue offset 8, of the queue's last (`max`) or first (`min`) entry
 
 One item of this family has another form: its topic is CHECKPOINT_TOPIC, with `max` and queue 0. Its value is 8 bytes:
-the physical offset after the newest message in the database. All integers are big endian, so keys sort by length of
-topic, topic, queue id, queue offset.
+the physical offset after the newest message in the database.
+
+Fields are separated by bars. A number after a name is the length of the field in bytes. The fields `1` are separators:
+one byte with the value 1. All integers are big endian, so keys sort by length of topic, topic, queue id, queue offset.
 """
 
 from __future__ import annotations

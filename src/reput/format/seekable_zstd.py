@@ -24,7 +24,10 @@ _FOOTER = struct.Struct("<IBI")
 """The footer of the seek table: number of frames, flags (0: no checksums), magic."""
 _ENTRY_BYTES = 8
 _MOST_STORED_BYTES = FRAME_BYTES + (FRAME_BYTES >> 7)
-"""Maximum size of a compressed frame. zstd adds at most 1/256 of the content's size, and 32 bytes. 1/128 is more."""
+"""Maximum size of a compressed frame: its content's size and 1/128 of this size, 512 bytes.
+
+zstd adds at most 1/256 of the content's size and 32 bytes, together 288 bytes.
+"""
 
 
 @dataclass(frozen=True)

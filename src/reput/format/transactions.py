@@ -11,7 +11,8 @@ from reput.format.properties import TRANSACTION_CHECK_TIMES
 
 _SEPARATOR = b","
 # Longer numbers are ignored, because a hostile message could contain thousands of digits. A queue offset is a Java
-# long, with at most 19 digits. A broker asks a producer only a few times, so 9 digits are enough for this count.
+# long, with at most 19 digits. The other number states how often a broker has asked the producer about a transaction.
+# Brokers ask only a few times, so 9 digits are enough.
 _MOST_DIGITS, _MOST_TIMES_DIGITS = 19, 9
 
 

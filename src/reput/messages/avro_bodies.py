@@ -261,7 +261,7 @@ class _RecordTypes:
     def of(self, schema: Any, path: str) -> tuple[pa.DataType | None, _Convert | None]:
         """Return a schema's column type, and the conversion of its values.
 
-        The type is None if the schema has no values. The conversion is None if none is needed.
+        The type is None if the schema has no values except null. The conversion is None if none is needed.
         """
         if isinstance(schema, list):
             return self._union(schema, path)

@@ -173,7 +173,7 @@ def _is_in(value: Any, exact: range) -> bool:
 
 
 def _is_float(value: float) -> bool:
-    # A number beyond the range of float32 becomes infinite, so it differs from the value and is refused.
+    # A number beyond the range of float32 is converted to infinity. The result differs from `value`, so it is refused.
     with np.errstate(over="ignore"):
         return math.isnan(value) or float(np.float32(value)) == value
 
@@ -195,7 +195,7 @@ def _is_unicode(text: str) -> bool:
 
 
 def _pruned(value: Any, kind: pa.DataType, path: str, found: list[Misfit]) -> Any:
-    """Return a value with null in place of parts that do not match. The reasons are added to `found`."""
+    """Return a value with null for parts that do not match their type in `kind`. The reasons are added to `found`."""
     if value is None:
         return None
     if pa.types.is_struct(kind) and isinstance(value, Mapping):

@@ -144,7 +144,7 @@ class _Parser:
 
 
 def _candidates(bodies: pa.BinaryArray) -> tuple[Rows, dict[int, Misfit]]:
-    """Return the rows that may be JSON objects, and the misfits of rows that cannot be.
+    """Return the rows that may be JSON objects, and for each other row the `Misfit`, the reason why it cannot be one.
 
     Null bodies appear in neither result.
     """

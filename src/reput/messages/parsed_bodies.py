@@ -42,12 +42,12 @@ class Misfit(NamedTuple):
 
 
 def whole_misfit(reason: str, example: str = "") -> Misfit:
-    """Return a misfit for the body as a whole, for instance because it is not JSON. See `field_misfit` for a field."""
+    """Return a reason for the whole body, such as "the body is not JSON". For a field, see `field_misfit`."""
     return Misfit(f"{reason}: {example}" if example else reason, reason, example)
 
 
 def field_misfit(path: str, value: Any, kind: pa.DataType) -> Misfit:
-    """Return the misfit of the value at `path`, which does not have the type `kind`."""
+    """Return the reason that the value at `path` is not of the type `kind`."""
     found = _KINDS.get(type(value), "an integer" if INTEGER.fullmatch(str(value)) else "a number")
     told = _KINDS.get(type(value), str(value)[:40])
     if isinstance(value, dict | list):

@@ -161,7 +161,9 @@ class _MessageReader:
             raise UndecodableBodyError("the Protobuf message lacks a required field", missing)
         # The parser skips unknown fields, so it may accept arbitrary bytes as a message without fields.
         if body and not message.ListFields():
-            raise UndecodableBodyError("the body has no field of its Protobuf message")
+            raise UndecodableBodyError(
+                "the body has none of the fields of its Protobuf message type"
+            )
         self._budget.left = _MOST_VALUES
         try:
             found: Mapping[str, Any] = self._get(message)
