@@ -276,7 +276,7 @@ class GroupConfig:
     retry_queues: int = 1
     most_retries: int = 16
     others: Mapping[str, Any] = field(default_factory=dict, hash=False)
-    """Other settings, from the file or from a tool. They are kept unchanged."""
+    """Settings without a field in this class, from the file or from a tool. They are kept unchanged."""
 
     def as_json(self) -> dict[str, Any]:
         """Return the settings in the JSON form of clients."""

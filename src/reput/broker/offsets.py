@@ -151,7 +151,7 @@ class ConsumerOffsets:
             self._resets[key] = {**self._resets.get(key, {}), queue_id: queue_offset}
 
     def is_reset(self, group: str, topic: str, queue_id: int) -> bool:
-        """Return whether the group's consumer has not learned of a reset yet."""
+        """Return whether the queue was reset, and the group's consumer has not received the new offset yet."""
         return queue_id in self._resets.get(f"{topic}{_SEPARATOR}{group}", ())
 
     def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:

@@ -258,7 +258,7 @@ class _Copies:
 
     def __init__(self, store: MessageStore, committed: dict[tuple[str, str, int], int]) -> None:
         self._store, self._committed = store, committed
-        # For each popped message, the unique key and the number of reconsume times that its copy in a retry topic has.
+        # For each popped message: its unique key, and the reconsume times of its copy in a retry topic.
         self._of: dict[tuple[PopKey, int], tuple[str, int]] = {}
         self._wanted: dict[str, dict[tuple[str, int], list[MessageExt]]] = {}
 
@@ -337,7 +337,7 @@ def _of_record(record: PopRecord) -> Popped:
 def _of_ordered(ordered: OrderedPop) -> Iterator[Popped]:
     """Group the messages by the time from which they can be popped again. Yield one pop per time.
 
-    The times of one pop's messages differ if the consumer has changed the time of some messages.
+    Messages that were popped together have different times only if the consumer has changed the time of some of them.
     """
     for time in sorted(set(ordered.visible.values())):
         offsets = tuple(one for one in ordered.offsets if ordered.visible[one] == time)

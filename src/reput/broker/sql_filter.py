@@ -141,7 +141,7 @@ class _FilterParser:
 
     def _need(self, token: str) -> None:
         if self._take(token) is None:
-            raise self._error(f"{token} expected")
+            raise self._error(f"expected {token!r}")
 
     def disjunction(self) -> _Operand:
         """Parse `a OR b OR c`."""
@@ -216,7 +216,7 @@ class _FilterParser:
             elif word := self._take(*_WORDS_OF_FIVE):
                 left = _contains(left, word, self._text_literal(), is_negated)
             elif is_negated:
-                raise self._error("BETWEEN or IN expected")
+                raise self._error("expected BETWEEN or IN")
             else:
                 return left
         raise self._error("too many comparisons in a row")
@@ -313,7 +313,7 @@ class _FilterParser:
             inner = self.disjunction()
             self._need(")")
             return inner
-        raise self._error("a property, a constant or ( expected")
+        raise self._error("expected a property, a constant or '('")
 
     def _number(self, kind: str, token: str) -> int | float:
         try:
@@ -321,14 +321,14 @@ class _FilterParser:
                 return parse_int64(token.rstrip("lL"))
             number = float(token)
         except ValueError:
-            raise self._error("an integer of at most 64 bits expected") from None
+            raise self._error("expected an integer of at most 64 bits") from None
         if not 5e-324 <= number < float("inf"):
             raise self._error("expected a positive number within the range of a double")
         return number
 
     def _text_literal(self) -> str:
         if self._kind != "text":
-            raise self._error("a text in ' ' expected")
+            raise self._error("expected a text in single quotes")
         text = self._token[1:-1].replace("''", "'")
         self._advance()
         return text

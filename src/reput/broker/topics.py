@@ -240,7 +240,7 @@ class TopicTable:
 
         Args:
             topic: Name of the topic.
-            end_of: Returns the end of the topic's queue with this id.
+            end_of: A function that takes a queue id, and returns the end of that queue of the topic.
         """
         with self._creating:
             config = self.get(topic)

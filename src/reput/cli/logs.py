@@ -15,7 +15,9 @@ _NAMES = ("warning", "info", "debug")
 
 
 def level_of(verbosity: int, variable: str | None) -> int:
-    """Return the log level that -v options select. Without them, `variable` (REPUT_LOG) does; the default is warnings.
+    """Return the log level that -v options select, by their number (`verbosity`).
+
+    Without -v, the value of REPUT_LOG (`variable`) selects the level. Without both, only warnings are logged.
 
     Raises:
         UsageError: the variable does not contain the name of a level.

@@ -57,7 +57,7 @@ store_argument = click.argument("store", metavar="STORE", type=click.Path(readab
 read_store_argument = click.argument(
     "store", metavar="STORE", type=click.Path(readable=False), callback=split_logs_option
 )
-"""The STORE argument of commands that only read. It also accepts STORE,LOG,LOG."""
+"""The STORE argument of commands that only read. STORE,LOG,LOG names a store with further folders of its CommitLog."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -395,7 +395,7 @@ class _Parsed(click.ParamType):  # type: ignore[type-arg]  # generic since click
 
 
 SIZE = _Parsed("SIZE", parse_size)
-"""Bytes, from `128MiB`, `64m` or `1000000`."""
+"""A number of bytes, written as `128MiB`, `64m` or `1000000`."""
 TIME = _Parsed("TIME", lambda text: parse_time(text, now_ms=now_ms()))
 """Milliseconds since 1970."""
 time_window_options = together(
@@ -476,7 +476,7 @@ runner_options = runner_options_of(
 """--runner and --master of commands whose best runner depends on the size of the stores."""
 
 owner_options = together(config_options, queue_entries_option, text_or_json("Output format."))
-"""The options of commands that open a store with `own`, including --format."""
+"""The options of commands that open a store for writing (with the function `own`), including --format."""
 
 
 def own(store: str, broker_config: str | None, **sizes: int | None) -> WritableStore:

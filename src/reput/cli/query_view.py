@@ -1,4 +1,4 @@
-"""Print messages as a table, JSON Lines or CSV, in one call or in several."""
+"""Print messages as a table, JSON Lines or CSV, all at once or as they are found."""
 
 from __future__ import annotations
 

@@ -192,8 +192,8 @@ def command(
 
     Each store is a broker of one cluster and has an address of its own, at which it also answers as
     name server. Stores that grow or appear while the command runs are served in their present
-    state. Stores of a fleet file have the names given there; of replicas, only the master is
-    served.
+    state. Stores of a fleet file have the names given there. Of a master and its replicas, only
+    the master is served.
 
     Without --accept-sends nothing is written into a store: clients can read, and their offsets are lost when the
     process ends. With --accept-sends the process owns each STORE, which no broker may have open. It keeps topics and

@@ -149,7 +149,7 @@ class FileComparison:
         )  # fmt: skip
 
     def queue_runs(self, stretch: LogStretch) -> Iterator[QueueRun]:
-        """Yield the expected and the stored entries of each queue for a stretch."""
+        """Yield the expected and the stored entries of each queue for a stretch of the log."""
         places = {one.queue: one for one in self._compared.queues}
         for queue in sorted({*stretch.queues, *places}):
             found = self._entries.get(queue, _NO_ENTRIES)

@@ -46,8 +46,8 @@ class Placement(NamedTuple):
         follows = offsets[1:] == ends[:-1]
         is_good = np.append(follows, False) | np.append(offsets[0] == scanned.start, follows)
         is_good &= (offsets >= scanned.start) & (ends <= scanned.stop)
-        # Two neighbours with wrong offsets can agree by chance. Most of these offsets are not in the order of the other
-        # ones, so keep only a longest ascending sequence of the good offsets.
+        # Two neighbours with wrong offsets can agree by chance, and then look good. Most of these offsets do not ascend
+        # with the others. So of all offsets that look good, keep only a longest ascending sequence.
         rows = np.flatnonzero(is_good)
         rows = rows[ascending(offsets[rows])]
         is_good[:] = False

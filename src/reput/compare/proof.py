@@ -347,9 +347,9 @@ def _and_others(count: int) -> str:
 
 
 def prove_all(store: str, files: Iterable[IndexFileReader], *, afresh: bool = False) -> list[Proof]:
-    """Prove the IndexFiles of a store in several threads; return the proofs in the order of the files.
+    """Prove for each IndexFile which part of the log it covers. Return the proofs in the order of the files.
 
-    The stored proof of an unchanged file is reused, except with `afresh`.
+    Several threads do the work. The stored proof of an unchanged file is reused, except with `afresh`.
 
     Raises StoreError.
     """
@@ -396,7 +396,7 @@ class Proved:
     """A `Judge` of IndexFiles that trusts only proofs that it has made itself, with `prove_all`."""
 
     def __init__(self, store: str, files: Iterable[IndexFileReader]) -> None:
-        """Create a proof of every file. Raises StoreError."""
+        """Prove for each file which part of the log it covers. Raises StoreError."""
         every = tuple(files)
         self._proofs = dict(zip(every, prove_all(store, every), strict=True))
 

@@ -1,7 +1,7 @@
 """Send the results of a search as a file: CSV, JSON lines or Parquet.
 
-The results are first written to a temporary file, because the name of the download states whether messages may be
-missing.
+The name of a download states whether messages may be missing. Browsers need the name first, but only the end of the
+search decides it. So the results are first written to a temporary file.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class _Gathered:
 
     def _of_store(self, name: str, store: SharedStore) -> Iterator[FoundMessage]:
         wanted = self._wanted._replace(limit=min(self._wanted.limit, _PAGE))
-        # The merge holds a page of every store at the same time. Together, the pages may use the memory of one answer.
+        # The merge holds a page of every store at the same time. So the pages share the maximum size of one answer.
         share_bytes = max(HTTP.answer_bytes // len(self._stores), _LEAST_SHARE_BYTES)
         while True:
             outcome = None

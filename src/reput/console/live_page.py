@@ -177,7 +177,7 @@ class _Watched:
                         self._new(name, tail, until)
                     self.cursors[name] = tail.position
             except UsageError:
-                # The conditions are wrong for every store, so do not note the error for each store.
+                # The search conditions are invalid, so every store would refuse them. Report the error only once.
                 raise
             except ReputError as error:
                 self.notes.append(f"{name}: {error}")

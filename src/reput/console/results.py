@@ -196,7 +196,8 @@ class Results:
                     done = self.total - self.missing - len(pending)
                     yield Beat(done, sum(part.left_bytes for part in parts), self.count)
         finally:
-            # `until` ends each search at its next step, so the page need not wait for the threads.
+            # Each search looks at `until` before its next step, and ends then. So the page need not wait for the
+            # threads.
             self.until.stop()
             pool.shutdown(wait=False, cancel_futures=True)
         self._merge(parts)

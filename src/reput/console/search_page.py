@@ -44,7 +44,7 @@ class SearchPage:
         query = request.query_params
         q = {name: text(query, name) or "" for name in _FIELDS}
         if not q["store"] and not self._mounts.names and self._mounts.missing:
-            self._mounts.named(None)  # Raises the error that names the missing stores.
+            self._mounts.named(None)  # This call raises the error that names the missing stores.
         chosen = [self._mounts.named(q["store"])] if q["store"] else self._all()
         common: dict[str, Any] = {"view": "search", "q": q, "wrong": ""}
         if not any(q[name] for name in _ASKED):
@@ -88,7 +88,10 @@ class SearchPage:
 
 
 def cursors_of(query: QueryParams, names: Sequence[str]) -> dict[str, int]:
-    """Parse the cursors of older messages by store: `after=STORE:OFFSET`, or `after=OFFSET` for a single store."""
+    """Return for each store the cursor at which older messages continue, from the parameters `after`.
+
+    The form of a parameter is `after=STORE:OFFSET`, or `after=OFFSET` for a single store.
+    """
     found = {}
     for given in query.getlist("after"):
         name, _, offset = given.strip().rpartition(":")

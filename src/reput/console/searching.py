@@ -99,7 +99,7 @@ class Share:
         return self._left <= 0
 
     def fields(self, message: MessageExt) -> dict[str, Any]:
-        """Return the JSON fields of a message. The body is omitted if it exceeds the whole budget."""
+        """Return the JSON fields of a message. The body is omitted if it alone exceeds the budget of the answer."""
         if not may(Permission.BODIES):
             return {**message_fields(message, 0), "body_error": "this needs the role bodies"}
         fields = message_fields(message, self.most_bytes)
@@ -128,7 +128,7 @@ class Share:
         return tuple(taken)
 
     def page(self, limit: int) -> int:
-        """Return how many messages to read next. By the average size so far, they fit into the budget."""
+        """Return how many messages of the average size so far fit into the rest of the budget."""
         if not self._count:
             return min(_FIRST_PAGE, limit)
         average = max((self.most_bytes - self._left) // self._count, 1)
@@ -313,8 +313,8 @@ def _by_key(store: SharedStore, wanted: SearchForm) -> Steps:
                 else:
                     messages |= dict.fromkeys(step.messages)
         # Each search goes from the end of the log towards its beginning, and may end early at an offset in `oldest`. So
-        # the part of the log below the greatest of these offsets was not searched for all keys. The next page continues
-        # there.
+        # only the part of the log from the greatest of these offsets on was searched for every key. The next page
+        # continues below this offset.
         reached = max(oldest)
         shown = [
             one for one in messages if one.physical_offset >= reached and _contains(wanted, one)

@@ -10,7 +10,7 @@ from typing import Generic, NamedTuple, TypeVar
 from reput.console.mounts import Mounts
 
 _SHARE = 0.1
-"""Maximum share of the time in which the survey thread works, while no request is waiting for its results."""
+"""While no request waits for results of surveys, the survey thread works at most this share of the time."""
 Result = TypeVar("Result")
 
 

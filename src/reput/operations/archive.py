@@ -36,7 +36,7 @@ def archive(
     storage_options: Mapping[str, str] | None = None,
     progress: Progress = silent,
 ) -> ArchiveReport:
-    """Copy the log files of a store that an archive lacks, with indexes of their keys and queues.
+    """Add a store's new log files to an archive, with indexes of their keys and queues.
 
     A log file is final, and is copied, once the store has begun the next file. Several archivers may work at once. If a
     run is killed, repeat it.

@@ -1,4 +1,4 @@
-"""Record the answers of an operation over many stores in a file, so that it can be resumed."""
+"""Record in a file the reports of an operation over many stores, so that the operation can be resumed."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Journal(Closing):
         self._known: dict[tuple[str, str, str], KeptReport] = {}
         self._end = 0
         with ExitStack() as stack:
-            # Lock the file first: two commands would overwrite each other's answers.
+            # Lock the file first. Otherwise, two commands that run at once would overwrite each other's reports.
             is_used = "another command is using this file"
             stack.enter_context(locked(Path(self._path), is_used, ["resume"]))
             self._load(header)
@@ -100,7 +100,7 @@ class Journal(Closing):
         # Accept a file with only a part of the header: a process was killed while it wrote the first line.
         if first != header.encode() and not header.encode().startswith(data):
             raise UsageError(
-                f"resume {self._path}: belongs to another operation or other options; choose "
+                f"resume: {self._path} belongs to another operation or other options; choose "
                 f"another file",
                 arguments=["resume"],
             )
@@ -124,19 +124,19 @@ class Journal(Closing):
             self._known[kept["store"], kept["path"], kept["settings"]] = report
         except (ValueError, KeyError, TypeError):
             raise UsageError(
-                f"resume {self._path}: line {number} is not an answer; choose another file",
+                f"resume: line {number} of {self._path} is not the report of a store; choose another file",
                 arguments=["resume"],
             ) from None
 
     def report_of(self, store: NamedStore, output: str) -> KeptReport | None:
-        """Return the recorded answer for a store with its present settings and this output; None if there is none.
+        """Return the recorded report of a store with its present settings and this output, or None if it is missing.
 
         `output` is the file or folder that the operation writes for the store.
         """
         return self._known.get((store.name, store.path, _settings_of(store, output)))
 
     def add(self, store: NamedStore, output: str, report: Report) -> None:
-        """Append an answer. Raises StoreAccessError."""
+        """Append the report of a store. Raises StoreAccessError."""
         fields = {
             "store": store.name, "path": store.path, "settings": _settings_of(store, output),
             "headline": report.headline, "severity": report.severity,

@@ -105,7 +105,10 @@ class ClusterPages:
             self._disk.replace(self._folder / self._files[answer.store], page)
 
     def cluster(self, found: StoresReport[StoreReport], *, is_quick: bool) -> str:
-        """Return the page about all stores. Raises UsageError if an answer in the `resume` file has no figures."""
+        """Return the page about all stores.
+
+        Raises UsageError if the `resume` file has the report of a store without the figures that the page shows.
+        """
         counted = {one.store for one in found.counted}
         stores = [
             ClusterStore(
@@ -127,7 +130,7 @@ def _figures_of(report: Report) -> StoreFigures:
     try:
         return StoreFigures.from_json(report.as_dict()["stats"])
     except (KeyError, TypeError, msgspec.ValidationError) as error:
-        reason = "an answer is not one of this version's reports; choose another file"
+        reason = "the file has a report that another version of reput wrote; choose another file"
         raise UsageError(f"resume: {reason}", arguments=["resume"]) from error
 
 

@@ -119,7 +119,7 @@ def _bars(topic: TopicFigures) -> str:
     """Return a character per part of the timeline: a bar for the part's number of messages, a space for 0."""
     most = max(topic.messages)
     steps = len(_BARS) - 1
-    # Round up, so that only parts without messages are blank.
+    # Round the heights of the bars up, so that only parts of the timeline without messages are blank.
     return "".join(_BARS[-(-count * steps // most)] for count in topic.messages).rstrip()
 
 

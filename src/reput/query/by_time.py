@@ -26,7 +26,8 @@ _FIRST_MESSAGES, _MOST_MESSAGES = 16, 256
 # Messages up to this size are kept until they are returned. For longer messages, only the physical offset is kept.
 _KEPT_BYTES = 4 << 10
 _READ_BYTES = 1 << 20
-# After so many problems, a search ends. A badly damaged queue would otherwise be read entry by entry to its beginning.
+# A search ends after this number of problems. Otherwise, a badly damaged queue would be read entry by entry to its
+# beginning.
 _MOST_PROBLEMS = 16
 # A value greater than all times and physical offsets.
 _AT_THE_END = 2**63
@@ -163,7 +164,7 @@ def _spans(
 def _range(
     store: AnyStore, topic: str, queue_id: int, bounds: _Bounds, problems: list[Finding]
 ) -> tuple[int, int]:
-    """Return the queue offsets [low, high) between the first and the last message within the bounds."""
+    """Return the queue offset of the first message within the bounds, and the queue offset after the last one."""
     try:
         low = store.min_queue_offset(topic, queue_id)
     # The first entries are lost. Report this, and search the later entries.

@@ -104,8 +104,8 @@ class BrokerView:
     def begin(self, effort: Effort | None = None) -> None:
         """Drop the results of earlier reads, because the log may have changed.
 
-        `effort` limits the steps of the later reads together. With it, `end` raises EffortError if it would have to
-        search for the end of the log.
+        `effort` limits the total number of steps of all later reads. With `effort`, the method `end` raises EffortError
+        if it would have to search for the end of the log.
         """
         self._end, self._seen, self._effort = None, (-1, b""), effort
 

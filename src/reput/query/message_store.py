@@ -80,7 +80,10 @@ def notes_on(topic: str, put_aside: Iterable[MessageExt]) -> tuple[str, ...]:
 
 
 class MessageStore(StoreReader):
-    """An open store, created by `open_store`. One thread at a time may use it; a context manager closes it."""
+    """An open store, created by `open_store`. Only one thread at a time may use it.
+
+    A store is a context manager: it is closed at the end of the `with` block.
+    """
 
     @checked
     def __init__(
@@ -492,8 +495,8 @@ class MessageStore(StoreReader):
         def find() -> int:
             log_begin = self.commit_log.min_offset
             found = queue_times(self, topic, queue_id).first_since(time, log_begin)
-            # Entries lost at the beginning of the queue make the result wrong only if the result is the first remaining
-            # queue offset. So the slow check is needed only then.
+            # If the queue has lost its first entries, the true offset may be one of theirs. Then `found` is the first
+            # remaining queue offset. If `found` is another offset, the slow check is not needed.
             if check and 0 < found <= self.queues.queue(topic, queue_id).min_queue_offset(
                 log_begin
             ):
@@ -504,7 +507,9 @@ class MessageStore(StoreReader):
 
     @checked
     def end_offset_by_time(self, topic: str, queue_id: int, timestamp: Time) -> int:
-        """Return the queue offset after a queue's last message stored at or before a time (ms), or the queue's start.
+        """Return the queue offset after the queue's last message that was stored at or before a time (ms).
+
+        If there is no such message, return the queue's first offset.
 
         Raises as `pull` does.
         """

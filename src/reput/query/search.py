@@ -65,7 +65,7 @@ class ReplacedIdSearch:
             if within.start >= within.stop:
                 continue
             known = self._files.get(file) or self._known.learn(file, with_ids=True)
-            # `find` is called once per segment, so the results are kept for the whole search.
+            # `find` is called again for each segment of the log, so keep what is known about the file.
             self._files[file] = known
             lost = [one for one in known.damage if one.start < stop and start < one.stop]
             self._damage |= dict.fromkeys(lost)
@@ -104,10 +104,10 @@ class Search:
     ) -> None:
         """Prepare a search.
 
-        Two further searches find messages without index entries: `inner` finds messages of inner batches, and
-        `replaced` finds messages by unique keys that the index lacks: of several unique keys of a record (5.x), the
-        index has only the last one. The answer has at most `max_bytes` of records, but at least one record. Segments
-        without an IndexFile that are longer than `most_scanned_bytes` are skipped.
+        Two further searches find messages without index entries. `inner` finds messages of inner batches. If a record
+        has several unique keys (5.x), the index has only the last one, and `replaced` finds messages by the others. The
+        answer has at most `max_bytes` of records, but at least one record. Segments without an IndexFile that are
+        longer than `most_scanned_bytes` are skipped.
         """
         self._most_scanned_bytes = _UNBOUNDED if most_scanned_bytes is None else most_scanned_bytes
         self._inner, self._replaced = inner, replaced
@@ -203,7 +203,8 @@ class Search:
     def _add_further(self, search: InnerBatches | ReplacedIdSearch, segment: Segment) -> None:
         """Add the messages of a segment that have no index entries."""
         found = search.find(segment.start, min(segment.stop, self._before), self._is_wanted)
-        # If the segment was scanned, the scan has already found messages with replaced ids.
+        # A scan of the segment compares all unique keys of a record, not only the last one. So if the segment was
+        # scanned, these messages were found before: do not add them twice.
         if isinstance(search, ReplacedIdSearch):
             known = {one.physical_offset for one in self._found}
             found = [one for one in found if one.physical_offset not in known]

@@ -54,7 +54,7 @@ from reput.queues.queue_index import LostEntriesError
 
 # Entries per read: the first read is small, because often few messages are wanted.
 _FIRST_ENTRIES, _MOST_ENTRIES = 32, 4096
-# Messages per query by key.
+# Maximum number of messages that one query by key returns.
 _PAGE = 256
 # To find missing ConsumeQueues, a range of the log is read completely if it has at most `_WALKED_BYTES`. In a longer
 # range, records are read at `_PLACES` places.
@@ -239,8 +239,8 @@ class QueueTail:
         queue = self._store.queues.queue(topic, queue_id)
         least, stop = self._bounds(topic, queue_id)
         step = _FIRST_ENTRIES
-        # Queue offset of the next entry in the queue, which was read before; None at the queue's end, or if the next
-        # entry is lost.
+        # Queue offset of the entry that follows in the queue, and that the loop has read before, because it reads
+        # backwards. None at the queue's end, or if the following entry is lost.
         newer: int | None = None
         while least < stop:
             start = max(stop - step, least)
@@ -267,7 +267,8 @@ class QueueTail:
                     unnumbered = 0 if newer is None else newer - number - 1
                     yield QueuedEntry(*entry_there, topic, queue_id, number, unnumbered)
                 newer = None if entry_there is None else number
-            # The first entry that was read may be a batch that begins before `start`. The next read must end before it.
+            # The first entry that was read may be a batch that begins before `start`. The next read must end before
+            # this batch.
             stop = queue.span(start)[0]
             step = min(2 * step, _MOST_ENTRIES)
         try:
@@ -407,7 +408,7 @@ class LogTail:
         return (record.message() for record in self.new_records(to_the_end=to_the_end))
 
     def new_records(self, *, to_the_end: bool = False) -> Generator[LocatedRecord]:
-        """Yield the messages of `new` as records. `to_the_end` has the same meaning as there."""
+        """Yield the messages that the method `new` would return, as records. See `new` for `to_the_end`."""
         self._store.check_open()
         self._log.refresh()
         self._check_position()

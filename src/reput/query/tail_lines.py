@@ -1,4 +1,4 @@
-"""Write all messages of a log as JSON lines. Kernels write most of a long log."""
+"""Convert all messages of a log to JSON lines. In a long log, compiled functions convert most of the messages."""
 
 from __future__ import annotations
 

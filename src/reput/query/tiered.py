@@ -83,7 +83,7 @@ class LocalIndexFile:
             # The previous item of a chain has a smaller number. If not, the chain is damaged, and may run in circles.
             if previous >= number:
                 raise ValueError(
-                    f"item {number} is followed by item {previous}, but must be followed by an earlier item"
+                    f"item {number} links to item {previous}, but must link to an item before itself"
                 )
             number = previous
 
@@ -106,7 +106,7 @@ class LocalIndexFile:
         return rest % LOCAL_ITEM_BYTES == 0 and rest // LOCAL_ITEM_BYTES > self._count
 
     def _agree(self, slots: int) -> bool:
-        """Return whether the first items are in the chains of their slots, if the file has this number of slots."""
+        """Test a guess of the number of slots: return whether the first items would be in the chains of their slots."""
         newest: dict[int, int] = {}
         for number in range(1, min(self._count, _CHECKED_ITEMS) + 1):
             item, previous = self._item(slots, number)

@@ -88,7 +88,10 @@ class WritableStore(SharedStore, Closing):
 
     @property
     def store_host(self) -> Host:
-        """Return the store host in records. It is also the born host of messages that are put without a born host."""
+        """Return the store host that is written into records.
+
+        It is also the born host of messages that are put without a born host.
+        """
         return self._writer.settings.store_host
 
     @property

@@ -117,7 +117,10 @@ def _matches_part(pattern: str, part: str) -> bool:
 
 
 _Needs = Iterator[tuple[str | None, int]]
-"""Pairs of resource and needed permission. A group is named by its retry topic; administration is the resource None."""
+"""The permissions that a request needs: pairs of resource and permission.
+
+The resource is a topic, the retry topic of a group, or None for an administrator's request.
+"""
 
 
 def _sends(request: Command) -> _Needs:

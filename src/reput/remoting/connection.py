@@ -69,7 +69,7 @@ class Connection(asyncio.Protocol):
     """One client's connection.
 
     Attributes:
-        port: The handler of its requests.
+        port: The object that handles the client's requests (not a TCP port).
     """
 
     def __init__(self, server: Server, port: Answering, peer: RelayedPeer | None = None) -> None:
@@ -127,7 +127,7 @@ class Connection(asyncio.Protocol):
 
     def _forget(self) -> None:
         self._transport = None
-        # A new session frees the received bytes.
+        # The session (the parser of requests) has the received bytes. Replace it, so that their memory is freed.
         self._session = Session(self._server.limits)
         self._user.leave()
         self._outgoing.clear()
@@ -271,7 +271,7 @@ class Connection(asyncio.Protocol):
         )
 
     def _work(self) -> None:
-        """Answer received requests, within the client's limits and while it reads answers."""
+        """Answer received requests, as long as the client reads the answers and stays within its limits."""
         # The loop below sends answers, and each sent answer calls this method. Do not enter the loop twice.
         if self._is_working:
             return
@@ -300,7 +300,8 @@ class Connection(asyncio.Protocol):
                 self._asked_bytes += size
                 self._server.put_later(self, request, size)
                 continue
-            # Put the earlier messages first: requests must take effect in the order in which the client sent them.
+            # Before this request is handled, store the messages of earlier sends: requests must take effect in the
+            # order in which the client sent them.
             if self._unput:
                 self._server.put_now()
             if request.is_response:

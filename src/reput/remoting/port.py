@@ -137,7 +137,7 @@ class Port:
         return answers
 
     def needs_state(self, request: Command) -> bool:
-        """Return whether only the process with groups, offsets and counters can answer."""
+        """Return whether a request can be answered only by the process that has the groups, offsets and counters."""
         if not self._options.is_stateless:
             return False
         if request.code not in PULLS:

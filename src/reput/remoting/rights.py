@@ -60,12 +60,13 @@ class Account:
 
 
 class Rights:
-    """The rights of one sender."""
+    """The rights of the client that sent a request. The methods call this client the sender."""
 
     def __init__(self, account: Account | None = None) -> None:
-        """Create the rights of a sender.
+        """Create the rights of the client that sent a request.
 
-        Without an account, everything is allowed: the server has no accounts, or the sender's address needs none.
+        `account` is None if the server has no accounts, or if the client's address needs no account. Then
+        everything is allowed.
         """
         self._account = account
 
@@ -76,7 +77,7 @@ class Rights:
 
     @property
     def owner(self) -> str:
-        """Return the access key of the sender, or an empty string without accounts."""
+        """Return the access key of the sender, or an empty string if the sender needs no account."""
         return "" if self._account is None else self._account.access_key
 
     @property
@@ -84,18 +85,21 @@ class Rights:
         return self._account is None or self._account.is_admin
 
     def may(self, resource: str, permission: int) -> bool:
-        """Return whether the sender may read (SUB) or send (PUB). A group is named by its retry topic."""
+        """Return whether the sender of a request may read from a topic (SUB) or send to it (PUB).
+
+        `resource` is the topic. For a group, it is the group's retry topic.
+        """
         return self._account is None or self._account.may(resource, permission)
 
     def may_group(self, group: str) -> bool:
-        """Return whether the sender may consume as a group."""
+        """Return whether the sender of a request may consume as a group."""
         return self.may(f"{RETRY_TOPIC_PREFIX}{group}", SUB)
 
     def may_read(self, message: MessageExt) -> bool:
-        """Return whether the sender may read a message.
+        """Return whether the client that sent a request may read a message.
 
-        The sender needs rights for the message's topic, for the topic to which it will be delivered and, for a retry,
-        for the topic of the original message.
+        The client needs rights for the message's topic, for the topic to which the message will be delivered and, for a
+        retry, for the topic of the original message.
         """
         topics = [message.topic]
         if holds_others(message.topic):
@@ -108,7 +112,7 @@ class Rights:
         return all(self.may(topic, SUB) for topic in topics if topic)
 
     def readable(self, records: Iterable[bytes]) -> list[bytes]:
-        """Return the records that the sender may read."""
+        """Return only the records that the client that sent the request may read."""
         return list(records) if self.is_free else [one for one in records if self._may_read(one)]
 
     def _may_read(self, record: bytes) -> bool:

@@ -49,7 +49,7 @@ from reput.remoting.rights import PUB, AccessError
 from reput.writer.put.message import Message, PutResult
 
 _MESSAGE_BYTES, _BATCH_BYTES = 256 << 10, 4 << 10
-"""Sizes of the body of a message, and of a batch, above which a thread puts them into the store.
+"""Body sizes of a message and of a batch. A thread stores messages and batches that are larger.
 
 Their checksums and copies take milliseconds, in which the event loop would answer no other request.
 """
@@ -151,8 +151,8 @@ class Sending:
                 topic, queue_id = queue_of_prepared(stored)
                 group = stored.properties.get(PRODUCER_GROUP, "")
                 known = self._broker.groups.producers(group)
-                # Any client can register as a producer of the group. So send the message only to a client that may
-                # send to its topic.
+                # Any client can register as a producer of the group. So ask only a client with the right to send to the
+                # message's topic, because the question contains the message.
                 if producers := [each for each in known if each.may_send(topic)]:
                     asked = replace(stored, topic=topic, queue_id=queue_id)
                     _ask(producers[stored.queue_offset % len(producers)], stored, asked)

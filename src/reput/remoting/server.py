@@ -31,7 +31,7 @@ _MOST_TOGETHER, _LARGE_BYTES = 32, 32 << 10
 sends, or a send of more than _LARGE_BYTES.
 """
 _SHARED_AGAIN = 16
-"""While only one connection sends, its messages are put as soon as they arrive. But one time in this many, other
+"""While only one connection sends, its messages are put as soon as they arrive. But once in _SHARED_AGAIN times, other
 connections are read first, to notice whether they send as well.
 """
 _UnputSend = tuple[Connection, Command, int]

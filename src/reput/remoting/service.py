@@ -107,7 +107,10 @@ class Service:
         options: ServiceOptions,
         others: OtherProcesses | None = None,
     ) -> None:
-        """Prepare the service. `open_store` opens a store for an address."""
+        """Prepare the service.
+
+        `open_store` opens the store at a path. Its second argument is the address at which the store is served.
+        """
         self._paths, self._open_store, self._options = paths, open_store, options
         self._others = others
         self._cluster = Cluster(options.cluster)

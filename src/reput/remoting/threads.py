@@ -129,8 +129,8 @@ class FairThreads:
 
     def _next(self) -> User | None:
         is_last = self._running == self._most - 1 > 0
-        # A client whose rank (usage) is above `light` may not use the next thread. There is such a limit only for the
-        # last free thread.
+        # The last free thread is reserved for clients whose rank (usage of threads) is at most `light`. Any client may
+        # use the other threads.
         light = math.inf
         if is_last and len(self._busy) == self._running:
             light = math.log2(_LIGHT_S) + self._clock() / _HALF_LIFE_S

@@ -246,7 +246,7 @@ class DispatchService:
                 self.position = self.taken = scan.end.position
 
     def _note_damage(self, found: list[Finding], noted: int) -> int:
-        """Add the findings of `found` to `damage`, except the first `noted`, which it already has.
+        """Add new findings to `damage`. The first findings of `found` are in `damage` already; `noted` is their number.
 
         Return the number of findings in `found`.
         """

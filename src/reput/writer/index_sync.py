@@ -138,7 +138,8 @@ class IndexFlusher:
     ) -> None:
         """Prepare the thread.
 
-        `prove_full` proves full files. `log_flushed` returns the offset up to which the log is durable.
+        `prove_full` proves that the full files agree with the log (`IndexProver.prove_full`). `log_flushed` returns the
+        offset up to which the log is durable.
         """
         self._sync, self._prove_full = sync, prove_full
         self._log_flushed, self._health = log_flushed, health
@@ -192,19 +193,20 @@ class IndexFlusher:
 
 
 class IndexProver:
-    """Proves each IndexFile when it is full and durable, and the last file when the store is closed.
+    """Proves that IndexFiles agree with the log: each file once it is full and durable, the last when the store closes.
 
-    A proof is valid only while the log files to which its items lead do not change. An opened store appends to the last
-    log file. So the proofs of IndexFiles with items for this log file become invalid. These IndexFiles, and all later
-    ones, are proved again.
+    A proof states for which range of the log the file has a reachable item for every key (`reput.index.verdict.Proof`).
+    It is valid only while the log files to which the items lead do not change. An opened store appends to the last log
+    file. So the proofs of IndexFiles with items for this log file become invalid. These IndexFiles, and all later ones,
+    are proved again.
     """
 
     def __init__(
         self, store: Path, config: StoreConfig, index: IndexFileSetWriter, log_begin: int
     ) -> None:
-        """Prepare to prove IndexFiles.
+        """Prepare the proofs.
 
-        `log_begin` is the physical offset at which the last log file began when the store was opened.
+        `log_begin` is the begin (physical offset) of the log file that was the last one when the store was opened.
         """
         self._store, self._config, self._index = store, config, index
         self._log_begin = log_begin
@@ -213,7 +215,7 @@ class IndexProver:
         self._is_ready = False
 
     def prove_full(self) -> None:
-        """Prove the full IndexFiles if one has become full since the last call.
+        """Prove that the full IndexFiles agree with the log, if one has become full since the last call.
 
         The first call after this process has added an index item proves all files, even files that are not full. It
         also imports modules, which takes longer than most proofs. So `prove`, for which a caller waits, is faster
@@ -230,7 +232,7 @@ class IndexProver:
         self._last = first_open
 
     def prove(self) -> None:
-        """Prove all files, including the last one. Do nothing if no item was written.
+        """Prove that all IndexFiles agree with the log, including the last one. Do nothing if no item was written.
 
         After this call, the caller must not add items.
         """

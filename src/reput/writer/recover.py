@@ -1,10 +1,10 @@
 """Recover a store that is opened for writing: log, ConsumeQueues, IndexFiles, in this order.
 
 This replaces `DefaultMessageStore.load` and `.recover` (tag rocketmq-all-4.9.3). The log ends where a broker would end
-it. After recovery, the indexes have exactly one entry for each message, even if index files were deleted, partly
-written, or ended after the log. Recovery compares the indexes with the log from the recovery point (`recovery_point`)
-to the log's end. Missing entries are dispatched again. Existing entries of messages keep their queue offsets
-(`compare.placement`).
+it. After recovery, the indexes have exactly one entry for each message, even if index files were deleted or partly
+written, or had entries beyond the end of the log. Recovery compares the indexes with the log from the recovery point
+(`recovery_point`) to the log's end. Missing entries are dispatched again. Existing entries of messages keep their queue
+offsets (`compare.placement`).
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ _owned: WeakSet[Disownable] = WeakSet()
 
 
 def disown_when_forked(owned: Disownable) -> None:
-    """Call `disown` in every forked child of this process, as long as the resource exists."""
+    """Call `owned.disown` in every forked child of this process, as long as the object `owned` exists."""
     _owned.add(owned)
 
 

@@ -141,7 +141,7 @@ def _span(figures: StoreFigures) -> tuple[str, str, str]:
     """Return the labels of the timeline's begin, middle and end."""
     line = figures.timeline
     ends = (0, line.parts * line.part_ms // 2, line.parts * line.part_ms)
-    # The shorter the timeline, the more of each time is shown: up to its minutes (16 characters), seconds or ms.
+    # Times on a shorter timeline are shown more precisely: to the minute (16 characters), second (19) or millisecond.
     shown = 16 if ends[-1] > DAY_MS else 19 if ends[-1] > _SHORT_MS else 23
     first, middle, last = (
         format_time(line.begin_ms + end).replace("T", " ").removesuffix("Z")[:shown] for end in ends

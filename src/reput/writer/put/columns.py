@@ -121,9 +121,9 @@ class PutColumns:
         return int(sizes.sum())
 
     def finish(self, unique_keys: UniqueKeys, now_ms: int) -> tuple[Any, ...]:
-        """Create missing unique keys and born timestamps. Return the arrays that `lay_out_records` needs.
+        """Create missing unique keys and born timestamps. Return arrays for the kernel `lay_out_records`.
 
-        The arrays are the arguments of `lay_out_records` from `bodies` through `host_at`, in this order.
+        They are consecutive arguments of the kernel: the argument `bodies` is the first, `host_at` the last.
         """
         born = self.rows["born_timestamp"]
         born[born == BORN_NOW] = now_ms

@@ -59,7 +59,7 @@ _NUMBERS: tuple[tuple[str, Callable[[Sequence[Message]], list[int]]], ...] = (
 
 
 class _DoubtError(Exception):
-    """Raised if properties cannot be put into columns, or may be invalid.
+    """Raised if the properties of several messages cannot be encoded together, or may be invalid.
 
     The caller then encodes each message's properties separately.
     """

@@ -31,7 +31,7 @@ from reput.format.unique_key import UniqueKeys
 from reput.writer.put.record_form import FORM_OF_FOUR, RecordForm
 
 _MOST_QUEUE_ID = (1 << 31) - 1
-# `properties` of these types are a complete properties string.
+# If the attribute `properties` has one of these types, it is a complete properties string.
 _WHOLE = (str, bytes)
 _PLAIN = {str, bytes, list, tuple, dict, type(None)}
 _KEYS_IS = KEYS + NAME_SEPARATOR
@@ -46,7 +46,7 @@ class Message:
         keys: Business keys. A string is stored unchanged; it has keys separated by spaces.
         tags: The tag, or None for a message without a tag.
         properties: Further properties. UNIQ_KEY is created if missing. A string or bytes is a complete properties
-            string, which is stored unchanged and excludes keys and tags.
+            string, which is stored unchanged; `keys` and `tags` must then be omitted.
         sys_flag: Compression and transaction bits. The store sets the bits of the hosts.
         born_timestamp: Time when the client created the message, by default now.
         born_host: The client's address, by default the store's.
