@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from reput.query.tail import LogTail
 
 _ALL = "all"
-# Records per write. JSON lines have more, because kernels write them: long writes save time there.
+# Records per write. JSON lines have more, because compiled functions create them, and save time with many records.
 _TOGETHER = {"jsonl": 4096, "csv": 256, "text": 256}
 
 

@@ -362,7 +362,7 @@ def prove_all(store: str, files: Iterable[IndexFileReader], *, afresh: bool = Fa
 
 
 def prove_new(store: str, file: IndexFileReader) -> Proof:
-    """Prove a file that was just written, without storing the proof. Raises StoreError."""
+    """Prove which part of the log a new IndexFile covers, without storing the proof. Raises StoreError."""
     with closing(CommitLogReader(StoreLog(store))) as log:
         return prove(file, log)
 

@@ -17,7 +17,7 @@ _OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _CHECKSUM_DIGITS = 8
 _IDENTITY_BYTES = 100
 _ROUNDS = 16
-"""The size of the folder is checked at about one in this many writes."""
+"""One in `_ROUNDS` writes, on average, checks the size of the folder."""
 
 
 class OwnCache:

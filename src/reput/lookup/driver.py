@@ -43,7 +43,7 @@ from reput.store.store_reader import StoreReader
 from reput.tasks import Progress, Runner, no_progress, silent, waiting
 
 _GROUP_KEYS = 1 << 22
-"""Maximum keys per task. For so many keys, reading the whole IndexFile takes less time than following their chains."""
+"""Maximum keys per task. For this number, reading a whole IndexFile takes less time than following the keys' chains."""
 
 
 def look_up(

@@ -88,7 +88,7 @@ def judged(
 
 
 def run_judge_task(task: JudgeTask) -> Verdict:
-    """Prove the IndexFile of a local store, or spot-check the IndexFile of a remote store.
+    """Decide for which part of the log an IndexFile is trusted: prove it for a local store, else spot-check the file.
 
     Raises StoreAccessError, StoreChangedError.
     """

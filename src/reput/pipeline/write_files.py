@@ -128,7 +128,7 @@ def write_index_file(job: WriteJob, task: IndexFileTask) -> IndexFileWritten:
 
 
 def _prove(job: WriteJob, path: Path) -> Proof | str:
-    """Prove the file in the task that wrote it, so that files are proved in parallel.
+    """Prove that the IndexFile agrees with the log. Each task proves the file that it wrote, so tasks work in parallel.
 
     Return the proof, or the reason why there is none. For a remote store, the reason is empty: no proof is made,
     because none would be saved.

@@ -155,7 +155,7 @@ def quick_records(
         return None
     if wanted:
         if most - place.queue_offset > _MANY_ENTRIES:
-            # Load the kernel for later pulls. For so many entries, it compares the tags faster than Python code.
+            # Load the kernel for later pulls. With many entries, the kernel compares tags faster than Python code.
             _KERNEL.load()
         return None
     run = _read_run(store, place, max_messages, max_bytes)
