@@ -118,7 +118,7 @@ def test_expired_messages_are_an_error_unless_told_otherwise(
         (["--columns", "topic,colour"], "--columns: no column colour; there are store, topic"),
         (["--partition-by", "week"], "--partition-by week: must be one of topic"),
         (["--json-body", "none.json"], "--json-body none.json: cannot be read"),
-        (["--to", "jsonl", "--json-body", "infer"], "or --on-corrupt row; export to a table"),
+        (["--to", "jsonl", "--json-body", "infer"], "or --on-corrupt=row; export to a table"),
         (["--body-mode", "lax"], "--body-mode must be strict or permissive, not lax"),
         (["--body-mode", "permissive"], "--body-mode needs --body or --json-body"),
         (["--to", "jsonl", "--table", "a.b"], "--table: cannot be used with jsonl"),

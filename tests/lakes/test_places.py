@@ -42,7 +42,7 @@ def test_a_folder_of_other_things_is_left_as_it_is(
 ) -> None:
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "letter.txt").write_text("hello")
-    with pytest.raises(UsageError, match="is not empty, and nothing was exported there"):
+    with pytest.raises(UsageError, match="is not empty, but contains no exported table"):
         export(golden("basic").path, tmp_path / "full", layout)
     assert os.listdir(tmp_path / "full") == ["letter.txt"]
 

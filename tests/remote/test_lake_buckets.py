@@ -284,7 +284,7 @@ def test_what_is_not_a_table_is_refused(golden: Golden, lake: Lake) -> None:
     path = golden("lmq").path
     s3 = lake.options
     Bucket(lake.url, s3).put_new("letter.txt", b"hello")
-    with pytest.raises(UsageError, match="is not empty, and nothing was exported there"):
+    with pytest.raises(UsageError, match="is not empty, but contains no exported table"):
         lake.export(path)
     assert lake.names() == ["messages/letter.txt"]
     with pytest.raises(UsageError, match="name a folder in the bucket"):

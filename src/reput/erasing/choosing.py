@@ -220,7 +220,10 @@ class _Messages:
 
     @cached_property
     def ids(self) -> pa.Array:
-        """Return the unique key of each row; null if it has none. If a row has two, return its own (see `_Links`)."""
+        """Return the unique key of each row; null if it has none.
+
+        A message that was sent in a list has two keys (see `_Links`): return its own, not the key of the list.
+        """
         return self._unique(first=True)
 
     @cached_property
@@ -292,7 +295,8 @@ class Chooser:
             # This pass found neither a new message nor a new identifier, so another pass would find nothing.
             if (self._links.count(), len(self._rows)) == before:
                 break
-        # Remove the keys of lists (see `_Links`), because a list may also contain messages that are not erased.
+        # Copies of messages that were sent as a list have only the unique key of the list (see `_Links`). Remove these
+        # keys, because a list may also contain messages that are not erased.
         self._found.ids = self._links.ids - self._links.lists
         self._found.message_ids = self._links.message_ids
         return self._found

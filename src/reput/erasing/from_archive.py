@@ -163,8 +163,8 @@ class _ArchiveErasure:
             # upload afterwards may be in use.
             self._seen = self._listed()
             manifest = self._replaced(archive.manifest, now.manifest, new, done, record)
-            # If the manifest lacks the record, nothing was committed, because another archiver has changed an index.
-            # Then rewrite that index, and try again.
+            # If the manifest does not record this erasure, nothing was committed, because another archiver has changed
+            # an index. Then rewrite that index, and try again.
             if record in manifest.erasures:
                 return manifest
         raise StoreUnreachableError(

@@ -52,7 +52,7 @@ class Purpose:
 
 def plan_of(source: str, found: ChosenMessages, files: int) -> EraseReport:
     """Return the report of an erasure that is only planned."""
-    # Ordinary messages come first, then records of other roles.
+    # List ordinary messages first, then records of all other roles (such as retries and half messages).
     counts = sorted(found.counts.items(), key=lambda item: (item[0][0] != "message", item[0]))
     return EraseReport(
         source, None, False, "", tuple(ErasedMessages(*name, count) for name, count in counts),

@@ -67,8 +67,8 @@ def check_source(facts: StoreFacts, leave_out: Collection[str] = ()) -> None:
     """
     if facts.ledger_folders:
         raise UsageError(
-            f"{facts.path}: has a DLedger log, whose replicas would differ; messages cannot be "
-            f"erased from it"
+            f"{facts.path}: has a DLedger log, so its messages cannot be erased: this replica would "
+            f"differ from the others"
         )
     if facts.is_live:
         raise UsageError(f"{facts.path}: a broker or another writer owns this store; stop it first")

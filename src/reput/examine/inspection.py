@@ -66,7 +66,8 @@ Inspection = (
     | MarkerInspection
 )
 _INDEX_NAME_DIGITS = 17
-_CHECKPOINT_FIELDS = 40  # Bytes of all fields, including 5.x. The rest of the file is zero.
+# Bytes of all fields of a checkpoint file, including the fields that only 5.x writes. The rest of the file is zero.
+_CHECKPOINT_FIELDS = 40
 
 
 def inspect(

@@ -61,8 +61,8 @@ def measure_index_file(file: IndexFileReader) -> IndexFileFigures:
     different = _different(np.concatenate(sample)) * SAMPLE
     slots = np.bincount(lengths)
     length = np.arange(len(slots))
-    # In a chain of n items, a look-up of the newest item reads 1 item, and of the oldest n. All n look-ups read n (n +
-    # 1) / 2 items.
+    # In a chain of n items, a look-up of the newest item reads 1 item, and a look-up of the oldest item reads n items.
+    # Together, the look-ups of all n items read n (n + 1) / 2 items.
     steps = float((slots * length * (length + 1)).sum()) / 2
     return IndexFileFigures(
         file.name,

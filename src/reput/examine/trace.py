@@ -216,8 +216,9 @@ class _Tracer:
         # All messages that were sent as one list have the list's id as their last unique key. If the user asked for
         # this id, all of them belong to the trace.
         if unique_key and own_ids and unique_key != self._asked_for:
-            # A copy of this message in a retry topic has only the list's id, so the list's id is looked up as well. The
-            # look-up also finds the other messages of the list. To skip them, remember the ids of the wanted messages.
+            # This message was sent in a list. Its copies in retry topics have only the list's id, so that id is looked
+            # up as well. The look-up also finds the other messages of the list. To skip those messages, remember the
+            # ids of the wanted messages.
             self._own_ids.setdefault(unique_key, set()).update(own_ids)
         self._want_key(unique_key)
         origin = properties.get(ORIGIN_MESSAGE_ID)

@@ -34,11 +34,11 @@ from reput.lakes.lake_bucket import CONTROL_FOLDER, LakeBucket
 from reput.tasks import Progress, Runner
 
 FORMAT_FILE = "format"
-"""A file in the control folder with the format of the table, written with the first commit."""
+"""A file in the control folder that names the format of the table. The first commit writes this file."""
 
 
 def folder_beside(folder: Path) -> Path:
-    """Return the control folder beside a table. It is used if readers of the format open all files in the table."""
+    """Return the control folder beside a table, for formats whose readers open every file in the table's folder."""
     return folder.with_name(f"{folder.name}.reput")
 
 
@@ -52,7 +52,7 @@ def format_of(path: str, options: Mapping[str, str] | None = None) -> str | None
     if is_url(path):
         for is_inside in (False, True):
             with suppress(UsageError):
-                # A place that cannot have a table has no export either.
+                # UsageError: no table can exist at this URL, so nothing was exported there.
                 layout = LakeBucket(path, options or {}, is_inside=is_inside).layout()
                 if layout is not None:
                     return layout
@@ -142,7 +142,7 @@ class Control:
         is_known = any((place / name).exists() for name in self._destination.known_by)
         if found is None and not is_empty and not is_known:
             raise UsageError(
-                f"{place}: is not empty, and nothing was exported there; name another folder"
+                f"{place}: is not empty, but contains no exported table; name another folder"
             )
 
     def _control_folders(self) -> tuple[Path, ...]:

@@ -279,7 +279,7 @@ class _ExportRun:
         written = total_of(file.tally for result in results for file in result.files)
         if not read.agrees_with(written):
             raise StoreAccessError(
-                f"{self.destination.name}: read {read}, but the files written hold {written}; "
+                f"{self.destination.name}: read {read}, but the written files contain {written}; "
                 "nothing was committed. Check the disk, then run the export again"
             )
         return walked[-1] if walked else None
@@ -356,15 +356,16 @@ def _split_bytes(bounds: dict[str, Bounds], runner: Runner) -> int:
 def _joined(before: ReadTask, ended: TaskResult, after: ReadTask, began: TaskResult) -> bool:
     """Return whether the first record of a range begins where the last record of the preceding range ended.
 
-    Return True also if this cannot be checked.
+    Return True also if the two positions cannot be compared.
     """
     one, other = before.part, after.part
     if one.file != other.file or one.stop != other.start or other.topics is not None:
-        # This cannot be checked if the two ranges are in different files, are not adjacent, or are read through
-        # ConsumeQueues.
+        # The positions cannot be compared if the ranges of the two tasks are in different files, are not adjacent, or
+        # are read through ConsumeQueues.
         return True
     if ended.start >= one.stop or ended.end < one.stop:
-        # This cannot be checked if the preceding range contains no begin of a record, or ends with unreadable bytes.
+        # The positions cannot be compared if no record begins in the preceding range, or if the range ends with
+        # unreadable bytes.
         return True
     # A long record may reach beyond the whole next range.
     return began.start == ended.end or (began.start >= other.stop and ended.end >= other.stop)

@@ -70,7 +70,8 @@ def export_lines(
         or request.on_corrupt == "row"
     ):
         raise UsageError(
-            "JSON Lines do not support body, json_body, upsert_by or on_corrupt row; export to a table",
+            "JSON Lines do not support the options body, json_body, upsert_by or on_corrupt=row; "
+            "export to a table",
             arguments=["body", "json_body", "upsert_by", "on_corrupt"],
         )
     begun = time.monotonic()
@@ -194,7 +195,8 @@ def _into_file(path: Path, lines: _LinesExport, incremental: bool) -> None:
         with appending(path, size, _BUFFER_BYTES) as file:
             marks = lines.write(file, state)
         lines.progress("written", 1, 1)
-        # A run without new messages and without new marks commits nothing.
+        # A later run commits nothing if it finds no new messages, and if the offset up to which each log was exported
+        # has not changed.
         if lines.report.rows or state is None or marks != state.marks:
             name = uuid.uuid4().hex
             end = size + lines.report.file_bytes

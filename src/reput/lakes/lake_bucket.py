@@ -247,7 +247,7 @@ class LakeBucket:
             other = LakeBucket(self.url, self.options, is_inside=not self._is_inside).layout()
             self._check_layout(other or layout, layout)
             raise UsageError(
-                f"{self.url}: is not empty, and nothing was exported there; name another folder"
+                f"{self.url}: is not empty, but contains no exported table; name another folder"
             )
 
     def _check_whole(self, head: Mapping[str, Any]) -> None:
@@ -277,7 +277,7 @@ class LakeBucket:
         while not ended.wait(_BEAT_S):
             name, data = self._alive(self._run), uuid.uuid4().bytes
             with suppress(ReputError):
-                # One failed write does no harm: another run takes the table only after several missing signs of life.
+                # One missing sign of life does no harm: another run takes the table only after several are missing.
                 version = (
                     self.store.put_if_match(name, data, version)
                     if version
@@ -292,8 +292,8 @@ class LakeBucket:
         before, until = self._sign_of(run), time.monotonic() + _PATIENCE_S
         while time.monotonic() < until:
             time.sleep(min(_POLL_S, _PATIENCE_S))
-            # If the owner's sign of life has changed, the owner is alive. If the head has changed, another run took the
-            # table first.
+            # If the owner's sign of life has changed, the owner is alive. If the object `head` has changed, another
+            # run took the table first.
             if self._sign_of(run) != before or self._read()[1] != version:
                 raise self._busy()
 

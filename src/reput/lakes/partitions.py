@@ -19,7 +19,10 @@ _NUMPY_UNITS = {"day": "D", "hour": "h"}
 _PLACE = "\0place"
 
 PartitionValues = tuple[tuple[str, str | None], ...]
-"""Names and values of a partition: a topic, a day as 2026-10-14, an hour as 2026-10-14-08; None without a value."""
+"""Names and values of a partition: a topic, a day as 2026-10-14, an hour as 2026-10-14-08.
+
+The value is None for rows in which the column is null.
+"""
 
 
 class Slice(NamedTuple):

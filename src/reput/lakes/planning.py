@@ -32,7 +32,7 @@ from reput.tasks import Runner, no_progress, waiting
 
 
 def check_goes_on(source: LogListing, log_end: int, mark: ReadMark, destination: str) -> None:
-    """Raise StoreChangedError if a store's log is not the log that was exported up to the mark.
+    """Raise StoreChangedError if a store's log is not the log that was exported up to the offset in `mark`.
 
     Raises StoreError if the log cannot be read.
     """
@@ -52,7 +52,7 @@ def check_is_new(source: LogListing, marks: Mapping[str, ReadMark], destination:
         if has_read(mark, source):
             raise UsageError(
                 f"{source.name}: {destination} has the messages of this log under the name {name}; "
-                f"give the store this name again with names {name}, or export to another place",
+                f"pass names={name} to give the store this name again, or export to another place",
                 arguments=["names"],
             )
 
@@ -152,7 +152,8 @@ def plan_of(
         runner=runner,
     )  # fmt: skip
     report.note(*plan.notes)
-    # With conditions, indexes may lead to the messages, so perhaps the export does not read the whole log.
+    # With conditions on topics or times, the export may read only the messages to which indexes lead, and not the
+    # whole log.
     report.is_whole = False
     return plan
 

@@ -19,9 +19,9 @@ KEY = pa.field("key", pa.string())
 """The column with the first of a message's keys, or null; tables are sorted by it."""
 
 JSON = "json"
-"""The encoding of bodies that `json_body` selects, and the name of the column of the decoded bodies.
+"""Name of the encoding JSON, and of the column with bodies decoded from JSON.
 
-The field `body` of a request selects other encodings.
+The field `json_body` of a request selects this encoding. The field `body` selects other encodings.
 """
 
 JsonMode = Literal["strict", "permissive"]
@@ -201,7 +201,7 @@ class ExportRequest:
         )
 
     def table_schema(self) -> pa.Schema:
-        """Return the requested columns, without the column of typed bodies."""
+        """Return the requested columns, without the columns of decoded bodies."""
         names = list(TABLE_COLUMNS.names if self.columns is None else self.columns)
         if self.columns is None:
             names += [name for name in self.text_partitions if name not in names]
@@ -209,7 +209,7 @@ class ExportRequest:
         return pa.schema([*fields, CORRUPT_REASON] if self.on_corrupt == "row" else fields)
 
     def columns_with(self, shape: BodyShape | None) -> pa.Schema:
-        """Return all columns of the table, including the columns of bodies of a shape."""
+        """Return all columns of the table. If `shape` has the fields of bodies, add the columns of decoded bodies."""
         schema = self.table_schema()
         if shape is not None:
             schema = schema.append(pa.field(self.value_column, shape.type))

@@ -171,7 +171,7 @@ def _reject(batch: pa.RecordBatch, rejects: ParquetFiles) -> None:
 
 
 def with_key(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the batch with the column `key`, if it has `keys`."""
+    """Add the column `key`: the first of each row's `keys`. Return a batch without the column `keys` unchanged."""
     if "keys" not in batch.schema.names:
         return batch
     keys = batch["keys"]

@@ -16,11 +16,11 @@ class Way(StrEnum):
     """How the messages of two stores were paired."""
 
     BY_OFFSET = "by_offset"
-    """By physical offset, because A and B are copies of one log."""
+    """Messages with the same physical offset were paired, because A and B are copies of one log."""
     BY_QUEUE = "by_queue"
-    """By topic, queue and queue offset."""
+    """Messages with the same topic, queue and queue offset were paired."""
     BY_ROW = "by_row"
-    """By physical offset. One of A and B is an export; its rows are compared with messages column by column."""
+    """Rows of an export were paired with messages of the same physical offset, and compared column by column."""
 
 
 class Part(StrEnum):

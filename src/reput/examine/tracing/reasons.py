@@ -27,7 +27,7 @@ from reput.format.transactions import check_times
 from reput.verify.checking.tally import counted, time_text
 
 LATE_MS = 1_000
-# Step of the timer's wheel (timerPrecisionMs). The timer may deliver a message this much late.
+# Step of the timer's wheel (timerPrecisionMs). The timer may deliver a message late by up to one step.
 _TIMER_STEP_MS = 1_000
 _WHY_NEVER = {
     Role.SCHEDULED: "whose delay level is blocked",
@@ -242,7 +242,7 @@ def reasons_of(events: Sequence[Event], end_ms: int) -> Iterator[Reason]:
 
     Args:
         events: The events in order of time, with `life` set.
-        end_ms: The newest store time in the stores. If the message was delivered before this time, the stores show it.
+        end_ms: The newest store time in the stores. The stores show every delivery before this time.
     """
     numbered = list(enumerate(events))
     for life in sorted({event.life for event in events}):

@@ -1,4 +1,4 @@
-"""Search one store for a trace, and record the coverage of all look-ups."""
+"""Search one store for the messages of a trace, and note the coverage of all look-ups."""
 
 from __future__ import annotations
 
@@ -202,7 +202,7 @@ class UnindexedQueues:
 
 
 def _names_origin(record: LocatedRecord) -> bool:
-    """Return whether a record's properties contain the name ORIGIN_MESSAGE_ID, so that they must be parsed."""
+    """Return whether a record's properties contain the name ORIGIN_MESSAGE_ID. Only such records must be decoded."""
     _, data, layout = record
     start, stop = layout.properties_position, layout.properties_position + layout.properties_bytes
     return data.find(_ORIGIN, start, stop) >= 0
@@ -222,7 +222,7 @@ class SearchedStore:
         self._is_shortened |= answer.cursor is not None
 
     def add_place(self, message: MessageExt) -> None:
-        """Record that a message was read by its offset, unless a look-up by key has covered more of the log."""
+        """Record that only this message was read, unless a look-up by key has already searched a range of the log."""
         place = OffsetRange(message.physical_offset, message.physical_offset + message.size_bytes)
         if not self._answers:
             self._answers.append(Coverage(place, (), (place,), (), ()))

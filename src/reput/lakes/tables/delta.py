@@ -74,7 +74,8 @@ class _Delta:
             columns = pa.schema(table.schema())
             if text is not None:
                 return with_column_shape(State.from_text(text, self.name), columns, self.name)
-            # The history with the state was removed. The transaction identifiers remain.
+            # The part of the history that contained the state of the exports was removed. The transaction identifiers
+            # remain.
             ends = {store: table.transaction_version(_TRANSACTION + store) for store in stores}
         marks = {store: ReadMark(end) for store, end in ends.items() if end is not None}
         # An export created this table and died before its first commit.

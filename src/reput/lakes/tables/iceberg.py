@@ -49,7 +49,7 @@ _WIDENS: Widenings = frozenset({("int32", "int64"), ("float", "double")})
 _CATALOGS = {"http": "rest", "https": "rest", "thrift": "hive"}
 """Kinds of catalogs by the schemes of their URIs; others are SQL databases."""
 _SCHEMES = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfss": "abfs", "wasb": "abfs", "wasbs": "abfs"}
-"""Other schemes of URIs for the same storage, each with the scheme to compare instead."""
+"""Synonyms of URI schemes (s3a for s3), each with the scheme that replaces it when two locations are compared."""
 _IO_NAMES = {
     "endpoint": "s3.endpoint",
     "access_key_id": "s3.access-key-id",
@@ -160,7 +160,7 @@ class _Iceberg:
                 return self._state_of(text, table)
             parent = snapshot.parent_snapshot_id
             snapshot = None if parent is None else table.snapshot_by_id(parent)
-        # The snapshots with the state may have expired, so read the property.
+        # The snapshots that contain the state of the exports may have expired. A property of the table contains it too.
         text = table.properties.get(_STATE)
         if text is not None and table.current_snapshot() is not None:
             return self._state_of(text, table)

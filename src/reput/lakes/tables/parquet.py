@@ -7,8 +7,8 @@ DEST.reput/
   commits/00000000000000000001.json   the manifest of a commit: its files with checksums, and the state of the table
 
 DEST contains only the table, because not every reader skips names that begin with an underscore. Two kinds of tables
-have the other files in DEST/_reput and DEST/_rejects: tables of reput 0.2, and tables whose DEST is a mount point,
-because files cannot be renamed across file systems.
+have their manifests in DEST/_reput and their rejects in DEST/_rejects: tables of reput 0.2, and tables whose DEST is a
+mount point, because files cannot be renamed across file systems.
 
 The manifest is the commit: it is linked into place atomically while the files are still staged. Then the files are
 moved into DEST. If the run dies before it has moved all files, the next run moves the rest. So a reader of all files in

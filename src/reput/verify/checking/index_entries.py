@@ -27,7 +27,7 @@ class IndexFindings:
     A stretch is a part of the log file that is compared at once. A run is the items of one IndexFile for messages in a
     stretch.
 
-    without_index  number of keys without an entry; counted only in a store without IndexFiles
+    without_index  number of keys of messages; counted only if the store has no IndexFiles
     """
 
     def __init__(

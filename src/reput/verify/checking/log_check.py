@@ -54,7 +54,7 @@ class LogFileFound:
 
     latest         latest store timestamp, ms
     without_queue  for each missing queue, number of its messages, and physical offset of the first message
-    without_index  number of keys without an entry; counted only in a store without IndexFiles
+    without_index  number of keys of messages; counted only if the store has no IndexFiles
     light          for each light queue (LMQ), the differences between the queue offsets of messages and the numbers of
                    their entries
     """
@@ -187,7 +187,7 @@ def _is_sound(piece: ScannedPiece) -> bool:
 def _wrong_records(piece: ScannedPiece) -> npt.NDArray[np.int64]:
     """Return the rows of records that do not match the CRC in their last property (enabledAppendPropCRC, 5.x)."""
     ends = piece.positions + piece.batch.messages["size"]
-    # Only a record that ends with a CRC property can end with CRC_PROPERTY_END. So records of 4.9 are skipped.
+    # A record without CRC_PROPERTY_END as its last byte has no CRC property. So all records of 4.9 are skipped here.
     may_have = np.flatnonzero(piece.data[ends - 1] == CRC_PROPERTY_END)
     data = piece.data.data
     wrong = [

@@ -92,7 +92,7 @@ def next_start(store: CheckedStore, tables: Sequence[SeenIndexFile]) -> Iterator
         f"{twice if kept and kept[-1].last >= again else ''}",
     )  # fmt: skip
     file = [file.start for file in store.files].index(again)
-    # Dispatch from `again` on does not restore the deleted entries of earlier messages.
+    # A dispatch that begins at `again` does not restore the deleted entries of earlier messages.
     lost = sum(
         span.total
         for table in deleted

@@ -183,7 +183,7 @@ def _explained(
             numbered.update(reader.numbered(position, stop))
             break
         except LostEntriesError as error:
-            # Continue after the gap, and by at least one entry, so that the loop ends.
+            # Continue after the gap, but advance by at least one entry, so that the loop ends.
             detail, position = error.reason, max(error.resume_offset, position + 1)
             yield Finding(Kind.QUEUE_GAP, reader.folder, detail)
         except StoreError as error:

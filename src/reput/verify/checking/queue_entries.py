@@ -33,7 +33,8 @@ class SkewRun(NamedTuple):
     """Consecutive entries with the same lag.
 
     skew         the lag: queue offset of the message minus number of the entry
-    taken        number of messages without an entry that took a queue offset between the previous entry and this run
+    taken        number of messages that took a queue offset but have no entry, and are in the log between the message
+                 of the previous entry and the first message of these entries
     entries      number of entries
     first, last  the earliest and latest store timestamp (ms)
     finding      the finding for the first entry, which is reported if a broker cannot have caused the lag
@@ -72,7 +73,7 @@ class LightQueue:
             skew: Lag of each entry: queue offset of its message minus number of the entry.
             times: Store timestamp of each message, ms.
             taken: Physical offsets of the messages that took a queue offset but have no entry, ascending.
-            finding: Returns the finding for the entry in a row of `offsets`.
+            finding: A function that returns the finding for an entry, given its index in `offsets`.
         """
         if not len(offsets):
             self.taken += len(taken)
@@ -124,9 +125,9 @@ class LightQueues:
 
     def _take_run(self, queue: Queue, run: SkewRun, tally: Tally) -> None:
         state = self._states.get(queue)
-        # If earlier messages of the queue have expired, nothing shows by how much the queue offsets of its first
-        # messages should exceed the numbers of their entries (the lag). So accept any lag that is not negative.
-        # Otherwise it should be 0.
+        # If no messages of the log have expired, the lag of the queue's first entries must be 0. If messages have
+        # expired, nothing shows by how much the queue offsets of the first messages should exceed the numbers of their
+        # entries. So accept any lag that is not negative.
         if state is None:
             state = _State(0 if self._from_zero else max(run.skew, 0), False, 0)
         skew, is_wrong, taken = state
@@ -149,7 +150,8 @@ class QueueFindings:
     A stretch is a part of the log file that is compared at once.
 
     without_queue  for each queue that has no ConsumeQueue: number of its messages, and physical offset of the first one
-    light          lags of the entries of each light queue (LMQ), see `LightQueues`
+    light          for each light queue (LMQ), the differences between the queue offsets of messages and the numbers of
+                   their entries, see `LightQueues`
     """
 
     def __init__(
@@ -216,8 +218,8 @@ class QueueFindings:
 
     def _note_missing(self, place: QueueSpan, missing: ExpectedEntries) -> None:
         late = missing.offsets >= self._dispatched_to
-        # After a restart, a broker assigns queue offsets of a light queue a second time, and drops the new entries. All
-        # other missing entries are lost.
+        # After a restart, a broker assigns queue offsets of a light queue a second time, and drops the entries of the
+        # new messages. Such entries are reported as LMQ_OFFSETS_RESTARTED, not as MISSING_QUEUE_ENTRY.
         again = (missing.numbers < place.stop) & is_light(place.queue.topic) & ~late
         kinds = (
             (Kind.UNDISPATCHED_TAIL, late),

@@ -1,7 +1,7 @@
 """Run the quick check: headers, ends and samples. It takes about as long as a command takes to start.
 
-The last entry of each queue, of any kind, must lead to its message. Samples from the whole log show whether queues,
-first files of queues, or IndexFiles are missing.
+In each queue, of whatever kind, the last entry must lead to its message. Samples from the whole log show whether
+queues, first files of queues, or IndexFiles are missing.
 """
 
 from __future__ import annotations

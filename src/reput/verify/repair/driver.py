@@ -216,12 +216,12 @@ def _dispatch_rest(plan: Plan, new: Path) -> None:
 def _prepare_queues(plan: Plan, new: Path) -> QueueForm:
     """Prepare the parts of the old queues that a rebuild needs. Return how the new queues are stored."""
     if facts_of(plan.store).has_queue_database_files:
-        # The rebuild reads the old database, so link its files. It creates a new database instead of changing them, so
-        # the backup stays unchanged.
+        # The rebuild reads the old database, so link the database's files into the new state. The rebuild creates a new
+        # database and never changes these files, so the old state, which shares them, stays unchanged.
         _link_below(plan, new, CONSUME_QUEUE_FOLDER)
         return "rocksdb"
-    # Create the folders of batch queues without their files. They may be the only evidence of which topics have batch
-    # queues.
+    # Create the folders of batch queues, but not their files. These folders may be the only evidence of which topics
+    # have batch queues.
     for entry in plan.seen:
         top, _, topic = entry.name.partition("/")
         if entry.is_folder and top == BATCH_QUEUE_FOLDER and topic and "/" not in topic:

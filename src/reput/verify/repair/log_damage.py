@@ -112,7 +112,7 @@ def filler(damaged: DamagedRange) -> Iterator[tuple[int, bytes]]:
 
 
 def _parts(damaged: DamagedRange) -> Iterator[tuple[int, int, KnownMessage | None]]:
-    """Cut the range where known messages begin. Yield begin, end and message of each part.
+    """Split the damaged range where known messages begin. Yield begin, end and message of each part.
 
     A part that is too short for a record is joined with a neighbouring part.
     """
@@ -135,9 +135,10 @@ def _parts(damaged: DamagedRange) -> Iterator[tuple[int, int, KnownMessage | Non
 
 
 def _size_of(message: KnownMessage, room: int, needs_blank: bool) -> int:
-    """Return the size of a placeholder in a part of `room` bytes. It is the message's size if possible.
+    """Return the size of the placeholder for a lost message: the size of the message, if possible.
 
-    If the bytes after the placeholder would be too few for another record, the placeholder fills the whole part.
+    The placeholder begins a part of the damage that has `room` bytes. If the bytes after the placeholder would be too
+    few for another record, the placeholder fills the whole part.
     """
     if needs_blank:
         room -= BLANK_BYTES

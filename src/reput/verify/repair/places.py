@@ -253,7 +253,8 @@ class RepairPlaces:
         states = {record.old, record.new}
         with explained(self.store, "be swapped"):
             exchanged = exchange_at_once(self.store, fresh)
-            # Another program replaced one of the folders after `repair.json` was written: exchange both folders back.
+            # The store and `fresh` were exchanged, but another program had replaced one of the two folders after
+            # `repair.json` was written. So undo the exchange.
             if exchanged and {inode_of(self.store), inode_of(fresh)} != states:
                 exchange_at_once(self.store, fresh)
                 raise StoreChangedError(f"{self.store}: was replaced meanwhile; repair it again")

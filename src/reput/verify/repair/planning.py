@@ -90,10 +90,10 @@ def make_plan(
     Raises:
         StoreNotFoundError: The store has no CommitLog.
         StoreLockedError: A broker or another writer owns the store.
-        StoreError: The store contains a link, or a file that contains messages of the log has a wrong name.
-        StoreAccessError: A file cannot be read.
+        StoreError: A CommitLog file has a wrong name.
+        StoreAccessError: A file cannot be read, or the store contains a link.
     """
-    # `refuse` also lists the files. List them before the check, so that the repair notices any later change.
+    # `refuse` also lists the files. Call `refuse` before the check, so that the repair notices any later change.
     seen = refuse(store)
     _refuse_options(store, truncate_tail, salvage)
     facts_of(store, config).require_certain()
