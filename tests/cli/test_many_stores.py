@@ -274,6 +274,7 @@ def test_replicas_whose_logs_differ_are_damage(fleet: Path) -> None:
     assert (ran.code, ran.lines[0].split("|")[1]) == (
         2, " stores=3 damaged=1 not_read=0 warning=0 ok=2"
     )  # fmt: skip
+    assert ran.lines[1].endswith(" (replica_differs)")
 
 
 def test_a_trace_reports_replicas_that_differ_and_searches_both(fleet: Path) -> None:

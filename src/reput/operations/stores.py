@@ -29,7 +29,7 @@ from typing import (
 from reput.errors import ReputError, StoreAccessError, StoreError, UsageError
 from reput.files.patterns import is_pattern
 from reput.files.storage import is_url, real_place
-from reput.findings import Finding, Severity
+from reput.findings import Finding, Kind, Severity
 from reput.log.paths import find_stores, log_bytes, split_logs, with_logs
 from reput.notebook import Report
 from reput.operations.journal import Journal
@@ -119,7 +119,8 @@ class StoreAnswer(Generic[_Answer]):
     def headline(self) -> str:
         """Return the headline of the report, or the error, in one line."""
         text = str(self.error) if self.report is None else str(getattr(self.report, "headline", ""))
-        return text.removeprefix(f"{self.path}: ")
+        text = text.removeprefix(f"{self.path}: ")
+        return f"{text} ({Kind.REPLICA_DIFFERS})" if self.differs else text
 
 
 @dataclass(frozen=True, slots=True, repr=False)
