@@ -211,7 +211,7 @@ def test_an_archive_is_joined_with_one_store(both: tuple[str, str]) -> None:
     left, place = both
     for stores, message in (
         ((left, left), "--archive: only for one STORE"),
-        ((place,), "pass the store first"),
+        ((place,), "pass the path of a store"),
     ):
         found = run("query", *stores, "--archive", place, "--key", "x")
         assert found.code == 2

@@ -33,7 +33,11 @@ def test_relative_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     ("pattern", "paths", "why"),
     [
         ("/data/{broker}", ["/data/a/store"], "does not match the store /data/a/store"),
-        ("/data/*/{broker}", ["/data/1/a", "/data/2/a"], "/data/1/a and /data/2/a are both a"),
+        (
+            "/data/*/{broker}",
+            ["/data/1/a", "/data/2/a"],
+            "/data/1/a and /data/2/a would both be named a",
+        ),
         ("/data/store", ["/data/store"], "must contain {broker} once"),
         ("/{broker}/{broker}", ["/a/a"], "must contain {broker} once"),
         ("/{broker}/{id}", ["/a/b"], "must contain {broker} once"),

@@ -75,7 +75,7 @@ def test_rows_and_damage_are_those_of_a_walk_that_goes_on(seed: int, tmp_path: P
 
     assert rows_of(read(store, on_corrupt="skip", decompressed=False)) == records
     if lost:
-        with pytest.raises(CorruptMessageError, match=f"offset {lost[0][0]}: .*on_corrupt skip"):
+        with pytest.raises(CorruptMessageError, match=f"offset {lost[0][0]}: .*on_corrupt='skip'"):
             read(store, decompressed=False)
 
 

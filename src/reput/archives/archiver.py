@@ -180,8 +180,8 @@ class _Archiver:
             return
         common = [one for one in sealed if (one.begin, one.size) in here]
         if sealed[-1].end > files[-1].start:
-            # The archive has a sealed file beyond the beginning of the store's last file. A file is sealed only if the
-            # log has a later file. So the archived log was longer than this log: the store is an older state of the
+            # A sealed file of the archive ends after the beginning of the store's last file. A file is sealed only if
+            # the log has a later file. So the archived log was longer than this log: the store is an older state of the
             # archived store, or another store.
             raise self._older() if common else self._another()
         # The usual case: the store still has an archived log file. Compare the newest such file.
@@ -205,7 +205,8 @@ class _Archiver:
     def _is_equal(self, entry: LogFile, file: CommitLogFile) -> bool:
         frames = Archive(self._place, self._options).directory(entry)
         last = len(frames) - 1
-        # Compare the last frame with messages. Frames of zeros, at the unused end of a file, are equal in all files.
+        # Find the last frame that contains messages. Later frames, at the unused end of the file, consist of zeros and
+        # are equal in all files.
         while last > 0 and frames.digest(last) == _ZEROS_DIGEST:
             last -= 1
         with FileReader(file.path) as reader:

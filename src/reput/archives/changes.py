@@ -33,7 +33,7 @@ def with_file(
         if same and (is_erased or same[0].sha256 == entry.sha256):
             return None
         raise UsageError(
-            f"{entry.path}: the archive has different bytes at these offsets; nothing was added"
+            f"{entry.path}: differs from the archive's copy of this part of the log; nothing was added"
         )
     newer = [
         file for file in manifest.log if file not in kept and file.data_bytes > entry.data_bytes

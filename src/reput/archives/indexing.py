@@ -385,7 +385,7 @@ class _Sink:
     def taken(self) -> str:
         """Return the digest of the row group that was just written."""
         data = self.last
-        # Magic bytes precede the first row group of a Parquet file. They do not belong to its digest.
+        # Magic bytes precede the first row group of a Parquet file. The digest of the row group excludes them.
         if self.size == len(data):
             data = data[len(PARQUET_MAGIC) :]
         self._since = []

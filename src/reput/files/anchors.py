@@ -1,4 +1,4 @@
-"""Hold anchors: open folders below which no path is resolved through a symbolic link.
+"""Hold anchors. An anchor is an open folder: no path below it is resolved through a symbolic link.
 
 The owner of a folder can replace any name in it between two system calls. A command that runs as root could thereby be
 led to write to a file of an attacker's choice. An anchor prevents this: it is a folder that was opened once. A path
@@ -157,10 +157,10 @@ def reading_for(output: AnyPath, stores: Iterable[AnyPath]) -> Iterator[None]:
 
 @contextmanager
 def writing_to(output: AnyPath, stores: Iterable[AnyPath] = ()) -> Iterator[None]:
-    """During the with block, hold anchors (open folders) for the folder of `output`, and for the stores that are read.
+    """During the with block, hold anchors (open folders) for the parent folder of `output`, and for the stores to read.
 
-    If no other user can change names in the folder of `output`, nothing is done. Otherwise this folder is created if it
-    is missing, because only an existing folder can be held open.
+    If no other user can replace files in the parent folder, no anchors are needed, and none are held. Otherwise the
+    parent folder is created if it is missing, because only an existing folder can be held open.
 
     Raises StoreAccessError if a folder cannot be opened, or its path contains a link.
     """
@@ -455,7 +455,7 @@ def _check_owner(descriptor: int, folder: int, path: AnyPath) -> None:
 
 
 def _give(descriptor: int, owner: tuple[int, int]) -> None:
-    """Give a file or folder that root has just created to the owner of the anchor."""
+    """Make `owner` (the anchor's owner) the owner of a new file or folder, if this process runs as root."""
     if os.geteuid() != 0 or owner == (0, 0):
         return
     if stat.S_ISREG(os.fstat(descriptor).st_mode):

@@ -55,7 +55,7 @@ from reput.format.parquet_pages import uncompressed_sizes
 from reput.format.seekable_zstd import FRAME_BYTES, Frames, decode_tail, tail_bytes
 
 DIGESTS, QUEUES = b"reput.digests", b"reput.queues"
-"""Keys of an index's metadata: the SHA-256 of each row group, and the queues of a queue index, in row order."""
+"""Keys of an index's metadata, for two lists in row order: the SHA-256 of each row group; a queue index's queues."""
 GROUP_ROWS = 1 << 16
 # Limits on sizes that the archive's own metadata states: damaged or hostile metadata must not exhaust memory.
 _MOST_GROUP_BYTES = 64 << 20
@@ -110,7 +110,7 @@ class QueueRows(NamedTuple):
 
 
 class _Kept(OrderedDict[Any, Any]):
-    """A cache that evicts the least recently used items above a number of bytes."""
+    """A cache with a limit on its total bytes. Above the limit, it evicts the least recently used items."""
 
     def __init__(self, most_bytes: int) -> None:
         super().__init__()

@@ -273,8 +273,8 @@ class ArchiveStorage:
     def _tree_of(self, inside: str) -> dict[str, dict[str, ArchiveEntry]]:
         """Return all folders and files except queues, by folder.
 
-        Configuration files must be fetched from the archive. So they are included only if `inside` is the store's
-        folder, or lies in the folder of configuration files.
+        Listing configuration files requires fetching them from the archive. So they are included only if `inside` is
+        the store's folder, or lies in the folder of configuration files.
         """
         return self._whole_tree if inside.split("/")[0] in ("", CONFIG_FOLDER) else self._log_tree
 
@@ -421,8 +421,8 @@ class ArchiveStorage:
         entries = np.zeros(stop - first, ENTRY_DTYPE)
         # Like a broker, put pre-blank entries before the first message of a queue.
         entries["size"][: max(queue.begin - first, 0)] = _PRE_BLANK_BYTES
-        # If two messages have the same queue offset, the entry belongs to the first one. So later rows are written
-        # first.
+        # If two messages have the same queue offset, the entry belongs to the first one. So write the last rows first,
+        # and let earlier rows overwrite them.
         for index, rows in reversed(queue.spans):
             if rows.greatest < first or stop <= rows.least:
                 continue

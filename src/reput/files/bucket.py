@@ -67,7 +67,7 @@ class Bucket:
     """See `reput.files.object_store.ObjectStore`. A version is an ETag; in Cloud Storage, it is a generation."""
 
     def __init__(self, url: str, options: Mapping[str, str]) -> None:
-        """Open the place without a request. Raises UsageError, MissingExtraError."""
+        """Open the bucket or folder at `url`, without sending a request. Raises UsageError, MissingExtraError."""
         self.place, self._options = url.rstrip("/"), dict(options)
         if urlsplit(url).scheme not in _VARIABLES:
             raise UsageError(

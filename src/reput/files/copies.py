@@ -120,7 +120,9 @@ def look_like(path: Path, model: Path) -> None:
 
 
 def own_like(path: Path, model: Path) -> None:
-    """Give a file or folder the owner of another, if this user may change it, so that a broker can write to it.
+    """Give a file or folder the owner of another one, so that a broker can write to it.
+
+    If this process does not run as root, the owner stays.
 
     Raises StoreAccessError, for example for a link.
     """

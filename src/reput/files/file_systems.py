@@ -67,7 +67,7 @@ def resolve(url: str, options: Mapping[str, str]) -> tuple[FileSystem, str]:
 
     options  `s3.NAME` are arguments of pyarrow.fs.S3FileSystem, `fsspec.NAME` of the fsspec file system
 
-    Raises UsageError for a scheme that no library opens, StoreAccessError.
+    Raises StoreAccessError, and UsageError for a scheme that no library opens.
     """
     # "::" chains fsspec file systems. It is used for caches, which fetch whole files.
     limits = OF_CACHES if "::" in url else _limits(options)

@@ -29,7 +29,7 @@ def refuse_links(root: Path, names: Iterable[str], allowed: Path | None = None) 
         if path.is_symlink():
             if allowed is None or path.resolve() != allowed.resolve():
                 raise refused_link(path)
-            # The link may be followed, but the folder to which it leads must not contain links either.
+            # This link may be followed. But the folder to which it leads must not contain links.
             path = allowed
         if path.is_dir():
             _refuse_below(path)

@@ -77,7 +77,7 @@ class MappedWriter(FileWriter):
 
 
 def _allocate(descriptor: int, size: int) -> None:
-    # Skip files that already have their blocks: on tmpfs, SEEK_DATA would report reserved pages as data after a second
-    # allocation.
+    # Do not allocate the blocks of a file twice: on tmpfs, a second allocation would make SEEK_DATA report reserved
+    # pages as data.
     if hasattr(os, "posix_fallocate") and os.fstat(descriptor).st_blocks * 512 < size:
         os.posix_fallocate(descriptor, 0, size)

@@ -17,7 +17,8 @@ from typing import NamedTuple, Protocol
 
 from reput.errors import ObjectConflictError, StoreAccessError, StoreNotFoundError, UsageError
 
-# S3 allows 1,024 bytes for a name and the path before it. The rest is left for this path, a folder in the bucket.
+# Maximum size of a name. S3 allows 1,024 bytes for a name and the path (folder in the bucket) before it, so at least
+# 124 bytes remain for the path.
 _MOST_NAME_BYTES = 900
 MOST_PUT_BYTES = 64 << 20
 """The largest conditional write. It is a single request, because multipart uploads have no condition."""
@@ -71,7 +72,7 @@ class ObjectStore(Protocol):
         """
 
     def get(self, name: str) -> StoredObject:
-        """Return a whole object. Raises StoreNotFoundError, StoreAccessError for more than MOST_GET_BYTES."""
+        """Return a whole object. Raises StoreNotFoundError; StoreAccessError if it has more than MOST_GET_BYTES."""
 
     def has_version(self, name: str, version: str) -> bool:
         """Return whether an object has the version that `get` returned. Raises StoreNotFoundError."""

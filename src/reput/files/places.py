@@ -1,4 +1,4 @@
-"""Classify paths: URLs, archives, patterns, and archives joined with a store."""
+"""Classify paths: URLs, archives, patterns, and paths that name an archive together with its store."""
 
 from __future__ import annotations
 

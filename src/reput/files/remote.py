@@ -69,8 +69,8 @@ class RemoteFile:
     def _fetch(self, number: int, end: int, least: int) -> int:
         """Load blocks from `number` to `end`, and more if reads are sequential; return the end of the loaded blocks.
 
-        Small steps backwards also count as sequential: the chain of a frequent key has such steps. At least the `least`
-        blocks that were used last stay loaded.
+        Small steps backwards also count as sequential: the chain of a frequent key has such steps. `least` is the
+        number of most recently used blocks that must stay loaded.
         """
         most_ahead = _MOST_AHEAD_BYTES // BLOCK_BYTES
         is_backwards = self._first - _NEAR_BLOCKS <= number < self._first
@@ -149,7 +149,7 @@ class LoadedBlocks:
     def take(self, file: RemoteFile, number: int, end: int, least: int) -> None:
         """Add the blocks `number` to `end` - 1, and drop the least recently used blocks above the limit.
 
-        The added blocks and the `least` blocks used before them are never dropped.
+        `least` is the number of most recently used blocks that must stay loaded besides the added blocks.
         """
         for its in range(number, end):
             self._loaded[file, its] = None

@@ -178,7 +178,8 @@ class _EndedEarlyError(Exception):
 def _all_items(family: Any, first: bytes | None) -> Iterator[tuple[Any, Any]]:
     """Yield all items from `first` on. Raises _EndedEarlyError if items follow a damaged block."""
     last, is_empty = first, True
-    # Batches save calls into the library. The batches grow, because many callers take only the first items.
+    # Reading in batches needs fewer calls into the library. The batches grow, because many callers take only the first
+    # items.
     items, step = family.items(from_key=first), 1
     while some := list(islice(items, step)):
         yield from some

@@ -28,7 +28,10 @@ def scratch_folder() -> Iterator[Path]:
 
 @contextmanager
 def scratch_file(folder: str, name: str, content: bytes) -> Iterator[Path]:
-    """Yield a new folder that contains one file at `folder`/`name`. Delete the new folder after the with block."""
+    """Yield a new temporary folder that contains one file, at the relative path `folder`/`name`.
+
+    Delete the temporary folder after the with block.
+    """
     with scratch_folder() as root:
         path = root / folder / name
         path.parent.mkdir(exist_ok=True)

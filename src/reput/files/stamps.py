@@ -113,8 +113,7 @@ def _is_written_back(kind: str, age_ns: int) -> bool:
 
     After that, the next write through a mapping updates the file's ctime. `kind` is the kind of file system.
     """
-    # Other systems than Linux do not report the kind of file system. Assume that there, changed pages are written to
-    # disk.
+    # Only Linux reports the kind of file system. On other systems, assume that changed pages are written to disk.
     is_known = kind in _WRITE_BACK or not hasattr(fcntl, "F_SETLEASE")
     return is_known and age_ns >= _SETTLED_NS and age_ns >= _longest_dirty_ns()
 

@@ -40,7 +40,8 @@ class FolderWatch:
     def changed(self) -> bool:
         """Return True at the first call and after every change of the folder's entries.
 
-        Also return True for two seconds after a change: a further change so soon need not alter the folder's time.
+        Also return True for two seconds after a change, because a second change within this time may leave the folder's
+        modification time unaltered.
         """
         stamp = self._stamp()
         if stamp == self._seen:

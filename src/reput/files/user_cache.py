@@ -70,7 +70,8 @@ class OwnCache:
         if left <= most_bytes:
             return
         for _, size, path in sorted(found):
-            # A quarter is freed at once, so that the folder is not searched again soon.
+            # Free a quarter of the limit, not only the excess, so that the folder need not be searched for old files
+            # again soon.
             if left <= most_bytes * 3 // 4:
                 return
             with suppress(OSError):

@@ -44,7 +44,7 @@ class Finding:
     def as_error(self, advice: str = "", arguments: Iterable[str] = ()) -> CorruptMessageError:
         """Return an error with the content of the finding, for callers that cannot continue.
 
-        Raises ValueError for a finding without lost bytes of the CommitLog.
+        Raises ValueError if the finding reports no lost bytes of the CommitLog.
         """
         return CorruptMessageError(
             self.file, self.file_offset or 0, f"{self._loss}{self.detail}{advice}", self.start,

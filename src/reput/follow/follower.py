@@ -323,7 +323,8 @@ class Follower:
             )
             self.close(sync=False)
             self._open()
-        # Open the indexes again, so that messages of new batch topics go into batch queues.
+        # The batch topics are read when the queues are opened. So open the queues again, so that messages of new batch
+        # topics go into batch queues.
         if self._topics.have_changed():
             self.close()
             self._open()

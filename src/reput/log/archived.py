@@ -45,7 +45,8 @@ def _log_file(storage: ArchiveStorage, file: LogFile) -> CommitLogFile:
     least, most = (
         (_EVER, -_EVER - 1) if file.times is None else (file.times.least, file.times.greatest)
     )
-    # Sealed files never change, so the digest serves as the stamp. The last file may still grow.
+    # A stamp shows whether a file has changed since it was scanned. Sealed files never change, so their stamp is made
+    # of the digest. The last file may still grow, so it has no stamp.
     stamp = (file.begin, identity, file.size) if file.is_sealed else ()
     piece = TimedPiece(file.begin, file.messages_end, least, most, -1)
     # If a record has several UNIQ_KEYs, only the last one is in the index. The manifest states only whether the file
@@ -75,7 +76,9 @@ def with_older_files(
         StoreNotFoundError, StoreAccessError, FormatError.
     """
     if not isinstance(storage, JoinedStorage):
-        raise TypeError(f"storage must join a store and its archive, but is {storage!r}")
+        raise TypeError(
+            f"storage must be a JoinedStorage (of a store and its archive), not {storage!r}"
+        )
     begin = newer[0].start
     if storage.joined_at != begin:
         if storage.joined_at is not None and storage.older.archive.manifest.end < begin:
@@ -137,7 +140,8 @@ def continues(storage: JoinedStorage, newer: Sequence[CommitLogFile]) -> bool:
 
     If store and archive have no log file in common, this is the evidence that they belong together.
 
-    The queues of a topic that was deleted and created again restart at 0, so one continuing queue is enough.
+    One continuing queue is enough evidence. Other queues may restart at 0, because their topic was deleted and created
+    again.
     """
     manifest = storage.older.archive.manifest
     # If no log file is missing between archive and store, the next queue offset must follow without a gap.

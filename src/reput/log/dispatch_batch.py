@@ -22,7 +22,7 @@ class Queue(NamedTuple):
 
 
 class QueueEntries(NamedTuple):
-    """The ConsumeQueue entries of a batch by queue. Queue q has rows[bounds[q]:bounds[q + 1]].
+    """The ConsumeQueue entries of a batch, grouped by queue. Queue q has rows[bounds[q]:bounds[q + 1]].
 
     bounds        int64[queues + 1], by number in DispatchBatch.queues
     rows          int64[n], row of each entry's message
@@ -68,7 +68,7 @@ class DispatchBatch:
         # Imported here, because it imports numba, which callers without batches do not need.
         from reput.kernels.queue_entries import group_entries
 
-        # Each message has at most one entry of its own, and one in each further queue.
+        # Each message has at most one entry in its own queue, and one in each further queue (multi-dispatch).
         room = len(self.messages) + len(self.multi)
         bounds = np.empty(len(self.queues) + 1, np.int64)
         rows, queue_offset = np.empty(room, np.int64), np.empty(room, np.int64)

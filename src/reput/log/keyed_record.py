@@ -25,7 +25,7 @@ class KeyedRecord(NamedTuple):
     stated_offset    the physical offset that the record states
     keys             keys of its index entries: the unique key, then KEYS; empty for a rolled-back message,
                      because a broker does not index it
-    own_ids          unique keys that a later UNIQ_KEY of the record replaces, so that they have no index entry
+    own_ids          values of UNIQ_KEY without an index entry: if a record has several, only the last one is indexed
     """
 
     physical_offset: int

@@ -50,7 +50,7 @@ def joined(pieces: Collection[TimedPiece]) -> TimedPiece | None:
 
 
 class ReplacedIds(NamedTuple):
-    """Message ids without an index entry, because a later UNIQ_KEY of the same record replaces them.
+    """Message ids without an index entry: if a record has several UNIQ_KEYs, a broker indexes only the last one.
 
     hashes   ascending int32 hashes of topic#id, as bytes
     offsets  int64 physical offset of each id's record, as bytes

@@ -155,8 +155,9 @@ class KnownRanges:
         later = (one for one in self._log.files if one.start > file.start)
         ends = any(has_data(source.open, one, is_local=source.is_local) for one in later)
         is_new = not known.pieces
-        # Only results that are stored in the cache need a stamp: the results for a file that no longer grows (`ends`),
-        # or from the first scan of a growing file, if this scan is long.
+        # Only results that are stored in the cache need a stamp, which shows later changes of the file. Results are
+        # stored in two cases: the file no longer grows (`ends` is true), or this is the first scan of a growing file,
+        # and a long one.
         stamp = _settled(file) if ends or (is_new and file.size >= _LEAST_GROWTH_BYTES) else ()
         # The file may have changed after the earlier scan, but before this stamp was taken. So scan all of it again.
         if stamp and not is_new:
@@ -219,7 +220,7 @@ def _encoded(known: KnownFile) -> bytes:
 
 
 def _decoded(data: bytes) -> KnownFile | None:
-    """Decode the result of `_encoded`. Raises one of _WRONG_FORM for other bytes."""
+    """Decode the result of `_encoded`. Raises one of the exceptions in _WRONG_FORM for other bytes."""
     text, _, rest = data.partition(b"\n")
     head: dict[str, Any] = json.loads(text)
     if head["form"] != _FORM:

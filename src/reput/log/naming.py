@@ -38,7 +38,7 @@ def named_from(logs: Sequence[LogListing], pattern: str | None) -> list[LogListi
         name = "/".join(part for part in (names.cluster, names.broker) if part)
         if name in named:
             raise UsageError(
-                f"name_from {pattern}: {named[name].name} and {log.name} are both {name}",
+                f"name_from {pattern}: {named[name].name} and {log.name} would both be named {name}",
                 arguments=["name_from"],
             )
         named[name] = replace(log, names=names)

@@ -155,9 +155,10 @@ def split_logs(path: str) -> tuple[str, tuple[str, ...]]:
 
 
 def with_logs(store: str, logs: Sequence[str]) -> str:
-    """Return the store, or a folder of links to its parts and to further folders of its CommitLog.
+    """Return a folder of links to the parts of a store, and to `logs`, which are further folders of its CommitLog.
 
-    The folder of links has no `lock`, so commands do not notice a broker that runs on the store.
+    Without `logs`, return the store itself. The folder of links has no `lock`, so commands do not notice a broker that
+    runs on the store.
 
     Raises StoreNotFoundError, StoreAccessError.
     """
@@ -197,7 +198,9 @@ def with_archive(
     """
     storage, place = find_store(store, options)
     if storage.is_archive or storage.is_joined:
-        raise UsageError(f"{fspath(store)}: is an archive; pass the store first")
+        raise UsageError(
+            f"{fspath(store)}: is an archive; pass the path of a store to join with an archive"
+        )
     older = fspath(archive)
     if not is_url(older):
         path = local_path(older)

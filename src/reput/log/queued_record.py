@@ -106,11 +106,11 @@ def further_queues(properties: Mapping[str, str], own_id: int) -> Iterator[tuple
 
 
 def may_skew(before: int, after: int, taken: int) -> bool:
-    """Return whether a broker can have changed the lag of the entries of a light queue (LMQ) from `before` to `after`.
+    """Return whether a broker can have given the lags `before` and `after` to two successive entries of a light queue.
 
-    The lag is a message's queue offset minus the number of its entry. A 5.x broker also gives queue offsets of %LMQ%
-    queues to messages of open and rolled-back transactions. These get no entry, and the next entry is appended at the
-    queue's end. A restarted broker counts from this end (`LmqDispatch.updateLmqOffsets`,
+    The lag of an entry is its message's queue offset minus the entry's number. A 5.x broker also gives queue offsets of
+    light queues (%LMQ%) to messages of open and rolled-back transactions. These get no entry, and the next entry is
+    appended at the queue's end. A restarted broker counts from this end (`LmqDispatch.updateLmqOffsets`,
     `ConsumeQueue.putMessagePositionInfo`, `AbstractConsumeQueueStore.setTopicQueueTable`, tag rocketmq-all-5.3.3).
 
     Args:

@@ -158,13 +158,16 @@ class _Collected:
 def _own_ids(
     data: npt.NDArray[np.uint8], records: npt.NDArray[np.void]
 ) -> Iterator[tuple[npt.NDArray[np.int32], Offsets]]:
-    """Yield, in parts, the hashes of ids that a later UNIQ_KEY of the same record replaces, and their records' rows."""
+    """Yield, in parts, the hashes of UNIQ_KEYs that have no index entry, and the rows of their records.
+
+    If a record has several UNIQ_KEYs, a broker indexes only the last one.
+    """
     first, size = 0, _ROOM
     while first < len(records):
         hashes, rows = np.empty(size, np.int32), np.empty(size, np.int64)
         count, done = kernel.hash_own_ids(data, records[first:], hashes, rows)
         if count:
             yield hashes[:count].copy(), rows[:count] + first
-        # If the ids of one record did not fit, more room is needed.
+        # If not even the ids of a single record fitted (`done` is 0), more room is needed.
         size = size if done else 2 * size
         first += done

@@ -133,7 +133,7 @@ class CommitLogReader:
         return self.files[-1].end
 
     def holes(self) -> list[Finding]:
-        """Return the findings of ranges between the first and the last file that are in no file."""
+        """Return a finding for each range of the log that is missing between two files."""
         return holes(self.files)
 
     def file_at(self, physical_offset: int) -> CommitLogFile | None:
@@ -154,7 +154,10 @@ class CommitLogReader:
     def read_into(
         self, file: CommitLogFile, buffer: npt.NDArray[np.uint8], physical_offset: int
     ) -> None:
-        """Fill `buffer` with bytes from a physical offset on. The file must have that many. Raises as `read` does."""
+        """Fill `buffer` with bytes of a file from a physical offset on. Raises as `read` does.
+
+        From this offset on, the file must have enough bytes to fill the buffer.
+        """
         self._open(file).read_into(buffer, physical_offset - file.start)
 
     def read_each(

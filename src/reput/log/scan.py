@@ -149,10 +149,10 @@ class FileScan:
         return WalkVerdict(rest.stop, [*damage, rest], True, followed)
 
     def unread(self, log_end: int) -> list[Finding]:
-        """Return the damage that a finished walk found, as far as the log continues after it.
+        """Return the damage that a finished walk found, except damage at the end of the log.
 
-        This is the damage that the walk skipped. If the walk stopped at unreadable bytes, and the log continues after
-        them, it is also the rest of the file.
+        The result has the damage that the walk skipped. If the walk stopped at unreadable bytes, and the log continues
+        after these bytes, the result also has a finding for the rest of the file.
         """
         end, file = self.end, self._file
         goes_on = file.end < log_end or (end.torn and end.position < log_end)

@@ -45,8 +45,9 @@ class WalkVerdict:
     def _tail_start(self, followed: Collection[int]) -> int:
         start = self.position
         for lost in reversed(self.damage):
-            # Go back from the end of the walk over the damaged ranges, to find the beginning of the torn end. No record
-            # lies in the torn end. So stop at a range that does not reach `start`, or that precedes a known record.
+            # The torn end is the damage after the last record. To find its beginning, step back from the end of the
+            # walk through adjacent damaged ranges. Stop at a range that does not reach `start`, or that precedes a
+            # known record.
             if lost.stop != start or lost.start in followed:
                 break
             start = lost.start
@@ -84,9 +85,10 @@ class FileEnd(NamedTuple):
 
 
 def end_of_file(verdict: WalkVerdict, file: CommitLogFile) -> FileEnd:
-    """Return where the records of a file end. The walk has reached the end of the file, or stopped at damage.
+    """Return where the records of a file end.
 
-    If a blank record ends the file, the end is the beginning of the blank record.
+    `verdict` must be the result of a walk that reached the end of the file, or stopped at damage. If a blank record
+    ends the file, the records end at the beginning of the blank record.
     """
     end = end_for_broker(verdict)
     if end < file.end:

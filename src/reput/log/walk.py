@@ -114,9 +114,9 @@ class LogWalk:
                 record = self._read(file)
             except SizeMismatchError as error:
                 tail.append(self.position)
-                # TOTALSIZE is not the sum of the record's parts. The broker continues after the parts, because
-                # `CommitLog.checkMessageAndReturnSize` has read them from its buffer. TOTALSIZE changes only a counter
-                # of the broker, not its position.
+                # In this record, TOTALSIZE differs from the sum of the parts. The broker continues after the parts,
+                # because `CommitLog.checkMessageAndReturnSize` has read them from its buffer. TOTALSIZE changes only a
+                # counter of the broker, not its position.
                 behind = self.position + error.part_bytes
                 self._lose(file, behind, str(error), Kind.RECORD_SIZE_MISMATCH)
             except RecordError as error:

@@ -116,7 +116,8 @@ def _old_batches(
                 rows, stated = rows[placed.is_good[rows]], stated[placed.is_good[rows]]
             if queue in found and len(rows):
                 found[queue].compare(batch.messages[rows], stated)
-    # In an undamaged log, an old queue matters only if it numbers messages differently from their records.
+    # If the log is undamaged, a queue of the old store is needed only if its entries have other queue offsets than
+    # their records.
     if log.lost or elsewhere:
         return found
     return {queue: entries for queue, entries in found.items() if entries.moved}

@@ -185,9 +185,9 @@ class _Sections:
         self._rows = 0
 
     def numbers_of(self, queues: list[Queue]) -> npt.NDArray[np.int32]:
-        """Return the numbers of a batch's queues in the divided file.
+        """Return, for each of `queues`, the number that identifies the queue in the divided file.
 
-        In the staged file from which the batch comes, the queues may have different numbers.
+        `queues` are the queues of a batch from a staged file, where they may have different numbers.
         """
         numbers = [self._numbers.setdefault(queue, len(self._numbers)) for queue in queues]
         return np.array(numbers, np.int32)

@@ -64,7 +64,8 @@ _SIZES_ASSUMED = (
 )
 # Two seconds: more than the resolution (one second) of the modification times of objects.
 _REMOTE_TICK_NS = 2_000_000_000
-# From this number on, tasks look up where the data of each log file ends. Below it, the driver does so itself.
+# For this number of log files or more, tasks look up where the data of each file ends. For fewer files, the driver
+# looks it up itself.
 _MANY_FILES = 64
 Only = Literal["consumequeue", "index"]
 
@@ -255,8 +256,8 @@ def _bucket_staging(staging: str, known: _Known, options: Mapping[str, str]) -> 
         )
     if known.kind == "rocksdb":
         raise UsageError(
-            "ConsumeQueues in RocksDB cannot be rebuilt with staging in object storage; pass queues='files', or an "
-            "output and a folder for staging",
+            "ConsumeQueues in RocksDB cannot be rebuilt with staging in object storage; pass queues='files', or "
+            "use local folders for the output and for staging",
             arguments=["queues"],
         )
     return BucketStaging(open_object_store(staging, options), known.fingerprint)

@@ -35,7 +35,8 @@ from reput.store.facts import facts_of
 _FIELDS = ("physical_offset", "size", "sys_flag", "queue", "queue_offset", "multi")
 _CHANGED_FILE, _KEPT_FILE, _NAMES_FILE = "old-changed", "old-kept", "old-queues.json"
 _REFUSED = -1
-# A limit against damaged files. Plans are much smaller.
+# A limit on the size of the plan's files when they are read, because such a file may be damaged. Valid files are much
+# smaller.
 _MOST_BYTES = 1 << 31
 _Numbers = npt.NDArray[np.int64]
 
@@ -64,8 +65,9 @@ class OldNumbers(NamedTuple):
             at = np.searchsorted(self.changed[:, 0], offsets)
             found = self.changed[np.minimum(at, len(self.changed) - 1)]
             result = np.where(found[:, 0] == offsets, found[:, 1], stated)
-        # The queue offset of a kept entry is taken, so no message gets it. A readable message may still state this
-        # queue offset: if its record states a wrong physical offset, its old entry is kept.
+        # No message gets the queue offset of a kept entry, because this queue offset is in use. A readable message may
+        # have this entry, namely if its record states a wrong physical offset. Such a message keeps its old entry, and
+        # gets no new one.
         if len(self.kept_at):
             result = np.where(np.isin(result, self.kept_at), _REFUSED, result)
         return result
@@ -74,10 +76,10 @@ class OldNumbers(NamedTuple):
 def plan_old_numbers(
     database: str, staged: Iterable[Path], asked: Collection[Queue] | None, log: LogPart
 ) -> dict[Queue, OldNumbers]:
-    """Compare each queue's messages with its old entries. Return the queue offsets that follow from old entries.
+    """Compare each queue's messages with its old entries. Return the queue offsets that the old entries determine.
 
-    The result has only queues in which old entries change a queue offset, or are kept although their messages cannot be
-    read.
+    The result has only queues in which an old entry gives its message another queue offset than the record states, or
+    in which old entries are kept although their messages cannot be read.
 
     Args:
         database: consumequeue/ of the store that is rebuilt.

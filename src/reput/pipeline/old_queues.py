@@ -49,7 +49,7 @@ class PlacedBatches:
         self._log, self._end = log, log.begin
 
     def next(self, batch: DispatchBatch) -> tuple[OffsetRange, Placement | None]:
-        """Return the log range of `batch`, and its placement: which of its messages state their own physical offsets.
+        """Return the log range of `batch`, and its placement: which of its messages state the right physical offset.
 
         The placement is None if no message of the log states a wrong physical offset. Call this for all batches, in log
         order.

@@ -42,8 +42,9 @@ from reput.queues.kinds import check_topic, is_light
 MOST_ENTRIES = 16 << 20  # Upper bound of entries per task.
 # Upper bound of queues per task, because a task holds the state of all its queues in memory.
 _MOST_PACKED = 512
-_MOST_JOINED = 512  # Files that one join task builds.
-_MOST_NAMES = 3  # Topics without a ConsumeQueue that the report names as examples.
+_MOST_JOINED = 512  # Maximum number of ConsumeQueue files that one join task builds.
+# Of the topics that get no ConsumeQueue, the report names at most this number as examples.
+_MOST_NAMES = 3
 
 # A pack is a group of queues that one task writes. With at most 4 packs, it is cheaper to read all staged files once
 # per pack than to divide the files among the packs first.
@@ -125,7 +126,8 @@ class QueueLayout:
 class PlanTask:
     """The input of the planning task.
 
-    scanned, staged  the folder of staged files, and their names in log order
+    scanned          the folder of the staged files
+    staged           names of the staged files, in log order
     plan             the folder for the files of the plan
     output           the store whose queues are replaced; None if no queues are replaced
     share            entries per task
@@ -168,10 +170,10 @@ class QueuePlan(NamedTuple):
     divisions: int = 0
 
     def divided_by(self, packs: Collection[int], tasks: Sequence[DivideTask]) -> QueuePlan:
-        """Return the plan with `tasks`, which divide the staged files among these packs.
+        """Return the plan with `tasks`, which divide the messages in the staged files among `packs`.
 
-        A pack is a group of queues that one task writes. Without such tasks, the task of each pack reads all staged
-        files itself.
+        A pack is a group of queues that one task writes. Without such a division, the task of each pack reads all
+        staged files itself.
         """
         return self._replace(divided=frozenset(packs if tasks else ()), divisions=len(tasks))
 
@@ -397,7 +399,8 @@ def _kinds(task: PlanTask, table: RunTable, runs: SplitRuns) -> dict[str, set[in
         table.grow(queues)
         # In these queues, the old entries decide the queue offsets:
         # - If part of the log is lost, all queues: their old entries may lead to lost messages.
-        # - Irregular queues.
+        # - Irregular queues: the queue offsets that their messages state leave gaps, do not ascend, or are too large,
+        #   so they may be wrong.
         # - If the log begins at physical offset 0, `late` queues: the log has the queue's first message, but this
         #   message states a queue offset above 0, which may be wrong.
         # - If the log begins later, light queues (%LMQ%). Their entries have no gaps, but the queue offsets that

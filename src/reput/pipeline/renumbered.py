@@ -72,9 +72,9 @@ def _irregular(staged: Sequence[Path], files: ConsumeQueueSetReader) -> Iterator
                 continue
             begin = ends.get(queue, max(first, 0))
             end = ends[queue] = begin + entries
-            # `slack` is the highest end of a queue that would still accept all these entries. `summarize_runs` ignores
-            # queue offset 0 there, because a broker accepts it at any place in a queue. If all queue offsets are 0,
-            # `slack` has no value. Then compare `begin` with itself instead.
+            # `slack` is the highest queue offset at which a queue may end so that a broker would append all these
+            # entries to it. `summarize_runs` ignores queue offset 0 there, because a broker accepts it at any place in
+            # a queue. If all queue offsets are 0, `slack` has no value. Then compare `begin` with itself instead.
             if (first, slack if end > 1 else begin, highest) != (begin, begin, end - 1):
                 odd.add(queue)
     for queue, end in ends.items():

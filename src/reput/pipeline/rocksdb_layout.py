@@ -1,7 +1,8 @@
 """Plan which task writes which entries of a RocksDB database.
 
-Each task writes one table, for consecutive key ranges. All tables have about the same number of entries. Tables with
-disjoint key ranges go directly into the last level of the database, so compaction never rewrites them.
+Each task writes one table, which has the entries of one or more adjacent key ranges. All tables have about the same
+number of entries. The keys of different tables do not overlap, so the tables go directly into the last level of the
+database, and compaction never rewrites them.
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ class KeyedRange(NamedTuple):
 class RocksPlanTask:
     """The input of the planning task.
 
-    scanned, staged  the folder of staged files, and their names in log order
+    scanned          the folder of the staged files
+    staged           names of the staged files, in log order
     plan             the folder for the files of the plan
     share            entries per task
     log              the begin, end and unreadable ranges of the log
@@ -107,7 +109,7 @@ def rocksdb_layout(task: RocksPlanTask) -> QueueLayout:
 
 
 def _runs(task: RocksPlanTask) -> tuple[list[_Run], list[int]]:
-    """Return the runs of all queues, and the number of entries in each staged file."""
+    """Return a `_Run` for each queue, and the number of entries in each staged file."""
     runs, table = SplitRuns(task.scanned, task.staged), RunTable()
     entries_of: list[int] = []
     entries, first, highest = (np.empty(0, np.int64) for _ in range(3))
@@ -128,16 +130,16 @@ def _runs(task: RocksPlanTask) -> tuple[list[_Run], list[int]]:
 
 
 def _of_lost_messages(task: RocksPlanTask, queues: Sequence[Queue], table: RunTable) -> list[_Run]:
-    """Write the queue offsets that messages get from the entries of the replaced database, as files of the plan.
+    """Write to the plan the queue offsets that the entries of the replaced database determine.
 
-    Return a `_Run` for each queue that has only entries of the replaced database. All messages of such a queue are
-    lost, so the scan found no entries of it.
+    Return a `_Run` for each queue that has entries only in the replaced database. All messages of such a queue are
+    lost, so the scan did not find the queue.
     """
     old: dict[Queue, OldNumbers] = {}
     if task.replaced is not None:
         asked, staged = None, [Path(task.scanned, name) for name in task.staged]
-        # In an undamaged log, only queues with irregular queue offsets can have other queue offsets in old entries than
-        # in the log.
+        # If the log is undamaged, compare only queues with irregular queue offsets. In all other queues, the old
+        # entries have the same queue offsets as the messages in the log.
         if not (task.log.lost or task.log.misplaced):
             odd = np.flatnonzero(table.irregular | table.late).tolist()
             asked = beginning_again(staged) | {queues[number] for number in odd}
@@ -152,7 +154,7 @@ def _of_lost_messages(task: RocksPlanTask, queues: Sequence[Queue], table: RunTa
 
 
 def _key_order(queue: Queue) -> tuple[int, bytes, int]:
-    """Return a sort key that orders queues like their keys: by length of the topic, topic, and unsigned queue id."""
+    """Return a sort key for the order of queues in RocksDB: by length of the topic, topic, and unsigned queue id."""
     name = encode_utf8(queue.topic)
     return len(name), name, queue.queue_id % (1 << 32)
 

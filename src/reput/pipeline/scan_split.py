@@ -89,8 +89,8 @@ def scan_split(
     try:
         with writing(staged) as attempt:
             _stage(job, split, attempt, summary)
-    # A broker is writing the log, so another attempt saw a different end of it and staged that
-    # result first.
+    # A broker is writing the log. Another attempt at this task saw a different end of the log, and was the first to
+    # stage its result. That result counts.
     except ObjectConflictError:
         return _staged_summary(staged)
     return summary

@@ -97,8 +97,8 @@ class BucketStaging(FencedRun):
     def remove(self, published: Collection[str] = ()) -> None:
         """Delete all staged objects; last of all, delete the object with the id of the run.
 
-        The record of output folders with unfinished files remains, without the folders in `published`, whose files are
-        now complete. Raises StoreAccessError.
+        Keep the record of output folders that have unfinished files, but remove the folders in `published` from it,
+        because their files are complete. Raises StoreAccessError.
         """
         names = {one.name for one in self.store.list()} - {RUN_FILE, _PUBLISHING}
         # Output folders that are not in `published` may still have files of an unfinished run. Keep the names of these

@@ -76,7 +76,7 @@ class Stitcher:
             self._summaries[summary.number] = summary
 
     def rescans(self) -> list[ScanTask]:
-        """Return the scans to repeat: at most one per file, none if all splits join."""
+        """Return the scans to repeat: at most one per file; none if each split begins where the previous scan ended."""
         self._walk, tasks, end_offset = [], [], 0
         for splits in self._by_file.values():
             expected = splits[0].file.start

@@ -186,7 +186,7 @@ class BatchMatching:
         self.tail: int | None = None
 
     def compare(self, messages: npt.NDArray[np.void], stated: npt.NDArray[np.int64]) -> None:
-        """Compare the queue's entries with a part of its messages, and with the queue offsets in these messages."""
+        """Compare the queue's entries with some of its messages. `stated` has the queue offsets of these messages."""
         with self._lock:
             offsets = messages["physical_offset"]
             if not len(offsets):
@@ -255,7 +255,7 @@ class BatchMatching:
             # The crash may have left an entry with a wrong size, because the record was incomplete.
             entries["batch_size"][-1] = size
         # The queue offsets in entries must ascend in log order. Remove the entries outside the longest ascending
-        # sequence. They are inserted again if the queue offsets that their records state fit.
+        # sequence, and insert each of them again if the queue offset in its record fits.
         rows = np.flatnonzero(self._is_right)
         chosen = rows[ascending(entries["base_offset"][rows])]
         self._add_misnumbered(entries, np.setdiff1d(rows, chosen))
@@ -276,9 +276,9 @@ class BatchMatching:
         return KeptBatches(held, written, self.moved, kept, unplaced)
 
     def _add_misnumbered(self, entries: _Entries, rows: npt.NDArray[np.intp]) -> None:
-        """Add the entries `rows` to the missing entries, with the queue offsets that their records state.
+        """Add the entries `rows` to the missing entries, but with the queue offsets in their records.
 
-        Their own queue offsets are out of order.
+        The queue offsets in the entries themselves are out of order.
         """
         rows = rows[self._stated[rows] >= 0]
         if len(rows):
@@ -343,7 +343,7 @@ class BatchComparison:
         self, name: Queue, batch: DispatchBatch, rows: npt.NDArray[np.int64],
         stated: npt.NDArray[np.int64],
     ) -> None:  # fmt: skip
-        """Compare the records of one queue in a batch with the queue's entries."""
+        """Compare some records of one queue with the queue's entries. The records are the rows `rows` of `batch`."""
         # A queue without files exists only in the log. Two threads may find its first record at the same time.
         with self._lock:
             if name not in self._queues:
@@ -458,10 +458,10 @@ class BatchQueueFiles(FoundFiles):
         return BatchEnd(stop, position, int(last["physical_offset"]))
 
     def _begins_later(self, start: int, first: int, entries: _Entries) -> bool:
-        """Return whether the new first entry of the file at `start` belongs to an earlier record than the old one.
+        """Return whether the file at `start` now begins with a later record than it will with its new entries.
 
         `entries` are the new entries of the queue, `first` is the start of its first file. The result is also True for
-        a file that is missing or empty now.
+        a file that is missing or empty.
         """
         if start not in self._sizes:
             return True

@@ -33,7 +33,11 @@ _BLOCK_ENTRIES = 1 << 12
 
 
 class ExtendedQueueFiles(QueueFiles):
-    """The files of a queue with extension files. An entry is read with the tags code of its unit in these files."""
+    """The files of a queue with extension files.
+
+    An entry in these files has, instead of a tags code, the address of a unit in the extension files. Reading an entry
+    replaces the address with the tags code of this unit.
+    """
 
     has_units = True
 

@@ -87,7 +87,8 @@ class FoundIndexFile:
         """Check every item and slot, and end the file before the first wrong item."""
         if self.problem:
             return
-        # `newest` becomes the slots that a broker would have after it wrote these items: the newest item of each slot.
+        # `check_items` puts the number of the newest item of each slot into `newest`, as a broker would have written it
+        # to the slot.
         newest = np.zeros(self._config.hash_slots, np.uint32)
         slots = self._bytes()[HEADER_BYTES : self._items_at].view(np.uint32)
         header, stop = self.header, int(check_items(self.items, self.count, newest))

@@ -33,7 +33,9 @@ from reput.store.broker_start import first_file_to_check
 
 
 def log_files(store: Path, disk: Disk) -> list[CommitLogFile]:
-    """Return the files of a log that can be continued, an empty list for a new log. Delete an unused last file.
+    """Check that a broker could continue a log, and return its files; an empty list for a new log.
+
+    Delete an unused last file.
 
     Raises StoreError for files that a broker would refuse: unequal sizes, gaps between names, a missing first file.
     Also raises StoreError if a file contains messages but does not have the name of a log file.
@@ -139,7 +141,8 @@ def _refuse_without_crc(log: CommitLogReader, physical_offset: int) -> None:
     """Raise StoreError if the recovered log ends at an intact record that lacks a CRC of its own.
 
     A broker with forceVerifyPropCRC would cut off this record and everything after it. Nothing is raised if the record
-    was torn by a crash, or if the following record has a CRC. Then the record is damaged, and the log ends there.
+    itself is damaged, because then the log rightly ends there. A record counts as damaged if a crash tore it, or if the
+    following record has a CRC.
     """
     record = _located(log, physical_offset)
     if record is None or _has_crc(record) or not crc_matches(record.data, record.layout):

@@ -170,9 +170,10 @@ class QueueFiles(FoundFiles):
         return decode_entry(self.read(position, 1).tobytes())
 
     def first_at(self, physical_offset: int, low: int, high: int) -> int:
-        """Return the first position in [low, high) without an entry, or whose message is at or after `physical_offset`.
+        """Return the first position in [low, high) that has no entry, or leads to a message from `physical_offset` on.
 
-        Returns `high` if it finds none. The entries must ascend by physical offset. It skips pre-blank entries.
+        Returns `high` if there is no such position. The entries must ascend by physical offset. Pre-blank entries are
+        skipped.
         """
         return first_at(physical_offset, low, high, self._stored_entry, self.next_entry)
 

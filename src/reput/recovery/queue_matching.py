@@ -82,7 +82,7 @@ def out_of_order(folder: str, queue: Queue, unplaced: Count) -> Finding:
 
 @dataclass
 class Tail:
-    """The messages after the last entry of their queue, which will be dispatched.
+    """The messages of a queue that follow its last entry. They will be dispatched.
 
     begin        physical offset of the first message
     first, last  queue offsets that the first and the last message state
@@ -121,7 +121,7 @@ class QueuePart:
     unplaced  messages that have no entry and get none: no free position of the queue fits their queue offset
     missing   messages that have no entry yet; the queue may have a free position for each of them
     wrong     positions of entries with a wrong size or tags code, and the entries that replace them
-    matched   only if not `is_ordered` (see QueueSurvey): ranks of entries that lead to messages, several of which may
+    matched   only if not `is_ordered` (see QueueSurvey): ranks of entries that lead to messages; several entries may
               lead to the same message
     stated    the queue offsets that the messages of matched entries state
     unread    only if not `is_ordered` (see QueueSurvey): ranks of entries that lead to unreadable bytes
@@ -222,7 +222,7 @@ class QueueMatching:
     def _leave_misplaced(
         self, part: QueuePart, rows: npt.NDArray[np.int64], stated: Offsets, placed: Placement
     ) -> None:
-        """Count the messages without an entry among those whose records state a wrong physical offset.
+        """Of the messages whose records state a wrong physical offset, count those that have no entry.
 
         The exact place of such a message is unknown. So any entry that leads into its possible range counts as its
         entry.
@@ -342,8 +342,8 @@ class QueueMatching:
         fits = high - low > 1
         if not self._is_light:
             fits &= between(missing.stated, low, high)
-            # The log between the message and the next message that has an entry has room for a limited number of
-            # messages. Reject a queue offset that implies more messages in between.
+            # Only a limited number of messages fit into the log between this message and the next message with an
+            # entry. Reject a queue offset that implies more messages in between.
             next_offset = np.append(solid, last)[np.searchsorted(solid, missing.offsets)]
             room = (next_offset - missing.offsets) // MIN_RECORD_BYTES
             fits &= high - missing.stated <= np.maximum(room, 1)
@@ -354,7 +354,10 @@ class QueueMatching:
         return missing.at(fits)
 
     def skip_to(self, part: QueuePart, physical_offset: int, unread: Sequence[OffsetRange]) -> None:
-        """Skip the entries before `physical_offset` that match no message. Keep those that lead into `unread`."""
+        """Skip the next entries, which match no message and lead to before `physical_offset`.
+
+        Skipped entries that lead into `unread` are kept in the queue.
+        """
         survey = self.survey
         if survey is None:
             return
@@ -486,9 +489,9 @@ class QueueMatching:
         """Return the ranks of the plausible entries among the entries with the ranks `unread`.
 
         These entries lead to unreadable bytes. An entry is plausible if its position in the queue lies between the
-        positions of the matched entries before and after it in the log. Between it and the matched entry before it, the
-        log must also have room for the messages of all queue positions in between. The positions of the returned
-        entries ascend.
+        positions of the matched entries before and after it in the log. If n positions of the queue lie between the
+        preceding matched entry and this entry, the log must also have room for n messages between the messages of these
+        two entries. The positions of the returned entries ascend.
 
         unread, matched            ranks of entries (see QueueSurvey)
         numbers, offsets, lengths  by rank: position in the queue, physical offset and size

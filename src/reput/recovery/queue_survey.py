@@ -80,8 +80,8 @@ class QueueSurvey:
     def read(self, rank: int, count: int) -> RawEntries:
         """Return up to `count` entries, uint32[n, 5], from the entry at `rank` on.
 
-        If `is_ordered`, the result includes pre-blank entries, because ranks are positions in the queue. Otherwise,
-        pre-blank entries have no rank.
+        If `is_ordered`, ranks are positions in the queue, so the result includes pre-blank entries. Otherwise,
+        pre-blank entries have no rank, and the result does not include them.
         """
         count = max(min(count, self.stop - rank), 0)
         if self.is_ordered:
@@ -95,15 +95,15 @@ class QueueSurvey:
         return self._numbers[rank : rank + count]
 
     def number_before(self, rank: int) -> int:
-        """Return the position in the queue of the last entry whose rank is below `rank`; else -1.
+        """Return the position of the last entry before the position `rank`; -1 without such an entry.
 
-        Pre-blank entries do not count. `is_ordered` must be true, so a rank is itself a position in the queue.
+        Pre-blank entries do not count. `is_ordered` must be true, because only then is a rank a position in the queue.
         """
         return self.found.last_before(rank)
 
     def number_from(self, rank: int) -> int:
-        """Return the position in the queue of the first entry whose rank is at least `rank`; else `stop`.
+        """Return the position of the first entry at or after the position `rank`; `stop` without such an entry.
 
-        Pre-blank entries do not count. `is_ordered` must be true, so a rank is itself a position in the queue.
+        Pre-blank entries do not count. `is_ordered` must be true, because only then is a rank a position in the queue.
         """
         return self.found.next_entry(rank, self.stop)

@@ -125,7 +125,8 @@ def keep_expired_queues(
     kept = 0
     for queue in _queue_folders(output, kind):
         target = new / kind / queue.topic / queue.name
-        # Skip a queue that the rebuild has written: the log still has messages of this queue.
+        # Keep only queues whose messages have all expired. If the rebuild has written a queue (`target`), the log still
+        # has messages of this queue.
         if target.exists() or not _has_expired(Path(queue.path), log_begin):
             continue
         make_folder(target)

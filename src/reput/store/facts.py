@@ -73,7 +73,8 @@ class StoreFacts:
     def config(self) -> StoreConfig:
         """Return the given settings, or else the settings that the files show, with a broker's defaults for the rest.
 
-        `shown`, `doubts` and `odd_files` come from the same survey of the files. All four raise StoreAccessError.
+        `shown`, `doubts` and `odd_files` come from the same survey of the files. These three properties and `config`
+        raise StoreAccessError.
         """
         return self._sizes.config
 

@@ -239,5 +239,7 @@ def joined_queues(storage: Storage, newer: QueueIndex, own_log: CommitLogReader)
 
 def _joined(storage: Storage) -> JoinedStorage:
     if not isinstance(storage, JoinedStorage):
-        raise TypeError(f"storage must join a store and its archive, but is {storage!r}")
+        raise TypeError(
+            f"storage must be a JoinedStorage (of a store and its archive), not {storage!r}"
+        )
     return storage

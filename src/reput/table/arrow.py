@@ -269,15 +269,15 @@ class Dataset(ds.Dataset):  # type: ignore[misc]
         self._refuse("replace_schema")
 
     def sort_by(self, *_: Any, **__: Any) -> NoReturn:
-        """Raise UsageError: read the dataset into a table first."""
+        """Raise UsageError: a dataset of messages cannot be sorted, but the result of `to_table` can."""
         self._refuse("sort_by")
 
     def join(self, *_: Any, **__: Any) -> NoReturn:
-        """Raise UsageError: read the dataset into a table first."""
+        """Raise UsageError: a dataset of messages cannot be joined, but the result of `to_table` can."""
         self._refuse("join")
 
     def join_asof(self, *_: Any, **__: Any) -> NoReturn:
-        """Raise UsageError: read the dataset into a table first."""
+        """Raise UsageError: a dataset of messages cannot be joined, but the result of `to_table` can."""
         self._refuse("join_asof")
 
     @property
@@ -376,7 +376,7 @@ def dataset(
 
 
 def to_arrow(*given: Any, **named: Any) -> pa.RecordBatchReader:
-    """Return a reader of the present messages, which can be read once.
+    """Return a reader of the present messages. The reader can be read only once.
 
     The arguments are the same as for `dataset`.
     """

@@ -230,7 +230,7 @@ class RangeBatches:
     def _take_note(self, damage: Sequence[Finding]) -> None:
         if damage and self._on_corrupt == "fail":
             raise damage[0].as_error(
-                "; to continue after the damage, pass on_corrupt skip or row", ["on_corrupt"]
+                "; to continue after the damage, pass on_corrupt='skip' or 'row'", ["on_corrupt"]
             )
         self.report.damage += damage
 

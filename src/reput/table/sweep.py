@@ -77,7 +77,8 @@ class Sweep:
             store: An open store.
             wanted: Conditions on messages. Key and tags must not be set.
             content: A condition on bodies or properties; None without a condition.
-            after: Physical offset at which an earlier search stopped. Only messages before it are searched.
+            after: Physical offset at which an earlier search stopped. A search goes from the newest message to the
+                oldest, so this search continues with the messages before this offset.
             most_body_bytes: Maximum decompressed size of a body that is searched.
         """
         self._store, self._log, self._wanted = store, store.commit_log, wanted

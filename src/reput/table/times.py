@@ -7,8 +7,9 @@ planning fast.
 In a remote log, only files at the edges of the window are scanned, because each byte must be fetched. From other files,
 only timestamps of first records are sampled. Timestamps increase along the log unless the broker's clock steps back.
 Therefore a sampled file is skipped only if its first timestamp and the next file's first timestamp both lie before the
-window, or both after it, by more than `CLOCK_STEP_MS`. If the next file's timestamp is lower, the clock stepped back in
-the file. Then the file may have any time between the two.
+window, or both after it, by more than `CLOCK_STEP_MS`. If the next file's first timestamp is lower, the clock
+stepped back within the sampled file. Then this file may contain messages of any time between these two
+timestamps.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ class WrappedRunner:
         return self._runner.parallelism
 
     def wrapped(self, function: Callable[[Task], Result]) -> Callable[[Task], Result]:
-        """Return the function to run instead. It must be picklable."""
+        """Return the function to run instead of `function`. The result must be picklable."""
         raise NotImplementedError
 
     def run(

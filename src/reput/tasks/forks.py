@@ -1,7 +1,7 @@
 """Divide work between this process and forks of it.
 
-A fork has all imported modules at once. A new process would import them again, which takes as long as searching a
-hundred small stores.
+A fork inherits all modules that this process has imported. A new process would import them again, which takes as long
+as searching a hundred small stores.
 """
 
 from __future__ import annotations
