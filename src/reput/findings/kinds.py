@@ -63,7 +63,7 @@ class Kind(StrEnum):
     )  # fmt: skip
     MISSING_LOG_FILE = (
         "missing_log_file", Severity.DAMAGE, Remedy.RESTORE_FILE,
-        "offsets between the first file of the log and the last that are in no file",
+        "offsets between the first and the last file of the log that no file contains",
     )  # fmt: skip
     LOST_LOG_END = (
         "lost_log_end", Severity.DAMAGE, Remedy.RESTORE_FILE,
