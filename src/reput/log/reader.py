@@ -168,7 +168,7 @@ class CommitLogReader:
         return self._open(file).read_each(positions, lengths)
 
     def announce(self, physical_offsets: Iterable[int]) -> None:
-        """Prepare calls of `locate` at many offsets. Over a network, all these records are requested at once."""
+        """Prepare calls of `locate` at many offsets. Over a network, all records are requested at the same time."""
         if self.source.is_local:
             return
         by_file: dict[CommitLogFile, list[int]] = {}

@@ -173,7 +173,7 @@ class FileScan:
     def batches(self, *, by_window: bool = False) -> Iterator[DispatchBatch]:
         """Yield the batches, as large as possible. With `by_window`, each window yields one or more smaller batches.
 
-        A window is a part of the file that is read at once, and fits the processor's cache.
+        A window is a part of the file that is read in one call, and fits the processor's cache.
 
         Raises StoreNotFoundError, StoreAccessError, StoreChangedError.
         """

@@ -172,7 +172,7 @@ class QueueFiles(FoundFiles):
     def first_at(self, physical_offset: int, low: int, high: int) -> int:
         """Return the first position in [low, high) that has no entry, or leads to a message from `physical_offset` on.
 
-        Returns `high` if there is no such position. The entries must ascend by physical offset. Pre-blank entries are
+        Returns `high` without such a position. The entries must ascend by physical offset. Pre-blank entries are
         skipped.
         """
         return first_at(physical_offset, low, high, self._stored_entry, self.next_entry)

@@ -64,7 +64,7 @@ def first_file_to_check(
 
 
 def _newest(files: list[CommitLogFile], fits: Callable[[CommitLogFile], bool]) -> CommitLogFile:
-    """Return the newest file for which `fits` returns True; the oldest file if there is no such file."""
+    """Return the newest file for which `fits` returns True, or else the oldest file."""
     return next((file for file in reversed(files) if fits(file)), files[0])
 
 

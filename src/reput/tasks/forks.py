@@ -24,7 +24,7 @@ def in_forks(
 ) -> Generator[_Value, None, None]:
     """Divide the numbers 0 … count - 1 into one share per processor, call `run` for each share, and yield the values.
 
-    The first share is run in this process, and its values are yielded at once. Only the command line may call this:
+    The first share is run in this process, and its values are yielded immediately. Only the command line may call this:
     a fork of a process whose threads hold locks could wait for these locks for ever.
 
     Args:

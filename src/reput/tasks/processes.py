@@ -97,7 +97,7 @@ class ProcessRunner(Closing):
 
 
 def _begin() -> None:
-    """Let this worker end at once when it is interrupted, or when its parent ends."""
+    """Let this worker end immediately when it is interrupted, or when its parent ends."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
