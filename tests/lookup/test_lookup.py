@@ -237,7 +237,9 @@ def test_times_are_taken_in_every_form(
 
 def test_a_time_that_is_none_is_told(tmp_path: Path) -> None:
     columns = {"topic": ["T"], "key": ["k"], "end": ["soon"]}
-    with pytest.raises(UsageError, match=r"'end': neither milliseconds nor ISO 8601.*soon"):
+    with pytest.raises(
+        UsageError, match=r"'end' must contain only milliseconds or only ISO 8601.*soon"
+    ):
         list(stage_parts([pa.RecordBatch.from_pydict(columns)], tmp_path / "keys"))
 
 

@@ -96,7 +96,7 @@ def test_wrong_use_is_told_before_anything_runs(spark: SparkSession, golden: Gol
     with pytest.raises(StoreNotFoundError, match="not a RocketMQ store"):
         reput.spark.lookup(spark, store / "index", good)
     late = spark.createDataFrame([("T", "k", "soon")], "topic string, key string, end string")
-    with pytest.raises(UsageError, match="'end': neither milliseconds nor ISO 8601"):
+    with pytest.raises(UsageError, match="'end' must contain only milliseconds or only ISO 8601"):
         reput.spark.lookup(spark, store, late)
 
 

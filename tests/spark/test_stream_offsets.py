@@ -90,7 +90,7 @@ def test_a_log_that_was_replaced_is_refused_though_its_records_begin_at_the_same
         Stream(store).latest(end)
     line = str(caught.value)
     assert line.startswith(f"{store}: the log was replaced or truncated since it was read up to")
-    assert "failOnDataLoss=false reads the new log from its beginning" in line
+    assert "failOnDataLoss=false to read the new log from its beginning" in line
     assert "checkpointLocation" in line
 
 

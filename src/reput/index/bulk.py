@@ -24,7 +24,7 @@ from reput.index.reader import BrokenChainError, IndexFileReader
 from reput.kernels.index_chains import look_up_keys
 from reput.log.offset_range import OffsetRange
 
-# Minimum number of hits for which there is room, because one key can have many entries.
+# Even for few keys, reserve room for this many hits: one key can have many entries.
 _LEAST_ROOM = 1 << 16
 # Looking up one hash takes as long as reading this many bytes of the file sequentially.
 _SCATTERED_BYTES = 32 << 10
@@ -89,7 +89,7 @@ class IndexFileSearch:
             before = done
             done, hits = self._walk(chains, hashes, done, room)
             if done == before:
-                # One key has more entries than the room for hits.
+                # The array of hits is too small for the entries of a single key.
                 room *= 2
             else:
                 yield hits

@@ -25,8 +25,8 @@ _GIVEN = ("hash_slots", "index_items", "broker_config")
 # A file that changes while it is tested is tested again, for half a second at most.
 _LOOKS = 50
 _PAUSE_S = 0.01
-# Number of sampled items, each of which should be in the chain of its slot. A first test examines only every
-# `_FIRST_SAMPLES`-th item of the sample.
+# The first number is the size of the sample: each sampled item should be in the chain of its slot. The second number is
+# a step: a quicker first test examines only every 8th sampled item.
 _ITEM_SAMPLES, _FIRST_SAMPLES = 256, 8
 # If a file has more items than this, a wrong geometry cannot pass the test of the chains.
 _MANY_ITEMS = 256
@@ -182,7 +182,9 @@ class GeometryFinder:
         self._by_size: dict[int, IndexGeometry] = {}
 
     def find(self, files: list[tuple[str, int]]) -> dict[int, IndexGeometry]:
-        """Return the geometry of files (path, size), by size. Files whose size is missing in the result are damaged.
+        """Return a geometry for each file size. `files` are pairs (path, size).
+
+        Files whose size is missing in the result are damaged.
 
         Raises UsageError if there are entries and no geometry fits any file.
         """

@@ -40,8 +40,8 @@ class IndexFilePart:
 
     slots  the object that checks the pages of the slot table before a chain is followed; None if a proof has checked
            every link
-    timed  the times of items 2 to `timed` never decrease; 0 if unknown. Item 1 is excluded, because its time counts
-           from another beginning
+    timed  the times of items 2 to `timed` never decrease; 0 if unknown. Item 1 is excluded: its time, unlike
+           the others, is not relative to the file's begin timestamp
     """
 
     file: IndexFileReader
@@ -201,7 +201,7 @@ class IndexFiles:
         return self._parts
 
     def _changed(self, files: Collection[_Judged]) -> set[IndexFileReader]:
-        """Return the files that have changed since their verdict, or whose log files have changed."""
+        """Return the files that have changed, or whose log files have changed, since their `Verdict` was decided."""
         stamps: dict[str, Stamp | None] = {}
         changed = set()
         for one in files:
@@ -233,7 +233,10 @@ class IndexFiles:
 
 
 def _as_it_is(file: IndexFileReader) -> _Judged:
-    """Return a file's current state. The stamp is taken before the item count is read, so a later item changes it."""
+    """Return a file's current state.
+
+    The stamp is taken before the item count is read, so an item that is added later changes the stamp.
+    """
     stamp = _stamp(file.path) if file.storage.is_local else NO_STAMP
     return _Judged(file, file.next_item - 1, stamp)
 

@@ -35,8 +35,8 @@ FEW_HASHES = 1 << 9
 class Basis(StrEnum):
     """The reason why a part of an index is trusted to have every key of its range: a proof or spot checks.
 
-    With either reason, every entry that a search follows is verified. After spot checks, more missing entries can have
-    gone unnoticed than after a proof.
+    In both cases, every entry that a search follows is verified. A proof compares all items with the log. Spot checks
+    compare only some items, so they can overlook more missing entries.
     """
 
     PROVEN = "proven"

@@ -89,8 +89,8 @@ def _parts(
     while item != CHAIN_END:
         steps = 0
         if 0 < item < most:
-            # A chain leads to lower item numbers, so read the items up to `item`, and one more: the offset of `item`
-            # must not exceed the offset of the next item.
+            # A chain leads to lower item numbers, so read the items up to `item`. Read one more item to check the
+            # order: the offset of `item` must not exceed the offset of the next item.
             first = max(item + 1 - _PART_ITEMS, 0)
             items = entries.items(first, min(item + 2, most))
             item, newest, steps, found = follow_chain(

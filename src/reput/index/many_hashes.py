@@ -115,8 +115,8 @@ def _have_items(file: IndexFileReader, hashes: Hashes) -> Mask:
         present = items[:, 0].byteswap()
         present = present[may_be[present % _SIEVE]]
         at = np.searchsorted(ascending, present)
-        # A hash above all wanted hashes has no place among them. It gets place 0, where it differs from the wanted
-        # hash.
+        # A hash above all wanted hashes has no place among them. It gets place 0: the wanted hash there is a lower one,
+        # so they do not match.
         at[at == len(ascending)] = 0
         found[order[at[ascending[at] == present]]] = True
     return found

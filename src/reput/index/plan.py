@@ -35,8 +35,8 @@ _TAIL_BYTES = 1 << 20
 class ScannedTail(NamedTuple):
     """Records from `start` to the end of the log.
 
-    records  newest first
-    position physical offset of the end of the log
+    records   newest first
+    position  physical offset of the end of the log
     """
 
     start: int
@@ -247,7 +247,7 @@ class Planner:
         lies in what is now the last file, and only this file is affected.
         """
         dispatched_ms = self._checkpoint.logics_msg_timestamp
-        # The newest indexed message is not older than the last dispatched message, so the log was not cut off.
+        # The log still has a message that is as new as the last dispatched message, so its end was not cut off.
         if self._newest_indexed() >= dispatched_ms:
             return self._log.files_end
         tail = self._log.files_end

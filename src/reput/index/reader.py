@@ -200,7 +200,10 @@ class IndexFileReader:
         return value
 
     def few_newest(self, last: int) -> dict[int, int]:
-        """Return `newest_counted` for each slot; an empty mapping if the slots take more than one small read."""
+        """Return `newest_counted` for every slot of the file, by the slot's number.
+
+        Return an empty mapping if the file has too many slots for one small read.
+        """
         if not self.has_few_slots:
             return {}
         data = self._file.read(HEADER_BYTES, SLOT_BYTES * self.hash_slots)
@@ -271,7 +274,10 @@ class IndexFileReader:
         return False
 
     def newest_counted(self, slot: int, last: int) -> int:
-        """Return the newest of items 1 to `last` in a slot's chain, or another number if none is found."""
+        """Return the newest of items 1 to `last` in a slot's chain.
+
+        Return a number outside of 1 to `last` if no such item is found.
+        """
         number = self.slot(slot)
         # Skip newer items, which the header does not count yet.
         for _ in range(_CHAIN_STEPS):
@@ -320,7 +326,8 @@ class IndexFileReader:
         """Yield offsets as `offsets` does, beginning at an item of the chain.
 
         count   number of the last item that the header counts
-        newest  highest valid physical offset: the offset of the item with this hash before `item` in the chain
+        newest  maximum valid offset of the first result. Offsets never increase along a chain, so the maximum is the
+                offset of the preceding item with the same hash
         """
         slots, most = self.hash_slots, self.index_items - 1
         slot, last = key_hash % slots, most

@@ -56,7 +56,9 @@ class Stamps(NamedTuple):
 
 
 def stamps_before(file: IndexFileReader, log: CommitLogReader) -> Stamps:
-    """Return the settled stamps (`Stamps`) of the files that a proof or a spot check is about to read.
+    """Return the stamps of the files that a proof or a spot check is about to read.
+
+    A stamp is excluded if a later change of the file could leave the stamp unchanged.
 
     Raises StoreAccessError, StoreChangedError.
     """
@@ -93,7 +95,7 @@ class Remembered:
         return self._keep(_PROOF, file, log, proof.items, proof.ranges, before, more)
 
     def proof(self, file: IndexFileReader, log: CommitLogReader) -> Proof | None:
-        """Return the proof of the file if it is still valid, else None."""
+        """Return the cached `Proof` of an IndexFile, limited to its valid items; None if it is outdated or missing."""
         with suppress(ReputError, OSError, *_WRONG_FORM):
             return _proof(self._kept(_PROOF, file), file, log)
         return None
@@ -106,7 +108,7 @@ class Remembered:
         return self._keep(_SPOT_CHECK, file, log, found.last, found.ranges, before, more)
 
     def spot_check(self, file: IndexFileReader, log: CommitLogReader) -> Verdict | None:
-        """Return the spot-check result of the file if it is still valid, else None."""
+        """Return the cached result of the spot checks of an IndexFile; None if the result is missing or outdated."""
         with suppress(ReputError, OSError, *_WRONG_FORM):
             return _spot_check(self._kept(_SPOT_CHECK, file), file, log)
         return None
@@ -170,7 +172,7 @@ def _identity(file: IndexFileReader, items: int) -> dict[str, Any]:
 def _log_files(
     log: CommitLogReader, ranges: Sequence[OffsetRange], before: dict[int, Stamp]
 ) -> list[list[int]]:
-    """Return, for each log file in the ranges, its start, and the inode, size and change time in `before`."""
+    """Return, for each log file in the ranges: its start, and the inode, size and change time from `before`."""
     return [
         [file.start, *before.get(file.start, NO_STAMP)]
         for file in log.files
@@ -179,7 +181,10 @@ def _log_files(
 
 
 def _witness(file: IndexFileReader, log: CommitLogReader, items: int) -> list[int]:
-    """Return the physical offset and a checksum of the message of item `items`, the last item that a proof covers."""
+    """Return the physical offset and a checksum of the message of the last item that a proof or spot check covers.
+
+    `items` is the number of this item.
+    """
     offset = file.offset(items)
     return [offset, zlib.crc32(log.read_record(offset))]
 
@@ -228,7 +233,7 @@ def _is_same(kept: dict[str, Any], file: IndexFileReader, log: CommitLogReader, 
 
 
 def _ranges(kept: dict[str, Any]) -> list[OffsetRange]:
-    """Return ascending ranges. Raises ValueError if they do not ascend."""
+    """Return the ranges of a cached result. Raises ValueError if a range is empty, or the ranges do not ascend."""
     ranges = [OffsetRange(int(start), int(stop)) for start, stop in kept["ranges"]]
     if any(part.start >= part.stop for part in ranges) or ranges != sorted(ranges):
         raise ValueError

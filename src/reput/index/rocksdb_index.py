@@ -92,8 +92,9 @@ class RocksIndexPart:
     ) -> OffsetRange:
         """See `IndexPart.at_times`.
 
-        Return the whole range, even for a short window. The items are sorted by the hour of their store time. If the
-        clock was set back, which this order does not show, messages of the window can lie anywhere in the range.
+        Return the whole range of physical offsets, even for a short window. If the clock was set back, messages of the
+        window can lie anywhere in this range. The database does not show whether this has happened, because it sorts
+        items by the hour of their store time.
         """
         return within
 
@@ -184,7 +185,7 @@ class RocksIndex:
         return RocksIndexPart(database, begin, stop)
 
     def _samples(self, begin: int, last: int) -> Iterator[KeyedRecord]:
-        """Yield the first message of some of the covered log files, and the last message."""
+        """Yield the first and the last message of the covered range, and the first messages of some log files in it."""
         starts = [file.start + file.gap for file in self._log.files if begin <= file.start < last]
         step = max(len(starts) // _SAMPLED_FILES, 1)
         for offset in [begin, *starts[::step], last]:

@@ -21,7 +21,7 @@ from reput.index.reader import index_paths
 from reput.index.writer import IndexFileEnd, IndexFileWriter
 from reput.log.dispatch_batch import DispatchBatch
 
-# Full files that wait for the syncing thread. Each mapped file holds two file descriptors.
+# Maximum number of full files that wait for the syncing thread. Each of these mapped files holds two file descriptors.
 _MOST_FULL = 32
 NameFile = Callable[[str | None, int], str]
 """Returns the name of a new file, from the previous name and the store time (ms) of the file's first entry."""

@@ -28,8 +28,8 @@ FEW_ITEMS = 1 << 11
 # A gap is the range of the log between the messages of two consecutive items. The search for wide gaps starts with this
 # many items, at even distances in the IndexFile.
 _SAMPLED_ITEMS = 128
-# Number of gaps between the messages of adjacent items that are examined in each file. As soon as one of them contains
-# messages without items, the second number applies.
+# Maximum number of gaps between the messages of consecutive items that are examined in each file: the first number, or
+# the second number as soon as an examined gap contains messages without items.
 _GAPS, _GAPS_IF_IN_DOUBT = 8, 64
 # If more files than this are checked together, fewer gaps are examined in each file.
 _FULL_SHARE = 100
@@ -41,13 +41,13 @@ _READ_BYTES = 16 << 10
 # read. Few messages have more keys.
 _SAME_MESSAGE = 64
 
-# A page of slots is in doubt if an intact page would very probably have more used slots, or a newer newest item: if the
-# negative logarithm of the probability of this page is at least this value (a probability of 1e-9).
+# A page of slots is in doubt if it has so few used slots, or leads only to such old items, that the probability for an
+# intact page is below 1e-9. This value is the negative logarithm of 1e-9 (`SlotPages`).
 LEAST_DOUBT = 21.0
 # If the slot of a hash is in a page that may have lost slots, a look-up searches all items for the hash. The slot's
 # chain must contain the newest items that are found. At most this many are compared.
 _MOST_COMPARED = 1 << 10
-# Doubts about pages are ignored after this many of them have proved unfounded.
+# If this many pages of a file were in doubt but proved intact, all later doubts about pages of the file are ignored.
 _MOST_UNFOUNDED = 4
 
 
@@ -89,7 +89,7 @@ def find_gaps(
             break
         if _misses_message(file, log, number, last):
             found.append(number)
-            # If one gap contains messages without items, other gaps probably do as well.
+            # If messages without items lie between the messages of two items, other gaps probably contain some as well.
             most = _GAPS_IF_IN_DOUBT
     return found
 

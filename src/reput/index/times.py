@@ -1,10 +1,10 @@
 """Find the range of the log that can contain messages of a time window, by the seconds of an IndexFile's items.
 
 An item holds the whole seconds from the first message of its file to its own message, within 31 bits
-(`IndexFile.putKey`, tag rocketmq-all-4.9.3). The seconds of item 1 count from the end of the previous file, so item 1
-is ignored here. If a proof has shown that the seconds of the other items never decrease, two binary searches find the
-first and the last item of the window. A window that includes the time of the first message does not limit the beginning
-of the range.
+(`IndexFile.putKey`, tag rocketmq-all-4.9.3). The seconds of item 1 count from the end timestamp of the previous file,
+so item 1 is ignored here. If a proof has shown that the seconds of the other items never decrease, two binary searches
+find the first and the last item of the window. A window that includes the time of the first message does not limit the
+beginning of the range.
 
 If the clock was set back, messages may have store times before the file's first message. They count as stored at the
 time of the first message. If a bound of the window is before this time, this time is used instead.
@@ -28,14 +28,14 @@ from reput.log.reader import CommitLogReader
 _SECOND = 2
 """Number of the first item whose seconds count from the header's begin timestamp.
 
-The seconds of item 1 count from the end of the previous file.
+The seconds of item 1 count from the end timestamp of the previous file.
 """
 
 
 def at_times(
     file: IndexFileReader, log: CommitLogReader, last: int, window: TimeWindow, within: OffsetRange
 ) -> OffsetRange:
-    """Return the part of `within` that contains all its messages of a time window.
+    """Return a part of `within`. The rest of `within` has no messages that were stored in the time window.
 
     Args:
         file: The IndexFile. The seconds of its items 2 to `last` must never decrease; item 1 is not used.

@@ -29,7 +29,7 @@ from reput.log.reader import CommitLogReader
 
 # Number of entries that are sampled and checked in each file.
 _CHECKED_ENTRIES = 16
-# If the slots do not lead to all entries of this sample, a sample of this many entries is checked.
+# Number of entries in a second sample, which is checked if the slots do not lead to all entries of the first sample.
 _CHECKED_ENTRIES_IF_IN_DOUBT = 512
 # One broken chain per this many checked chains is tolerated: a search that follows the broken chain detects it.
 _CHAINS_PER_LOST_ONE = 50

@@ -48,7 +48,10 @@ class IndexFileEnd(NamedTuple):
     physical_offset: int = 0
 
     def next_header(self) -> IndexHeader:
-        """Return the next file's header in memory before its first entry (constructor of the broker's `IndexFile`)."""
+        """Return the header that the next file has until its first entry is put.
+
+        The constructor of the broker's `IndexFile` sets the same values.
+        """
         timestamp, offset = max(self.timestamp, 0), max(self.physical_offset, 0)
         return IndexHeader(timestamp, timestamp, offset, offset, 0, 1)
 

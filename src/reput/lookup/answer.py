@@ -37,7 +37,8 @@ class Counts(NamedTuple):
 class LookupAnswer:
     """The data from which the rows of the answer are written, part by part.
 
-    matches  for each part of the key table, by its number: the batches with its matches, as (path, number in the file)
+    matches  maps the number of a part of the key table to the batches that contain matches of the part's keys. A batch
+        is (path of a file, number of the batch in the file)
     is_flat  whether rows state only `is_complete` about the coverage, instead of the whole coverage
     places   object stores with the staged files
     logs     for each store, by its number: number of the first store with the same log; only messages of this first
@@ -152,7 +153,7 @@ class _StagedRows:
 
 
 def answer_schema(rows: pa.Schema, columns: tuple[str, ...], is_flat: bool = False) -> pa.Schema:
-    """Return the schema of the answer to keys with this schema."""
+    """Return the schema of the answer to a key table. `rows` is the schema of the key table."""
     coverage = (IS_COMPLETE, pa.bool_()) if is_flat else (COVERAGE_COLUMN, COVERAGE_TYPE)
     return pa.schema([*rows, *select(columns), coverage])
 

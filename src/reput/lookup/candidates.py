@@ -38,7 +38,7 @@ _KEY_FIELDS = ("hash", "begin", "end", "topic", "key")
 
 
 class CandidateRun(NamedTuple):
-    """A staged file of candidates (run) of one store.
+    """A run: a staged file with candidates of one store.
 
     segment     number of the segment whose IndexFile has the candidates, or SCANNED
     first_cell  number of the first cell with candidates; see `LogCells`
@@ -91,7 +91,7 @@ def write_run(
 
 def _run_batch(part: int, keys: pa.RecordBatch, found: Candidates) -> pa.RecordBatch:
     rows = integers(found.rows)
-    # `row` is the key's row among the caller's rows. The file of keys is sorted by hash instead.
+    # `row` is the key's row among the caller's rows, not its row in the file of keys, which is sorted by hash.
     numbers = keys.column("row").to_numpy()[found.rows].astype(np.int64) + (part << PART_SHIFT)
     arrays = [integers(found.offsets), integers(numbers)]
     arrays += [keys.column(name).take(rows) for name in _KEY_FIELDS]

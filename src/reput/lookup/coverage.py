@@ -50,9 +50,9 @@ readable.
 class LostSegment:
     """A segment whose index entries are not trusted for some keys. Its range was scanned for these keys instead.
 
-    numbers  int64, sorted: numbers of these keys
-    newest   for each key, the physical offset of its newest entry that leads to no message with the key. The key's
-             older entries are not used. -1 if all entries match, but the key's chain is broken
+    numbers  int64, sorted: the numbers that identify these keys (`candidates.PART_SHIFT`)
+    newest   for each key, the physical offset of its newest wrong entry, which leads to no message with the key. Older
+             entries of the key are ignored. -1 if no entry is wrong, but the key's chain is broken
     """
 
     store: int
@@ -69,7 +69,7 @@ class LostSegment:
 class PartlyRead:
     """Unreadable ranges of a store that were needed only for some keys.
 
-    numbers  int64, sorted: numbers of these keys
+    numbers  int64, sorted: the numbers that identify these keys (`candidates.PART_SHIFT`)
     """
 
     store: int
@@ -146,7 +146,7 @@ class LookupCoverage:
 
     @property
     def is_complete(self) -> bool:
-        """Return whether everything that was searched for any key was readable."""
+        """Return whether the look-up could read everything that it had to search, for every key."""
         unreadable = [*(part.unreadable_bytes for part in self.stores), self._misses_store]
         unreadable += [part.unreadable_bytes for part in self._of_some_keys()]
         return not any(unreadable)

@@ -55,7 +55,9 @@ def look_up(
     progress: Progress = silent,
     names: Sequence[str | None] = (),
 ) -> LookupAnswer:
-    """Look up staged parts in open stores, and stage the answer in `folder`, which all tasks must be able to read.
+    """Look up the staged parts of a key table in open stores, and stage the answer in `folder`.
+
+    All tasks must be able to read the folder.
 
     `names` are the stores' names in the answer, by default their paths. The phases of `progress` are judge (for many
     IndexFiles), search, read and unwrap.
@@ -97,7 +99,8 @@ def _hashes(parts: Iterable[KeyPart]) -> npt.NDArray[np.int32]:
 class _LookUp:
     """The tasks of one look-up, and their results.
 
-    damage  unreadable ranges that affect only some keys, each as (number of the store, finding, numbers of the keys)
+    damage  unreadable ranges that affect only some keys, as (number of the store, finding, numbers that
+        identify the keys)
     """
 
     runner: Runner
@@ -216,7 +219,7 @@ class _LookUp:
             self.damage += [(found.store, lost, every) for lost in found.damage]
 
     def read(self, runs: Iterable[CandidateRun]) -> npt.NDArray[np.int64]:
-        """Compare the candidates in some files (runs) with the records at their offsets, then delete the files.
+        """Compare the candidates in some runs (files) with the records at their offsets, then delete the runs.
 
         Return the stale candidates, whose record is missing or does not match: (store, segment, key's number, offset),
         int64[n, 4].
@@ -265,7 +268,7 @@ class _LookUp:
                 tasks += self._cut(plan, part, wanted, keys[:, 0])
                 ranges.append((plan, part))
         for plan in self.stores:
-            # The files of candidates (runs) of the first search have been read and deleted.
+            # The first search's runs (files of candidates) have been read and deleted.
             plan.runs = []
         self._run_search(tasks, ranges)
         self.read([run for plan in self.stores for run in plan.runs])
@@ -282,7 +285,7 @@ class _LookUp:
         return path
 
     def unwrap(self) -> None:
-        """Compare the messages of inner batches (5.x) with the keys of topics that may have such batches."""
+        """Compare the messages of inner batches (5.x) with each requested key whose topic may have such batches."""
         tasks: list[InnerTask] = []
         asking: dict[int, npt.NDArray[np.int64]] = {}
         for plan in self.stores:
@@ -389,10 +392,10 @@ def _rows(part: KeyPart) -> npt.NDArray[np.int64]:
 
 
 class _Asking(NamedTuple):
-    """The keys with one of some given topics, in one part of the key table.
+    """The keys, in one part of the key table, whose topic is in a given set.
 
     rows    rows of these keys in the part, ascending
-    topics  the given topics that at least one key has
+    topics  the topics of the set that at least one key has
     """
 
     rows: npt.NDArray[np.int64]

@@ -1,4 +1,4 @@
-"""Find candidates in one part of an index, for the keys of several staged parts."""
+"""Search one part of an index for the keys in several parts of the key table."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from reput.index.key_index import BulkHits, BulkSearch
 from reput.lookup.candidates import PART_SHIFT, CandidateRun, Candidates, write_run
 from reput.lookup.key_parts import KeyPart, SortedKeys
 
-# Runs are written in pieces of this size, to bound the memory of a task.
+# A task writes a run (file of candidates) once it has more than this many candidates. The limit bounds its memory.
 _RUN_CANDIDATES = 1 << 21
 
 
@@ -36,7 +36,11 @@ class IndexTask:
 
 
 class IndexFound(NamedTuple):
-    """The result of an IndexTask: files of candidates (runs), and numbers (int64) of keys with broken chains."""
+    """The result of an IndexTask.
+
+    runs  the files of candidates that the task has written
+    lost  int64: the numbers that identify the keys with broken chains (`candidates.PART_SHIFT`)
+    """
 
     runs: list[CandidateRun]
     store: int
@@ -66,7 +70,7 @@ def run_index_task(folder: str, edges: npt.NDArray[np.int64], task: IndexTask) -
         lost.append(_numbers(number, keys, hits.broken))
         waiting.append((number, keys, _candidates(keys, hits)))
         rows += len(waiting[-1][2].offsets)
-        # Parts with few candidates share a run, so that there are fewer files to read.
+        # Small parts of the key table share a run (file of candidates), so that there are fewer files to read.
         if rows > _RUN_CANDIDATES:
             flush()
             waiting, rows = [], 0

@@ -59,9 +59,12 @@ class _Verdicts:
 def judged(
     runner: Runner, stores: Sequence[StoreReader], progress: Callable[[int, int], None]
 ) -> list[Judge | None]:
-    """Judge the IndexFiles of all stores in tasks. For each store, return a judge that returns the tasks' verdicts.
+    """Decide in tasks which ranges of the log the IndexFiles of all stores cover. Return a `Judge` for each store.
 
-    If tasks would save no time (few IndexFiles, or only one process), nothing is judged, and each judge is None.
+    The judge computes nothing: it returns the decisions of the tasks.
+
+    If tasks would save no time (few IndexFiles, or only one process), no task runs, and the result has None instead of
+    each judge.
 
     Raises StoreAccessError, StoreChangedError.
     """
@@ -88,7 +91,9 @@ def judged(
 
 
 def run_judge_task(task: JudgeTask) -> Verdict:
-    """Decide for which part of the log an IndexFile is trusted: prove it for a local store, else spot-check the file.
+    """Decide for which ranges of the log an IndexFile can be trusted.
+
+    In a local store, all items of the file are compared with the log. In a remote store, only some are.
 
     Raises StoreAccessError, StoreChangedError.
     """

@@ -58,7 +58,10 @@ class KeyTexts(NamedTuple):
 
 
 def check_columns(rows: pa.Schema, taken: Iterable[str]) -> None:
-    """Raise UsageError if rows lack the columns of a look-up, or have a column in `taken`, which the answer needs."""
+    """Raise UsageError if rows lack the columns of a look-up, or have a column with a name in `taken`.
+
+    The answer has its own columns with these names.
+    """
     kinds = {field.name: field.type for field in rows}
     if len(kinds) < len(rows):
         twice = next(name for name in kinds if rows.names.count(name) > 1)
@@ -66,7 +69,7 @@ def check_columns(rows: pa.Schema, taken: Iterable[str]) -> None:
     for name in ("topic", "key"):
         if name not in kinds:
             raise UsageError(
-                f"keys: no column {name!r}, but {', '.join(map(repr, kinds)) or 'none at all'}; "
+                f"keys: no column {name!r} (columns: {', '.join(map(repr, kinds)) or 'none'}); "
                 "topic and key are required, begin and end are optional",
                 arguments=["keys"],
             )
@@ -202,7 +205,7 @@ def _from_text(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
         except pa.ArrowInvalid as error:
             reason = str(error)
     raise UsageError(
-        f"keys: column {name!r}: neither milliseconds nor ISO 8601 in all rows: {reason}"
+        f"keys: column {name!r} must contain only milliseconds or only ISO 8601 times: {reason}"
     )
 
 

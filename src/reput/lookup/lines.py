@@ -63,11 +63,11 @@ def answer_lines(
 
 
 def _flat(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the rows without their coverage, except `is_complete`."""
+    """Return the rows with the column `is_complete` in place of the whole coverage."""
     place = batch.schema.get_field_index(COVERAGE_COLUMN)
     return batch.set_column(place, IS_COMPLETE, batch.column(place).field(IS_COMPLETE))
 
 
 def _names(answer: LookupAnswer) -> dict[str, str]:
-    """Return the JSON names of a message's columns. Columns of the keys keep the caller's names."""
+    """Return the JSON names of the message columns. The columns of the caller's key table keep their names."""
     return {name: other for name, other in JSON_NAMES.items() if name in answer.columns}

@@ -161,7 +161,7 @@ def _answer_bytes(records: Records, messages: pa.RecordBatch) -> Numbers:
 
 
 class RunSlice(NamedTuple):
-    """Rows [start, stop) of a staged file of candidates (a run)."""
+    """Rows [start, stop) of a run, which is a staged file of candidates."""
 
     path: str
     segment: int
@@ -262,7 +262,7 @@ class _CandidateComparison:
             for name in ("offset", "number", "hash", "begin", "end", "segment")
         )
         self._topics, self._keys = (texts_of(batch.column(name)) for name in ("topic", "key"))
-        # Each slice of candidates is sorted, but the piece may join several slices.
+        # Each slice of a run (file of candidates) is sorted, but this piece may consist of several slices, so sort it.
         self._order = np.argsort(self._offsets, kind="stable")
         # `_different` has each offset once, because several candidates may have the same offset. `_order[_first[i] :
         # _first[i + 1]]` are the candidates at the offset `_different[i]`.

@@ -144,8 +144,8 @@ class LogCells:
 
     def __init__(self, files: Sequence[CommitLogFile]) -> None:
         total = sum(file.size for file in files)
-        # The number of cells is limited, because the driver keeps an array of all cells for each file of candidates
-        # (run). So a large log has larger cells.
+        # The number of cells is limited, because the driver keeps an array of all cells for each run (file of
+        # candidates). So a large log has larger cells.
         step = max(_CELL_BYTES, -(-total // _MOST_CELLS))
         begins = [begin for file in files for begin in range(file.start, file.end, step)]
         edges = sorted({*begins, *(file.end for file in files)})
@@ -153,8 +153,8 @@ class LogCells:
         self._files = files
         starts = np.array([file.start for file in files])
         place = np.searchsorted(starts, self.edges[:-1], side="right") - 1
-        # The range of a missing log file is also a cell. This cell gets the number of the preceding file, and `tasks`
-        # skips it.
+        # If a log file is missing, a cell (range of the log) covers its place. This cell gets the number of the
+        # preceding file, and `tasks` skips the cell.
         self._file_of = place.tolist()
 
     def tasks(
@@ -183,7 +183,7 @@ class LogCells:
         taken = 0
         for cell in sorted(by_cell):
             file = self._files[self._file_of[cell]]
-            # The log file of this cell is missing, so its candidates cannot be compared with their records.
+            # The log file at this place is missing, so the candidates here cannot be compared with records.
             if file.end <= self.edges[cell]:
                 continue
             files[file] += by_cell[cell]
@@ -217,7 +217,7 @@ class StorePlan:
     """The plan for one store: its segments, and their results.
 
     runs    staged files of candidates: offsets at which messages with requested keys may be
-    broken  for each segment, by its number: numbers of keys whose chains are broken
+    broken  for each segment, by its number: the numbers that identify the keys with broken chains
     ranges  the ranges to scan for all keys
     batch_topics  topics (5.x) whose records may be inner batches
     has_replaced_ids  whether a record (5.x) may have several UNIQ_KEYs, of which the index has only the last one
@@ -304,7 +304,7 @@ class StorePlan:
     def partly_read(
         self, lost: Iterable[tuple[Finding, npt.NDArray[np.int64]]]
     ) -> Iterator[PartlyRead]:
-        """Yield unreadable ranges that affect only some keys, with the numbers of these keys."""
+        """Yield the unreadable ranges that affect only some keys, each with the numbers that identify these keys."""
         known = self.coverage()
         keys: dict[Finding, list[npt.NDArray[np.int64]]] = {}
         for finding, numbers in lost:

@@ -53,7 +53,7 @@ from reput.query.inner_batches import InnerBatches
 _HASH_BITS = 31
 # Average number of hashes per bucket.
 _BUCKET_HASHES = 2
-# Hits per run, which bounds the memory of a task.
+# A task writes a run (file of candidates) once it has more than this many hits. The limit bounds its memory.
 _RUN_HITS = 1 << 20
 _PIECE_BYTES = 4 << 20
 
@@ -114,7 +114,7 @@ class LookupScanTask(_FileTask):
     """A task: scan records that begin in [begin, stop) of the file.
 
     start   physical offset of the first record, or None to search for it
-    only    numbers of the keys to find (int64, sorted), or None for all keys
+    only    int64, sorted: the numbers that identify the keys to find (`candidates.PART_SHIFT`); None for all keys
     """
 
     number: int
@@ -185,7 +185,8 @@ def _scan(task: LookupScanTask, start: int, found: ScanFound) -> Iterator[Hits]:
     waiting: list[Hits] = []
     for batch in scan.batches():
         waiting.append(_hits(wanted, batch))
-        # Once a record states a wrong offset, this loop yields no more hits: the walk after the loop finds all hits.
+        # Once a record states a wrong offset, this loop yields no more hits. The walk after the loop finds all hits
+        # that have not been yielded.
         if not scan.misplaced and sum(len(hits.hashes) for hits in waiting) > _RUN_HITS:
             yield _together(waiting)
             waiting = []
@@ -256,7 +257,7 @@ class ReplacedIdTask(_FileTask):
 
 
 class ReplacedFound(NamedTuple):
-    """The result of a ReplacedIdTask: files of candidates (runs), and unreadable ranges."""
+    """The result of a ReplacedIdTask: runs (files of candidates), and unreadable ranges."""
 
     store: int
     runs: list[CandidateRun]

@@ -127,9 +127,10 @@ class QueueTimes:
             return False
 
     def _first_in(self, piece: TimedPiece, first: int, timestamp: int) -> int | None:
-        """Return the queue offset of the first message in a piece of the log that was stored at or after a time.
+        """Return the queue offset of the first message stored at or after a time, within a piece of the log.
 
-        Returns None if all its messages are earlier. `first` is the queue's first offset in the piece.
+        Returns None if all messages of the queue in the piece are earlier. `first` is the queue's first queue offset in
+        the piece.
         """
         if piece.is_whole and piece.least >= timestamp:
             return first
@@ -182,7 +183,7 @@ class QueueTimes:
 
 
 def _first(queue: QueueReader, number: int, stop: int) -> _FoundTime | None:
-    """Return the first entry from a queue offset on that is not pre-blank; None if all are pre-blank."""
+    """Return the first entry that is not pre-blank, from queue offset `number` to before `stop`; None if all are."""
     for found in queue.numbered(number, stop):
         if found[1] != PRE_BLANK:
             return _FoundTime(*found)

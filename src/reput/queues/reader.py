@@ -580,7 +580,8 @@ class BatchQueueReader:
     def _lost(self, queue_offset: int, number: int) -> LostEntriesError:
         """Return the error for a lost entry of this queue offset.
 
-        The error states where reading can continue: at the next intact entry, which is searched from entry `number` on.
+        The error states where reading can continue: at the first intact entry after the lost one. The search for this
+        entry begins at entry `number`.
         """
         resume, stop = self.max_queue_offset(), self._files.max_queue_offset()
         while number < stop:

@@ -32,7 +32,7 @@ find them there.
 class RocksDatabase(RocksFolder):
     """The entries and the ends of queues, as they were on disk when the database was opened.
 
-    A broker has newer entries only in memory.
+    Newer entries are only in the memory of the broker.
 
     Args:
         folder: folder of the database.

@@ -79,7 +79,7 @@ class RocksQueues:
 
     def queue(self, topic: str, queue_id: int) -> QueueReader:
         """Return one queue. Raises MessageNotFoundError for an unknown queue, and as `topics` does."""
-        # The key of an entry has no room for other ids.
+        # The key of an entry can contain only queue ids in this range.
         if 0 <= queue_id < 1 << 31:
             reader = RocksQueueReader(self.folder, topic, queue_id, *self._parts())
             if reader.max_queue_offset() > 0:
@@ -319,7 +319,10 @@ class UndispatchedEntries:
 
 
 def _entries_in(values: Sequence[bytes]) -> bytes:
-    """Return the entries with which the values begin, joined. Values that do not have VALUE_BYTES bytes are ignored."""
+    """Return the ConsumeQueue entries in some values, joined.
+
+    Each value begins with an entry. Values that do not have VALUE_BYTES bytes are ignored.
+    """
     if any(len(value) != VALUE_BYTES for value in values):
         values = [value for value in values if len(value) == VALUE_BYTES]
     # Import NumPy here, because a query by key does not need it.

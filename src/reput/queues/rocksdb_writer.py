@@ -169,7 +169,7 @@ class WritableDatabase:
         return Changes(self._rocksdict.WriteBatch(raw_mode=True), self._handles)
 
     def write(self, changes: Changes) -> None:
-        """Write changes to the database's memory."""
+        """Apply changes to the database in memory only. `flush` writes them to files."""
         with _explained(self._folder):
             self._database.write(changes._batch, self._how)
 

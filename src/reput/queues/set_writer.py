@@ -136,7 +136,7 @@ class QueueSetWriter:
         return ()
 
     def refused_bytes(self) -> dict[Queue, int]:
-        """Return, for each queue that has refused messages since its last entry, the bytes of these messages."""
+        """Return, for each queue that has refused messages since its last entry, the total size of these messages."""
         return {}
 
     def sync(self, least_pages: int = 0) -> None:

@@ -245,8 +245,8 @@ class ConsumeQueueWriter(QueueWriter):
     """A writer of one ConsumeQueue.
 
     blanks               number of pre-blank entries written in place of lost messages
-    refused_bytes        bytes of messages that were refused since the last entry. They explain a later gap in the
-                         queue. -1 for a light queue (LMQ), in which no gap is kept
+    refused_bytes        total size of the messages that were refused since the last entry. They explain a later gap in
+                         the queue. -1 for a light queue (LMQ), in which no gap is kept
 
     `is_expired` states that the messages of all existing entries have expired. If the next message then does not follow
     the last entry, entries were lost that cannot be derived from the log. In this case, the queue begins again with
@@ -477,5 +477,5 @@ class ExtensionWriter:
         self._files.sync(self.position)
 
     def close(self) -> None:
-        """Close the files. Later units open them again."""
+        """Close the files. If further units are written, the files are opened again."""
         self._files.close(sync=False)

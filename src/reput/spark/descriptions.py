@@ -45,8 +45,8 @@ ASK_EXECUTORS = "reput: check executors for reput"
 def description_of(function: Callable[..., Any], weights: Sequence[int] = ()) -> str:
     """Return the description of a job that runs a function over tasks.
 
-    It states the work of the function. If the function's weights are bytes, it also states their sum. If the work is
-    unknown, it states the function's name.
+    The description says what the function does, or gives its name if that is unknown. If the tasks' weights are bytes,
+    the description also gives their sum.
     """
     place, name = next(
         (found for found in _within(function) if found[0] in _OF_FUNCTIONS),

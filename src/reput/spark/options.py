@@ -164,8 +164,8 @@ def _paths(given: Mapping[str, str]) -> tuple[str, ...]:
     if not paths or not all(paths):
         raise UsageError(
             "path is missing: pass a store, its commitlog folder, or files, as .load(PATH) or "
-            f"{NAME}('PATH'). Spark passes no path of a table created with CREATE TABLE: use "
-            f"CREATE TEMPORARY VIEW messages USING {NAME} OPTIONS (path 'PATH')"
+            f"{NAME}('PATH'). Spark does not pass on the path of a table created with CREATE TABLE; "
+            f"use CREATE TEMPORARY VIEW messages USING {NAME} OPTIONS (path 'PATH')"
         )
     return tuple(paths)
 

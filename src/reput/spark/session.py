@@ -97,7 +97,7 @@ def create_session(
 
 
 def begin_compiling() -> None:
-    """Compile the kernels for reading tables in other processes, and print a note. Do nothing if they are cached."""
+    """Compile, in other processes, the kernels that read tables. Print a note. Do nothing if they are cached."""
     if compile_meanwhile():
         log("compiling kernels in the background, once on this machine; the first rows wait for it")
 
@@ -115,9 +115,9 @@ def command_session(master: str) -> Iterator[SparkSession]:
     The session ends with the command, or immediately after Ctrl-C. But if a session was already running, it is used and
     stays open.
 
-    pyspark's own handler of Ctrl-C asks the JVM to cancel its jobs. If Ctrl-C interrupts another call to the JVM, the
-    handler prints a traceback. So the handler is replaced: the end of the session cancels the jobs as well. Errors and
-    log lines of interrupted calls are suppressed.
+    pyspark's own handler of Ctrl-C asks the JVM to cancel its jobs. If Ctrl-C arrives during another call to the JVM,
+    the request fails, and the handler prints a traceback. So the handler is replaced: the end of the session cancels
+    the jobs as well. Errors and log lines of interrupted calls are suppressed.
     """
     interrupted, is_own = False, SparkSession.getActiveSession() is None
 

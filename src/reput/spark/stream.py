@@ -165,7 +165,8 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if self._target is not None:
                 # A run with Trigger.AvailableNow ends where the logs ended at its start.
                 end = max(min(end, self._target[source.name]), begin)
-            # Spark starts a batch only if the offset differs, so a store without new bytes keeps its mark.
+            # Spark starts a batch whenever the offset differs. So the store's mark, its part of the offset, must not
+            # change without new bytes.
             if end != mark.end or begin != mark.end or source.name not in latest:
                 latest[source.name] = mark_at(source, end).as_json()
         return latest
@@ -195,8 +196,8 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         what = f"{source.name}: the log was replaced or truncated since it was read up to offset {mark.end}: {why}"
         if self._options.fail_on_data_loss:
             raise StoreChangedError(
-                f"{what}; failOnDataLoss=false reads the new log from its beginning, so messages in both logs "
-                "are read a second time; or start a new stream, with another checkpointLocation and startingOffsets"
+                f"{what}; set failOnDataLoss=false to read the new log from its beginning (messages in both logs are "
+                "read a second time), or start a new stream, with another checkpointLocation and startingOffsets"
             )
         log(f"{what}; {instead}")
 
