@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -132,6 +134,57 @@ def test_two_drivers_at_once_leave_one_result(
     with pytest.raises(StoreChangedError, match="no rebuild is running there now"):
         _rebuild(store, s3, store=archive, output=output, runner=second)
     assert_golden(_fetched(output, s3, tmp_path), store)
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize(
+    ("stalled_at", "continued_at"),
+    [(("", 1), "write"), (("consumequeue/", 2), "publish"), (("", 2), "write")],
+    ids=["prepare", "clear", "remove"],
+)
+def test_a_run_that_stalled_deletes_nothing_of_the_next(
+    golden: Golden, s3: Options, archive: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    stalled_at: tuple[str, int], continued_at: str, request: pytest.FixtureRequest,
+) -> None:  # fmt: skip
+    """The first run stalls before it lists objects to delete them. It continues while the second run is writing."""
+    store, output = golden("lmq"), f"{archive}/stalled-{request.node.callspec.id}"
+    stalled, continued, errors = threading.Event(), threading.Event(), list[Exception]()
+    listed, lists = Bucket.list, Counter[str]()
+
+    def stall_and_list(bucket: Bucket, prefix: str = "") -> Iterator[ObjectInfo]:
+        if threading.current_thread() is first and bucket.place.startswith(output):
+            lists[prefix] += 1
+            if (prefix, lists[prefix]) == stalled_at:
+                stalled.set()
+                assert continued.wait(60)
+        return listed(bucket, prefix)
+
+    def run() -> None:
+        try:
+            _rebuild(store, s3, store=archive, output=output)
+        except Exception as error:
+            errors.append(error)
+        stalled.set()
+
+    def progress(phase: str, done: int, total: int) -> None:
+        if phase == continued_at and done == total:
+            continued.set()
+            first.join()
+
+    monkeypatch.setattr(Bucket, "list", stall_and_list)
+    first = threading.Thread(target=run)
+    first.start()
+    assert stalled.wait(60)
+    assert not errors
+    try:
+        _rebuild(store, s3, store=archive, output=output, progress=progress)
+    finally:
+        continued.set()
+        first.join()
+    assert [type(error) for error in errors] == [StoreChangedError]
+    assert "another rebuild is running there now" in str(errors[0])
+    assert_golden(_fetched(output, s3, tmp_path), store)
+    assert not list(Bucket(f"{output}/{STAGING_FOLDER}", s3).list())
 
 
 class _Beginning(SerialRunner):

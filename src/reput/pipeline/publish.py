@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from reput.errors import StoreAccessError, StoreChangedError, StoreNotFoundError, UsageError
 from reput.files.object_store import ObjectStore
-from reput.files.staged import at_once, delete_objects, fetch_file, join, put_staged, reading
+from reput.files.staged import at_once, fetch_file, join, put_staged, reading
 from reput.files.writer import make_folder
 from reput.format.checkpoint import Checkpoint, encode_checkpoint
 from reput.format.file_names import (
@@ -126,8 +127,8 @@ class BucketTarget:
                 )
 
     def clear(self) -> None:
-        """Delete the output of an interrupted rebuild. Raises StoreAccessError."""
-        delete_objects(self._output, list(self._published()))
+        """Delete the output of an interrupted rebuild. Raises StoreChangedError, StoreAccessError."""
+        self._staging.delete(self._output, list(self._published()))
 
     def _published(self) -> dict[str, int]:
         """Return the size of each published file, by name."""
@@ -220,4 +221,6 @@ class FetchedTarget:
     def commit(self, commit: RebuildCommit) -> None:
         """See Target."""
         self._folder.commit(commit)
-        self._staging.remove()
+        # The result is complete. If another rebuild has started in the same staging, it has deleted this run's objects.
+        with suppress(StoreChangedError):
+            self._staging.remove()

@@ -9,8 +9,9 @@ of unfinished runs.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from uuid import uuid4
 
 from reput.errors import ObjectConflictError, StoreLockedError, StoreNotFoundError
@@ -57,7 +58,7 @@ class BucketStaging(FencedRun):
     def prepare(self) -> None:
         """Stop earlier runs, and delete those of their objects that cannot be reused.
 
-        Raises StoreLockedError if another run begins at the same time, StoreAccessError.
+        Raises StoreLockedError if another run begins at the same time, StoreChangedError, StoreAccessError.
         """
         try:
             self._put(RUN_FILE, self.run)
@@ -68,7 +69,14 @@ class BucketStaging(FencedRun):
         kept = f"{self.fingerprint}/"
         names = [one.name for one in self.store.list()]
         old = [n for n in names if n not in (RUN_FILE, _PUBLISHING) and not n.startswith(kept)]
-        delete_objects(self.store, old)
+        self.delete(self.store, old)
+
+    def delete(self, store: ObjectStore, names: Sequence[str]) -> None:
+        """Delete objects. List them before the call: then a run that starts after the check has written none of them.
+
+        Raises StoreChangedError, and deletes nothing, if another run has started. Raises StoreAccessError.
+        """
+        self.fenced(partial(delete_objects, store))(names)
 
     def unfinished(self) -> frozenset[str]:
         """Return the output folders that may contain files of unfinished runs."""
@@ -79,8 +87,11 @@ class BucketStaging(FencedRun):
         return frozenset(content.splitlines()[1:])
 
     def begin_publishing(self, folders: Collection[str]) -> None:
-        """Record that this run publishes files in these folders. Raises StoreAccessError."""
-        self._record(self.unfinished() | set(folders))
+        """Record that this run publishes files in these folders.
+
+        Raises StoreChangedError if another run has started, StoreAccessError.
+        """
+        self.fenced(self._record)(self.unfinished() | set(folders))
 
     def _record(self, folders: Collection[str]) -> None:
         self._put(_PUBLISHING, "\n".join([self.run, *sorted(folders)]))
@@ -98,14 +109,14 @@ class BucketStaging(FencedRun):
         """Delete all staged objects; last of all, delete the object with the id of the run.
 
         Keep the record of output folders that have unfinished files, but remove the folders in `published` from it,
-        because their files are complete. Raises StoreAccessError.
+        because their files are complete. Raises StoreChangedError if another run has started, StoreAccessError.
         """
         names = {one.name for one in self.store.list()} - {RUN_FILE, _PUBLISHING}
         # Output folders that are not in `published` may still have files of an unfinished run. Keep the names of these
         # folders, so that the next rebuild may delete the files.
         if left := self.unfinished() - set(published):
-            self._record(left)
+            self.fenced(self._record)(left)
         else:
             names.add(_PUBLISHING)
-        delete_objects(self.store, sorted(names))
-        self.store.delete(RUN_FILE)
+        self.delete(self.store, sorted(names))
+        self.delete(self.store, [RUN_FILE])
