@@ -19,7 +19,7 @@ SIZES = (
 
 REPUT = Path(sys.executable).with_name("reput")
 _TIMEOUT_S = 600
-_COMPILING = re.compile(r"^Compiling kernels for this processor, once\.\n", re.MULTILINE)
+COMPILING = re.compile(r"^Compiling kernels for this processor, once\.\n", re.MULTILINE)
 """The line that the first command on a machine prints to stderr."""
 
 
@@ -72,7 +72,7 @@ def one_line(ran: Ran) -> str:
 
 def without_compiling(stderr: bytes) -> str:
     """Return a command's stderr without the line that reports the compilation of kernels."""
-    return _COMPILING.sub("", stderr.decode())
+    return COMPILING.sub("", stderr.decode())
 
 
 def _bytes(stream: io.TextIOWrapper) -> bytes:
