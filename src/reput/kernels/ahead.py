@@ -103,7 +103,7 @@ def _without_interrupts() -> Iterator[None]:
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    # A process inherits the mask of the thread that starts it.
+    # A process inherits the signal mask of the thread that starts it.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield

@@ -135,7 +135,7 @@ if FOLDS:
 elif not HAS_NUMBA:
 
     def crc32(data, start, stop):
-        """Return zlib's crc32 of data[start:stop]. Without numba, zlib is faster than the other variants."""
+        """Return zlib's crc32 of data[start:stop]. Without numba, zlib is faster than this module's table kernels."""
         return zlib.crc32(data[start:stop])
 
 else:

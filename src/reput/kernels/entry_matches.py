@@ -77,9 +77,9 @@ def match_items(messages, key_hash, state, items, begin, first_begin):
                  the batch, and ITEM the number of the item. Other fields are the message times of the first and the
                  last item so far
     items        uint32[n, 5], the file's bytes
-    begin        time (ms) from which the seconds of the items are counted
-    first_begin  time (ms) from which the seconds of items[0] are counted; ANY_TIME if the seconds of items[0] are not
-                 compared
+    begin        time (ms) from which the seconds of all items except items[0] are counted
+    first_begin  time (ms) from which the seconds of items[0] are counted: the previous file's end timestamp if items[0]
+                 is the file's first item, else `begin`; ANY_TIME if the seconds of items[0] are not compared
     """
     row, of_row, key, item = state[ROW], state[KEY_OF_ROW], state[KEY], state[ITEM]
     is_match = True

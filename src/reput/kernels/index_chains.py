@@ -180,9 +180,9 @@ def follow_chain(items, first, item, count, newest, begin, end, key_hash, slot_t
     slot_total  uint32, the file's number of slots
     hits        int64[n], set to the physical offsets, without consecutive duplicates
 
-    Returns (item, newest, number of items that were followed, number of hits). The returned item is the next item to
-    follow: the chain's first item with a number of at most `first`, or the item at which the chain breaks. It is
-    CHAIN_END if the chain has no further hits.
+    Returns (item, newest, number of items that were followed, number of hits). A chain leads to ever smaller numbers.
+    The returned item is the next item to follow, which is numbered `first` or lower; or the item at which the chain
+    breaks; or CHAIN_END if the chain has no further hits.
     """
     slot = np.uint32(np.uint32(key_hash) % slot_total)
     steps, found = 0, 0

@@ -1,11 +1,11 @@
 """Test whether look-ups reach all items of an IndexFile, and find consecutive items whose messages lie far apart.
 
 A look-up starts at a slot and follows a chain of the slot's items, with ever smaller numbers, until a pointer of 0 ends
-the chain (`reput.index.reader`). Look-ups reach every item if and only if, in each slot, exactly one pointer leads to
-each item, and exactly one pointer is 0. To test this, each pointer adds the hash of the pair (slot, target) to a sum.
-Each item subtracts the hash of the pair (slot, item), and each slot the hash of (slot, 0). If the sum is 0, look-ups
-reach every item. The test reads the items sequentially, whereas following the chains would miss the processor's cache
-at each item.
+the chain (`reput.index.reader`). A slot and each of its items have one pointer. Look-ups reach every item if and only
+if, for each slot, exactly one pointer of the slot and its items leads to each of the slot's items, and exactly one is
+0. To test this condition, each pointer adds the hash of the pair (slot, target) to a sum. Each item subtracts the hash
+of the pair (slot, item), and each slot the hash of (slot, 0). If the sum is 0, look-ups reach every item. The test
+reads the items sequentially, whereas following the chains would miss the processor's cache at each item.
 
 If the messages of consecutive items lie far apart (`find_wide_gaps`), items between them may have been lost.
 """
@@ -149,7 +149,7 @@ def find_lost_items(items, first, last, leads_to, offset_after, lost, found):
         # chain.
         if is_reached:
             previous = _signed(items[row, 4])
-            # A chain that leads to a newer item is cut off.
+            # A look-up stops at a pointer that does not lead to an older item, so it reaches no further item.
             leads_to[slot] = np.int32(previous if previous < item else -1)
         if item > last:
             continue

@@ -210,7 +210,7 @@ def wrapped_difference(left, right):
 def swap32(word):
     """Swap the bytes of a word.
 
-    On a little-endian machine, the swap converts a word stored as big endian to its value, and a value to this form.
+    On a little-endian machine, the swap converts a big-endian word to its value, and a value to a big-endian word.
     """
     word = np.int64(word)
     return (

@@ -20,8 +20,8 @@ from reput.kernels.llvm import HAS_NUMBA, INTERPRETED
 def njit(*, cache: bool = False, **options: Any) -> Callable[[Any], Any]:
     """Apply `numba.njit` with these options. With `cache`, compiled kernels are stored as `compile_cache` describes."""
     if INTERPRETED:
-        # `_interpreted` changes only calls by code outside of kernels. Functions without `cache` are called only by
-        # kernels.
+        # `_interpreted` is needed only for functions that code outside of kernels calls. Functions without `cache` are
+        # called only by kernels, so they stay unchanged.
         return _interpreted if cache else lambda function: function
     from numba import njit as numba_njit
 
@@ -62,7 +62,7 @@ def _interpreted(function: Any) -> Any:
             planned[Form(function.__module__, function.__name__, types)] = None
         _inside.kernel = function
         try:
-            # Compiled integers wrap around silently, and NumPy would warn about it.
+            # Compiled code lets integers wrap around silently, whereas NumPy's integers would cause warnings.
             with np.errstate(all="ignore"):
                 return _as_compiled(function(*arguments))
         finally:

@@ -226,9 +226,10 @@ def put_properties(text, pairs, count, out, used, cut):
 
 @njit(cache=True, nogil=True)
 def _is_twice(text, pairs, place, start, stop):
-    """Return whether a pair has the name text[start:stop].
+    """Return whether another pair already has the name text[start:stop].
 
-    Only the pair at sorted position `place`, and the earlier pairs of its bucket in Java's HashMap, are compared.
+    Pairs are sorted by their bucket in Java's HashMap. Equal names have the same bucket, so the name is compared only
+    with the pair at sorted position `place`, and with the earlier pairs of that bucket.
     """
     bucket, length = pairs[pairs[place, 5], 4], stop - start
     while place >= 0 and pairs[pairs[place, 5], 4] == bucket:

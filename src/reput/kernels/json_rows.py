@@ -35,7 +35,7 @@ _BASE64 = np.frombuffer(
 
 @njit(inline="always")
 def _special(word):
-    """Return a mask whose lowest bit marks the first of 8 bytes that needs an escape; 0 if none does."""
+    """Return a mask whose lowest set bit lies in the first of 8 bytes that needs an escape; 0 if none does."""
     deletes = word ^ _DELETES
     return special_in(word) | (deletes - ONES) & ~deletes & TOP_BITS
 

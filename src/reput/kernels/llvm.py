@@ -1,7 +1,8 @@
 """Provide numba and LLVM for the kernels that need them, or stand-ins if numba is not installed.
 
 INTERPRETED is true if kernels run as plain Python: numba is missing, or NUMBA_DISABLE_JIT is set. The stand-ins only
-make modules importable. Functions that use these names generate machine code, so plain Python never calls them.
+make modules importable: only functions that generate machine code use them, and plain Python never calls such
+functions.
 """
 
 from __future__ import annotations

@@ -36,9 +36,9 @@ SPANS_DTYPE = np.dtype(
 )
 _UNIQ_KEY_NAME = np.frombuffer(UNIQ_KEY.encode(), np.uint8)
 LEAST_UNIQUE_KEY_BYTES = len(_UNIQ_KEY_NAME) + 3
-"""Least bytes of a property that is a unique key: its name, two separators and one character."""
+"""Minimum size, in bytes, of a UNIQ_KEY property: its name, two separators and one character."""
 LEAST_PROPERTY_BYTES = 4
-"""Least bytes of a property: name, value and two separators.
+"""Minimum size, in bytes, of a property: name, value and two separators.
 
 n bytes hold at most (n + 1) // 4 properties, because the last property may lack its second separator.
 """
@@ -58,7 +58,7 @@ _UNIQ_KEY, _KEYS, _TAGS = (
 
 @njit(cache=True, nogil=True)
 def find_spans(data, parts, spans):
-    """Write the places of UNIQ_KEY, KEYS and TAGS of each record, SPANS_DTYPE[n]. A missing one has length 0."""
+    """Set spans[i] (SPANS_DTYPE) to the places of a record's UNIQ_KEY, KEYS and TAGS. Missing ones have length 0."""
     for row in range(len(parts)):
         _find_span(data, parts, row, spans[row])
 
@@ -79,7 +79,7 @@ def _find_span(data, parts, row, span):
 def split_keys(data, start, count, lists, offsets, out):
     """Split each data[start[i]:start[i] + count[i]] at spaces into keys. Empty keys are dropped.
 
-    lists    int32[n + 1], the number of each row's first key
+    lists    int32[n + 1], set to the index in `offsets` of each row's first key
     offsets  int32[m + 1] for at most m keys, set to the position in `out` at which each key begins
 
     Returns (number of keys, bytes written).
@@ -103,10 +103,10 @@ def split_keys(data, start, count, lists, offsets, out):
 def split_unique_keys(data, start, count, lists, offsets, out):
     """Find every UNIQ_KEY of each properties string data[start[i]:start[i] + count[i]], in order.
 
-    lists    int32[n + 1], the number of each row's first id
-    offsets  int32[m + 1] for at most m ids, set to the position in `out` at which each id begins
+    lists    int32[n + 1], set to the index in `offsets` of each row's first UNIQ_KEY
+    offsets  int32[m + 1] for at most m unique keys, set to the position in `out` at which each begins
 
-    Returns (number of ids, bytes written).
+    Returns (number of unique keys, bytes written).
     """
     ids, at = 0, np.int64(0)
     offsets[0], lists[0] = 0, 0
@@ -130,7 +130,7 @@ def split_properties(
     """Split the properties of each record into names and values, up to the first record that is not plain.
 
     spans  as in `find_spans`; set here
-    maps   int32[n + 1], the number of each row's first property
+    maps   int32[n + 1], set to the index of each row's first property in `name_offsets` and `value_offsets`
     name_offsets, value_offsets  int32[m + 1] for at most m properties, set to the positions in `names` and `values` at
                                  which each name and value begins
     names, values  uint8, 8 bytes longer than the texts
@@ -171,8 +171,8 @@ def split_properties(
                 if name_stop > name and value_stop > value:
                     mark, last_8 = _put_ascii(names, name_at, data, name, name_stop)
                     _put_ascii(values, value_at, data, value, value_stop)
-                    # Compare only hashes of names. If two are equal, even of different names, the record is not plain,
-                    # and `split_any_properties` compares the names.
+                    # Only hashes of names are compared here. If two hashes are equal, the names may still differ, so
+                    # leave the record to `split_any_properties`, which compares the names.
                     is_plain = count < _FEW
                     for other in range(count):
                         is_plain &= marks[other] != mark

@@ -47,6 +47,7 @@ def sum_of_steps(entries, count, seed):
 def step(begin, end, seed):
     """Return the mark of `end` minus the mark of `begin` (see `sum_of_steps`).
 
-    If `sum_of_steps` returns the same number for some entries, they cover the range from `begin` to `end` exactly.
+    If the sum that `sum_of_steps` computes from some entries equals this number, the entries cover the range from
+    `begin` to `end` exactly.
     """
     return _mark(end, seed) - _mark(begin, seed)

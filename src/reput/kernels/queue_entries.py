@@ -88,11 +88,12 @@ def append_entries(
     If an entry's queue offset lies after the queue's end, the broker closes this gap: it appends the entry at the end.
     This kernel keeps the gap if it may be due to lost messages: between the messages of the previous entry and of this
     one, the log must have enough bytes for one record per missing queue offset. Usually, only the bytes that cannot be
-    read and the bytes of refused messages count. But all bytes count if the queue's next message has the next queue
-    offset, because this confirms the entry's queue offset.
+    read and the bytes of refused messages count. But if the queue's following message has the entry's queue offset + 1,
+    the entry's queue offset is confirmed, and all bytes count.
 
     messages             rows with physical_offset, size and tags_code
-    rows, queue_offset   int64 per entry; `queue_offset` may have one more: the queue offset after the last message
+    rows, queue_offset   int64 per entry; `queue_offset` may have one more element: the queue offset of the message that
+                         follows the last entry in the queue
     position             number of entries in the queue, at which the next is appended
     max_physical_offset  end of the last message in the queue, or -1
     lost                 int64[n, 2], ranges of the log that cannot be read

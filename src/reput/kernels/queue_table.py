@@ -1,4 +1,7 @@
-"""Number the queues found in a scan, with a hash table from topic bytes and queue id to the number, for kernels."""
+"""Assign a number to each queue that a scan finds.
+
+A hash table, which kernels can use, maps topic bytes and queue id to the number.
+"""
 
 from __future__ import annotations
 

@@ -58,23 +58,24 @@ def locate_parts(data, positions, parts):
 
 @njit(cache=True, nogil=True)
 def gather_i32(data, start, step, out):
-    """Copy the integer at each start[i] + step to out, int32[n]."""
+    """Set out[i] (int32) to the integer at position start[i] + step of `data`."""
     for row in range(len(start)):
         out[row] = read_i32(data, start[row] + step)
 
 
 @njit(cache=True, nogil=True)
 def gather_i64(data, start, step, out):
-    """Copy the integer at each start[i] + step to out, int64[n]."""
+    """Set out[i] (int64) to the integer at position start[i] + step of `data`."""
     for row in range(len(start)):
         out[row] = read_i64(data, start[row] + step)
 
 
 @njit(cache=True, nogil=True)
 def gather_micros(data, start, step, out, valid):
-    """Convert the milliseconds at each start[i] + step to microseconds; return the number of invalid times.
+    """Set out[i] to the milliseconds at position start[i] + step of `data`, converted to microseconds.
 
-    valid[i] is 0 if the microseconds exceed int64.
+    If the microseconds exceed int64, out[i] and valid[i] are 0. Otherwise, valid[i] is 1. Returns the number of times
+    that exceed int64.
     """
     missing = 0
     # More milliseconds than this would exceed int64 as microseconds.
