@@ -180,9 +180,9 @@ class _Archiver:
             return
         common = [one for one in sealed if (one.begin, one.size) in here]
         if sealed[-1].end > files[-1].start:
-            # A sealed file of the archive ends after the beginning of the store's last file. A file is sealed only if
-            # the log has a later file. So the archived log was longer than this log: the store is an older state of the
-            # archived store, or another store.
+            # The archive has sealed the store's last file, or a later one. A file is sealed only after the log has
+            # begun the next file, which this store lacks. So the store is an older state of the archived store, or
+            # another store.
             raise self._older() if common else self._another()
         # The usual case: the store still has an archived log file. Compare the newest such file.
         if common:

@@ -54,8 +54,8 @@ def without_expired(manifest: Manifest, before_ms: int) -> Manifest | None:
     for number, file in enumerate(manifest.log[:-1], 1):
         if file.times is None:
             continue
-        # Stop at the first file with a newer message, so that the log has no hole. Files without messages expire
-        # together with a later file.
+        # Stop at the first file with a message that has not expired: deleting a later file would leave a hole in the
+        # log. Files without messages expire together with a later file.
         if not file.is_sealed or file.times.greatest >= before_ms:
             break
         count = number
@@ -101,7 +101,7 @@ def to_merge(manifest: Manifest, kind: str) -> tuple[IndexObject, ...]:
 
 
 def _day_of(part: IndexObject, log: list[LogFile]) -> int:
-    """Return the day (UTC) on which the last message of an index was stored; 0 if there are no messages."""
+    """Return the day (UTC) of the last message in the log files that an index covers; 0 if they have no messages."""
     times = [
         file.times.greatest
         for file in log[

@@ -162,7 +162,8 @@ def _take_keys(
     offsets: npt.NDArray[np.int64],
     start: int,
 ) -> None:
-    # Drop keys of damaged records, which may state any offset. Queries scan the file, so these keys are not needed.
+    # Drop keys of damaged records, which may state any offset. Queries scan a log file that has damage, and so do not
+    # need these keys.
     inside = (offsets >= start) & (offsets < start + (1 << _POSITION_BITS))
     if not inside.all():
         hashes, offsets = hashes[inside], offsets[inside]

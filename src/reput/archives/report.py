@@ -72,8 +72,8 @@ class ProvenMessage:
         generation, chain: Number of the archive's manifest from which the proof was written, and last link of the hash
             chain over its log files.
         signed_by: The public key of the signature in hexadecimal digits; empty if the proof is not signed.
-        erasures: Names of the objects that document erasures in the message's log file. Always empty if a proof file
-            was verified.
+        erasures: Names of the objects that document erasures in the message's log file. Always empty if the message
+            was verified from a proof file, which does not contain these names.
     """
 
     topic: str

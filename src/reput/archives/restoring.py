@@ -246,8 +246,8 @@ def restore_store(
         )
     end = chosen[-1].end
     snapshots = archive.manifest.snapshots
-    # Use the first archived snapshot of the configuration after the log had grown to `end`. A later snapshot may have
-    # committed offsets beyond this end.
+    # Use the first archived snapshot of the configuration after the log had grown to `end`. A later snapshot may
+    # contain committed offsets beyond `end`.
     fitting = [one for one in snapshots if one.log_end >= end][:1] or list(snapshots[-1:])
     # Read the snapshot and the archive's settings before anything is written, because these reads may fail.
     files = read_snapshot(archive, fitting[0]) if fitting else {}
@@ -276,7 +276,7 @@ def restore_store(
 def _chosen(log: tuple[LogFile, ...], begin_ms: int | None, end_ms: int | None) -> list[LogFile]:
     """Return the log files from the first to the last that may contain a message stored between two times.
 
-    Files between them are included in any case, because a log must not have holes.
+    All files between the first and the last are included, because a log must not have holes.
     """
     inside = [
         number

@@ -38,7 +38,7 @@ class Anchor(NamedTuple):
     """An open folder, described so that another process can open and verify the same folder.
 
     name   the path that commands use
-    place  the same path without links; this path is opened
+    place  the path that is opened: it leads to the same folder, and contains no links
     inode  identifies the folder even if it is renamed
     boot   boot id of the machine that read the inode; other machines may see other inodes on a shared disk
     owner  user and group to which root gives the entries that it creates in the folder
@@ -61,12 +61,13 @@ class _Held:
 
 
 _held: dict[str, list[_Held]] = {}
-"""Anchors (open folders) by path, the newest last. Only the newest is used.
+"""For each path, its anchors (open folders), the newest last. New uses of the path take the newest anchor.
 
 A repair that replaces a folder adds an anchor for the new folder.
 """
 _guard = threading.RLock()
-# A thread of the parent may hold the lock at the fork. It does not exist in the child, so the child needs a new lock.
+# A thread of the parent may hold the lock at the fork. This thread does not exist in the child and would never release
+# the lock there, so the child needs a new lock.
 os.register_at_fork(after_in_child=lambda: globals().update(_guard=threading.RLock()))
 
 
@@ -108,7 +109,7 @@ def anchored(
 
     Args:
         folder: an existing folder.
-        place: the path of the folder without links, if `folder` is an allowed link to it.
+        place: if `folder` is an allowed link, the path of the link's target; this path contains no links.
         owner: a folder whose owner is given to the files that root creates below the anchor; by default `folder`.
 
     Raises:
@@ -120,7 +121,7 @@ def anchored(
         status = _status_of(real)
         model = status if owner is None else _status_of(os.path.realpath(owner))
     found = (real, status.st_ino, boot_id(), (model.st_uid, model.st_gid))
-    # Callers use the path with the link or without it, so an anchor is held for both.
+    # Callers use `folder`, or its path without links. So hold an anchor for each of the two paths.
     with holding(tuple(Anchor(each, *found) for each in {name, real})):
         yield
 
@@ -141,8 +142,8 @@ def reading_for(output: AnyPath, stores: Iterable[AnyPath]) -> Iterator[None]:
     with ExitStack() as stack:
         place = os.path.abspath(output)
         above = _above(place)
-        # No user can replace a folder that is already held open as an anchor. So the owner of that folder is checked,
-        # not the owners of the folders above it.
+        # If an anchor (a folder held open) is above the output, no user can replace this anchor. So check the anchor's
+        # owner, but not the owners of the folders above the anchor.
         held = 0 if above is None else os.fstat(above[0].descriptor).st_uid
         if os.geteuid() == 0 and any((held, *map(_owner_of, (place, os.path.dirname(place))))):
             for store in stores:
@@ -196,7 +197,7 @@ def anchors() -> tuple[Anchor, ...]:
 def holding(wanted: Sequence[Anchor]) -> Iterator[None]:
     """Hold these anchors during the with block.
 
-    Raises StoreChangedError if a path now leads to another folder, StoreAccessError.
+    Raises StoreAccessError, and StoreChangedError if a path now leads to another folder.
     """
     with ExitStack() as stack:
         for anchor in wanted:
@@ -244,7 +245,7 @@ def _let_go(anchor: Anchor) -> None:
 
 
 def real_path(path: AnyPath) -> str:
-    """Return the absolute path of the same place without links.
+    """Return an absolute path that leads to the same place as `path`, but contains no links.
 
     Links below an anchor (open folder) are not resolved, because opening the path refuses them.
 
@@ -287,7 +288,9 @@ def _status_of(real: str) -> os.stat_result:
 
 
 def _open_real(real: str) -> int:
-    """Open a folder by a path without links, starting at the open folder (anchor) above it, or else at the root.
+    """Open a folder by a path that contains no links.
+
+    The path is resolved from the anchor (open folder) above it, or from the root if there is no anchor above it.
 
     Raises OSError, and StoreAccessError for a link.
     """
@@ -424,7 +427,7 @@ def open_anchored(path: AnyPath, flags: int, mode: int = 0o666) -> int:
 
 
 def _open_or_create(folder: int, name: str, flags: int, mode: int, owner: tuple[int, int]) -> int:
-    """Open as `os.open` does. A created file gets the anchor's owner."""
+    """Open as `os.open` does. A file that is created here gets the user and group `owner`."""
     if not flags & os.O_CREAT:
         return os.open(name, flags, dir_fd=folder)
     # A new file must be recognised, because only a new file gets another owner. So the file is first opened without
@@ -498,7 +501,10 @@ def make_own_folder(path: AnyPath) -> None:
 
 
 def check_own_folder(path: AnyPath) -> None:
-    """Raise StoreAccessError for a link, or for a folder that another user owns or can write to. Raises OSError."""
+    """Raise StoreAccessError for a link, or for a folder that another user owns or can write to.
+
+    Raises OSError if the folder cannot be opened.
+    """
     if not is_own_folder(path):
         raise StoreAccessError(f"{os.fspath(path)}: another user may write there; delete it")
 

@@ -55,7 +55,10 @@ from reput.format.parquet_pages import uncompressed_sizes
 from reput.format.seekable_zstd import FRAME_BYTES, Frames, decode_tail, tail_bytes
 
 DIGESTS, QUEUES = b"reput.digests", b"reput.queues"
-"""Keys of an index's metadata, for two lists in row order: the SHA-256 of each row group; a queue index's queues."""
+"""Keys of two lists in an index's metadata: the SHA-256 of each row group, and the queues (only in a queue index).
+
+Both lists are in the order of the rows.
+"""
 GROUP_ROWS = 1 << 16
 # Limits on sizes that the archive's own metadata states: damaged or hostile metadata must not exhaust memory.
 _MOST_GROUP_BYTES = 64 << 20
@@ -201,7 +204,7 @@ class ParquetIndex:
         return found
 
     def _check_pages(self, number: int, data: bytes) -> None:
-        """Raise FormatError if pages of a row group are longer than its footer states."""
+        """Raise FormatError if pages of a row group are longer than the file's footer states."""
         start, group = self.ranges[number][0], self.metadata.row_group(number)
         view = memoryview(data)
         for place in range(group.num_columns):

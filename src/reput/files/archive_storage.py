@@ -380,7 +380,7 @@ class ArchiveStorage:
 
         def read(position: int, length: int) -> bytes:
             first, last = position // entry_bytes, -(-(position + length) // entry_bytes)
-            # Compute whole entries, and cut out the requested bytes.
+            # Compute whole entries, but return only the requested bytes.
             entries = read_entries(queue, base + first, base + last).tobytes()
             at = position - first * entry_bytes
             return entries[at : at + length]

@@ -42,7 +42,7 @@ _VARIABLES = {
     "s3": "AWS", "gs": "GOOGLE", "gcs": "GOOGLE", "az": "AZURE", "abfs": "AZURE", "abfss": "AZURE",
 }  # fmt: skip
 """Prefixes of the environment variables that obstore reads, by URL scheme."""
-# Users pass the names of pyarrow's S3FileSystem. The values are obstore's names of the same settings.
+# Users name settings as in pyarrow's S3FileSystem. The values are the names of the same settings in obstore.
 _S3_NAMES = {
     "access_key": "access_key_id",
     "secret_key": "secret_access_key",
@@ -260,7 +260,7 @@ def object_settings(url: str, options: Mapping[str, str]) -> dict[str, str]:
 
     Args:
         url: The place.
-        options: As for `reput.open_store`: `s3.NAME`.
+        options: The options for `reput.open_store`. Only options named `s3.NAME` are used.
     """
     given = {name[3:]: value for name, value in options.items() if name.startswith("s3.")}
     config = {_S3_NAMES[name]: value for name, value in given.items() if name in _S3_NAMES}
@@ -330,7 +330,7 @@ def open_object_store(
 
     Args:
         place: A path, or a URL of S3, GCS or Azure.
-        options: As for `reput.open_store`: `s3.NAME`.
+        options: The options for `reput.open_store`. Only options named `s3.NAME` are used.
 
     Raises:
         MissingExtraError: obstore is not installed.

@@ -47,7 +47,7 @@ class PooledWriter(Pooled[FileWriter]):
         """
         super().__init__(os.fspath(path))
         self._open_file, self._check = open_file, check
-        # No identity is known before the first open.
+        # The file's identity (device, inode) is unknown until the file is first opened.
         self.identity: Identity = (0, 0)
         self._pins.append(None)
         try:

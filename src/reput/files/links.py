@@ -13,7 +13,7 @@ from reput.files.anchors import explained, refused_link
 
 
 def refuse_links(root: Path, names: Iterable[str], allowed: Path | None = None) -> None:
-    """Check these entries of `root`, and all entries of their folders.
+    """Refuse symbolic links among these entries of `root`, and at any depth below them.
 
     Args:
         root: may be a link itself.

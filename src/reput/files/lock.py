@@ -44,8 +44,8 @@ def locked(path: Path, owner: str, arguments: Iterable[str] = ()) -> Iterator[Ca
     process can then lock the new file. A forked child does not hold the lock.
 
     Raises:
-        StoreLockedError: another process has the lock. The error's message contains `owner`. `arguments` are the names
-            of function arguments in this message (see `ReputError`).
+        StoreLockedError: another process has the lock. The error's message contains `owner`. `arguments` are
+            passed to the error (see `ReputError`).
         StoreAccessError: the file cannot be opened or locked.
     """
     with _held_guard:

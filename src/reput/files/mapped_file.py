@@ -39,8 +39,8 @@ class MappedFile:
             descriptor = open_anchored(path, os.O_RDONLY | os.O_NONBLOCK)
         except FileNotFoundError:
             raise StoreNotFoundError(f"{path}: no longer exists") from None
-        # `open_anchored` has refused a link. A StoreAccessError is also an OSError, but its message is complete. So it
-        # is not changed below.
+        # `open_anchored` has refused a link with a StoreAccessError, whose message is complete. This error is also an
+        # OSError, so the next clause would otherwise replace its message.
         except StoreAccessError:
             raise
         except OSError as error:

@@ -145,7 +145,7 @@ class ObjectFolder:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Hold the folder's lock during the with block. Wait for the lock as long as for a request to a bucket.
+        """Hold the folder's lock during the with block. The wait for the lock has the time limit of a bucket request.
 
         Raises StoreUnreachableError, StoreAccessError.
         """

@@ -78,7 +78,7 @@ class ObjectStore(Protocol):
         """Return whether an object has the version that `get` returned. Raises StoreNotFoundError."""
 
     def get_range(self, name: str, start: int, length: int) -> bytes:
-        """Return part of an object. Raises StoreChangedError if the object is too short, StoreNotFoundError."""
+        """Return part of an object. Raises StoreNotFoundError, and StoreChangedError if the object is too short."""
 
     def head(self, name: str) -> ObjectInfo:
         """Return an object's size and time of writing. Raises StoreNotFoundError."""

@@ -52,7 +52,7 @@ OpenFile = Callable[[str], RangeReader]
 
 
 class SparseReader(RangeReader, Protocol):
-    """A RangeReader that also finds the data between holes of a file. Callers may keep it open until `close`."""
+    """A RangeReader that also finds the data between holes of a file. It may be kept for many reads, until `close`."""
 
     @property
     def size(self) -> int: ...
@@ -72,8 +72,8 @@ class SparseReader(RangeReader, Protocol):
 def data_runs(reader: RangeReader, position: int, stop: int) -> list[tuple[int, int]]:
     """Return all runs of data between `position` and `stop`, as (begin, end), before any of them is read.
 
-    In a preallocated file, read-ahead may turn part of the following hole into data. A search after each read would
-    find this new data, and so read the file to its end.
+    After read-ahead in a preallocated file, the system may report part of the following hole as data. A search after
+    each read would find this new data, and so read the file to its end.
     """
     runs = []
     while position < stop and (run := reader.next_run(position)) is not None and run[0] < stop:
@@ -118,8 +118,8 @@ class FileReader(Closing):
             self._fd = open_anchored(path, os.O_RDONLY | os.O_NONBLOCK)
         except FileNotFoundError:
             raise StoreNotFoundError(f"{path}: no longer exists") from None
-        # `open_anchored` has refused a link. A StoreAccessError is also an OSError, but its message is complete. So it
-        # is not changed below.
+        # `open_anchored` has refused a link with a StoreAccessError, whose message is complete. This error is also an
+        # OSError, so the next clause would otherwise replace its message.
         except StoreAccessError:
             raise
         except OSError as error:
@@ -136,7 +136,10 @@ class FileReader(Closing):
         return self._fd
 
     def stop_read_ahead(self) -> None:
-        """Turn off read-ahead, which would turn holes of a preallocated file into data."""
+        """Turn off read-ahead.
+
+        Read-ahead loads holes of a preallocated file into memory. The system then reports these holes as data.
+        """
         if hasattr(os, "posix_fadvise"):
             os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_RANDOM)
 
@@ -239,8 +242,8 @@ class FileReader(Closing):
     def next_run(self, position: int) -> tuple[int, int] | None:
         """Return begin and end of the next data at or after `position`; None if only a hole follows.
 
-        Callers must not read beyond this data. In a preallocated file, reading a hole turns it into data, even if only
-        read-ahead does it. The next search for data would then find the whole rest of the file.
+        Callers must not read beyond this data. In a preallocated file, the system reports a hole as data after it
+        was read, even if only by read-ahead. The next search for data would then find the whole rest of the file.
         """
         self.stop_read_ahead()
         size = self.size

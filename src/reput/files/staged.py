@@ -170,7 +170,7 @@ def fetch_file(store: ObjectStore, name: str, path: Path) -> None:
 
 
 def at_once(function: Callable[[Task], None], tasks: Sequence[Task]) -> None:
-    """Call a function for each task, in several threads, because calls wait for requests. Raises their errors."""
+    """Call a function for each task, in several threads, because calls mostly wait for storage. Raises their errors."""
     with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as pool:
         # `list` waits for all tasks, and raises the first error of a task.
         list(pool.map(function, tasks))

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 _TICK_NS = 20_000_000
-"""Twice the longest tick of a file system's clock: 10 ms on the slowest kernels.
+"""Twice the longest tick of a file system's clock. This tick takes 10 ms on the slowest kernels.
 
 Two changes within one tick get the same time.
 """
@@ -89,8 +89,9 @@ def is_open_for_writing(path: str) -> bool | None:
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
         # Linux refuses a read lease while any process has the file open for writing. The lease lasts a few
-        # microseconds. If another process opens the file for writing during the lease, it waits until the lease ends.
-        # The signal that Linux then sends to this process is ignored by default.
+        # microseconds. If another process opens the file for writing during the lease, its call waits until the lease
+        # ends, and Linux sends a signal to our process, the holder of the lease. Choose SIGURG, which is ignored by
+        # default. The usual signal, SIGIO, would end our process.
         fcntl.fcntl(descriptor, _EXPLICIT_SIGNAL, signal.SIGURG)
         fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_RDLCK)
         fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_UNLCK)

@@ -257,7 +257,7 @@ def absolute(path: str | PathLike[str]) -> str:
 
 
 def real_place(path: str | PathLike[str]) -> str:
-    """Return the same path for all local paths of a folder.
+    """Return the canonical path of a folder, which is the same for all local paths that lead to the folder.
 
     A URL is unchanged, except that a slash at its end is removed.
     """

@@ -17,7 +17,7 @@ _OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _CHECKSUM_DIGITS = 8
 _IDENTITY_BYTES = 100
 _ROUNDS = 16
-"""One in `_ROUNDS` writes, on average, checks the size of the folder."""
+"""On average, one of `_ROUNDS` calls of `write` also checks the size of the folder."""
 
 
 class OwnCache:
@@ -100,7 +100,7 @@ class OwnCache:
     def keeping(self, name: str) -> Iterator[Path]:
         """Yield a path to which the with block writes a large file. Afterwards, `kept(name)` returns this file.
 
-        Raises the errors of `write` and of the with block. After an error, no file is kept.
+        Raises the errors of the with block, and the same errors as the method `write`. After an error, no file is kept.
         """
         with self._writing():
             attempt = self.folder / f"{name}.{os.urandom(8).hex()}.tmp"

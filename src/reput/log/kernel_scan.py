@@ -60,7 +60,7 @@ def scan_with_kernel(
 
 
 def _times(batch: DispatchBatch) -> list[TimedPiece]:
-    """Return the least and the greatest store time of a batch's messages, as one TimedPiece; none for no messages."""
+    """Return a list of one TimedPiece with the store times of a batch, or an empty list if the batch is empty."""
     stored, offsets = batch.messages["store_timestamp"], batch.messages["physical_offset"]
     if not len(stored):
         return []

@@ -60,7 +60,7 @@ class ReplacedIds(NamedTuple):
     offsets: bytes = b""
 
     def places(self, wanted: Collection[int], within: OffsetRange) -> list[int]:
-        """Return physical offsets, ascending, of the records in a range whose id has one of the hashes `wanted`.
+        """Return physical offsets, ascending, of records in a range that have an id with one of the hashes `wanted`.
 
         Different ids may have the same hash.
         """
@@ -82,7 +82,7 @@ class ReplacedIds(NamedTuple):
 class KnownFile:
     """Facts about the records in [start, stop) of a file.
 
-    pieces   store times in consecutive parts of this range
+    pieces   the least and the greatest store time in each part of this range
     ids      message ids without an index entry; None if they were not searched for
     damage   unreadable ranges
     stamp    stamp of the file before the scan (inode, size, ctime); empty if messages may still be appended to it

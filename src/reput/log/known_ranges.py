@@ -66,9 +66,9 @@ class KnownRanges:
         return joined([p for p in known.pieces if p.start < within.stop and within.start < p.stop])
 
     def stamp(self, within: OffsetRange) -> tuple[int, ...]:
-        """Return the stamp for `keep`, which must be taken before a range within one file is scanned.
+        """Return the stamp that `keep` needs. Call this method before scanning a range within one file.
 
-        The stamp is empty if the result would not be kept.
+        The stamp is empty if the result of the scan would not be kept.
         """
         file = self._log.file_at(within.start)
         if file is None or file == self._log.files[-1] or within.stop != file.end:
@@ -107,7 +107,7 @@ class KnownRanges:
         return self.learn(self._log.files[-1]).stop
 
     def stored_within(self, piece: TimedPiece, begin: int, end: int) -> set[int]:
-        """Return physical offsets of the piece's messages stored between two times (ms), both inclusive.
+        """Return physical offsets of the messages in `piece` that were stored between two times (ms, inclusive).
 
         Raises StoreAccessError, StoreChangedError.
         """
@@ -119,7 +119,7 @@ class KnownRanges:
         )
 
     def is_known(self, file: CommitLogFile) -> bool:
-        """Return whether a file needs no scan, except for messages that were appended since the last scan."""
+        """Return whether a file was scanned already. If so, only messages appended later need a scan."""
         known = self._known(file)
         return known is not None and known.start <= file.start
 
@@ -148,7 +148,7 @@ class KnownRanges:
         return known
 
     def _extended(self, file: CommitLogFile, known: KnownFile) -> KnownFile:
-        """Extend the facts by messages appended since the last scan. Only the last file with data grows."""
+        """Add to `known` the messages that were appended since the last scan. Only the last file with data grows."""
         from reput.log.range_scan import scan_range
 
         source = self._log.source
@@ -251,7 +251,7 @@ def _name(file: CommitLogFile) -> str:
 
 
 def _settled(file: CommitLogFile) -> tuple[int, ...]:
-    """Return the file's stamp (inode, size, ctime), for use before a scan; empty if it might not show later changes."""
+    """Return the file's stamp (inode, size, ctime); empty if a later change might leave the stamp the same."""
     if "://" in file.path:
         return _stamp(file)
     stamp = settled_stamp(file.path)

@@ -13,7 +13,7 @@ from reput.format.dledger import LEDGER_HEADER_BYTES, is_end_mark, is_header
 from reput.format.file_names import LEDGER_DATA_FOLDER, LEDGER_PREFIX
 from reput.log.files import CommitLogFile
 
-# Bytes of the magic and the size in the mark that ends a file of a DLedger log.
+# Length of the magic and the size, with which the mark at the end of a DLedger file begins.
 _END_BYTES = 8
 
 
@@ -27,7 +27,7 @@ def gap_of(path: str) -> int:
 
 
 def after_header(reader: RangeReader, file: CommitLogFile, position: int) -> int:
-    """Return the physical offset at which a record begins, given the offset of the record or of its header.
+    """Return the physical offset of a record. `position` is this offset, or the offset of its DLedger header.
 
     Raises StoreNotFoundError, StoreAccessError, StoreChangedError.
     """
@@ -39,7 +39,9 @@ def after_header(reader: RangeReader, file: CommitLogFile, position: int) -> int
 
 
 def is_ledger_end(reader: RangeReader, file: CommitLogFile, position: int) -> bool:
-    """Return whether a DLedger file ends before the header of the record that would begin at `position`.
+    """Return whether the records of a DLedger file end before `position`, where the next record would begin.
+
+    Then the place of the next record's header has the mark that ends the file, or is too short for a mark.
 
     Raises as `after_header` does.
     """

@@ -174,7 +174,7 @@ def with_logs(store: str, logs: Sequence[str]) -> str:
     entries.pop(LOCK_FILE, None)
     folders = [entries[COMMIT_LOG_FOLDER]] if COMMIT_LOG_FOLDER in entries else []
     named = {os.path.realpath(path): path for path in (*folders, *logs)}
-    # A log folder in the store is linked as a log folder, so do not link it as an entry of the store as well.
+    # Log folders get their own links below. So skip the store's entries that are log folders.
     entries = {name: path for name, path in entries.items() if os.path.realpath(path) not in named}
     entries |= {f"{COMMIT_LOG_FOLDER}-{n}": path for n, path in enumerate(named.values(), 1)}
     return linked_folder(os.path.basename(os.path.abspath(store)), entries)
@@ -220,7 +220,7 @@ def _of_folder(storage: Storage, path: str, folder: str, options: Mapping[str, s
         if parse_offset_file_name(entry.name) is not None and entry.is_file()
     ]
     if not entries and folder == path:
-        # A store without commitlog/ may have its log in several other folders. If it has none, the error below follows.
+        # A store without commitlog/ may have its log in several other folders. If not, the error below is raised.
         with suppress(StoreNotFoundError):
             return StoreLog(path, storage).list()
     if not entries:

@@ -57,7 +57,7 @@ def scan_range(
 def stored_within(
     open_file: OpenFile, file: CommitLogFile, piece: TimedPiece, begin: int, end: int
 ) -> set[int]:
-    """Return physical offsets of the piece's messages stored between two times (ms), both inclusive.
+    """Return physical offsets of the messages in `piece` that were stored between two times (ms, inclusive).
 
     Raises StoreAccessError, StoreChangedError.
     """

@@ -91,7 +91,7 @@ class CommitLogReader:
 
     def _list(self) -> None:
         self._watch.changed()
-        # The watch reports a change only once. If listing fails, the flag makes the next call list again.
+        # The watch reports a change only once. If listing fails, this flag makes `refresh` list the files again.
         self._is_unlisted = True
         files = self.source.list().files
         check_none_shorter(self.files, files)

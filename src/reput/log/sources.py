@@ -24,7 +24,7 @@ from reput.log.record_search import first_nonzero
 
 # Number of times that a listing with missing files is repeated.
 _MORE_LOOKS = 2
-# To give a hint in an error message, at most this many entries of folders are examined, so that the error is not late.
+# Number of folder entries that are examined for a hint in an error message. More would delay the message.
 _MOST_NEAR = 100
 _REMOTE_PEEK_BYTES = 1 << 20
 

@@ -46,8 +46,8 @@ class WalkVerdict:
         start = self.position
         for lost in reversed(self.damage):
             # The torn end is the damage after the last record. To find its beginning, step back from the end of the
-            # walk through adjacent damaged ranges. Stop at a range that does not reach `start`, or that precedes a
-            # known record.
+            # walk through adjacent damaged ranges. Stop if a range does not end at `start` (the beginning found
+            # so far), or if a record is known to follow the range.
             if lost.stop != start or lost.start in followed:
                 break
             start = lost.start
@@ -130,9 +130,9 @@ def end_for_reader(
 
 
 def end_of_whole(end: int, newest: OffsetRange | None, record: Callable[[], bytes]) -> int:
-    """Return `end`, or the beginning of the newest record if this record is incomplete or has a wrong CRC.
+    """Return `end`, or the beginning of the newest record if its last bytes were not written or its CRC is wrong.
 
-    The newest record is tested only if it ends at `end`.
+    The newest record is tested only if its size field says that it ends at `end`.
     """
     if newest is not None and newest.stop == end and not is_copied_whole(record()):
         return newest.start

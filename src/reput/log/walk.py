@@ -90,7 +90,7 @@ class LogWalk:
         self.at_end = self.at_end or self.position >= self._log.files_end
 
     def whole_window(self) -> bytes | None:
-        """Return the bytes in which a finished walk found the log's end; None if the walk read more than one window."""
+        """Return all bytes that a finished walk read, if one window was enough to find the log's end; else None."""
         read_to = self._window_start + len(self._window)
         is_whole = self._window_start == self._start and self.position + BLANK_BYTES <= read_to
         return self._window if self.at_end and is_whole else None

@@ -376,7 +376,7 @@ def dataset(
 
 
 def to_arrow(*given: Any, **named: Any) -> pa.RecordBatchReader:
-    """Return a reader of the present messages. The reader can be read only once.
+    """Return a reader of the messages that the stores have now. The reader can be read only once.
 
     The arguments are the same as for `dataset`.
     """

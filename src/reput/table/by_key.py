@@ -71,7 +71,7 @@ class IndexBesideLog:
     ) -> list[KeyedStretch] | None:
         """Return stretches of the log, oldest first, with all messages that have one of these topics and keys.
 
-        Return None if the log has no readable store.
+        Return None if the log is not part of a store, for example a single file, or if the store cannot be read.
 
         Args:
             topics: The topics; None for all topics with ConsumeQueues.
@@ -108,7 +108,7 @@ class IndexBesideLog:
         return []
 
     def _opened(self) -> tuple[StoreReader, Planner] | None:
-        """Return the opened store and its planner; None if the log has no store. Raises StoreError, UsageError."""
+        """Return the log's store and its planner; None if the log is in no store. Raises StoreError, UsageError."""
         place, options = self.source.elsewhere or (self.source.folder, None)
         if place is None:
             return None
@@ -159,10 +159,10 @@ def _look_up(log: CommitLogReader, segment: Segment, hashes: Collection[int]) ->
 def _with_replaced_ids(
     store: StoreReader, stretch: KeyedStretch, hashes: Collection[int]
 ) -> KeyedStretch:
-    """Add to a stretch the records whose requested id is in no index.
+    """Add to a stretch of the log the records that have a requested id which is in no index.
 
     If a record has several UNIQ_KEYs, a broker indexes only the last one. A scan of the log finds the other ids. If
-    damage may hide some of these ids, the stretch is returned without records, so that all of it is read.
+    damage may hide some of these ids, return the stretch with `records` None. The caller then reads all of it.
     """
     if stretch.records is None or not store.may_have_replaced_ids:
         return stretch

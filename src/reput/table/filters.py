@@ -124,7 +124,7 @@ class Condition:
             met = _COMPARISONS[self.operator](column, self.scalars()[0])
         else:
             found = pc.is_in(column, pa.array(self.scalars(), self._kind))
-            # `is_in` is false for null, but in SQL null is neither in a list nor not in it.
+            # `is_in` is false for null, so its inverse is true. In SQL, null meets neither `IN` nor `NOT IN`.
             met = found if self.operator == "in" else pc.and_(pc.invert(found), column.is_valid())
         return np.asarray(met.fill_null(False).to_numpy(zero_copy_only=False), np.bool_)
 
@@ -157,8 +157,8 @@ def dispatched_under(column: str, keys: Collection[str]) -> tuple[Condition, ...
     """Return conditions for messages that have an index entry for one of these keys.
 
     Such messages have the key in `column`, which is `keys` or `unique_keys`, and were not rolled back. The conditions
-    also accept some messages without such an index entry: if a record has several UNIQ_KEYs, each of them meets the
-    conditions, but a broker indexes only the last one.
+    also accept some messages without such an index entry: if a record has several UNIQ_KEYs, it meets the conditions
+    for each of them, but a broker indexes only the last one.
     """
     return (
         Condition(column, _HOLDS, tuple(keys), keeps_damage=True),

@@ -1,6 +1,7 @@
 """Compile the kernels that read tables, once per machine.
 
-`python -m reput.table.warm_up PART…` compiles some parts of these kernels in a separate process.
+The kernels are divided into the parts `scan`, `columns` and `others`. `python -m reput.table.warm_up PART…` compiles
+some of these parts in a separate process.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ _KERNELS = {
     ),
     "others": ("property_columns.split_any_properties",),
 }  # fmt: skip
-"""For each part of the kernels: the kernels that are compiled last. If they are compiled, the part is complete.
+"""For each part, the kernels that are compiled last. If these kernels are compiled, the part is complete.
 
 Few logs need the part `others`.
 """
 
 _SCANNED = {"store", "physical_offset", "size"}
-"""Columns that can be read with only the part `scan` of the kernels."""
+"""Columns that can be read if only the kernels of the part `scan` are compiled."""
 
 ALL_PARTS = ("scan", "columns")
 _FEW_PROCESSORS = 2
