@@ -80,7 +80,7 @@ def ask_as_broker(
 ) -> Answer:
     """Search as a broker's DefaultMessageStore.queryMessage does, and read the messages that it finds.
 
-    Raises UsageError for a limit below zero, StoreAccessError.
+    Raises StoreAccessError, and UsageError for a limit below zero.
     """
     most = store.config.max_query_messages if limit is None else limit
     window = (_LONG_MIN if begin is None else begin, _LONG_MAX if end is None else end)

@@ -86,7 +86,7 @@ class StoreInspection:
 
 
 def inspect_store(path: str | PathLike[str], storage: Storage = LOCAL) -> StoreInspection:
-    """Inspect a store. Raises StoreNotFoundError if it has no CommitLog, StoreAccessError, FormatError."""
+    """Inspect a store. Raises StoreAccessError, FormatError, and StoreNotFoundError if it has no CommitLog."""
     found = StoreInspection(fspath(path))
     facts = facts_of(found.path, storage=storage)
     found.log_begin, found.log_end = facts.log.begin, facts.ends.rebuild

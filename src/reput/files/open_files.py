@@ -92,7 +92,7 @@ class _Pool:
         self._open: OrderedDict[int, Pooled[Any]] = OrderedDict()
 
     def open(self, pooled: Pooled[_File]) -> _File:
-        """Open a file. Close others first if too many files are open. Raises the errors of the file's `_open`."""
+        """Open a file. Close other files first if too many are open. Raises the errors of the file's `_open`."""
         with self._lock:
             # Another thread has opened the file in the meantime, or decided not to close it.
             if pooled._file is not None:

@@ -52,7 +52,7 @@ OpenFile = Callable[[str], RangeReader]
 
 
 class SparseReader(RangeReader, Protocol):
-    """A RangeReader that also finds the data between holes of a file. It may be kept for many reads, until `close`."""
+    """A RangeReader that also finds the data between holes of a file. Callers keep the reader open until `close`."""
 
     @property
     def size(self) -> int: ...

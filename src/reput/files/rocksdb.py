@@ -33,7 +33,7 @@ class FolderView:
     """
 
     def __init__(self, folder: str, without: Collection[str] = ()) -> None:
-        """Create the folder with a link to each file, except those named in `without`. Raises StoreAccessError."""
+        """Create the folder with a link to each file that is not named in `without`. Raises StoreAccessError."""
         with explained(folder, "be read"), os.scandir(folder) as entries:
             files = [
                 entry.path

@@ -112,7 +112,7 @@ def delete_staged(path: str) -> None:
 def put_file(path: Path, store: ObjectStore, name: str) -> None:
     """Write a file as an object. It is no error if another attempt has already written the same bytes.
 
-    Raises ObjectConflictError if the object has other bytes, StoreAccessError.
+    Raises StoreAccessError, and ObjectConflictError if the object has other bytes.
     """
     with FileReader(str(path)) as reader:
         size = reader.size

@@ -27,7 +27,7 @@ def chain_pieces(
 ) -> Iterator[CandidateArrays]:
     """Yield the offsets of `IndexFileReader.offsets` that lie within the range, as arrays without duplicates.
 
-    Raises BrokenChainError for a broken chain, after the items before the break; StoreAccessError, StoreChangedError.
+    Raises StoreAccessError, StoreChangedError, and, after the items before a break of the chain, BrokenChainError.
     """
     return in_pieces(_parts(file, key_hash, within), key_hash)
 

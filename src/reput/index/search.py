@@ -32,7 +32,8 @@ class IndexSearch:
     Attributes:
         followed: physical offsets of the candidates examined so far, newest first, except those outside the window
 
-    Raises UntrustedIndexError if the range must not be trusted (some records may have been yielded), StoreAccessError.
+    Raises StoreAccessError, and UntrustedIndexError if the range must not be trusted. Some records may then already
+    have been yielded.
     """
 
     def __init__(

@@ -220,7 +220,8 @@ def _of_folder(storage: Storage, path: str, folder: str, options: Mapping[str, s
         if parse_offset_file_name(entry.name) is not None and entry.is_file()
     ]
     if not entries and folder == path:
-        # A store without commitlog/ may have its log in several other folders. If not, the error below is raised.
+        # A store without commitlog/ may have its log in several other folders. If it has no such folders either, the
+        # error below is raised.
         with suppress(StoreNotFoundError):
             return StoreLog(path, storage).list()
     if not entries:

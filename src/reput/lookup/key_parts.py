@@ -99,7 +99,7 @@ def stage_parts(
 ) -> Iterator[KeyPart]:
     """Write the parts of the key table with `threads` threads. The names of the files begin with `stem`.
 
-    Raises UsageError for an invalid time, StoreAccessError.
+    Raises StoreAccessError, and UsageError for an invalid time.
     """
     parts = (
         (f"{fspath(stem)}-{number:06d}", table) for number, table in enumerate(_tables(batches))

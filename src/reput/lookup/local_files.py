@@ -172,7 +172,7 @@ class BucketOutput:
     """
 
     def __init__(self, url: str, options: Mapping[str, str] | None = None) -> None:
-        """Prepare the output. Raises UsageError if it exists, MissingExtraError, StoreAccessError."""
+        """Prepare the output. Raises MissingExtraError, StoreAccessError, and UsageError if the output exists."""
         self._url = url.rstrip("/")
         parent, _, self._name = self._url.rpartition("/")
         if not urlsplit(self._url).path.strip("/"):
@@ -187,7 +187,7 @@ class BucketOutput:
             )
 
     def write_coverage(self, found: Lookup) -> None:
-        """Write the coverage beside the answer. Raises UsageError if it exists already, StoreAccessError."""
+        """Write the coverage beside the answer. Raises StoreAccessError, and UsageError if the coverage exists."""
         try:
             self._store.put_new(f"{self._name}.coverage.json", coverage_text(found))
         except ObjectConflictError:

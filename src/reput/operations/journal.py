@@ -68,7 +68,7 @@ class Journal(Closing):
     ) -> None:
         """Open or create the file.
 
-        Raises UsageError if it belongs to another operation, StoreLockedError, StoreAccessError.
+        Raises StoreLockedError, StoreAccessError, and UsageError if the file belongs to another operation.
         """
         self._path = fspath(path)
         # Omit callables: their repr has an address, which differs in each process.

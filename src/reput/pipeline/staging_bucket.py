@@ -58,7 +58,7 @@ class BucketStaging(FencedRun):
     def prepare(self) -> None:
         """Stop earlier runs, and delete those of their objects that cannot be reused.
 
-        Raises StoreLockedError if another run begins at the same time, StoreChangedError, StoreAccessError.
+        Raises StoreChangedError, StoreAccessError, and StoreLockedError if another run begins at the same time.
         """
         try:
             self._put(RUN_FILE, self.run)
@@ -89,7 +89,7 @@ class BucketStaging(FencedRun):
     def begin_publishing(self, folders: Collection[str]) -> None:
         """Record that this run publishes files in these folders.
 
-        Raises StoreChangedError if another run has started, StoreAccessError.
+        Raises StoreAccessError, and StoreChangedError if another run has started.
         """
         self.fenced(self._record)(self.unfinished() | set(folders))
 
@@ -109,7 +109,7 @@ class BucketStaging(FencedRun):
         """Delete all staged objects; last of all, delete the object with the id of the run.
 
         Keep the record of output folders that have unfinished files, but remove the folders in `published` from it,
-        because their files are complete. Raises StoreChangedError if another run has started, StoreAccessError.
+        because their files are complete. Raises StoreAccessError, and StoreChangedError if another run has started.
         """
         names = {one.name for one in self.store.list()} - {RUN_FILE, _PUBLISHING}
         # Output folders that are not in `published` may still have files of an unfinished run. Keep the names of these

@@ -172,7 +172,7 @@ def _read(
 ) -> LocatedRecord | None:
     """Return the record of an entry; None if its log file is missing or the entry is half written.
 
-    Raises MessageNotFoundError if the message has expired, CorruptMessageError.
+    Raises CorruptMessageError, and MessageNotFoundError if the message has expired.
     """
     log, offset = store.commit_log, entry.physical_offset
     try:

@@ -60,7 +60,7 @@ _MOST_ITEM_BYTES = 1 << 24
 class LocalIndexFile:
     """A local index file, which is open only while `items` runs.
 
-    Raises ValueError if the number of slots cannot be determined, StoreNotFoundError, StoreAccessError.
+    Raises StoreNotFoundError, StoreAccessError, and ValueError if the number of slots cannot be determined.
     """
 
     def __init__(self, entry: FolderEntry, storage: Storage) -> None:
@@ -265,7 +265,7 @@ class TieredStore:
     ) -> None:
         """Open the broker's `tieredStoreFilePath`, or a cluster's folder in it. `path` is a local path or a URL.
 
-        Raises StoreNotFoundError for a path without segments, StoreAccessError.
+        Raises StoreAccessError, and StoreNotFoundError for a path without segments.
         """
         self._storage, root = storage_of(path, storage_options)
         inside = posixpath.join(root, TIERED_FOLDER)
@@ -295,7 +295,7 @@ class TieredStore:
         return sorted(found, key=lambda one: (one.topic, one.queue_id, one.log.folder))
 
     def queue(self, topic: str, queue_id: int) -> TieredQueue:
-        """Return one queue. Raises MessageNotFoundError for an unknown queue, StoreAccessError."""
+        """Return one queue. Raises StoreAccessError, and MessageNotFoundError for an unknown queue."""
         for broker in self._brokers:
             path = posixpath.join(broker, topic, str(queue_id))
             if self._storage.entry(path) is not None:

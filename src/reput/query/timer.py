@@ -65,7 +65,7 @@ class TimerLog:
     """
 
     def __init__(self, store: MessageStore) -> None:
-        """Open the timer log. Raises StoreNotFoundError if the store has none, StoreAccessError."""
+        """Open the timer log. Raises StoreAccessError, and StoreNotFoundError if the store has none."""
         self._store, self._storage = store, store.storage
         self._folder = os.path.join(store.path, TIMER_LOG_FOLDER)
         if self._storage.entry(self._folder) is None:

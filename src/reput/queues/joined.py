@@ -44,7 +44,7 @@ class ContinuedQueues:
         return sorted({*self._newer.list(topic), *self._older().list(topic)})
 
     def queue(self, topic: str, queue_id: int) -> QueueReader:
-        """Return one queue. Raises MessageNotFoundError if it does not exist, StoreAccessError."""
+        """Return one queue. Raises StoreAccessError, and MessageNotFoundError for an unknown queue."""
         begin = self._begin()
         try:
             older = self._older().queue(topic, queue_id)

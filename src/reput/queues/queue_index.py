@@ -77,7 +77,7 @@ class QueueReader(Protocol):
     def entry_bytes(self, queue_offset: int, stop: int) -> Iterator[bytes]:
         """Yield the bytes of entries from `queue_offset` to before `stop`, as in ConsumeQueue files, in large pieces.
 
-        Raises StoreNotFoundError for a file that has expired, StoreAccessError.
+        Raises StoreAccessError, and StoreNotFoundError for a file that has expired.
         """
         ...
 
@@ -108,7 +108,7 @@ class QueueIndex(Protocol):
         ...
 
     def queue(self, topic: str, queue_id: int) -> QueueReader:
-        """Return one queue. Raises MessageNotFoundError for an unknown queue, StoreAccessError."""
+        """Return one queue. Raises StoreAccessError, and MessageNotFoundError for an unknown queue."""
         ...
 
     def close(self) -> None:

@@ -152,7 +152,7 @@ class ConsumeQueueReader:
     def entry_bytes(self, queue_offset: int, stop: int) -> Iterator[bytes]:
         """Yield the stored bytes of entries from `queue_offset` to before `stop`, written or not, in large pieces.
 
-        Raises StoreNotFoundError for a file that has expired, StoreAccessError.
+        Raises StoreAccessError, and StoreNotFoundError for a file that has expired.
         """
         for file in self._files:
             first, last = max(queue_offset, file.start), min(stop, file.stop)

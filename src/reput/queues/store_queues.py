@@ -73,7 +73,7 @@ class QueueSetReader(Closing, Generic[_Reader]):
     def queue(self, topic: str, queue_id: int) -> _Reader:
         """Return the reader of a queue with its current files. Later callers share the reader.
 
-        Raises MessageNotFoundError for an unknown queue, StoreAccessError.
+        Raises StoreAccessError, and MessageNotFoundError for an unknown queue.
         """
         reader = self._queues.get((topic, queue_id))
         if reader is not None and reader.refresh():
@@ -177,7 +177,7 @@ class JoinedQueues:
         return sorted({queue for part in self._parts for queue in part.list(topic)})
 
     def queue(self, topic: str, queue_id: int) -> QueueReader:
-        """Return one queue. Raises MessageNotFoundError for an unknown queue, StoreAccessError."""
+        """Return one queue. Raises StoreAccessError, and MessageNotFoundError for an unknown queue."""
         for part in self._parts[:-1]:
             try:
                 return part.queue(topic, queue_id)

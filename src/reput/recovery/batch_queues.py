@@ -110,7 +110,7 @@ def recover_batch_queues(
 def batch_queue_files(
     store: Path, topics: frozenset[str], config: StoreConfig
 ) -> dict[Queue, BatchQueueFiles]:
-    """Return the files of all batch queues. Raises StoreError for wrong file sizes, StoreAccessError."""
+    """Return the files of all batch queues. Raises StoreAccessError, and StoreError for wrong file sizes."""
     file_bytes = config.batch_queue_file_bytes
     if file_bytes % BATCH_ENTRY_BYTES:
         raise StoreError(
@@ -138,7 +138,7 @@ def batches_agree(
     The recovery point states where each queue ends: after the entries of all messages before the point. With
     `is_closed`, no queue may have a file after its end.
 
-    Raises StoreError for wrong file sizes, StoreAccessError.
+    Raises StoreAccessError, and StoreError for wrong file sizes.
     """
     if not topics:
         return True
@@ -329,7 +329,7 @@ class BatchComparison:
     def __init__(
         self, store: Path, topics: frozenset[str], config: StoreConfig, begin: int, log_end: int
     ) -> None:
-        """Start the comparison at `begin`. Raises StoreError for wrong file sizes, StoreAccessError."""
+        """Start the comparison at `begin`. Raises StoreAccessError, and StoreError for wrong file sizes."""
         self.topics, self.log_end = topics, log_end
         self._lock = Lock()
         self._begin, self._redo_last = begin, False

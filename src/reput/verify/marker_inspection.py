@@ -35,7 +35,7 @@ class MarkerInspection:
 def inspect_checkpoint(path: str, storage: Storage = LOCAL) -> CheckpointInspection:
     """Read a checkpoint.
 
-    Raises FormatError if it is too short for its three timestamps, StoreNotFoundError, StoreAccessError.
+    Raises StoreNotFoundError, StoreAccessError, and FormatError if the file is too short for its three timestamps.
     """
     size = size_of(path, storage)
     with storage.open(path) as reader:

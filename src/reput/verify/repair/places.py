@@ -100,7 +100,7 @@ class Attempt:
         return record
 
     def write_record(self, store: Path) -> Record:
-        """Write the record, durably. Raises StoreChangedError if a folder is missing, StoreAccessError."""
+        """Write the record, durably. Raises StoreAccessError, and StoreChangedError if a folder is missing."""
         old, new = inode_of(store), inode_of(self.new)
         if old is None or new is None:
             raise StoreChangedError(f"{store}: was moved meanwhile; repair it again")
