@@ -290,7 +290,7 @@ def _status_of(real: str) -> os.stat_result:
 def _open_real(real: str) -> int:
     """Open a folder by a path that contains no links.
 
-    The path is resolved from the anchor (open folder) above it, or from the root if there is no anchor above it.
+    The path is resolved from the anchor (open folder) above it, or from the root if no folder above it is an anchor.
 
     Raises OSError, and StoreAccessError for a link.
     """

@@ -52,7 +52,7 @@ OpenFile = Callable[[str], RangeReader]
 
 
 class SparseReader(RangeReader, Protocol):
-    """A RangeReader that also finds the data between holes of a file. Callers keep the reader open until `close`."""
+    """A RangeReader that also finds the data between holes of a file. Callers close the reader after the last read."""
 
     @property
     def size(self) -> int: ...
