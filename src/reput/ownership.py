@@ -40,7 +40,7 @@ def is_out_of_reach(path: str | os.PathLike[str]) -> bool:
 
 
 def _is_closed(status: os.stat_result) -> bool:
-    """Return whether only root can rename or delete the files of root in a folder."""
+    """Return whether only root can rename or delete the files that root owns in a folder."""
     if status.st_uid != 0:
         return False
     is_group_s = status.st_mode & stat.S_IWGRP and status.st_gid != 0

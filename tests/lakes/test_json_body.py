@@ -140,8 +140,8 @@ def test_every_body_is_judged_by_itself(bodies: list[bytes | None]) -> None:
         ("{}", "a type must be a name"),
         ('{"type": "object", "properties": {"a": {"type": "tuple"}}}', "a: type 'tuple'"),
         ('{"properties": {"a": {"type": "string"}}, "required": ["b"]}', "b is required"),
-        ('{"properties": {"a": {"type": "string"}}, "required": "a"}', "required must be a list"),
-        ('{"properties": {"a": {"type": "string"}}, "required": [1]}', "required must be a list"),
+        ('{"properties": {"a": {"type": "string"}}, "required": "a"}', "'required' must be a list"),
+        ('{"properties": {"a": {"type": "string"}}, "required": [1]}', "'required' must be a list"),
         ('{"properties": {"a": {"type": {}}}}', "a: type {} is not supported"),
         (
             '{"properties": {"a": {"type": ["string", "integer"]}}}',

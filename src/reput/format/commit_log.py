@@ -212,7 +212,7 @@ class MessageExt:
 
 
 def body_crc(body: bytes | memoryview) -> int:
-    """Return the CRC-32 of a body without its top bit, as `UtilAll.crc32` does; 0 for an empty body."""
+    """Return the CRC-32 of a body, with the top bit of the CRC cleared (`UtilAll.crc32`); 0 for an empty body."""
     return crc32(body) & 0x7FFFFFFF
 
 
@@ -275,14 +275,14 @@ def locate(buffer: bytes | memoryview, position: int, end: int) -> RecordLayout:
     properties_position = topic_position + topic_bytes + PROPERTIES.size
     (properties_bytes,) = _unpack(PROPERTIES, buffer, position, topic_position + topic_bytes, end)
     properties_bytes = max(properties_bytes, 0)
-    # The parts decide where the record ends: a broker continues there, and ignores TOTALSIZE.
+    # The record ends after its properties: a broker reads the next record there, and ignores TOTALSIZE.
     stop = properties_position + properties_bytes
     if stop > end:
         reason = f"properties of {properties_bytes} bytes extend beyond the available bytes"
         raise ShortBufferError(reason, stop - position)
     if total_bytes != stop - position:
-        # The broker copies hosts, topic and properties into a byte array of TOTALSIZE bytes. If one of them does not
-        # fit, the broker throws, and never reaches the next record.
+        # The broker copies hosts, topic and properties one by one into a byte array of TOTALSIZE bytes. If one of them
+        # does not fit, the broker throws, and never reaches the next record.
         host_bytes = (
             HOST_V6_BYTES
             if sys_flag & (SYS_FLAG_BORN_HOST_V6 | SYS_FLAG_STORE_HOST_V6)

@@ -15,7 +15,7 @@ from reput.format.java_string import encode_utf8
 
 COMMIT_LOG_FOLDER = "commitlog"
 RESTORING_FOLDER = ".reput-restoring"
-"""Folder in the destination of an unfinished restore."""
+"""Name of the folder, in the destination, in which a restore keeps the unfinished store."""
 CONSUME_QUEUE_FOLDER = "consumequeue"
 BATCH_QUEUE_FOLDER = "batchconsumequeue"
 EXTENSION_FOLDER = "consumequeue_ext"

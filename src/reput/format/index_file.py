@@ -50,7 +50,11 @@ class IndexHeader(NamedTuple):
         return max(self.index_count, 1)
 
     def last_item(self, index_items: int) -> int:
-        """Return the number of the last item, in a file with room for `index_items`; 0 for a file without items."""
+        """Return the number of the last item, counted from 1; 0 if the file has no items.
+
+        The file has room for `index_items` items, including item 0, which is never used. The result never exceeds
+        `index_items` - 1, even if the header states a higher count.
+        """
         return min(self.next_item, index_items) - 1
 
 

@@ -45,9 +45,9 @@ class MessageProof(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         generation: generation of its manifest
         physical_offset, size: place and size of the record
         frames: the frames that contain the record
-        file: entry of the log file
+        file: the manifest's entry for the log file that contains the record
         before: link of the manifest's hash chain before this file; empty for the first file
-        after: entries of the later log files
+        after: the manifest's entries for the later log files
         chain: last link of the hash chain, as in the manifest
     """
 

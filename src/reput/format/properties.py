@@ -71,7 +71,7 @@ DEFAULT_TOPIC = "TBW102"
 """The topic whose settings a broker copies when the first send creates a topic (`AUTO_CREATE_TOPIC_KEY_TOPIC`)."""
 TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
 REPLY_TOPIC = "_REPLY_TOPIC"
-"""Suffix, after the cluster's name, of the topic for replies to requests (`MixAll.REPLY_TOPIC_POSTFIX`)."""
+"""The topic for replies to requests is named after the cluster, plus this suffix (`MixAll.REPLY_TOPIC_POSTFIX`)."""
 SYSTEM_TOPICS = frozenset(
     {
         DEFAULT_TOPIC, SCHEDULE_TOPIC, "BenchmarkTest", HALF_TOPIC, TRACE_TOPIC, OP_TOPIC,
@@ -105,7 +105,8 @@ def unique_keys(text: str) -> list[str]:
     """Return every value of UNIQ_KEY, in order. Parsers and the index use the last one.
 
     If a 5.x client sends a list, it creates an id for each message and one for the list. A broker appends the list's
-    properties to the properties of each message, so the message's own id comes first. The producer learns this own id.
+    properties to the properties of each message, so the message's own id comes first. The send result contains the
+    message's own id.
     """
     chunks = (chunk.partition(NAME_SEPARATOR) for chunk in text.split(PROPERTY_SEPARATOR))
     return [value for name, _, value in chunks if name == UNIQ_KEY and value]

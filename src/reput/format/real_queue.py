@@ -45,9 +45,10 @@ def is_meant_for_another(topic: str) -> bool:
 
 
 def real_queue(topic: str, properties: Mapping[str, str]) -> tuple[str | None, int | None]:
-    """Return the destination topic and queue of a message in a topic for which `is_meant_for_another` is true.
+    """Return the topic and queue for which a message is destined. `topic` is the topic that stores the message now.
 
-    Either is None if it is unknown. The queue of a retried message is not recorded anywhere.
+    `is_meant_for_another(topic)` must be true. A topic or queue that is unknown is None. The queue of a retried message
+    is not recorded anywhere.
     """
     queue_id = None
     if topic in _HOLDING:

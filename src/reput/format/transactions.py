@@ -11,8 +11,8 @@ from reput.format.properties import TRANSACTION_CHECK_TIMES
 
 _SEPARATOR = b","
 # Longer numbers are ignored, because a hostile message could contain thousands of digits. A queue offset is a Java
-# long, with at most 19 digits. The other number states how often a broker has asked the producer about a transaction.
-# Brokers ask only a few times, so 9 digits are enough.
+# long, with at most 19 digits. Brokers ask a producer about a transaction only a few times, so 9 digits are enough for
+# the number of these checks.
 _MOST_DIGITS, _MOST_TIMES_DIGITS = 19, 9
 
 
@@ -28,6 +28,9 @@ def decided_offsets(op_body: bytes) -> Iterator[int]:
 
 
 def check_times(half_properties: Mapping[str, str]) -> int:
-    """Return the number of times that the broker had asked the producer before it wrote this half message."""
+    """Return how often a broker has asked the producer for the outcome of a half message's transaction.
+
+    Before each such check, the broker stores a copy of the half message with a number that includes the check.
+    """
     text = half_properties.get(TRANSACTION_CHECK_TIMES, "")
     return int(text) if text.isascii() and text.isdigit() and len(text) <= _MOST_TIMES_DIGITS else 0

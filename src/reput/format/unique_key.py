@@ -15,8 +15,8 @@ from reput.format.host import Host, encode_host
 
 UNIQUE_KEY_BYTES = 32
 _PREFIX = struct.Struct(">4sHI")
-# `MessageClientIDSetter.createUniqIDBuffer` replaces a time since the month began by 0 if the time lies between minus
-# this number and 0 (both exclusive). Smaller times are kept.
+# If the time since the month began is negative, but greater than minus this number, the client uses 0 instead
+# (`MessageClientIDSetter.createUniqIDBuffer`). Smaller times are kept.
 _LONGEST_STEP_BACK_MS = 1_000_000
 _TWO_DIGITS = [f"{byte:02X}" for byte in range(256)]
 
@@ -58,7 +58,8 @@ class UniqueKeys:
             return self._elapsed(now_ms), counter & 0xFFFF
 
     def _elapsed(self, now_ms: int) -> int:
-        # Like the client, continue to count from the same month's begin if the clock is set back to an earlier month.
+        # If the clock is set back to an earlier month, continue to count from the begin of the later month, as the
+        # client does.
         if now_ms >= self._month_end_ms:
             begin = datetime.fromtimestamp(now_ms // 1000).replace(
                 day=1, hour=0, minute=0, second=0, microsecond=0

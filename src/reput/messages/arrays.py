@@ -20,7 +20,7 @@ BATCH_BYTES = 4 << 20
 
 
 def room(count: int, kind: npt.DTypeLike) -> npt.NDArray[Any]:
-    """Return an array in memory of Arrow's pool.
+    """Return an uninitialized array whose memory comes from Arrow's memory pool.
 
     The pool reuses freed memory. Page faults of fresh memory would take a third of the decoding time.
     """

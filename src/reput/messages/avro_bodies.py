@@ -321,7 +321,7 @@ class _RecordTypes:
         kind, convert = self.of(values, f"{path}[].value")
         if kind is None:
             return None, None
-        # A shape has no maps, so a map becomes a list of pairs.
+        # The types of a shape (see `reput.messages.body_shape`) include no maps, so a map becomes a list of pairs.
         entry = pa.struct([("key", pa.string()), ("value", kind)])
         self._columns += 2
         return pa.list_(pa.field("element", entry)), _of_map(convert)

@@ -50,7 +50,7 @@ MOST_COLUMNS = 1_000
 
 @dataclass(frozen=True)
 class BodyShape:
-    """Fields with their types. A body without a required field does not match."""
+    """Fields with their types. A body that lacks a required field does not match the shape."""
 
     schema: pa.Schema
     required: tuple[str, ...] = ()
@@ -151,7 +151,10 @@ def is_list(kind: pa.DataType) -> bool:
 
 
 def type_name(kind: pa.DataType) -> str:
-    """Return the name of a type in a shape; "object" or "list" for nested types. Raises ValueError."""
+    """Return the name of a type in a shape; "object" or "list" for nested types.
+
+    Raises ValueError for a type that no field of a shape can have.
+    """
     if pa.types.is_struct(kind) or is_list(kind):
         return "object" if pa.types.is_struct(kind) else "list"
     if pa.types.is_decimal(kind):
@@ -172,7 +175,7 @@ def _refused(reason: str) -> UsageError:
 def _required(schema: Mapping[str, Any]) -> tuple[str, ...]:
     names = schema.get("required", [])
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise ValueError("required must be a list of names")
+        raise ValueError("'required' must be a list of names")
     return tuple(names)
 
 

@@ -73,7 +73,7 @@ def decode_bodies(
         bodies: The decompressed bodies.
         shape: The wanted fields. Other fields of a body are ignored.
         decoder: The decoder of the encoding.
-        is_permissive: Whether a value that does not match becomes null; otherwise its whole body is rejected.
+        is_permissive: Whether a value that does not match `shape` becomes null; otherwise its whole body is rejected.
 
     Raises:
         StoreAccessError: A registry does not answer. Bodies are not rejected for this reason.

@@ -51,7 +51,10 @@ class _Bodies:
         return self.data[self.offsets[row] : self.offsets[row + 1]].tobytes()
 
     def read(self, rows: Rows, schema: pa.Schema) -> pa.Table:
-        """Parse bodies. Fields that the schema lacks are ignored. Raises pa.ArrowInvalid if any body does not match."""
+        """Parse bodies. Fields that the schema lacks are ignored.
+
+        Raises pa.ArrowInvalid if any body does not match the schema.
+        """
         room = int((self.offsets[rows + 1] - self.offsets[rows]).sum(dtype=np.int64)) + len(rows)
         # Arrow reads JSON lines, so each body is followed by a newline.
         lines = np.empty(room, np.uint8)
@@ -172,7 +175,7 @@ def _is_utf8(data: bytes) -> bool:
 
 
 def _misfit(body: bytes, kind: pa.DataType) -> Misfit | None:
-    """Return why a body does not match; None if Python's parser finds no reason."""
+    """Return why a body does not match the type `kind`; None if Python's parser finds no reason."""
     try:
         value = json.loads(body)
     except (ValueError, RecursionError) as error:
@@ -218,7 +221,7 @@ def read_value(text: bytes, kind: pa.DataType) -> bool:
 
 
 def parse_permissively(bodies: pa.BinaryArray, shape: BodyShape) -> ParsedBodies:
-    """Parse bodies into structs of a shape, with null and a reason for each value that does not match.
+    """Parse bodies into structs of a shape, with null and a reason for each value that does not match the shape.
 
     A body that is not a JSON object becomes null as a whole. Matching bodies are parsed as by `parse_bodies`.
     """

@@ -209,7 +209,7 @@ def fields_of(
 
 
 def column_of(column: pa.Array, label: bytes) -> JsonColumn:
-    """Return a column of any type for rendering. A null value is written as `null`."""
+    """Return the `JsonColumn` that renders a column, which may have any type. A null value is written as `null`."""
     of, kind, missing = pa.types, column.type, label + NULL
     if of.is_string(kind):
         return JsonTexts(runs_of(column), label, missing)
@@ -275,7 +275,7 @@ def _struct(structs: pa.StructArray, label: bytes) -> Raw:
 
 
 def runs_of(column: pa.Array) -> Runs:
-    """Return the places of the bytes of a column of strings or binary values."""
+    """Return, for each value of a string or binary column, where its bytes are in the column's buffer."""
     kind = np.int64 if pa.types.is_large_string(column.type) else np.int32
     _, ends, data = column.buffers()
     if ends is None or not len(column):  # An empty Arrow array may have no buffers.

@@ -1,4 +1,4 @@
-"""Define the result of body decoders: bodies as typed columns, and the reasons why bodies do not match."""
+"""Define the result of body decoders: bodies as typed columns, and the reasons why bodies do not match the schema."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class NumberText(str):
 
 
 class Misfit(NamedTuple):
-    """A reason why a body, or one of its fields, does not match.
+    """A reason why a body, or one of its fields, does not match the schema.
 
     Attributes:
         text: The text for the columns `reason` and `json_error`. It may contain the value.
@@ -42,7 +42,10 @@ class Misfit(NamedTuple):
 
 
 def whole_misfit(reason: str, example: str = "") -> Misfit:
-    """Return a reason for the whole body, such as "the body is not JSON". For a field, see `field_misfit`."""
+    """Return a reason why a whole body does not match the schema, such as "the body is not JSON".
+
+    For a field, see `field_misfit`.
+    """
     return Misfit(f"{reason}: {example}" if example else reason, reason, example)
 
 
@@ -67,8 +70,8 @@ class ParsedBodies:
     """Bodies as typed columns.
 
     Attributes:
-        values: One struct per body; null if the body does not match.
-        misfits: By row, the reasons why a body does not match, the most serious one first.
+        values: One struct per body; null if the body does not match the schema.
+        misfits: By row, the reasons why a body does not match the schema, the most serious one first.
     """
 
     values: pa.StructArray
@@ -76,7 +79,7 @@ class ParsedBodies:
 
     @property
     def reasons(self) -> pa.StringArray:
-        """Return one text per body, with the reasons why it does not match; null if it matches."""
+        """Return one text per body, with the reasons why the body does not match the schema; null if it matches."""
         texts: list[str | None] = [None] * len(self.values)
         for row, misfits in self.misfits.items():
             more = len(misfits) - _MOST_REASONS

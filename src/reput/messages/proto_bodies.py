@@ -311,7 +311,7 @@ class _Budget:
 
 
 class _MessageTypes:
-    """Maps each field of a type to a column type, and to a function that gets its value from a message."""
+    """Maps each field of a message type to a column type, and to a function that gets the field's value."""
 
     def __init__(self, where: str) -> None:
         self._where = where
@@ -322,7 +322,10 @@ class _MessageTypes:
         self.budget = _Budget()
 
     def of_message(self, descriptor: Descriptor, path: str) -> tuple[pa.DataType | None, _Getter]:
-        """Return the column type of a message type (None if it has no fields), and a function that gets its value."""
+        """Return the column type of a message type, and a function that turns such a message into the column's value.
+
+        The column type is None if the message type has no fields.
+        """
         name = descriptor.full_name
         if name == f"{_WELL_KNOWN}Timestamp":
             return pa.timestamp("us", tz="UTC"), _time_of

@@ -173,8 +173,8 @@ class Broker:
         try:
             return opened(None)
         except UsageError:
-            # If the broker was killed, its files may not show their size. So pass the sizes with which they were
-            # created. The version is not passed: it is derived from the store.
+            # After a kill, the configured file sizes may not be recognizable from the files. So pass the sizes with
+            # which the files were created. The version is not passed, because it is derived from the store.
             return opened(replace(self._config, store_version=None))
 
     def _run(self) -> None:
