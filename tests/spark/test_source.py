@@ -330,7 +330,7 @@ def test_damage_fails_is_skipped_or_is_a_row(tables: SparkSession, tmp_path: Pat
     assert [(row[0], row[1]) for row in nothing.sort("physical_offset").collect()] == lost
     message = refused(lambda: load(tables, store, "topic string").count())
     assert message.startswith("CorruptMessageError: ")
-    assert "onCorrupt=skip or row" in message
+    assert "set onCorrupt to 'skip' or 'row'" in message
 
 
 @pytest.mark.slow

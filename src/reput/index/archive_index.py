@@ -161,7 +161,7 @@ def _rows_of(
             rows = table.column("key_hash").to_numpy()
             if not len(rows):
                 continue
-            # Rows are sorted by hash, so only the wanted hashes between the first and the last row are searched for.
+            # Rows are sorted by hash, so search only for wanted hashes from the first row's to the last row's hash.
             low, high = np.searchsorted(wanted, rows[0]), np.searchsorted(wanted, rows[-1], "right")
             near = wanted[low:high]
             first = np.searchsorted(rows, near)

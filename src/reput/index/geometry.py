@@ -89,8 +89,8 @@ def work_out(
 
 def _work_out(path: str, size: int, count: int, storage: Storage) -> IndexGeometry | None:
     is_default_size = size == DEFAULT_GEOMETRY.file_bytes
-    # If the default geometry passes all tests, no other geometry can. So do not search for others, which would read the
-    # file from its end.
+    # If the default geometry passes all tests, no other geometry can. So do not search for another geometry: the search
+    # would read the file from its end.
     if is_default_size and _agrees(path, DEFAULT_GEOMETRY, storage, beyond_doubt=True):
         return DEFAULT_GEOMETRY
     with storage.open(path) as reader:
@@ -253,7 +253,7 @@ class GeometryFinder:
 
 
 def _index_count(path: str, size: int, storage: Storage) -> int:
-    """Return the header's index count; 0 if the file has no items, or is too short for that many."""
+    """Return the header's index count; 0 if the file has no items, or is too short for this count."""
     if size < file_bytes(1, 2):
         return 0
     with storage.open(path) as reader:

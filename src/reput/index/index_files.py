@@ -38,10 +38,10 @@ from reput.log.reader import CommitLogReader
 class IndexFilePart:
     """An IndexFile and a range that it covers.
 
-    slots  the object that checks the pages of the slot table before a chain is followed; None if a proof has checked
-           every link
-    timed  the times of items 2 to `timed` never decrease; 0 if unknown. Item 1 is excluded: its time, unlike
-           the others, is not relative to the file's begin timestamp
+    slots  the object that checks the pages of the slot table before a chain is followed; None if every link of the
+           chains was already checked
+    timed  number of the last item up to which times never decrease, counted from item 2; 0 if unknown. Item 1 is
+           excluded: its time, unlike the times of other items, is not relative to the file's begin timestamp
     """
 
     file: IndexFileReader
@@ -180,8 +180,8 @@ class IndexFiles:
             for one in files:
                 verdict = before.get(one.file)
                 if verdict is not None and one.file in changed:
-                    # The file has changed, so an old proof does not cover its state. But after spot checks, only the
-                    # items that were added since need a check.
+                    # The file has changed, so an old proof does not cover its state. But if the file has passed spot
+                    # checks, only the items that were added after these checks must be examined.
                     has_grown = verdict.last < one.last and verdict.proof is None
                     verdict = verdict if has_grown else None
                 self._verdicts[one.file] = self._judge(

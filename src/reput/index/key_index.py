@@ -3,8 +3,8 @@
 An index is a set of parts. Each part covers a range of the log: it has an entry for every key of every message that
 begins in this range. An entry is only a candidate. It counts if the record at its offset exists, states this offset,
 and has a key with the entry's hash. If an entry fails this test, its part is damaged or belongs to another log. Then
-the part is not trusted for these keys, and its range is scanned. `reput.index.search` implements this rule for one
-query, `reput.kernels.key_match.match_keys` for millions of keys.
+the part is not trusted for keys with the entry's hash, and its range is scanned for them. `reput.index.search`
+implements this rule for one query, `reput.kernels.key_match.match_keys` for millions of keys.
 """
 
 from __future__ import annotations

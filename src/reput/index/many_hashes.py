@@ -39,7 +39,8 @@ def worth_following(
     Args:
         file: The IndexFile.
         hashes: Ascending hashes.
-        slots: Checks the pages of slots before a chain is followed; None if a proof has checked every link.
+        slots: Checks the pages of slots before a chain is followed; None if every link of the chains was already
+            checked.
     """
     wanted = hashes.astype(np.int64)
     # Sort the hashes by slot, so that the file is read from front to back.

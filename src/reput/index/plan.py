@@ -28,7 +28,7 @@ _MOST_BYTES = 4 << 10
 
 # A longer segment is scanned for every query, instead of being cached.
 _KEPT_BYTES = 64 << 10
-# The last dispatched message is searched for in at most this many bytes of the log after the last indexed message.
+# To find the last dispatched message, at most this many bytes of the log after the last indexed message are read.
 _TAIL_BYTES = 1 << 20
 
 

@@ -66,7 +66,10 @@ SLOT_PAGE_BYTES = 1 << 12
 
 
 class BrokenChainError(UntrustedIndexError):
-    """A chain of items is broken, circular, or leaves its slot. `offset` is a position in the IndexFile."""
+    """A chain of items is broken or circular, or leads to an item of another slot.
+
+    `offset` is a position in the IndexFile.
+    """
 
 
 def index_paths(folder: Path) -> list[Path]:
@@ -372,9 +375,10 @@ class IndexFileReader:
         return b"".join(self._file.read_each(positions, [_NEIGHBOURS_BYTES] * len(positions)))
 
     def is_in_order(self, number: int, last: int) -> bool:
-        """Return whether the offset of item `number` lies between the offsets of its neighbours in items 1 to `last`.
+        """Return whether the offset of item `number` lies between the offsets of the items before and after it.
 
-        If an item was partly lost, this is unlikely.
+        An item before item 1 or after item `last` does not count. If item `number` was partly lost, its offset is
+        probably not in this order.
         """
         before, _, offset, _, after = self._with_neighbours(number)
         return (number == 1 or before <= offset) and (number >= last or offset <= after)

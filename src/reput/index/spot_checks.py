@@ -25,27 +25,27 @@ from reput.log.walk import LogWalk
 
 # In a file with at most this many items, every link is followed.
 FEW_ITEMS = 1 << 11
-# A gap is the range of the log between the messages of two consecutive items. The search for wide gaps starts with this
-# many items, at even distances in the IndexFile.
+# A gap is the range of the log between the messages of two consecutive items of an IndexFile. The search for wide gaps
+# starts with this many items, at even distances in the file.
 _SAMPLED_ITEMS = 128
-# Maximum number of gaps between the messages of consecutive items that are examined in each file: the first number, or
-# the second number as soon as an examined gap contains messages without items.
+# In each file, at most this many gaps are examined. The first limit applies until an examined gap contains messages
+# without items, then the second limit.
 _GAPS, _GAPS_IF_IN_DOUBT = 8, 64
-# If more files than this are checked together, fewer gaps are examined in each file.
+# If more files than this are checked together, fewer gaps of the log (see above) are examined for each file.
 _FULL_SHARE = 100
-# Maximum number of records that are read in one gap between the messages of two items.
+# At most this many records are read in each gap.
 _READ_RECORDS = 8
-# Maximum number of bytes that are read in one gap between the messages of two items.
+# At most this many bytes are read in each gap.
 _READ_BYTES = 16 << 10
 # Consecutive items often belong to one message. To find the item of the next message, at most this many items are
 # read. Few messages have more keys.
 _SAME_MESSAGE = 64
 
-# A page of slots is in doubt if it has so few used slots, or leads only to such old items, that the probability for an
-# intact page is below 1e-9. This value is the negative logarithm of 1e-9 (`SlotPages`).
+# A page of slots is in doubt if the probability that an intact page has so few used slots, or leads only to items so
+# old, is below 1e-9. This value is the negative logarithm of 1e-9 (`SlotPages`).
 LEAST_DOUBT = 21.0
-# If the slot of a hash is in a page that may have lost slots, a look-up searches all items for the hash. The slot's
-# chain must contain the newest items that are found. At most this many are compared.
+# If the slot of a hash is in a page that may have lost slots, all items are searched for the hash. The slot is trusted
+# if its chain contains the newest items with this hash. At most this many items are compared with the chain.
 _MOST_COMPARED = 1 << 10
 # If this many pages of a file were in doubt but proved intact, all later doubts about pages of the file are ignored.
 _MOST_UNFOUNDED = 4
@@ -89,7 +89,7 @@ def find_gaps(
             break
         if _misses_message(file, log, number, last):
             found.append(number)
-            # If messages without items lie between the messages of two items, other gaps probably contain some as well.
+            # One gap contains messages without items, so other gaps probably contain such messages as well.
             most = _GAPS_IF_IN_DOUBT
     return found
 
@@ -140,7 +140,7 @@ def _misses_message(file: IndexFileReader, log: CommitLogReader, number: int, la
     try:
         gap = OffsetRange(begin + log.locate(begin).layout.total_bytes, end)
     except StoreError:
-        # The message of item `number` is unreadable, so messages without items may follow it.
+        # The message of item `number` is unreadable, so it is unknown whether the next message has an item.
         return True
     if gap.start >= gap.stop:
         # No item is missing if the next item leads to the same message as item `number`, or to the message directly
@@ -189,8 +189,8 @@ class SlotPages:
         if doubt is not None and doubt < LEAST_DOUBT:
             self.is_trusted[page] = True
             return
-        # Earlier doubts were unfounded: the hashes of this file's keys do not spread evenly. So ignore this doubt as
-        # well.
+        # Several pages of this file were in doubt but proved intact. So the hashes of the file's keys do not spread
+        # evenly, and a doubt about another page means nothing.
         if doubt is not None and self._unfounded >= _MOST_UNFOUNDED:
             return
         if not self._leads_to_all(key_hash, last):

@@ -50,8 +50,8 @@ def spot_check(
         return Verdict(last, problem="header and entries differ in their beginning or end")
     if before is not None and before.last == last:
         return before
-    # If a file has only grown, only its new items are examined. A file with few items is still examined as a whole,
-    # because the change may have affected old items as well.
+    # If a file has only grown, only its new items are examined. The change may have damaged old items as well, but only
+    # a file with few items is examined as a whole again, because this is cheap.
     has_grown = before is not None and before.is_whole and FEW_ITEMS < last > before.last
     if before is not None and has_grown and entry_holds(file, log, last):
         whole = OffsetRange(before.ranges[0].start, file.offset(last))
@@ -136,8 +136,8 @@ def covered_ranges(
 ) -> list[OffsetRange]:
     """Return ranges of the log whose keys are all in items `first` to `last`, oldest first.
 
-    No look-up reaches the `lost` items, so the ranges exclude their messages. Each range goes from the end of one
-    item's message to the beginning of another item's message, because the keys of one message may be in two files. If
+    No look-up reaches the `lost` items, so the ranges exclude their messages. A range lies between the messages of two
+    items and contains neither of these two messages, because some of their keys may be in a neighbouring file. If
     older log files have expired, the first range begins with the log. Raises StoreAccessError.
     """
     if file.offset(first) < log.min_offset:

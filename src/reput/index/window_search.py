@@ -1,8 +1,8 @@
 """Find candidates outside a query's time window with kernels, so that the query examines only the others one by one.
 
 The kernels read the record of each candidate, because only the record has the store time. A candidate is skipped if its
-record is whole, states the candidate's offset, has a key with its hash, and was stored outside the window. All other
-candidates, including damaged ones, are left to `reput.index.search.IndexSearch`.
+record is whole, states the candidate's offset, has a key with the candidate's hash, and was stored outside the window.
+All other candidates, including damaged ones, are left to `reput.index.search.IndexSearch`.
 """
 
 from __future__ import annotations
@@ -136,7 +136,10 @@ class _FilePart:
         part.data[:] = np.frombuffer(data, np.uint8)
 
     def _are_entries(self, part: Window, records: npt.NDArray[np.void], rows: _Offsets) -> _Flags:
-        """Return for each candidate whether the record at its offset states the offset, and has a key with its hash."""
+        """Return for each candidate whether the record at its offset belongs to it.
+
+        Such a record states the candidate's offset, and has a key with the candidate's hash.
+        """
         # Only hashes are passed, not keys. So for each record that has a key with the candidate's hash, the kernel
         # returns OTHER (same hash, other key).
         verdicts = np.empty(len(rows), np.uint8)

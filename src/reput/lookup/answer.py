@@ -39,7 +39,7 @@ class LookupAnswer:
 
     matches  maps the number of a part of the key table to the batches that contain matches of the part's keys. A batch
         is (path of a file, number of the batch in the file)
-    is_flat  whether rows state only `is_complete` about the coverage, instead of the whole coverage
+    is_flat  whether rows have only the column `is_complete`, instead of a column with all fields of the coverage
     places   object stores with the staged files
     logs     for each store, by its number: number of the first store with the same log; only messages of this first
         store are in the answer
@@ -88,7 +88,7 @@ class LookupAnswer:
         return Counts(rows, found, messages)
 
     def _found(self, number: int) -> _StagedRows:
-        """Return the matches of a part, without duplicates."""
+        """Return the matches of the keys in part `number` of the key table, without duplicates."""
         batches = [map_arrow(path).get_batch(place) for path, place in self.matches.get(number, ())]
         found = _StagedRows(batches, np.arange(sum(batch.num_rows for batch in batches)))
         has_replicas = any(log != number for number, log in enumerate(self.logs))
@@ -159,7 +159,10 @@ def answer_schema(rows: pa.Schema, columns: tuple[str, ...], is_flat: bool = Fal
 
 
 def _joined(found: _StagedRows, rows: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return pairs as two arrays: rows of the keys, and rows of `found`, or -1 for a key without a message."""
+    """Return pairs of a key and a message, as two arrays of row numbers.
+
+    The first array has rows of the key table, the second has rows of `found`, or -1 for a key without a message.
+    """
     of_row = found.column("number") & _ROW_MASK
     inner = found.column("inner")
     # Newest first. Within an inner batch, the batch's own record comes first, then its messages in descending order.

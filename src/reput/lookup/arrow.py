@@ -244,7 +244,7 @@ def _opened(
     if not places:
         raise next(iter(errors.values()))
     replaced = answered_by(named, [isinstance(one, StoreReader) for one in found])
-    # An unnamed store that was opened has its absolute path in the answer.
+    # If the caller gave no name for a store, its name in the answer is its absolute path.
     shown = {one.name: absolute(one.path) if one.name == one.path else one.name for one in named}
     failed = [
         FailedStore(shown[name], str(one), shown.get(replaced.get(name, "")))

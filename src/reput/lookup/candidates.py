@@ -69,7 +69,7 @@ def write_run(
     """Write candidates to one file (a run), sorted by offset. Return None if there are no candidates.
 
     edges  int64, physical offsets at which the cells of the log (`LogCells`) begin, and the end of the last cell
-    found  parts of the key table, each as (number, keys, candidates for these keys)
+    found  parts of the key table, each as (number of the part, its keys, candidates for these keys)
 
     Raises StoreAccessError.
     """

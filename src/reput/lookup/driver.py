@@ -59,8 +59,8 @@ def look_up(
 
     All tasks must be able to read the folder.
 
-    `names` are the stores' names in the answer, by default their paths. The phases of `progress` are judge (for many
-    IndexFiles), search, read and unwrap.
+    `names` are the stores' names in the answer, by default their paths. The phases of `progress` are judge (only if
+    there are many IndexFiles), search, read and unwrap.
 
     Raises StoreAccessError, StoreChangedError, FormatError.
     """
@@ -209,7 +209,10 @@ class _LookUp:
             self._lose_for_ids(done)
 
     def _lose_for_ids(self, found: ReplacedFound) -> None:
-        """Note damage that may hide ids which are not in the index. It affects all keys that look like such ids."""
+        """Note damage that may hide messages whose ids are not in the index, because they have a later UNIQ_KEY.
+
+        The answer is then incomplete for every key that looks like a generated id.
+        """
         if found.damage:
             numbers = [
                 _rows(part)[_may_be_ids(part)] + (number << PART_SHIFT)

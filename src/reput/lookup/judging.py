@@ -59,9 +59,9 @@ class _Verdicts:
 def judged(
     runner: Runner, stores: Sequence[StoreReader], progress: Callable[[int, int], None]
 ) -> list[Judge | None]:
-    """Decide in tasks which ranges of the log the IndexFiles of all stores cover. Return a `Judge` for each store.
+    """Decide in tasks, for each store, which ranges of its log its IndexFiles cover. Return a `Judge` for each store.
 
-    The judge computes nothing: it returns the decisions of the tasks.
+    A judge computes nothing: it returns the decisions of the tasks.
 
     If tasks would save no time (few IndexFiles, or only one process), no task runs, and the result has None instead of
     each judge.

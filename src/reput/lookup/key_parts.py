@@ -257,7 +257,8 @@ class SortedKeys:
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Find the keys whose hash is at one of the positions `numbers` of `self.hashes`.
 
-        Return two arrays with a value per key: the index in `numbers` that led to the key, and its row in the batch.
+        Return two arrays with a value per key: the index in `numbers` of the hash's position, and the key's row in
+        `self.batch`.
         """
         begins, counts = (
             self.first[numbers],
@@ -273,7 +274,7 @@ class SortedKeys:
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Find the keys that have one of these hashes.
 
-        Return two arrays with a value per key: the index of its hash in `hashes`, and its row in the batch.
+        Return two arrays with a value per key: the index of its hash in `hashes`, and its row in `self.batch`.
         """
         place = np.searchsorted(self.hashes, hashes)
         there = np.flatnonzero(place < len(self.hashes))

@@ -63,7 +63,7 @@ def answer_lines(
 
 
 def _flat(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the rows with the column `is_complete` in place of the whole coverage."""
+    """Return the rows with the struct column `coverage` replaced by its field `is_complete`."""
     place = batch.schema.get_field_index(COVERAGE_COLUMN)
     return batch.set_column(place, IS_COMPLETE, batch.column(place).field(IS_COMPLETE))
 

@@ -144,8 +144,8 @@ class LogCells:
 
     def __init__(self, files: Sequence[CommitLogFile]) -> None:
         total = sum(file.size for file in files)
-        # The number of cells is limited, because the driver keeps an array of all cells for each run (file of
-        # candidates). So a large log has larger cells.
+        # For each file of candidates, the driver keeps an array with a number for each cell. So the number of cells is
+        # limited, and a large log has larger cells.
         step = max(_CELL_BYTES, -(-total // _MOST_CELLS))
         begins = [begin for file in files for begin in range(file.start, file.end, step)]
         edges = sorted({*begins, *(file.end for file in files)})
@@ -217,7 +217,7 @@ class StorePlan:
     """The plan for one store: its segments, and their results.
 
     runs    staged files of candidates: offsets at which messages with requested keys may be
-    broken  for each segment, by its number: the numbers that identify the keys with broken chains
+    broken  maps the number of a segment to the numbers of the keys whose chains are broken in this segment
     ranges  the ranges to scan for all keys
     batch_topics  topics (5.x) whose records may be inner batches
     has_replaced_ids  whether a record (5.x) may have several UNIQ_KEYs, of which the index has only the last one
@@ -228,8 +228,8 @@ class StorePlan:
     ) -> None:
         """Plan the look-up in a store.
 
-        `judge` returns the verdicts on IndexFiles that tasks have computed. Without it, the files are proved or
-        spot-checked here. `name` is the value of the column `store`, by default the path.
+        `judge` returns verdicts on the IndexFiles, which tasks have already computed. Without a judge, the files are
+        proved or spot-checked here. `name` is the value of the column `store`, by default the path.
         """
         self.number, self.path, self.log = number, store.path, store.commit_log
         self.place = StorePlace(number, name or store.path, store.log_storage, self.log.source)

@@ -1,8 +1,8 @@
 """Find candidates in the log itself, by the hashes of all keys.
 
-A `LookupScanTask` scans a range that no IndexFile covers. The two other tasks find messages that no index has. A
-`ReplacedIdTask` finds ids that a later UNIQ_KEY of the same record replaces (5.x). An `InnerTask` finds messages of
-inner batches (5.x).
+A `LookupScanTask` scans a range that no IndexFile covers. The two other tasks find messages that no index has. If a
+record has several UNIQ_KEYs (5.x), the index has only the last one: a `ReplacedIdTask` finds the others. An `InnerTask`
+finds messages of inner batches (5.x).
 """
 
 from __future__ import annotations
@@ -177,7 +177,7 @@ def run_scan_task(folder: str, edges: npt.NDArray[np.int64], task: LookupScanTas
 
 
 def _scan(task: LookupScanTask, start: int, found: ScanFound) -> Iterator[Hits]:
-    """Scan, and yield the hits some at a time. At the end, store the other results of the scan in `found`."""
+    """Scan, and yield the hits in batches. At the end, store the other results of the scan in `found`."""
     wanted = wanted_hashes(task.wanted)
     scan = FileScan(
         task.file, start, task.stop, BROKER, buffers=_buffers(), open_file=task.place.storage.open
@@ -250,7 +250,7 @@ def joined_hits(
 
 @dataclass(frozen=True, slots=True)
 class ReplacedIdTask(_FileTask):
-    """A task: search a log file for ids that a later UNIQ_KEY of the same record replaces.
+    """A task: search a log file for ids that are not in the index, because their record has a later UNIQ_KEY.
 
     An earlier scan of the file may have stored these ids (`KnownFile`). Otherwise, the file is scanned now.
     """
@@ -267,10 +267,10 @@ class ReplacedFound(NamedTuple):
 def run_replaced_task(
     folder: str, edges: npt.NDArray[np.int64], task: ReplacedIdTask
 ) -> ReplacedFound:
-    """Search a log file for requested ids that a later UNIQ_KEY of the same record replaces.
+    """Search a log file for requested ids that are not in the index, because their record has a later UNIQ_KEY.
 
-    The task may run twice, even at the same time. `edges` has the same meaning as in `write_run`. Raises
-    StoreAccessError, StoreChangedError.
+    If a record has several UNIQ_KEYs (5.x), the index has only the last one. The task may run twice, even at the same
+    time. `edges` has the same meaning as in `write_run`. Raises StoreAccessError, StoreChangedError.
     """
     try:
         with closing(CommitLogReader(task.place.log)) as log:
@@ -395,7 +395,7 @@ def _pieces(file: CommitLogFile, batches: InnerBatches) -> Iterator[_Piece]:
 def _wanted_entries(
     task: InnerTask, data: npt.NDArray[np.uint8], records: npt.NDArray[np.void]
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
-    """Return the wanted hashes that the records have, and the row of each hash's record, without duplicates."""
+    """Return pairs of a wanted hash and the row of a record with a key of this hash, as two arrays. No pair repeats."""
     # KEYS of n bytes have at most n / 2 + 1 keys. With the unique key, a record has at most n / 2 + 2 keys.
     most = int((records["keys_bytes"] // 2 + 2).sum())
     hashes, record_of = np.empty(most, np.int32), np.empty(most, np.int64)

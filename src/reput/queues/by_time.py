@@ -119,7 +119,7 @@ class QueueTimes:
         return _first(self._queue, number, stop)
 
     def _lies_before(self, piece: TimedPiece, stop: int) -> bool:
-        """Return whether the entry before queue offset `stop` belongs to a message before the piece of the log."""
+        """Return whether the message of queue offset `stop` - 1 begins before `piece`, a range of the log."""
         try:
             return self._queue.entry(stop - 1).physical_offset < piece.start
         # The entry is missing or unreadable, so the place of its message is unknown.

@@ -150,9 +150,10 @@ class ConsumeQueueReader:
         return queue_offset, queue_offset + 1
 
     def entry_bytes(self, queue_offset: int, stop: int) -> Iterator[bytes]:
-        """Yield the stored bytes of entries from `queue_offset` to before `stop`, written or not, in large pieces.
+        """Yield the bytes of entries from `queue_offset` to before `stop`, in large pieces.
 
-        Raises StoreAccessError, and StoreNotFoundError for a file that has expired.
+        Entries that were never written are included, as zeros. Raises StoreAccessError, and StoreNotFoundError for a
+        file that has expired.
         """
         for file in self._files:
             first, last = max(queue_offset, file.start), min(stop, file.stop)
@@ -228,13 +229,13 @@ class ConsumeQueueReader:
         return file is not None and self._entry(file, queue_offset).is_written
 
     def _on_from(self, queue_offset: int) -> Iterator[ConsumeQueueEntry]:
-        """Yield entries from a queue offset on, written or not, up to the end of the files."""
+        """Yield entries from a queue offset to the end of the files, including unwritten entries."""
         while (file := self._file_of(queue_offset)) is not None:
             yield from self._read(file, queue_offset, _READ_ENTRIES)
             queue_offset = min(queue_offset + _READ_ENTRIES, file.stop)
 
     def _last_written(self) -> int:
-        """Return the number after the last written entry. Gaps before it are ignored."""
+        """Return the position after the last written entry. Gaps before this entry are ignored."""
         for file in reversed(self._files):
             reader = self._open(file)
             written = bisect_left(
@@ -542,9 +543,10 @@ class BatchQueueReader:
         return found
 
     def _number_of(self, queue_offset: int) -> int:
-        """Return the number of the last entry whose base offset is at most the queue offset, or else the first number.
+        """Return the number of the last entry with a base offset of at most `queue_offset`.
 
-        Raises LostEntriesError, and MessageNotFoundError if the queue has no entry.
+        Return the number of the first entry if no entry has such a base offset. Raises LostEntriesError, and
+        MessageNotFoundError if the queue has no entry.
         """
         first, stop = self._first(), self._files.max_queue_offset()
         low, high = first, stop
@@ -557,7 +559,10 @@ class BatchQueueReader:
         return max(low - 1, first)
 
     def _last_from(self, queue_offset: int, number: int) -> BatchEntry | None:
-        """Return the last existing entry before `number` whose base offset is at most the queue offset, else None."""
+        """Return the last existing entry before entry `number` with a base offset of at most `queue_offset`.
+
+        Return None if no such entry exists.
+        """
         for before in range(number - 1, self._first() - 1, -1):
             try:
                 found = self._entry_at(before)

@@ -72,13 +72,16 @@ class RocksQueues:
         return sorted({topic for topic, _ in self.list()})
 
     def list(self, topic: str | None = None) -> list[tuple[str, int]]:
-        """Return (topic, queue id) of every queue, or of the queues of a topic, sorted. Raises as `topics` does."""
+        """Return (topic, queue id) of every queue, or of the queues of a topic, sorted.
+
+        Raises the errors of `topics`.
+        """
         database, newest = self._parts()
         every = {(end.topic, end.queue_id) for end in database.ends()} | newest.queues()
         return sorted(one for one in every if topic in (None, one[0]))
 
     def queue(self, topic: str, queue_id: int) -> QueueReader:
-        """Return one queue. Raises MessageNotFoundError for an unknown queue, and as `topics` does."""
+        """Return one queue. Raises MessageNotFoundError for an unknown queue, and the errors of `topics`."""
         # The key of an entry can contain only queue ids in this range.
         if 0 <= queue_id < 1 << 31:
             reader = RocksQueueReader(self.folder, topic, queue_id, *self._parts())
@@ -115,9 +118,10 @@ class RocksQueues:
     def _refresh(
         self, database: RocksDatabase, newest: UndispatchedEntries, log: CommitLogReader
     ) -> None:
-        """Open the database again if many entries are in memory, because it may contain these entries by now.
+        """Open the database again if it lacked many entries, so that they were read from the log into memory.
 
-        The old database is closed when its last reader is closed.
+        The broker may have written these entries to the database by now. The old database is closed when its last
+        reader is closed.
         """
         if newest.count < self._most_undispatched:
             return

@@ -207,7 +207,7 @@ class WritableDatabase:
 
 
 def _as_a_broker(options: Any, rocksdict: Any) -> None:
-    """Set the options with which a broker writes and merges tables of entries."""
+    """Set the options with which a broker writes and compacts RocksDB's SST files."""
     options.set_bottommost_compression_type(rocksdict.DBCompressionType.zstd())
     options.set_compaction_style(rocksdict.DBCompactionStyle.universal())
     how = rocksdict.UniversalCompactOptions()

@@ -90,7 +90,8 @@ class BatchEnd(NamedTuple):
 class QueueSetWriter:
     """The common interface of the writers of a store's queues.
 
-    try_again             called after a failed append with the number of tries; returns whether to try again
+    try_again             called after each failed try of an append; takes the number of tries so far, and returns
+                          whether to try again
     has_logics_timestamp  whether a broker writes the time of the newest entry to `checkpoint`
     """
 

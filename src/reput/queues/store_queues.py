@@ -205,8 +205,8 @@ class KnownOffset(NamedTuple):
 def known_offset(store: str | PathLike[str]) -> KnownOffset:
     """Return the greatest physical offset in the queues of a store. The recovery of a 5.x broker uses it.
 
-    Mirrors `ConsumeQueueStoreInterface.getMaxPhyOffsetInConsumeQueue` (tag rocketmq-all-5.3.3). Unreadable ends are
-    ignored.
+    Mirrors `ConsumeQueueStoreInterface.getMaxPhyOffsetInConsumeQueue` (tag rocketmq-all-5.3.3). Queues whose last
+    entry cannot be read are ignored.
 
     Raises StoreAccessError, and for queues in RocksDB also FormatError and MissingExtraError.
     """

@@ -79,14 +79,14 @@ class EntryFilesWriter:
         self._disk = disk or Disk()
         self._has_new_files = False
         self._flushed = flushed
-        # Number and identity of the newest file, open or closed. If its name gets another identity, another process has
-        # replaced the file.
+        # Number and identity (device and inode) of the newest file, open or closed. If the file at its path has another
+        # identity later, another process has replaced the file.
         self._newest: tuple[int, Identity] | None = None
         # Files written since the last call of `check_in_place`, open or closed.
         self._unchecked: dict[int, Identity] = {}
 
     def write(self, entries: memoryview, number: int) -> None:
-        """Write entries. The first one gets this number in the queue. Raises StoreAccessError, StoreFailedError."""
+        """Write entries, the first one as entry `number` of the queue. Raises StoreAccessError, StoreFailedError."""
         while entries:
             within = number % self._file_entries
             part = entries[: (self._file_entries - within) * self._entry_bytes]
@@ -246,7 +246,7 @@ class ConsumeQueueWriter(QueueWriter):
 
     blanks               number of pre-blank entries written in place of lost messages
     refused_bytes        total size of the messages that were refused since the last entry. They explain a later gap in
-                         the queue. -1 for a light queue (LMQ), in which no gap is kept
+                         the queue. -1 for a light queue (LMQ), whose entries follow each other without gaps
 
     `is_expired` states that the messages of all existing entries have expired. If the next message then does not follow
     the last entry, entries were lost that cannot be derived from the log. In this case, the queue begins again with

@@ -94,7 +94,10 @@ def coverage_of(found: DataFrame) -> DataFrame:
 def answer_text(
     spark: SparkSession, found: Lookup, layout: LineFormat, style: LineStyle = PLAIN
 ) -> DataFrame:
-    """Return the answer as lines of text, one partition per part of the key table. In CSV, each has a header line."""
+    """Return the answer as lines of text, one partition per part of the key table.
+
+    Each partition of CSV begins with a header line.
+    """
     parts = max(len(found.answer.parts), 1)
     numbers = spark.range(0, parts, 1, parts)
     return numbers.mapInArrow(_Lines(found.answer, layout, style), "value string")

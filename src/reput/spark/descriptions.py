@@ -34,7 +34,9 @@ _WEIGHED_BY_BYTES = {
     "reput.lakes.merging.run_merge",
     "reput.pipeline.scan_split.run_scan",
 }
-"""Functions whose tasks are weighed by the bytes that they read. Spark does not count bytes that Python reads."""
+"""Functions whose tasks have as weights the bytes that the tasks read. The description of a job states these bytes,
+because Spark does not count bytes that Python reads.
+"""
 
 STAGE_KEYS = "reput lookup: stage keys"
 START_WORKERS = "reput: start workers"

@@ -41,7 +41,7 @@ def partitions_of(plan: ReadPlan, options: SourceOptions) -> list[InputPartition
     """
     if plan.missing and options.on_corrupt == "fail" and options.fail_on_data_loss:
         raise plan.missing[0].lost.as_error(
-            "; to continue after the damage, set onCorrupt=skip or row"
+            "; to continue after the damage, set onCorrupt to 'skip' or 'row'"
         )
     packs = pack(plan.tasks, options.split_bytes or SPLIT_BYTES, options.min_partitions)
     partitions: list[InputPartition] = [LogPartition(tasks) for tasks in packs]

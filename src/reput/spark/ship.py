@@ -1,8 +1,9 @@
 """Send reput's own code to the executors of a cluster.
 
-Spark unpacks an archive that is added under the name `reput` into a folder on the workers' path. Unlike modules in a
-zip file, this folder includes compiled kernels: those in the driver's `__pycache__`, and those of the package. Kernels
-that an executor must compile are cached there, too. The folder belongs to the executor and is deleted with it.
+The code is added as an archive with the name `reput`. Spark unpacks this archive into a folder on the Python path of
+the workers. Unlike modules in a zip file, this folder includes compiled kernels: those in the driver's `__pycache__`,
+and those of the package. Kernels that an executor must compile are cached in the folder, too. The folder belongs to the
+executor and is deleted with it.
 """
 
 from __future__ import annotations
@@ -61,7 +62,8 @@ def ship_code(sc: SparkContext, needs: tuple[str, ...] = DEPENDENCIES) -> bool:
     archive = Path(folder, f"reput-{digest[:16]}.zip")
     pack(package, archive)
     sc.addArchive(f"{archive}#reput")
-    # Spark starts new workers for a new environment. The old workers may have imported another version of reput.
+    # The old workers may have imported another version of reput. Spark starts new workers if the environment variables
+    # have changed.
     sc.environment[_SHIPPED] = digest
     return True
 

@@ -1,8 +1,9 @@
 """Create a home folder of Spark for a local session.
 
-Spark puts `python/lib/pyspark.zip` of its home first on its workers' path. A process compiles every module that it
-imports from a zip file, which takes half a second of processor time whenever Spark starts a daemon that forks workers.
-So a local session gets a home folder of links. In it, `pyspark.zip` is a folder with links to the installed packages.
+Spark puts the file `python/lib/pyspark.zip` of its home folder at the front of its workers' Python path. A process
+compiles every module that it imports from a zip file, which takes half a second of processor time whenever Spark starts
+a daemon that forks workers. So a local session gets a home folder of links. In this folder, `pyspark.zip` is a folder
+with links to the installed packages.
 """
 
 from __future__ import annotations

@@ -165,8 +165,8 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if self._target is not None:
                 # A run with Trigger.AvailableNow ends where the logs ended at its start.
                 end = max(min(end, self._target[source.name]), begin)
-            # Spark starts a batch whenever the offset differs. So the store's mark, its part of the offset, must not
-            # change without new bytes.
+            # Spark starts a batch whenever the offset differs. So keep the old mark (the store's part of the offset) if
+            # the store has nothing new to read.
             if end != mark.end or begin != mark.end or source.name not in latest:
                 latest[source.name] = mark_at(source, end).as_json()
         return latest
