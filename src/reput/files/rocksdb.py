@@ -110,7 +110,7 @@ class RocksFolder(Closing):
                 raise _EndedEarlyError
 
     def family_item_before(self, family: str, key: bytes) -> tuple[bytes, bytes] | None:
-        """Return the item with this key, or else the last item before it; None without such an item.
+        """Return the item with this key, or else the last item before it; None if no such item exists.
 
         Raises FormatError.
         """

@@ -66,7 +66,7 @@ from reput.writer.expiry import carry_out, plan_of_indexes
 
 # Age at which bytes of the log count as completely written.
 _SETTLED_S = 0.2
-# Most bytes of the log per step; between steps, the loop syncs and checks `stop`.
+# Maximum number of log bytes that one step indexes; between steps, the loop syncs and checks `stop`.
 _STEP_BYTES = 256 << 20
 
 
@@ -393,7 +393,7 @@ class Follower:
     def _is_same_log(self) -> bool:
         """Return whether the last indexed message is unchanged, or has expired."""
         log, last = self._log, self._last
-        # The log ends before the indexed part: a broker truncated it when it recovered.
+        # The log ends before the end of its indexed part: a broker truncated the log when it recovered.
         if log.files[-1].end < self.report.position:
             return False
         return last is None or last.physical_offset < log.begin or log.holds(last)

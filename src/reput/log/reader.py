@@ -137,7 +137,7 @@ class CommitLogReader:
         return holes(self.files)
 
     def file_at(self, physical_offset: int) -> CommitLogFile | None:
-        """Return the file that contains this offset; None without such a file."""
+        """Return the file that contains this offset; None if no such file exists."""
         place = bisect_right(self._starts, physical_offset) - 1
         if place < 0 or physical_offset >= self.files[place].end:
             return None

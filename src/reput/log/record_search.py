@@ -28,7 +28,7 @@ _ZEROS = bytes(1 << 20)
 
 
 def find_record(reader: RangeReader, file: CommitLogFile, start: int, stop: int) -> int | None:
-    """Return the physical offset of the first verifiable record in [start, stop); None without such a record."""
+    """Return the physical offset of the first verifiable record in [start, stop); None if no such record exists."""
     length = _FIRST_READ_BYTES
     for data_begin, data_end in data_runs(reader, start - file.start, file.size):
         # A hole is a range of zeros in a sparse file. If a magic directly follows a hole, its record begins in the

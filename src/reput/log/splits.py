@@ -41,7 +41,7 @@ def cut(
 
 
 def guess_record(open_file: OpenFile, file: CommitLogFile, start: int, stop: int) -> int | None:
-    """Return the physical offset of the first verifiable record in [start, stop); None without such a record.
+    """Return the physical offset of the first verifiable record in [start, stop); None if no such record exists.
 
     This record may be forged in a body. The caller must check that a walk from an earlier record reaches the returned
     record.

@@ -39,7 +39,12 @@ _INTEGERS = (np.dtype(np.int64), np.dtype(np.int32))
 
 
 class _Place(NamedTuple):
-    """A column in the file: bytes per value, the minimum, and the position of the values."""
+    """How and where the file stores a column.
+
+    width     bytes per stored value
+    least     the number that is subtracted from each value before it is stored
+    position  where the stored values begin
+    """
 
     width: int
     least: int

@@ -76,7 +76,7 @@ class Target(Protocol):
         """Collect the queue files, after all tasks have written them. `staged` is the number of staged objects."""
 
     def take_index_files(self, names: Mapping[int, str]) -> None:
-        """Name the IndexFiles. `names` has the final name of each file by its number."""
+        """Give the staged IndexFiles their final names. `names` maps the number of each file to its final name."""
 
     def sizes(self) -> dict[str, int]:
         """Return the size in bytes of each file of the result, by its path below the output."""

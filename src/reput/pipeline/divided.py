@@ -44,7 +44,8 @@ _Rows = npt.NDArray[np.void]
 class _Part(NamedTuple):
     """The part of a batch for one pack (a group of queues that one task writes): messages with entries in its queues.
 
-    multi  their entries in further queues (INNER_MULTI_DISPATCH); the field `row` is an index into `messages`
+    multi  entries of these messages in further queues of the pack (queues that INNER_MULTI_DISPATCH names); the field
+           `row` is an index into `messages`
     """
 
     messages: _Rows
@@ -52,7 +53,10 @@ class _Part(NamedTuple):
 
 
 def divide(scanned: str, plan: str, parts: str, task: DivideTask) -> None:
-    """Divide the staged files of a task. Safe to run twice, also at the same time. Raises StoreAccessError."""
+    """Divide the messages of the task's staged files by pack, and write them to one divided file.
+
+    A pack is a group of queues that one task writes. Safe to run twice, also at the same time. Raises StoreAccessError.
+    """
     found = read_plan(plan)
     packs = _Packs(found, read_old_numbers(plan) if found.ranges else {})
     with writing(_path(parts, task.number)) as attempt, FileWriter(attempt) as file:

@@ -148,8 +148,8 @@ class _ExtendedQueue:
         # A bit map cannot be computed from the log: it depends on the consumers' filters at dispatch.
         try:
             entry = self._known.stored_entry(queue_offset)
-            # If the old entry leads to a different message, its bit map is not the one of this message. If it has no
-            # address, it has no unit, and so no bit map.
+            # If the old entry leads to another message, its bit map is not valid for the message at `physical_offset`.
+            # If the old entry has no address of a unit, it has no bit map.
             if entry.physical_offset != physical_offset or not is_address(entry.tags_code):
                 return b""
             unit = self._known.units.unit(entry.tags_code)

@@ -58,16 +58,16 @@ class OldNumbers(NamedTuple):
         """Return the queue offsets that messages get; -1 for messages that get no entry.
 
         offsets  physical offsets of the messages
-        stated   queue offsets in their records, which a message gets if no old entry decides otherwise
+        stated   queue offset in each message's record; the message gets this one if no old entry decides otherwise
         """
         result = stated
         if len(self.changed):
             at = np.searchsorted(self.changed[:, 0], offsets)
             found = self.changed[np.minimum(at, len(self.changed) - 1)]
             result = np.where(found[:, 0] == offsets, found[:, 1], stated)
-        # No message gets the queue offset of a kept entry, because this queue offset is in use. A readable message may
-        # have this entry, namely if its record states a wrong physical offset. Such a message keeps its old entry, and
-        # gets no new one.
+        # A kept entry occupies its queue offset, so no message gets this queue offset. Normally, the message of a kept
+        # entry is unreadable. A readable message has a kept entry only if its record states a wrong physical offset. It
+        # keeps this entry, and gets no new one.
         if len(self.kept_at):
             result = np.where(np.isin(result, self.kept_at), _REFUSED, result)
         return result
@@ -226,9 +226,9 @@ def _place_missing(
 
 
 def _old_entries(old: RocksDatabase, name: Queue) -> tuple[_Numbers, npt.NDArray[np.void]]:
-    """Return the queue offsets and values of a queue's entries, up to the last entry that the database states.
+    """Return the queue offsets and values of a queue's entries, up to the maximum queue offset.
 
-    A broker ignores later entries.
+    The database records this maximum, and a broker ignores later entries.
     """
     prefix, end = queue_prefix(*name), old.end(*name)
     numbers, values = [], []

@@ -54,7 +54,7 @@ QUEUE_FORMS: tuple[QueueForm, ...] = ("files", "rocksdb")
 class QueueBuild(Protocol):
     """Plans the tasks that write queues, and completes the queues after the tasks.
 
-    without  folders that do not belong in a store with this form of queues
+    without  folders that the rebuild deletes, because a store with this form of queues does not have them
     """
 
     without: tuple[str, ...]

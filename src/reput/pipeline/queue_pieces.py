@@ -150,7 +150,7 @@ def join_pieces(job: WriteJob, task: JoinTask) -> int:
 
 
 def _rows_of(path: str, task: JoinTask) -> Iterator[tuple[tuple[int, int, int, int], bytes]]:
-    """Read the pieces that a join task needs from an object with pieces. Yield each piece: its `_ROW`, its entries."""
+    """Read the object at `path`, and yield the pieces that a join task needs: of each, its `_ROW` and its entries."""
     count = int.from_bytes(read_range(path, 0, _COUNT_BYTES), "little")
     rows: _Rows = np.frombuffer(read_range(path, _COUNT_BYTES, count * _ROW.itemsize), _ROW)
     ends = np.cumsum(np.maximum(rows["entries"], 0)) * ENTRY_BYTES
@@ -176,8 +176,9 @@ class _JoinedFiles:
         """
         if self._open.get(queue, place) != place:
             self._stage(queue)
-        # One task had all entries of this file and has staged it, so it is not built from pieces. If another task had
-        # an empty piece of the file, an earlier call has created an empty file in the scratch folder. Delete that file.
+        # One task had all entries of this file and has staged the file, so it is not built from pieces. Another task
+        # may have staged a piece without entries. Then an earlier call of `put` has created an empty file in the
+        # scratch folder. Delete that file.
         if entries == _WHOLE:
             remove_tree(self._path(queue))
             self._open.pop(queue, None)

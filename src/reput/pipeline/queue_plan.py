@@ -11,7 +11,8 @@ splits have a hundred million runs. So the driver receives tasks of a few number
 plan:
 
     plan.json      the names of all staged files and queues, and the queues of each pack (`QueuePlan`)
-    positions-N    one int64 per queue: the number of its entries before regular task N, or -1 if it has no entries yet
+    positions-N    one int64 per queue: the position of its next entry when regular task N begins; -1 if no earlier
+                   entries exist. Then the next entry has the queue offset of its message as its position
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ from reput.pipeline.old_queues import old_batch_queues, old_queues
 from reput.pipeline.queue_runs import QueueRuns
 from reput.queues.kinds import check_topic, is_light
 
-MOST_ENTRIES = 16 << 20  # Upper bound of entries per task.
-# Upper bound of queues per task, because a task holds the state of all its queues in memory.
+MOST_ENTRIES = 16 << 20  # Maximum number of entries per task.
+# Maximum number of queues per task, because a task holds the state of all its queues in memory.
 _MOST_PACKED = 512
 _MOST_JOINED = 512  # Maximum number of ConsumeQueue files that one join task builds.
 # Of the topics that get no ConsumeQueue, the report names at most this number as examples.
@@ -111,7 +112,7 @@ class QueueLayout:
 
     divides  run first; each divides staged files among the later tasks
     tasks    run next; they write the entries
-    joins    run last; each builds files from the pieces that the tasks have staged, only in object storage
+    joins    run last; each builds files from the pieces that `tasks` have staged. Empty except in object storage
     unnamed  examples of topics that get no ConsumeQueue, because their name cannot be a folder name
     """
 
@@ -325,7 +326,7 @@ def plan_queues(task: PlanTask) -> QueueLayout:
             layout.tasks.append(_task(len(packs), kind, 0, len(task.staged), entries))
             # If messages state wrong physical offsets, only the messages before and after them in the log show where
             # they really are. So a task that compares old entries with messages must read the messages of all queues:
-            # it reads the staged files, not divided files.
+            # it reads the staged files. A divided file would give the task only the messages of the task's own queues.
             if not task.misplaced or kind in ("irregular", "extended"):
                 divided.append(len(packs))
             packs.append(pack)
@@ -399,8 +400,8 @@ def _kinds(task: PlanTask, table: RunTable, runs: SplitRuns) -> dict[str, set[in
         table.grow(queues)
         # In these queues, the old entries decide the queue offsets:
         # - If part of the log is lost, all queues: their old entries may lead to lost messages.
-        # - Irregular queues: the queue offsets that their messages state leave gaps, do not ascend, or are too large,
-        #   so they may be wrong.
+        # - Irregular queues: their messages state queue offsets that leave gaps, do not ascend, or are too large. So
+        #   the stated queue offsets may be wrong.
         # - If the log begins at physical offset 0, `late` queues: the log has the queue's first message, but this
         #   message states a queue offset above 0, which may be wrong.
         # - If the log begins later, light queues (%LMQ%). Their entries have no gaps, but the queue offsets that

@@ -72,9 +72,9 @@ def _irregular(staged: Sequence[Path], files: ConsumeQueueSetReader) -> Iterator
                 continue
             begin = ends.get(queue, max(first, 0))
             end = ends[queue] = begin + entries
-            # `slack` is the highest queue offset at which a queue may end so that a broker would append all these
-            # entries to it. `summarize_runs` ignores queue offset 0 there, because a broker accepts it at any place in
-            # a queue. If all queue offsets are 0, `slack` has no value. Then compare `begin` with itself instead.
+            # A broker appends all these entries to a queue only if the queue ends at or before queue offset `slack`.
+            # `summarize_runs` computes `slack` without entries that have queue offset 0, because a broker always
+            # accepts them. So a single entry with queue offset 0 has no `slack`. Then compare `begin` with itself.
             if (first, slack if end > 1 else begin, highest) != (begin, begin, end - 1):
                 odd.add(queue)
     for queue, end in ends.items():

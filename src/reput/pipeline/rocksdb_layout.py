@@ -130,7 +130,7 @@ def _runs(task: RocksPlanTask) -> tuple[list[_Run], list[int]]:
 
 
 def _of_lost_messages(task: RocksPlanTask, queues: Sequence[Queue], table: RunTable) -> list[_Run]:
-    """Write to the plan the queue offsets that the entries of the replaced database determine.
+    """Determine queue offsets of messages from the entries of the replaced database, and write them to the plan.
 
     Return a `_Run` for each queue that has entries only in the replaced database. All messages of such a queue are
     lost, so the scan did not find the queue.

@@ -42,7 +42,7 @@ class SplitSummary:
     end_offset_in       physical offset of the message that was indexed last before the scan. Messages before this
                         offset get no index entries
     end_offset_out      physical offset of the last indexed message when the scan has ended
-    first_keyed_offset  physical offset of the first message with index entries; None without such a message
+    first_keyed_offset  physical offset of the first message with index entries; None if no such message exists
     keyless_tail        whether messages without keys follow the last message with index entries
     hiding              see log.scan.FileScan
     """

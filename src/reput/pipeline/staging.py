@@ -94,10 +94,10 @@ class Staging(FencedRun):
         return self.folder / "owner"
 
     def create(self) -> None:
-        """Create the folder. Raises StoreAccessError, also if the path is a symbolic link.
+        """Create the folder if it does not exist. Raises StoreAccessError, also if the path is a symbolic link.
 
-        If this process is root and another user can write the folder, delete it first, because the compiled
-        kernels do not check staged files.
+        If this process is root and another user can write in an existing folder, replace the folder by an empty one:
+        that user may have forged staged files, and the compiled kernels do not check them.
         """
         if os.geteuid() != 0:
             make_folder(self.folder)
@@ -149,9 +149,9 @@ def fingerprint(
 ) -> str:
     """Return a hash of all inputs of a scanned split: the log's files, the settings, and this boot of the machine.
 
-    `stamps` has, by start offset of a file, its stamp (see `reput.files.stamps`), but only if every change of the file
-    also changes the stamp. For other files, the hash includes a random value: a running broker may change such a file
-    without a change of its stamp, so its splits are never reused. Scanned splits are not synced, so they survive a
+    `stamps` maps the start offset of a file to its stamp (see `reput.files.stamps`). The mapping has only files of which
+    every change also changes the stamp. For other files, the hash includes a random value: a running broker may change such a
+    file without a change of its stamp, so its splits are never reused. Scanned splits are not synced, so they survive a
     killed process, but not a power cut. Therefore the hash includes the boot.
     """
     facts = {

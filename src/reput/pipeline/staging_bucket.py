@@ -72,7 +72,9 @@ class BucketStaging(FencedRun):
         self.delete(self.store, old)
 
     def delete(self, store: ObjectStore, names: Sequence[str]) -> None:
-        """Delete objects. List them before the call: then a run that starts after the check has written none of them.
+        """Check that no other run has started, then delete objects.
+
+        List the objects before the call. Then a run that starts after the check has written none of them.
 
         Raises StoreChangedError, and deletes nothing, if another run has started. Raises StoreAccessError.
         """

@@ -369,7 +369,7 @@ class BatchComparison:
     def dispatch_from(self) -> int:
         """Return the physical offset of the first record to dispatch, or the end of the log.
 
-        The records to dispatch lie after the last record that has an entry in their queue.
+        In each queue, the records to dispatch begin after the last record that has an entry.
         """
         tails = [one.tail for one in self._queues.values() if one.tail is not None]
         return min(tails, default=self.log_end)
@@ -458,7 +458,7 @@ class BatchQueueFiles(FoundFiles):
         return BatchEnd(stop, position, int(last["physical_offset"]))
 
     def _begins_later(self, start: int, first: int, entries: _Entries) -> bool:
-        """Return whether the file at `start` now begins with a later record than it will with its new entries.
+        """Return whether the new entries make the file at `start` begin with an earlier record than before.
 
         `entries` are the new entries of the queue, `first` is the start of its first file. The result is also True for
         a file that is missing or empty.

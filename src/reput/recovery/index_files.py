@@ -255,6 +255,6 @@ class RecoveredIndexFiles:
 def _store_timestamp(log: CommitLogReader, file: FoundIndexFile, item: int) -> int:
     try:
         return log.get(file.offset(item)).store_timestamp
-    # The message has expired, but its item has the store timestamp in whole seconds.
+    # The message has expired, so take its store timestamp from the item, which has it in whole seconds.
     except ReputError:
         return file.time_of(item)

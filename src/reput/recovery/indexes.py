@@ -163,7 +163,7 @@ class Comparison:
         return self._matchings.get(name) or QueueMatching(name, None)
 
     def has_expired(self, name: Queue) -> bool:
-        """Return whether messages of a queue may have expired: it has entries of messages before the compared range."""
+        """Return whether a queue has entries of messages before the compared range: messages that may have expired."""
         survey = self.matching(name).survey
         return survey is not None and survey.rank_at(self._begin, survey.begin) > survey.begin
 
@@ -239,7 +239,7 @@ class Comparison:
         return piece
 
     def _skip_damage(self, piece: ComparedPiece, stop: int) -> None:
-        """Skip entries and items that lead into unreadable bytes, up to the end of the piece."""
+        """Skip entries and items that lead into unreadable bytes of a compared piece of the log, which ends at `stop`."""
         unread = piece.unread()
         if not (unread or piece.elsewhere):
             return

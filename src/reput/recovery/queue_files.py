@@ -172,13 +172,13 @@ class QueueFiles(FoundFiles):
     def first_at(self, physical_offset: int, low: int, high: int) -> int:
         """Return the first position in [low, high) that has no entry, or leads to a message from `physical_offset` on.
 
-        Returns `high` without such a position. The entries must ascend by physical offset. Pre-blank entries are
+        Returns `high` if no such position exists. The entries must ascend by physical offset. Pre-blank entries are
         skipped.
         """
         return first_at(physical_offset, low, high, self._stored_entry, self.next_entry)
 
     def next_entry(self, position: int, stop: int) -> int:
-        """Return the first position from `position` on that is not pre-blank, else `stop`."""
+        """Return the first position in [position, stop) whose entry is not pre-blank; `stop` if all are pre-blank."""
         if position < stop and self.entry(position) != PRE_BLANK:
             return position
         for begin in range(position, stop, _SOME_ENTRIES):
@@ -188,7 +188,7 @@ class QueueFiles(FoundFiles):
         return max(position, stop)
 
     def last_before(self, position: int) -> int:
-        """Return the last position before `position` that is not pre-blank, or -1 if all are."""
+        """Return the last position before `position` whose entry is not pre-blank, or -1 if all are pre-blank."""
         for stop in range(position, self.first, -_SOME_ENTRIES):
             begin = max(stop - _SOME_ENTRIES, self.first)
             # The usual case: the last entry leads to a message, and one small read suffices.
@@ -217,7 +217,7 @@ class QueueFiles(FoundFiles):
         return self.end_before(self.first_at(physical_offset, self.first, self.stop)) >= 0
 
     def ordered_stop(self, position: int) -> int:
-        """Return the first position from `position` on that is unwritten or out of order.
+        """Return the first position at or after `position` whose entry is unwritten or out of order.
 
         An entry is out of order if its message does not lie after the message of the previous entry.
         """

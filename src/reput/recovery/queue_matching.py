@@ -338,7 +338,7 @@ class QueueMatching:
         """
         low, high = neighbours(missing.offsets, solid, numbers, *edges)
         missing = missing._replace(low=low, high=high)
-        # At least one number must be free between the entries of the previous and the next message in the log.
+        # At least one position in the queue must be free between the entries of the message's neighbours in the log.
         fits = high - low > 1
         if not self._is_light:
             fits &= between(missing.stated, low, high)
@@ -354,9 +354,9 @@ class QueueMatching:
         return missing.at(fits)
 
     def skip_to(self, part: QueuePart, physical_offset: int, unread: Sequence[OffsetRange]) -> None:
-        """Skip the next entries, which match no message and lead to before `physical_offset`.
+        """Skip the entries before the first entry that leads to `physical_offset` or later.
 
-        Skipped entries that lead into `unread` are kept in the queue.
+        The skipped entries match no message. Of these entries, the queue keeps only entries that lead into `unread`.
         """
         survey = self.survey
         if survey is None:
@@ -548,7 +548,10 @@ class KeptQueue(NamedTuple):
 
 
 def _one_each(offsets: Offsets, numbers: Offsets, stated: Offsets) -> npt.NDArray[np.intp]:
-    """Return the largest set of rows that can all be right: one entry per message, with ascending numbers.
+    """Return the largest set of entries that can all be right: at most one per message, with ascending positions.
+
+    The arrays have one row per entry: its physical offset, its number (the position in the queue), and the queue offset
+    that its message states. The result has the indices of the chosen rows.
 
     Of several entries of one message, choose the one whose number is the queue offset that the message states, if the
     numbers still ascend.

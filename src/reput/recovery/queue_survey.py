@@ -95,14 +95,14 @@ class QueueSurvey:
         return self._numbers[rank : rank + count]
 
     def number_before(self, rank: int) -> int:
-        """Return the position of the last entry before the position `rank`; -1 without such an entry.
+        """Return the position of the last entry before the position `rank`; -1 if no such entry exists.
 
         Pre-blank entries do not count. `is_ordered` must be true, because only then is a rank a position in the queue.
         """
         return self.found.last_before(rank)
 
     def number_from(self, rank: int) -> int:
-        """Return the position of the first entry at or after the position `rank`; `stop` without such an entry.
+        """Return the position of the first entry at or after the position `rank`; `stop` if no such entry exists.
 
         Pre-blank entries do not count. `is_ordered` must be true, because only then is a rank a position in the queue.
         """

@@ -316,9 +316,9 @@ def expired_unindexed(
 ) -> Finding | None:
     """Return a finding if messages expired before they were indexed, else None.
 
-    Nothing else shows that these messages were in the log. They lie between the end of the indexes and the start of the
-    log's `first` file. The indexes end at the recovery point `known`, or at the last entry of a ConsumeQueue if that is
-    later. If neither exists, the indexes may be new, so there is no finding. Raises StoreAccessError.
+    Such messages leave no trace except a gap: the indexes end before the start of the log's `first` file. The indexes
+    end at the recovery point `known`, or at the last entry of a ConsumeQueue if that is later. If neither exists, the
+    indexes may be new, so there is no finding. Raises StoreAccessError.
     """
     ends = [end for found in queues if (end := found.end_before(found.written)) >= 0]
     if known is not None:

@@ -24,8 +24,8 @@ class RecoveryReport(ShownAsTable):
         compared_from: Messages from here on were compared with ConsumeQueues and IndexFiles.
         queues_from: Messages from here on were dispatched again to ConsumeQueues.
         index_from: Messages from here on were dispatched again to IndexFiles.
-        entries_written: Number of entries that were missing or wrong before the last entry of their ConsumeQueue, and
-            were written.
+        entries_written: Number of entries that were written because they were missing or wrong. Only entries before the
+            last entry of their ConsumeQueue are counted.
         entries_kept: Number of entries that lead to unreadable parts of the log. They stay unchanged.
         damage: Unreadable ranges of the log, and messages that have neither an entry nor a fitting queue offset. Both
             lie before `checked_from`.

@@ -23,7 +23,7 @@ from reput.queues.store_queues import KnownOffset
 
 _CHECKED_FILES = 3
 _CHECKPOINT_SLACK_MS = 3_000
-# Records of 5.x have V2 if their topic is longer than 127 bytes.
+# A 5.x broker writes a record with message version V2, and another magic, if the topic is longer than 127 bytes.
 _MAGICS = (MESSAGE_MAGIC, MESSAGE_MAGIC_V2)
 
 

@@ -125,8 +125,8 @@ def keep_expired_queues(
     kept = 0
     for queue in _queue_folders(output, kind):
         target = new / kind / queue.topic / queue.name
-        # Keep only queues whose messages have all expired. If the rebuild has written a queue (`target`), the log still
-        # has messages of this queue.
+        # Keep only queues whose messages have all expired. A queue that the rebuild has written (`target` exists) still
+        # has messages in the log, so its old files are not kept.
         if target.exists() or not _has_expired(Path(queue.path), log_begin):
             continue
         make_folder(target)

@@ -71,7 +71,7 @@ class StoreFacts:
 
     @property
     def config(self) -> StoreConfig:
-        """Return the given settings, or else the settings that the files show, with a broker's defaults for the rest.
+        """Return the given settings, or else settings derived from the files, with a broker's defaults for the rest.
 
         `shown`, `doubts` and `odd_files` come from the same survey of the files. These three properties and `config`
         raise StoreAccessError.
@@ -80,12 +80,12 @@ class StoreFacts:
 
     @property
     def shown(self) -> Mapping[str, int]:
-        """Return the sizes that the files prove, by field of StoreConfig."""
+        """Return the file sizes that were derived from the files, by field of StoreConfig."""
         return self._sizes.shown
 
     @property
     def doubts(self) -> tuple[Doubt, ...]:
-        """Return uncertain sizes; empty if settings were given."""
+        """Return the derived sizes that are uncertain; empty if settings were given."""
         return self._sizes.doubts
 
     @property

@@ -227,7 +227,7 @@ class FileSizes(NamedTuple):
 
 
 class _Shown(NamedTuple):
-    """The settings that the files of one kind show, by field of StoreConfig.
+    """The settings that were derived from the files of one kind, by field of StoreConfig.
 
     doubt  why these settings are uncertain; None if they are not
     """
@@ -283,7 +283,8 @@ def _size_of(
     usual = max(sizes, key=lambda size: (sizes[size], size))
     pairs = [pair for queue in queues for pair in pairwise(queue.files)]
     distances = Counter(after.start - before.start for before, after in pairs)
-    # Of equally frequent distances, take the shortest: a missing file makes a distance longer.
+    # The size of a file is the most frequent distance between the offsets in two successive names. Of equally frequent
+    # distances, take the shortest: a missing file makes a distance longer.
     size = max(distances, key=lambda one: (distances[one], -one)) if distances else usual
     if kind is _LOG and len(sizes) == 1 < len(files) and not any(one % usual for one in distances):
         # All files have the same size, and the distances between their names are multiples of it. So this size is
@@ -323,8 +324,8 @@ def _size_of(
 def _was_cut(store: str, kind: FileSize, queues: Sequence[_QueueFolder], storage: Storage) -> bool:
     """Return whether the log has messages of a queue after the last entry of its only file, which is full.
 
-    This is the only file of all `queues`. The size of files is derived from the files, so a single file looks full even
-    if it was truncated. Only the log can show that its queue had more entries.
+    No other queue in `queues` has a nonempty file. The size of files is derived from the files, so a single file looks
+    full even if it was truncated. Only the log can show that its queue had more entries.
     """
     queue = next(queue for queue in queues if queue.files)
     file = next((file for file in queue.files if file.size), None)

@@ -72,8 +72,8 @@ def answered_by(
 ) -> dict[str, str]:
     """Find replicas whose complete answers replace the incomplete answers of other stores.
 
-    Returns the name of the replica by the name of the other store. A slave may lag behind its master. It replaces the
-    master only if it has the whole known range of the master's log.
+    Returns a dict from the name of each replaced store to the name of its replica. A slave may lag behind its
+    master. It replaces the master only if it has the whole known range of the master's log.
 
     Args:
         stores: All stores.

@@ -219,7 +219,7 @@ def _is_folder(storage: Storage, path: str) -> bool:
 
 
 def newer_part(storage: Storage) -> tuple[Storage, str]:
-    """Return the storage and the path of the store alone. `storage` joins the store and its archive."""
+    """Return the storage of a store without its archive, and the store's path. `storage` joins store and archive."""
     joined = _joined(storage)
     return joined.newer, joined.store
 
