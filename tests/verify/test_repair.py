@@ -425,7 +425,7 @@ def test_the_only_copy_of_messages_is_not_removed_with_a_wrong_name(
         opened.put_many(Message("T", bytes(40), [f"k{n}"]) for n in range(120))
     file = sorted((tmp_path / "commitlog").iterdir())[number]
     away = file.rename(file.with_name(f"{file.name}.bak"))
-    with pytest.raises(StoreError, match=f"no file of the log; rename it to {file.name}, or"):
+    with pytest.raises(StoreError, match=f"that the log lacks; rename it to {file.name}, or"):
         full_plan(tmp_path)
     file.write_bytes(away.read_bytes())  # now it is a copy
     removed = [step.name for step in full_plan(tmp_path).steps if step.verb == "remove"]

@@ -104,8 +104,9 @@ def check_none_renamed(store: Path, files: Sequence[CommitLogFile]) -> None:
         start = stated_start(CommitLogFile(0, path.stat().st_size, str(path)))
         if start is not None and not any(file.start <= start < file.end for file in files):
             raise StoreError(
-                f"{path}: its messages from physical offset {start} onwards are in no file of the "
-                f"log; rename it to {offset_file_name(start)}, or move it out of the store"
+                f"{path}: is not named as a file of the log, but contains messages from physical "
+                f"offset {start} onwards that the log lacks; rename it to "
+                f"{offset_file_name(start)}, or move it out of the store"
             )
 
 
@@ -195,7 +196,7 @@ def sync_log(files: list[CommitLogFile], begin: int, disk: Disk) -> None:
 
 
 def _clear(file: CommitLogFile, position: int, disk: Disk) -> int:
-    """Overwrite nonzero bytes from `position` on with zeros. Return how many bytes were cleared.
+    """From `position` on, overwrite nonzero bytes with zeros. Return how many bytes were cleared.
 
     If only a blank record was cleared, return 0.
     """
