@@ -239,7 +239,7 @@ class Comparison:
         return piece
 
     def _skip_damage(self, piece: ComparedPiece, stop: int) -> None:
-        """Skip entries and items that lead into unreadable bytes of a compared piece of the log, which ends at `stop`."""
+        """Skip entries and items that lead into unreadable bytes of a piece of the log. The piece ends at `stop`."""
         unread = piece.unread()
         if not (unread or piece.elsewhere):
             return
