@@ -41,7 +41,8 @@ class DispatchBatch:
     messages   format.dtypes.MESSAGE_DTYPE[n]: physical_offset, queue_offset, store_timestamp,
                tags_code, size, sys_flag, queue (number in `queues`), key_count (index entries)
     key_hash   int32[k], the index entries in order: key_count[0] of the first message, and so on
-    multi      format.dtypes.MULTI_DTYPE[m]: further queues (INNER_MULTI_DISPATCH), by message row
+    multi      format.dtypes.MULTI_DTYPE[m]: further queues of messages (INNER_MULTI_DISPATCH); `row` is an index
+               into `messages`
     queues     all queues that the scan has met so far
     """
 
