@@ -290,7 +290,7 @@ class MessageStore(StoreReader):
     def get_by_id(self, message_id: str, topic: str | None = None) -> MessageExt:
         """Return the newest message that `find_by_id` finds.
 
-        Raises MessageNotFoundError, and as `query` does.
+        Raises MessageNotFoundError, and the errors of `query`.
         """
         result = self.find_by_id(message_id, topic)
         if not result.messages:

@@ -27,7 +27,7 @@ from reput.spark.session import is_connect
 
 
 def register_function(spark: Any, folder: str) -> None:
-    """Register the function in a session. Relative paths begin in `folder`."""
+    """Register the function in a session. Relative paths are relative to `folder`."""
     functions = (
         "pyspark.sql.connect.functions.builtin" if is_connect(spark) else "pyspark.sql.functions"
     )
