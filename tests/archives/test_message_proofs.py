@@ -114,7 +114,7 @@ def test_what_cannot_be_proved_is_refused(golden: Golden, place: str, tmp_path: 
         reput.verify_archive(place, physical_offset=offset + 1)
     with pytest.raises(MessageNotFoundError):
         reput.verify_archive(place, physical_offset=1 << 40)
-    with pytest.raises(UsageError, match="needs physical_offset"):
+    with pytest.raises(UsageError, match="only together with physical_offset"):
         reput.verify_archive(place, proof=tmp_path / "p")
     with pytest.raises(UsageError, match="exists"):
         reput.verify_archive(place, physical_offset=offset, proof=Path(place) / "archive.json")

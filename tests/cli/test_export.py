@@ -115,7 +115,7 @@ def test_expired_messages_are_an_error_unless_told_otherwise(
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--columns", "topic,colour"], "--columns: no column colour; there are store, topic"),
+        (["--columns", "topic,colour"], "--columns: no column colour; choose from store, topic"),
         (["--partition-by", "week"], "--partition-by week: must be one of topic"),
         (["--json-body", "none.json"], "--json-body none.json: cannot be read"),
         (["--to", "jsonl", "--json-body", "infer"], "or --on-corrupt=row; export to a table"),

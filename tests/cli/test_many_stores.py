@@ -398,7 +398,7 @@ def test_stores_are_rebuilt_into_folders_of_their_names(fleet: Path, tmp_path: P
     named = tmp_path / "bad.toml"
     named.write_text('[[store]]\nname = "../x"\npath = "orders"\n')
     ran = reput("rebuild", "--stores", named, "--output", tmp_path / "out")
-    assert "name the store in a fleet file" in one_line(ran)
+    assert "give the store another name in a fleet file" in one_line(ran)
     ran = reput("rebuild", "--stores", fleet, "--queue-entries", "5")
     assert "--queue-entries: only for one store" in one_line(ran)
 

@@ -158,10 +158,10 @@ class ServedBroker:
             return floor
 
     def is_stored(self, message: MessageExt, physical_offset: int) -> bool:
-        """Return whether a message that was read at this offset was also put there.
+        """Return whether a message that was read at this offset is a record of its own, not a part of another message.
 
-        Its queue must have an entry for the offset. Otherwise, a client could send a body that contains a record of
-        another topic, and request the offset inside this body.
+        The message's queue must have an entry for the offset. Without this check, a client could send a body that
+        contains a record of another topic, and request the offset inside this body.
         """
         if message.physical_offset != physical_offset:
             return False

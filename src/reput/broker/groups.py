@@ -276,10 +276,10 @@ class GroupConfig:
     retry_queues: int = 1
     most_retries: int = 16
     others: Mapping[str, Any] = field(default_factory=dict, hash=False)
-    """Settings without a field in this class, from the file or from a tool. They are kept unchanged."""
+    """Settings, from the file or from a tool, for which this class has no other field. They are kept unchanged."""
 
     def as_json(self) -> dict[str, Any]:
-        """Return the settings in the JSON form of clients."""
+        """Return the settings as the JSON object that clients expect."""
         return {
             "brokerId": 0,
             "consumeFromMinEnable": True,

@@ -108,7 +108,7 @@ class HttpLimits:
         searches: Searches of all connections at a time, including waiting ones.
         search_threads: Searches that run at the same time. Others wait.
         search_s: Seconds after which a search ends with a cursor.
-        ready_s: Seconds in which the stores must answer for the server to be ready.
+        ready_s: The server is reported as ready only if its stores answer within this number of seconds.
     """
 
     answer_bytes: int = 4 << 20

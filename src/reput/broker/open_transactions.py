@@ -3,8 +3,8 @@
 Mirrors `TransactionalMessageServiceImpl.fillOpRemoveMap` and `.check` (tags rocketmq-all-4.9.3 and
 rocketmq-all-5.3.3). An op message records that half messages were decided. It has the same queue id,
 and its body lists their queue offsets (one in 4.9, several with commas in 5.x). Before a broker asks the producer, it
-appends a copy of the half message with a higher TRANSACTION_CHECK_TIMES. It writes no op message for the earlier
-message, but commits the queue offset after that message.
+appends a copy of the half message with a higher TRANSACTION_CHECK_TIMES. The broker writes no op message for the
+earlier message. Instead, it moves its own consumer offset in the half topic past that message.
 """
 
 from __future__ import annotations

@@ -277,7 +277,7 @@ class _Copies:
                     self._wanted.setdefault(topic, {})[name] = []
 
     def find(self) -> None:
-        """Find the copies of the messages that `want` has added, reading each retry topic once."""
+        """Find the copies of all messages that were passed to `want`. Read each retry topic once."""
         for topic, wanted in self._wanted.items():
             for message in queue_messages(self._store, topic, 0):
                 found = wanted.get((message.unique_key or "", message.reconsume_times))
@@ -287,10 +287,10 @@ class _Copies:
     def revived(
         self, key: PopKey, offsets: tuple[int, ...], is_settled: bool
     ) -> tuple[Revived, ...]:
-        """Return the revived messages among the messages at these queue offsets.
+        """Return which of the unacknowledged messages at these queue offsets were revived.
 
-        If the broker has settled the pop, it has revived all of these messages. Otherwise, it has revived the messages
-        that have a copy in a retry topic.
+        If `is_settled`, the broker has finished the pop's checkpoint, and so has revived all of these messages. If not,
+        it has revived the messages that have a copy in a retry topic.
         """
         found = []
         for offset in offsets:

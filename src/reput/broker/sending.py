@@ -375,7 +375,7 @@ def check_fits(config: StoreConfig, topic: str, body_bytes: int, properties_byte
     """
     topic_bytes = len(RecordForm.of(config).encode_topic(topic))
     size = _RECORD_BYTES + topic_bytes + body_bytes + properties_bytes + _ADDED_BYTES
-    # Each file of the log needs room for a record and the blank at its end.
+    # Each file of the log needs room for a record and for the blank at the end of the file.
     most = min(config.max_message_bytes, config.commit_log_file_bytes - BLANK_BYTES)
     if size > most or properties_bytes + _ADDED_BYTES > MAX_PROPERTIES_BYTES:
         raise MessageRefusedError(

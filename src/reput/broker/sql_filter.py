@@ -179,7 +179,7 @@ class _FilterParser:
                 left = self._equal(left, self._comparison(), symbol == "<>")
             else:
                 return left
-        raise self._error("too many comparisons in a row")
+        raise self._error("too many consecutive comparisons")
 
     def _equal(self, left: _Operand, right: _Operand, is_negated: bool) -> _Operand:
         for node in (left, right):
@@ -219,7 +219,7 @@ class _FilterParser:
                 raise self._error("expected BETWEEN or IN")
             else:
                 return left
-        raise self._error("too many comparisons in a row")
+        raise self._error("too many consecutive comparisons")
 
     def _check_order(self, *nodes: _Operand) -> None:
         for node in nodes:
@@ -238,7 +238,8 @@ class _FilterParser:
         low = self._unary()
         self._need("AND")
         high = self._unary()
-        # A broker checks the bounds of BETWEEN, but not those of NOT BETWEEN.
+        # For BETWEEN, a broker refuses constant bounds that are NULL or in descending order. For NOT BETWEEN, it
+        # accepts them.
         if not is_negated and low.kind == high.kind == "constant":
             if low.value is None or high.value is None:
                 raise self._error("the bounds of BETWEEN cannot be NULL")

@@ -284,6 +284,6 @@ class TimedDelivery:
 
 
 def _number(stored: MessageExt, name: str) -> int:
-    """Return a number that the broker has put into a property, or 0 for any other text."""
+    """Return the number in a property that the broker sets, or 0 if the property is missing or is not a number."""
     text = stored.properties.get(name, "")
     return int(text) if text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS else 0

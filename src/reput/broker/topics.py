@@ -59,7 +59,7 @@ class TopicConfig:
         return bool(self.perm & PERM_WRITE)
 
     def as_json(self) -> dict[str, Any]:
-        """Return the topic in the JSON form of clients and of the file."""
+        """Return the topic as the JSON object that clients expect, and that the file contains."""
         return {
             **self.others,
             "order": self.is_ordered,
@@ -151,7 +151,9 @@ class TopicTable:
     ) -> None:
         """Read the topics.
 
-        `most` limits new topics, `own` are internal topics. Raises StoreAccessError, FormatError.
+        No new topic is created if there are `most` topics already. `own` are internal topics.
+
+        Raises StoreAccessError, FormatError.
         """
         self._store, self._is_writable = store, is_writable
         self._own = frozenset(config.name for config in own)

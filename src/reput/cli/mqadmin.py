@@ -15,7 +15,10 @@ class _Counterpart(NamedTuple):
 
     template: str
     options: str = ""
-    """Optional parts, separated by `|`: `k:--key {k}` appends `--key {k}` if mqadmin's option -k is present."""
+    """Optional parts of the reput command, separated by `|`.
+
+    For example, `k:--key {k}` appends `--key {k}` to the command if mqadmin's option -k is present.
+    """
 
 
 _NAMES = {

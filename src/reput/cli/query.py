@@ -132,7 +132,8 @@ def advise_to_prove(coverage: Coverage, store: str) -> None:
     if count:
         from reput.query.answers import index_files_in_words
 
-        # With --archive, `store` names the archive and the store. Only IndexFiles of the store need a proof.
+        # With --archive, `store` consists of the path of the archive and the path of the store. Advise to run
+        # `reput prove` on the store only, because the archive's indexes need no proof.
         both = split_joined(store)
         store = store if both is None else both[1]
         warn(
@@ -200,7 +201,8 @@ def command(
     Topic and keys of every candidate are compared, so no message with another key is printed. Ranges
     that no IndexFile covers are read message by message. The last lines report the searched and the
     unreadable ranges, so "No message" means that the message does not exist. With jsonl and csv these
-    lines go to stderr, as does the advice to prove IndexFiles that were only spot-checked.
+    lines go to stderr, as does the advice to run `reput prove` if only samples of an IndexFile were
+    compared with the log.
 
     For several STOREs, or a fleet file, there is one answer with a column for the store. If a store cannot be read,
     the answer is incomplete.

@@ -189,6 +189,6 @@ def _folder_of(output: str, name: str) -> str:
     parts = [part for part in name.split("/") if part not in ("", ".")]
     if not parts or ".." in parts or is_url(name):
         raise UsageError(
-            f"--output: {name} cannot be the name of a folder; name the store in a fleet file"
+            f"--output: {name} cannot be the name of a folder; give the store another name in a fleet file"
         )
     return os.path.join(output, *parts)

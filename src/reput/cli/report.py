@@ -55,8 +55,8 @@ def command(
     The page is one file without scripts, and needs no network. STORE is only read.
 
     For several STOREs, or a fleet file, the page FILE (--output) is about all stores: brokers, bytes and messages of
-    each topic by broker, retention, findings. Each store has a page of its own, in a folder beside FILE (cluster.html:
-    cluster.stores/).
+    each topic by broker, retention, findings. Each store has a page of its own, in a folder beside FILE (for
+    cluster.html, the folder cluster.stores/).
 
     Exits with 0 when the store is valid, with 3 when messages or entries are lost or wrong (or a store could not be
     read), and with 5 when there are only warnings.

@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 if TYPE_CHECKING:
     from rich.text import Text
 
-# An offset has at most 19 digits (int64). A longer number is a unique key in hexadecimal digits, by chance without
-# letters.
+# An offset has at most 19 digits (int64). A longer number is a unique key whose hexadecimal digits happen to
+# include no letters.
 _MOST_OFFSET_DIGITS = 19
 _QUEUE_PLACE = re.compile(r"([^/]+)/(\d{1,10})/(\d{1,19})", re.ASCII)
 _LABEL_WIDTH = 17
@@ -156,7 +156,7 @@ def _show_of_stores(
 
 
 def _answer_of(store: MessageStore, which: str, topic: str | None) -> QueryResult:
-    """Return the message of one of several stores. A store without the message is not an error here."""
+    """Return the answer of one of several stores. If the store does not have the message, the answer is empty."""
     from reput.log.offset_range import OffsetRange
     from reput.query.answers import Coverage, QueryResult
 

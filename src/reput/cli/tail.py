@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from reput.query.tail import LogTail
 
 _ALL = "all"
-# Records per write. JSON lines have more, because compiled functions create them, and save time with many records.
+# Number of records that are printed together. It is higher for JSON lines: compiled functions create these
+# lines, and need less time per record if they get many records at once.
 _TOGETHER = {"jsonl": 4096, "csv": 256, "text": 256}
 
 

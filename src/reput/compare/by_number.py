@@ -87,7 +87,7 @@ class NumberedMessages:
         self._is_inner = messages["sys_flag"][last] & SYS_FLAG_INNER_BATCH != 0
 
     def place(self, row: int) -> EntryPlace:
-        """Return the expected entry in a row of `expected`."""
+        """Return physical offset, size and tags code of the entry in row number `row` of `expected`."""
         offset, size, tags = (int(column[row]) for column in self.expected[1:4])
         return offset, size, tags
 

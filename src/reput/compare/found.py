@@ -162,7 +162,7 @@ class QueueSpan(NamedTuple):
         return entries.at(entries.sizes > 0)  # An entry with size 0 was never written.
 
     def read_into(self, words: RawEntries) -> int:
-        """Read the span as stored. Stop at a missing file, and return the number of entries read."""
+        """Read the entries of the span into `words`. Stop at a missing file, and return the number of entries read."""
         wanted, stop = self.numbers.start, self.numbers.stop
         for first, count, path in self.files.files:
             if not first <= wanted < min(first + count, stop):

@@ -100,10 +100,10 @@ class FileComparison:
         )  # fmt: skip
 
     def latest_if_sound(self, is_sound: Callable[[ScannedPiece], bool]) -> int | None:
-        """Return the latest store timestamp (ms) if the file and all its entries are valid (the fast step).
+        """Do the fast step: return the latest store timestamp (ms) if the file and all its entries are valid.
 
-        Returns None if the file has no message, or if `stretches` (the slow step) must compare it again. `is_sound`
-        checks the records of a piece. Raises StoreError.
+        Returns None if the file has no message, or if `stretches` (the slow step) must compare the file again.
+        `is_sound` checks the records of a piece. Raises StoreError.
         """
         compared, scan = self._compared, self.scan
         length = sum(len(one.numbers) for one in compared.queues)

@@ -40,14 +40,18 @@ class Placement(NamedTuple):
 
     @classmethod
     def of(cls, messages: npt.NDArray[np.void], scanned: OffsetRange) -> Placement:
-        """Find out which messages of a batch are where they state. The batch was read from the log range `scanned`."""
+        """Find out which messages of a batch are at the physical offset that they state.
+
+        The batch was read from the log range `scanned`.
+        """
         offsets = messages["physical_offset"].astype(np.int64)
         ends = offsets + messages["size"]
         follows = offsets[1:] == ends[:-1]
         is_good = np.append(follows, False) | np.append(offsets[0] == scanned.start, follows)
         is_good &= (offsets >= scanned.start) & (ends <= scanned.stop)
-        # Two neighbours with wrong offsets can agree by chance, and then look good. Most of these offsets do not ascend
-        # with the others. So of all offsets that look good, keep only a longest ascending sequence.
+        # A message looks good if its stated offset fits that of the message before or after it. Two wrong offsets can
+        # fit each other by chance, but are usually out of order among the others. So of all offsets that look good,
+        # keep only a longest ascending sequence.
         rows = np.flatnonzero(is_good)
         rows = rows[ascending(offsets[rows])]
         is_good[:] = False
@@ -103,7 +107,7 @@ def neighbours(
 
 
 def between(stated: Offsets, low: Offsets, high: Offsets) -> Flags:
-    """Return a flag per message: whether its stated number lies between the numbers of its neighbours."""
+    """Return a flag per message: whether its stated queue offset is between `low` and `high` (see `neighbours`)."""
     return (stated > low) & (stated < high)
 
 

@@ -34,7 +34,7 @@ class LogStretch:
     times: store timestamps of the messages, ms
     key_offsets, key_hashes: the expected items of IndexFiles, one per key
     damage: unreadable ranges since the end of the previous stretch
-    taken: for each light queue (LMQ), physical offsets of half messages, which take a queue offset but get no entry
+    taken: for each light queue (LMQ), physical offsets of half messages, which use up a queue offset but get no entry
     """
 
     def __init__(self, start: int, has_light: bool = False) -> None:
@@ -138,9 +138,9 @@ def stretches(
 
 
 def _taken_offsets(piece: ScannedPiece) -> Iterator[tuple[Queue, int]]:
-    """Yield (light queue, physical offset) for each light queue (LMQ) in which a half message takes a queue offset.
+    """Yield (light queue, physical offset) for each half message, and each light queue (LMQ) that it names.
 
-    The physical offset is the half message's.
+    The half message uses up a queue offset in the light queue, but gets no entry. The physical offset is its own.
     """
     open_rows = np.flatnonzero(piece.batch.messages["sys_flag"] & SYS_FLAG_PREPARED)
     for row in open_rows.tolist():

@@ -36,7 +36,8 @@ class SearchForm(NamedTuple):
         keys: Keys or ids. A message must have one of them.
         begin, end: Only messages stored between these times, ms.
         limit: Maximum number of messages.
-        after: The cursor of an earlier answer: only messages before this physical offset.
+        after: The cursor of an earlier answer (a physical offset). Answers are newest first, so only messages before
+            this offset are searched.
         content: A condition on bodies and properties.
         offset: A physical offset. The message that begins there is found even if it has none of the keys.
         place: Topic, queue and queue offset. The message there is found even if it has none of the keys.

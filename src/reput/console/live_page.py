@@ -43,9 +43,10 @@ _FORGOTTEN = (
 
 
 class _KeptCursors:
-    """Keeps the cursors (offsets at which to continue) of pages that show many stores, each set under a random name.
+    """Keeps the cursors (offsets at which to continue) of pages that show many stores.
 
-    Only the most recent sets are kept. Not thread-safe.
+    The cursors of a page are kept together, under a random name. If there are too many cursors, the cursors of the page
+    that was idle longest are dropped. Not thread-safe.
     """
 
     def __init__(self, most: int = _MOST_KEPT) -> None:

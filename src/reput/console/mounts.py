@@ -75,7 +75,9 @@ class Mounts:
             name = names[0]
         store = self._stores.get(name)
         if store is None:
-            raise StoreNotFoundError(f"no store {name!r}; there are {', '.join(names) or 'none'}")
+            raise StoreNotFoundError(
+                f"no store {name!r}; the stores are {', '.join(names) or 'none'}"
+            )
         return name, store
 
     async def run_aside(self, call: Callable[[], Result], seconds: float) -> Result | None:

@@ -142,7 +142,7 @@ class Results:
     def advice(self) -> str | None:
         """Return a suggestion of similar topics, perhaps empty, if no searched store has the topic; else None.
 
-        Also returns None if no store shows topics, because consumequeue/ may be lost.
+        Also returns None if no topics are found in any store: consumequeue/ may be lost, so the topic may exist.
         """
         known = set[str]()
         if self._wanted.topic is not None:
@@ -196,8 +196,8 @@ class Results:
                     done = self.total - self.missing - len(pending)
                     yield Beat(done, sum(part.left_bytes for part in parts), self.count)
         finally:
-            # Each search looks at `until` before its next step, and ends then. So the page need not wait for the
-            # threads.
+            # Before each step, a search checks `until`, and ends if `until` was stopped. So the page need not wait for
+            # the threads.
             self.until.stop()
             pool.shutdown(wait=False, cancel_futures=True)
         self._merge(parts)

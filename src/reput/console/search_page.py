@@ -128,7 +128,7 @@ class KnownTopics(NamedTuple):
 class _TopicCounts:
     """Counts the topics of stores.
 
-    A cluster may have very many topics. So counts are kept for several times as long as the counting took.
+    A cluster may have very many topics, so counting takes long. A count is reused for a multiple of that time.
     """
 
     def __init__(self, mounts: Mounts) -> None:

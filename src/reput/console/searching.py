@@ -33,11 +33,11 @@ class Outcome:
 
     Attributes:
         count: number of messages that were found
-        cursor: offset at which to continue, or None
+        cursor: physical offset at which a search for older messages can continue, or None. The log from this offset on
+            was searched
         problems: reasons why messages may be missing; empty if the answer is complete
         coverage: the ranges that were searched; None if only queues were read or the search ended early
-        is_late: whether the search was stopped, or ended at its time limit. Searches begin with the newest messages, so
-            the log from the cursor on was searched.
+        is_late: whether the search was stopped, or ended at its time limit
     """
 
     count: int
@@ -128,7 +128,7 @@ class Share:
         return tuple(taken)
 
     def page(self, limit: int) -> int:
-        """Return how many messages of the average size so far fit into the rest of the budget."""
+        """Return how many more messages of average size fit into the rest of the budget: from 1 to `limit`."""
         if not self._count:
             return min(_FIRST_PAGE, limit)
         average = max((self.most_bytes - self._left) // self._count, 1)
@@ -207,7 +207,7 @@ def _paged(store: SharedStore, wanted: SearchForm, share: Share, until: Until) -
 
 
 def _swept(store: SharedStore, wanted: SearchForm, share: Share, until: Until) -> Steps:
-    """Search by time without a topic, or by content, by reading the log backwards."""
+    """Search by content, or by time without a topic. The log is read backwards."""
     # Import this late, because it loads Arrow and kernels.
     from reput.table.sweep import Sweep, SweptTo
 
@@ -312,8 +312,8 @@ def _by_key(store: SharedStore, wanted: SearchForm) -> Steps:
                     oldest.append(step.cursor or 0)
                 else:
                     messages |= dict.fromkeys(step.messages)
-        # Each search goes from the end of the log towards its beginning, and may end early at an offset in `oldest`. So
-        # only the part of the log from the greatest of these offsets on was searched for every key. The next page
+        # There was one search per key, from the end of the log towards its beginning. A search may have ended early, at
+        # an offset in `oldest`. So all keys were searched for only from the greatest of these offsets on. The next page
         # continues below this offset.
         reached = max(oldest)
         shown = [

@@ -203,7 +203,7 @@ def parse_users(data: bytes, place: str) -> Users:
         if not isinstance(table, dict):
             raise wrong(f"{where} must be a table")
         for name in table.keys() - set(names):
-            raise wrong(f"{where}: unknown setting {name!r}; there are {', '.join(names)}")
+            raise wrong(f"{where}: unknown setting {name!r}; the settings are {', '.join(names)}")
         return table
 
     try:

@@ -126,7 +126,7 @@ class ExportRequest:
             if name not in KNOWN_COLUMNS.names:
                 known = ", ".join(KNOWN_COLUMNS.names)
                 raise UsageError(
-                    f"columns: no column {name}; there are {known}", arguments=["columns"]
+                    f"columns: no column {name}; choose from {known}", arguments=["columns"]
                 )
         if self.columns is not None and len(set(self.columns)) < len(self.columns):
             raise UsageError("columns: a column is named twice", arguments=["columns"])

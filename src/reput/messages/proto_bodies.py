@@ -240,7 +240,7 @@ def _found(descriptors: bytes, message: str, where: str) -> Descriptor:
         problem = (
             f"{len(fitting)} messages are called {message}" if fitting else f"no message {message}"
         )
-        raise _refused(where, f"{problem}; there are {names}")
+        raise _refused(where, f"{problem}; choose one of: {names}")
     return pool.FindMessageTypeByName(fitting[0])
 
 

@@ -133,7 +133,8 @@ def verify_archive(
         )  # fmt: skip
     if wrong := [name for name, value in given.items() if value is not None]:
         raise UsageError(
-            f"{', '.join(wrong)}: needs physical_offset", arguments=[*wrong, "physical_offset"]
+            f"{', '.join(wrong)}: only together with physical_offset",
+            arguments=[*wrong, "physical_offset"],
         )
     if os.path.isfile(place):
         return verify_proof(place)

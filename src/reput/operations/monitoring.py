@@ -25,7 +25,7 @@ _NUMBERS = {StoreState.OK: 0, StoreState.WARNING: 1, StoreState.DAMAGED: 2, Stor
 
 
 def nagios_status(report: StoresReport[Any], fail_on: Severity) -> tuple[str, int]:
-    """Return the status of a Nagios plugin and its exit code. With `fail_on` damage, warnings count as OK."""
+    """Return the status of a Nagios plugin and its exit code. If `fail_on` is damage, warnings count as OK."""
     counts = report.counts
     if report.severity is Severity.DAMAGE:
         name = "CRITICAL"

@@ -1,4 +1,7 @@
-"""Define `reput.prove`, which proves the ranges of the log that each IndexFile covers."""
+"""Define `reput.prove`, which compares IndexFiles with the log, to prove which ranges of the log each file covers.
+
+A file covers a range if it has an item for each key of the range's messages, and a look-up reaches each item.
+"""
 
 from __future__ import annotations
 

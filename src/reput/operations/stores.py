@@ -174,7 +174,7 @@ class StoresReport(Report, Generic[_Result]):
 
     @property
     def counted(self) -> tuple[StoreAnswer[_Result], ...]:
-        """Return the answers over which sums are computed: one per log.
+        """Return the answers that are included in totals: the answer of one store per log.
 
         Of several replicas, only the first that was read is counted.
         """
@@ -259,7 +259,8 @@ class StoresReport(Report, Generic[_Result]):
 class StoresOperation(Protocol[_Arguments, _Result]):
     """An operation that returns a report for one store, or a joint report for several."""
 
-    @overload  # A str is also a Sequence[str]; type checkers take the first match.
+    # This overload is first: a str is also a Sequence[str], and type checkers take the first overload that matches.
+    @overload
     def __call__(  # type: ignore[overload-overlap]
         self, store: StorePath, /, *args: _Arguments.args, **options: _Arguments.kwargs
     ) -> _Result: ...

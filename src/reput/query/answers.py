@@ -243,8 +243,9 @@ class PullResult(NamedTuple):
         next_begin_offset: queue offset for the next pull, after the last examined message. If the offset was too small,
             this is the first message's offset; if the offset was too large, this is the queue's end, or 0 if the queue
             begins at 0
-        min_offset, max_offset: first remaining entry of the queue, and queue offset of its next message. Use
+        min_offset: queue offset of the queue's first remaining entry. Use
             `min_queue_offset` to find out whether earlier entries are lost or expired
+        max_offset: queue offset that the queue's next message will get
     """
 
     status: PullStatus
@@ -325,7 +326,7 @@ def _bases(coverage: Coverage) -> str:
 
 
 def coverage_fields(coverage: Coverage) -> dict[str, Any]:
-    """Return the coverage for programs. docs/trace.md and docs/console-api.md describe the fields."""
+    """Return the coverage as fields of JSON. docs/trace.md and docs/console-api.md describe the fields."""
     return {
         "begin": coverage.log.start,
         "end": coverage.log.stop,

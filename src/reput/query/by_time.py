@@ -205,9 +205,9 @@ def _read(
     bounds: _Bounds,
     problems: list[Finding],
 ) -> list[_QueuePosition]:
-    """Return the messages of [start, stop) within the bounds.
+    """Return the messages with queue offsets in [start, stop) that `bounds` accepts (by time and physical offset).
 
-    If they cannot be read together, they are read one by one.
+    If the messages cannot be read together, they are read one by one.
     """
     try:
         places, count, position = [], 0, start
@@ -218,7 +218,8 @@ def _read(
             count += len(pulled.records)
             places += _places(map(decode, pulled.records), bounds)
             position = pulled.next_begin_offset
-        # With fewer records than queue offsets, reading one by one shows which messages are missing.
+        # If fewer records were read than there are queue offsets, read the messages one by one (below), to find out
+        # which are missing.
         if count == stop - start:
             return places
     except MessageNotFoundError:

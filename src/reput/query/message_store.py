@@ -245,7 +245,10 @@ class MessageStore(StoreReader):
         return found._replace(coverage=replace(found.coverage, notes=notes))
 
     def _unindexed(self, batch_topics: Collection[str] | None) -> Unindexed:
-        """Describe the messages without index entries, including inner batches of `batch_topics` (None: all topics)."""
+        """Describe which messages have no index entries.
+
+        Messages in inner batches of `batch_topics` (None: of all topics) have none either.
+        """
         topics = self._batch_topics.names()
         inner_topics = topics if batch_topics is None else topics.intersection(batch_topics)
         return Unindexed(self.known_ranges, inner_topics, self.may_have_replaced_ids)
@@ -495,8 +498,8 @@ class MessageStore(StoreReader):
         def find() -> int:
             log_begin = self.commit_log.min_offset
             found = queue_times(self, topic, queue_id).first_since(time, log_begin)
-            # If the queue has lost its first entries, the true offset may be one of theirs. Then `found` is the first
-            # remaining queue offset. If `found` is another offset, the slow check is not needed.
+            # If the queue has lost its first entries, the true offset may belong to a lost entry. In this case,
+            # `found` is the first remaining queue offset. If `found` is another offset, the slow check is not needed.
             if check and 0 < found <= self.queues.queue(topic, queue_id).min_queue_offset(
                 log_begin
             ):

@@ -40,8 +40,8 @@ _ENTRIES_BACK = 512
 _MOST_QUEUES = 1 << 12
 # Number of records that are read after a message to decide whether it was dispatched.
 _RECORDS_AFTER = 64
-# Dispatch writes one queue after the other, so a message may get its entry a moment after later messages of other
-# queues. Before a missing entry is reported, wait this long, this many times.
+# Dispatch writes one queue after the other. So a message may lack its entry for a moment, although later messages of
+# other queues already have their entries. Before a missing entry is reported, wait this long, this many times.
 _PATIENCE_S, _ROUNDS = 0.05, 20
 
 
@@ -247,7 +247,8 @@ class QueueEnds:
         self._allowance += (now - self._refilled) * _ALLOWANCE_BYTES_PER_S
         self._allowance = min(self._allowance, _FIRST_ALLOWANCE_BYTES)
         self._refilled = now
-        # Also limit the bytes of each search, so that one poll of an idle queue does not use up the whole allowance.
+        # Also limit the bytes of each search. Otherwise, one poll of an idle queue could use up the allowance, which
+        # all queues share.
         return max(min(wanted_bytes, int(self._allowance), _MOST_BYTES_A_LOOK), 0)
 
     def _end_of_last(self, topic: str, queue_id: int, end: int) -> int:

@@ -234,7 +234,8 @@ class Search:
         for search in (self._inner, self._replaced):
             if search is not None:
                 self._damage += [one for one in search.damage if one.start < self._log_end]
-        # A search from a cursor does not include the end of the log, so do not report that this end was lost.
+        # A search that continues at a cursor goes backwards from there, and does not include the end of the log. So do
+        # not report that this end was lost.
         lost_end = self._planner.lost_end(self._log_end) if self._before >= self._log_end else None
         coverage = Coverage(
             log=answered,

@@ -122,8 +122,9 @@ class SharedStore:
         while True:
             with self._guard:
                 is_kept = not self._is_closed and len(self._idle) < _MOST_IDLE
-                # If files expired during the call, the reader must close these files before it is kept for later calls,
-                # but without the lock. Then check again, because more files may have expired meanwhile.
+                # If files expired during the call, the reader must close these files before it is kept for later calls.
+                # It closes them below, after the lock is released. Then the loop checks again, because more files may
+                # have expired meanwhile.
                 if is_kept and expiries == self._expiries:
                     self._idle.append(reader)
                     return

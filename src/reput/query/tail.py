@@ -131,8 +131,9 @@ class QueueTail:
             if entry.physical_offset >= stop:
                 continue
             queue = entry.topic, entry.queue_id
-            # A batch (5.x) has several queue offsets, but only the first one has an entry. Entries are read newest
-            # first, so subtract the number of queue offsets without an entry from the expected queue offset.
+            # Entries are read newest first, so the expected queue offset is the one before the entry that was read
+            # last. But a batch (5.x) has several queue offsets, and an entry only for the first one. So subtract the
+            # number of the batch's other queue offsets.
             if entry.unnumbered and queue in expected:
                 expected[queue] -= entry.unnumbered
             if hashes and not _may_match(entry, hashes):
@@ -181,8 +182,8 @@ class QueueTail:
             return False
         if is_restarted(record, entry.topic, stated):
             # This is not the message's own queue, but a further queue that INNER_MULTI_DISPATCH names. A restarted
-            # broker numbers messages in further queues from 0 again. So the queue offset of the previous message, which
-            # is read next, cannot be predicted.
+            # broker numbers messages in further queues from 0 again. Entries are read newest first, so the next entry
+            # leads to an older message, from before the restart. Its queue offset cannot be predicted.
             expected.pop(queue, None)
             return True
         awaited = expected.get(queue)
@@ -239,8 +240,8 @@ class QueueTail:
         queue = self._store.queues.queue(topic, queue_id)
         least, stop = self._bounds(topic, queue_id)
         step = _FIRST_ENTRIES
-        # Queue offset of the entry that follows in the queue, and that the loop has read before, because it reads
-        # backwards. None at the queue's end, or if the following entry is lost.
+        # The loop reads entries newest first. So the entry that it read last is the next one in the queue. This is the
+        # queue offset of that entry; None at the queue's end, or if that entry is lost.
         newer: int | None = None
         while least < stop:
             start = max(stop - step, least)
@@ -256,8 +257,8 @@ class QueueTail:
                 except (StoreNotFoundError, MessageNotFoundError):
                     return
                 except LostEntriesError as error:
-                    # An earlier read covered the entries from `stop` on. If lost entries extend beyond `stop`, that
-                    # read has reported all of them.
+                    # The queue is read backwards, so the previous read began at `stop`. If lost entries extend beyond
+                    # `stop`, that read has already reported the damage.
                     if error.resume_offset <= stop:
                         self.damage.append(Finding.of_error(Kind.QUEUE_GAP, error))
                     position = max(error.resume_offset, position + 1)

@@ -1,4 +1,7 @@
-"""Compile the kernels of writable stores, proofs and queries before a user has to wait for them."""
+"""Compile kernels before a user has to wait for them.
+
+These kernels write to stores, compare IndexFiles with the log, and answer queries.
+"""
 
 from __future__ import annotations
 

@@ -132,8 +132,8 @@ class WritableStore(SharedStore, Closing):
     def put_batch(self, messages: Sequence[Message]) -> PutResults:
         """Put a batch as a broker does: adjacent in one file, all or none. Raises as `put` does.
 
-        All messages must have the same topic and queue. None may be delayed, part of a transaction, or go to further
-        queues. Together they must not exceed the maximum size of one message (maxMessageSize).
+        All messages must have the same topic and queue. No message may be delayed, belong to a transaction, or go to
+        further queues. Together the messages must not exceed the maximum size of one message (maxMessageSize).
         """
         return _explained(self._writer.put_batch, messages, messages)
 

@@ -52,7 +52,7 @@ def queue_map(values: Iterable[tuple[MessageQueue, Any]]) -> msgspec.Raw:
 
 
 def queue_as_json(queue: MessageQueue) -> dict[str, Any]:
-    """Return a queue in the JSON form of clients."""
+    """Return a queue as the JSON object that clients expect."""
     return {"brokerName": queue.broker_name, "queueId": queue.queue_id, "topic": queue.topic}
 
 

@@ -323,9 +323,9 @@ class Connection(asyncio.Protocol):
         self._close_if_ended()
 
     def settle_sends(self, answered: Sequence[tuple[Command, int, Answer]]) -> None:
-        """Send the answers to requests given to `Server.put_later`.
+        """Answer the requests that were passed to `Server.put_later`.
 
-        Each answer comes with its request and the request's size.
+        `answered` has each request, its size and its answer.
         """
         if self._transport is None:
             return

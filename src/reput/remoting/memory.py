@@ -1,4 +1,4 @@
-"""Limit the memory of all connections together, and choose the connection to close above the limit."""
+"""Limit the memory of all connections together. If the limit is exceeded, choose a connection to close."""
 
 from __future__ import annotations
 
@@ -52,8 +52,9 @@ class Memory:
 def _burden(holder: Holder) -> tuple[float, float]:
     """Return a sort key of two numbers. The connection with the highest key is closed first.
 
-    The first number is the connection's bytes above `_FREE_BYTES` times its age, and the second all its bytes times its
-    age. So connections with fewer bytes are closed last: a small request may rightly wait for a long time.
+    The first number is the connection's age multiplied by its bytes in excess of `_FREE_BYTES`. The second number is
+    the age multiplied by all its bytes. So connections with at most `_FREE_BYTES` are closed last: a small request may
+    rightly wait for a long time.
     """
     age = 1 + min(time.monotonic() - holder.held_since, _MOST_AGE_S)
     return max(holder.held_bytes - _FREE_BYTES, 0) * age, holder.held_bytes * age

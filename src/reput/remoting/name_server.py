@@ -42,7 +42,7 @@ class NameServer:
     def changes(self) -> dict[int, Handler]:
         """Return the handlers of requests that change something, by code.
 
-        Only brokers with writable stores have them.
+        These handlers are used only on ports of brokers whose stores are writable.
         """
         return {
             RequestCode.PUT_KV_CONFIG: self._put_value,

@@ -65,7 +65,7 @@ class Port:
         self._consuming: Consuming | None = None
 
     def open(self, broker: ServedBroker) -> None:
-        """Begin to answer for a broker."""
+        """Begin to answer requests to a broker."""
         self._broker = broker
         self._pulling = Pulling(broker)
         parts = [

@@ -154,7 +154,7 @@ class Pulling:
 
     def answer_all(self) -> None:
         """Answer all waiting pulls, because the server stops. Later pulls are answered without waiting."""
-        self._is_ending = True  # A later pull must not wait, because nobody would answer it.
+        self._is_ending = True  # A pull after this call must not wait: nobody would answer it.
         for waiting in list(self._waiting.values()):
             for each in list(waiting):
                 self._forget(each)

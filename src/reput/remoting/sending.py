@@ -49,9 +49,9 @@ from reput.remoting.rights import PUB, AccessError
 from reput.writer.put.message import Message, PutResult
 
 _MESSAGE_BYTES, _BATCH_BYTES = 256 << 10, 4 << 10
-"""Body sizes of a message and of a batch. A thread stores messages and batches that are larger.
+"""Largest bodies of a message and of a batch that the event loop itself stores. A thread stores larger ones.
 
-Their checksums and copies take milliseconds, in which the event loop would answer no other request.
+Checksums and copies of larger bodies take milliseconds, in which the event loop would answer no other request.
 """
 _REGION = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
 _SHORT_NAMES = dict(
@@ -289,8 +289,8 @@ class Sending:
 
     def _recall_handle(self, topic: str, message: Message) -> str:
         found = decode_properties(decode_utf8(properties_of(message)))
-        # TIMER_OUT_MS is a multiple of the timer's step. A recall rounds the time in the handle once more, and rounding
-        # reduces a multiple by one step (`timer_due`). Add a millisecond, so that the result is TIMER_OUT_MS.
+        # TIMER_OUT_MS is a multiple of the timer's step. A recall rounds the time in its handle down with `timer_due`,
+        # which reduces even a multiple by one step. So add a millisecond: the rounded time is then TIMER_OUT_MS.
         due = int(found[TIMER_OUT_MS]) + 1
         return RecallHandle(topic, self._broker.name, due, found[UNIQ_KEY]).encode()
 

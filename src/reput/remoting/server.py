@@ -134,7 +134,7 @@ class Server:
             self.handshakes.discard(made)
 
     def put_later(self, connection: Connection, request: Command, size: int) -> None:
-        """Queue a send. It is put in one call with others that arrive at the same time. Call `put_soon` next."""
+        """Queue a request to send. One call puts the messages of all queued requests. Call `put_soon` next."""
         self._unput.append((connection, request, size))
         if len(self._unput) >= _MOST_TOGETHER or size > _LARGE_BYTES:
             self.put_now()
@@ -170,7 +170,10 @@ class Server:
                 connection.settle_sends(answered)
 
     def relay(self, client: asyncio.Transport, own: socket.socket) -> None:
-        """Connect an encrypted connection, through the socket `own`, to the process that will answer its requests."""
+        """Pass on the data of an encrypted connection to another process, which will answer its requests.
+
+        `own` is this process's end of a socket pair. The other process has the other end.
+        """
 
         async def join() -> None:
             try:

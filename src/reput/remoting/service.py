@@ -120,7 +120,10 @@ class Service:
         self._since_ms: dict[str, int] = {}
 
     async def start(self) -> None:
-        """Open the stores and accept connections. Raises ReputError, StoreAccessError for an address in use."""
+        """Open the stores and accept connections.
+
+        Raises StoreAccessError if an address is in use, and ReputError if a store cannot be opened.
+        """
         # If messages are accepted, each path is a store, created if missing. So there is no search for stores.
         found = list(self._paths) if self._options.accepts_sends else find_stores(self._paths)
         for path in found:
@@ -235,9 +238,9 @@ class Service:
             self._tell(each)
 
     def follow(self, path: str, address: Host, is_there: bool) -> None:
-        """Begin (`is_there`) or stop serving a store. Only the main process listens at the store's address.
+        """Begin to serve a store if `is_there`, else stop serving it.
 
-        Raises ReputError.
+        Only the main process listens at the store's address. Raises ReputError.
         """
         served = next((each for each in self.served if each.address == address), None)
         if served is None:

@@ -146,9 +146,9 @@ class FairThreads:
             # A client whose `begin` returns False stays out of the queue until `wake`.
             elif user.waiting and not user.running and user.begin():
                 return user
-        # No client without a running job can begin a job now: none waits, or `begin` has returned False. So a client
-        # with a running job may begin another one, unless only one thread is free: that thread is kept for clients
-        # without a running job.
+        # Clients without a running job come first. Now no such client waits, or its `begin` has returned False. So a
+        # client with a running job may begin another one, unless only one thread is free: the last free thread is kept
+        # for clients without a running job.
         if not is_last:
             for user in sorted(self._busy, key=lambda one: (one.running, one.rank)):
                 if user.waiting and user.begin():
@@ -158,8 +158,8 @@ class FairThreads:
     def _look_again(self) -> None:
         """Look for a job again after a short time.
 
-        The next waiting client has used threads too much to get the last free thread. But usage decreases with time, so
-        the client may get this thread later.
+        Called when only one thread is free, and the next waiting client has used threads so much that it may not have
+        this thread. Usage decreases with time, so the client may get the thread later.
         """
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(_LOOK_S, self._looked)

@@ -31,7 +31,7 @@ _PATIENCE_S = 10.0
 
 
 class _Message(msgspec.Struct):
-    """A message between the processes: the state of a store at a port, or a connection.
+    """A message between the processes. It reports the state of a store at a port, or hands over a connection.
 
     Attributes:
         port: Port of the store.

@@ -218,7 +218,7 @@ class IndexProver:
         """Prove that the full IndexFiles agree with the log, if one has become full since the last call.
 
         The first call after this process has added an index item proves all files, even files that are not full. It
-        also imports modules, which takes longer than most proofs. So `prove`, for which a caller waits, is faster
+        also imports modules, which takes longer than most proofs. So `prove`, for which a caller waits, has less to do
         later.
         """
         # No proof of a file that is open for writing is stored, because the file could change without a trace. A file

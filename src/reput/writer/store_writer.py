@@ -1,4 +1,4 @@
-"""A writable store: one process owns it, puts, dispatches, flushes, and shuts it down cleanly.
+"""A writable store. One process owns it, puts and dispatches messages, flushes files, and shuts the store down cleanly.
 
 Mirrors `DefaultMessageStore.start` and `.shutdown` (tag rocketmq-all-4.9.3). The file `lock` is locked while the store
 is open. The file `abort` exists until the store is shut down cleanly.
@@ -379,7 +379,8 @@ class StoreWriter:
             # Delete `abort` last: a broker that finds no `abort` checks only the end of the log.
             self._disk.delete(self.path / ABORT_FILE)
             self._disk.sync_folder(self.path)
-        # A proof requires that no process has the files open for writing.
+        # `prove` stores proofs that IndexFiles agree with the log. It requires that no process has these files open for
+        # writing.
         self._files.close()
         self._index_prover.prove()
 

@@ -13,7 +13,8 @@
     properties       string: the complete properties string, stored unchanged; cannot be combined with keys, tags,
                      unique_key and delay_level
 
-In a mapping, a single value in place of an array applies to all rows. Null means the default of a missing column.
+In a mapping, a single value in place of an array applies to all rows. A null has the same effect in its row as a
+missing column.
 """
 
 from __future__ import annotations

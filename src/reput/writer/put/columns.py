@@ -161,9 +161,10 @@ def _unique_keys(texts: Texts, unique_keys: UniqueKeys, now_ms: int) -> Bytes:
 def number_queues(
     rows: npt.NDArray[np.void], topics: Sequence[str], queue_ids: npt.NDArray[np.int64]
 ) -> list[Queue]:
-    """Set `queue_id` and `queue` of rows whose `topic` is an index into `topics`. Return the queues.
+    """Set `queue_id` and `queue` of all rows. Return the queues.
 
-    Raises MessageRefusedError.
+    In each row, `topic` is an index into `topics`, and `queue` becomes an index into the returned queues. Raises
+    MessageRefusedError.
     """
     if not len(queue_ids):
         return []

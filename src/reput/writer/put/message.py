@@ -171,7 +171,10 @@ def _heads(names: tuple[str, ...]) -> list[tuple[str, str]]:
 
 
 def joined_keys(keys: Sequence[str] | None) -> str:
-    """Join keys to the KEYS property. Raises MessageRefusedError for a key that readers would split or ignore."""
+    """Join keys into the value of the KEYS property.
+
+    Raises MessageRefusedError for a key that readers would split or ignore.
+    """
     if not keys:
         return ""
     text = KEY_SEPARATOR.join(keys)
@@ -183,7 +186,7 @@ def joined_keys(keys: Sequence[str] | None) -> str:
 
 
 def _joined_at_once(keys: Sequence[str]) -> str:
-    """Return the KEYS property. A string, or a list with one key, need not be joined."""
+    """Return the value of the KEYS property. A string, or a list with one key, need not be joined."""
     if isinstance(keys, str):
         return keys
     if len(keys) == 1 and (key := keys[0]) and KEY_SEPARATOR not in key:

@@ -41,9 +41,9 @@ DEFAULT_DELAY_LEVEL_COUNT = len(StoreConfig().delay_table_ms())
 def delayed(message: Message, levels: int, form: RecordForm = FORM_OF_FOUR) -> Message:
     """Return the message as it is stored. A message with a DELAY goes to its level's queue of SCHEDULE_TOPIC_XXXX.
 
-    A level above the highest is replaced by the highest. A message is delayed only once: a message of
-    SCHEDULE_TOPIC_XXXX is already waiting, and a message whose topic and queue are its REAL_TOPIC and REAL_QID was
-    delivered (a broker keeps DELAY in it). Raises MessageRefusedError.
+    A level above the highest is replaced by the highest. A message is not delayed again. It is
+    returned unchanged if it already waits (its topic is SCHEDULE_TOPIC_XXXX), or if it was delivered: its topic and
+    queue equal its REAL_TOPIC and REAL_QID, and it still has its DELAY. Raises MessageRefusedError.
     """
     delay = property_of(message, DELAY)
     waits = message.topic == SCHEDULE_TOPIC
