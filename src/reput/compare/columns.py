@@ -104,8 +104,8 @@ def _sorted_rows(left: Sequence[AnyColumn], right: Sequence[AnyColumn]) -> tuple
     """Sort the rows of two tables together. Rows of `right` are numbered after those of `left`.
 
     Returns:
-        Two arrays. The first has the row numbers, sorted by the values of the rows; of equal rows, those of `left` come
-        first. The second has, for each row in this order, the number of its group of equal rows, counted from 0.
+        Two arrays. The first has the row numbers, sorted by the values of the rows; among equal rows, rows of `left`
+        come first. The second has, for each row in this order, the number of its group of equal rows, counted from 0.
     """
     columns = [np.concatenate(pair) for pair in zip(left, right, strict=True)]
     # lexsort is stable, so left rows stay before right rows. It takes the least significant column first.

@@ -49,7 +49,7 @@ class Placement(NamedTuple):
         follows = offsets[1:] == ends[:-1]
         is_good = np.append(follows, False) | np.append(offsets[0] == scanned.start, follows)
         is_good &= (offsets >= scanned.start) & (ends <= scanned.stop)
-        # A message looks good if its stated offset fits that of the message before or after it. Two wrong offsets can
+        # A message looks good if its stated offset fits the stated offset of a neighbour. Two wrong offsets can
         # fit each other by chance, but are usually out of order among the others. So of all offsets that look good,
         # keep only a longest ascending sequence.
         rows = np.flatnonzero(is_good)

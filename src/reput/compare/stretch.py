@@ -140,7 +140,8 @@ def stretches(
 def _taken_offsets(piece: ScannedPiece) -> Iterator[tuple[Queue, int]]:
     """Yield (light queue, physical offset) for each half message, and each light queue (LMQ) that it names.
 
-    The half message uses up a queue offset in the light queue, but gets no entry. The physical offset is its own.
+    The half message uses up a queue offset in the light queue, but gets no entry. The physical offset is that of the
+    half message.
     """
     open_rows = np.flatnonzero(piece.batch.messages["sys_flag"] & SYS_FLAG_PREPARED)
     for row in open_rows.tolist():
