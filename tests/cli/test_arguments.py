@@ -17,7 +17,6 @@ OTHERS = {
     "contains",
     "copy_of",
     "how",
-    "json_body infer",
     "look_up",
     "max_messages",
     "onCorrupt",

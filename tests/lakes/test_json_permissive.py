@@ -162,7 +162,7 @@ def test_a_limit_that_is_none_is_refused(most: str) -> None:
             "json_mode must be strict or permissive, not lax",
         ),
         ({"json_mode": "permissive"}, "json_mode needs body or json_body"),
-        ({"json_timestamps": True}, "json_timestamps needs json_body infer"),
+        ({"json_timestamps": True}, "pass json_timestamps only if json_body is infer"),
         ({"columns": ("json_error",)}, "columns: remove json_error"),
     ],
 )

@@ -98,7 +98,7 @@ def test_a_file_with_other_types_than_the_table_is_refused(tmp_path: Path) -> No
     store.add([b"\x04"])
     schema.write_text(json.dumps(record(("id", "string"))))
     with pytest.raises(
-        UsageError, match="created with other types of avro: id is int32, not string"
+        UsageError, match="other types than the avro schema has: id is int32, not string"
     ):
         export(store.path, out, incremental=True, body=f"avro:{schema}")
     schema.write_text(json.dumps(record(("id", "long"))))

@@ -167,8 +167,8 @@ class ChosenMessages:
 class _Links:
     """The identifiers of all messages found so far, by which their copies are found.
 
-    If a 5.x client sends several messages as a list, each has two unique keys: first its own, then the list's. Copies
-    of such a message have only the list's key.
+    If a 5.x client sends several messages in one call, as a list, each has two unique keys: first its own, then the
+    list's. Copies of such a message have only the list's key.
 
     Attributes:
         ids: The first unique key of each message.
@@ -295,16 +295,16 @@ class Chooser:
             # This pass found neither a new message nor a new identifier, so another pass would find nothing.
             if (self._links.count(), len(self._rows)) == before:
                 break
-        # Copies of messages that were sent as a list have only the unique key of the list (see `_Links`). Remove these
-        # keys, because a list may also contain messages that are not erased.
+        # Copies of messages that were sent as a list have only the unique key of the list (see `_Links`), so `ids` may
+        # contain keys of lists. Do not erase by these keys, because a list may also contain messages that are kept.
         self._found.ids = self._links.ids - self._links.lists
         self._found.message_ids = self._links.message_ids
         return self._found
 
     def _read(self, phase: str) -> Iterator[tuple[_Messages, bool]]:
-        """Yield the records of the log, and then the messages inside inner batches (5.x).
+        """Yield (rows, is_inner): the records of the log, and then the messages inside inner batches (5.x).
 
-        The flag is true for messages inside inner batches.
+        `is_inner` is true for messages inside inner batches.
         """
         for rows in self._scan(phase, unwrap=False):
             sizes = rows.column("size").to_numpy()[rows.is_batch].tolist()

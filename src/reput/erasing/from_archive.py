@@ -264,7 +264,7 @@ def _span_of(name: str) -> tuple[int, int] | None:
     begin = parse_offset_file_name(first)
     if begin is None or not others:
         return None
-    # The name of a log file does not state where the file ends. The offset of its first byte suffices to find it.
+    # The name of a log file states only where the file begins. This offset suffices to find the file.
     if kind == "log":
         return begin, begin + 1
     end = parse_offset_file_name(others[0])

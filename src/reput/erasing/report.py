@@ -95,7 +95,7 @@ class EraseReport(Report):
 
     @property
     def is_complete(self) -> bool:
-        """Return whether no remaining record or table row with erased content was found."""
+        """Return False if content of erased messages was found in other records of the log, or in table rows."""
         return not self.mentions and not any(one.rows for one in self.tables)
 
     def lines(self) -> Iterator[str]:

@@ -132,7 +132,7 @@ def _read_index_files(found: StoreInspection, storage: Storage) -> None:
         with storage.open(path) as reader:
             header = decode_header(reader.read(0, HEADER_BYTES))
         found.index_files.append(IndexSummary(name, size, header))
-        # The header of a new IndexFile has offset 0. Do not report offset 0, even if the log is empty and ends at 0.
+        # The header of a new IndexFile has offset 0. This offset is not damage, even if the log is empty and ends at 0.
         if header.end_physical_offset >= max(found.log_end, 1):
             end = header.end_physical_offset
             reason = f"leads to offset {end}, the log ends at {found.log_end}"
@@ -153,7 +153,8 @@ def _sizes(folders: Iterable[str], storage: Storage, levels: int = _LEVELS) -> F
     total = FolderSize()
     for entry in chain.from_iterable(map(storage.list, folders)):
         if entry.is_dir():
-            if levels == 1:  # A store has no deeper folders, but a link could lead back up.
+            # Do not read the folders of the last level: a store has none, but a link could lead back up.
+            if levels == 1:
                 continue
             inner = _sizes([entry.path], storage, levels - 1)
             total.files += inner.files

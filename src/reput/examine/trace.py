@@ -139,7 +139,8 @@ class _Tracer:
         self._unknown: set[str] = set()  # Requested ids without a message in any store.
         self._halves: set[_Place] = set()
         self._asked_for = ""
-        # A 5.x client can send several messages as a list. Key: the list's id; value: ids of its wanted messages.
+        # A 5.x client can send several messages in one call, as a list. Key: the list's id; value: ids of its wanted
+        # messages.
         self._own_ids: dict[str, set[str]] = {}
 
     def ask_for_key(self, key: str, topic: str | None) -> None:
@@ -213,12 +214,12 @@ class _Tracer:
         if real_topic := properties.get(REAL_TOPIC):
             self._topics.add(real_topic)
         unique_key, own_ids = properties.get(UNIQ_KEY), message.unique_keys[:-1]
-        # All messages that were sent as one list have the list's id as their last unique key. If the user asked for
-        # this id, all of them belong to the trace.
+        # A 5.x client can send several messages in one call, as a list. All of them have the list's id as their last
+        # unique key. If the user asked for this id, all messages of the list belong to the trace.
         if unique_key and own_ids and unique_key != self._asked_for:
-            # This message was sent in a list. Its copies in retry topics have only the list's id, so that id is looked
-            # up as well. The look-up also finds the other messages of the list. To skip those messages, remember the
-            # ids of the wanted messages.
+            # This message was sent in such a list. Its copies in retry topics have only the list's id, so that id is
+            # looked up as well. The look-up also finds the other messages of the list. To skip them, remember the ids
+            # of the wanted messages.
             self._own_ids.setdefault(unique_key, set()).update(own_ids)
         self._want_key(unique_key)
         origin = properties.get(ORIGIN_MESSAGE_ID)
@@ -308,7 +309,7 @@ class _Tracer:
         return Life(tuple(events), tuple(reasons_of(events, self._end_ms(events))), searched)
 
     def _end_ms(self, events: Sequence[Event]) -> int:
-        """Return the newest store time (ms) in the stores that have a delayed or half record of the message.
+        """Return the store time (ms) of the newest message in the stores with a delayed or half record of the message.
 
         Return 0 if no store has such a record. With this time, the rules decide whether a delayed message is overdue or
         not due yet.

@@ -192,7 +192,10 @@ class MessageExt:
 
     @property
     def unique_keys(self) -> list[str]:
-        """Return every UNIQ_KEY. A message that a 5.x client sent in a list has two: its own, then the list's."""
+        """Return every UNIQ_KEY.
+
+        If a 5.x client sent a list of messages in one call, each message has two: its own, then the list's.
+        """
         return unique_keys(decode_utf8(self.properties_bytes))
 
     @property

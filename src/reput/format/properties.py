@@ -104,9 +104,9 @@ def decode_properties(text: str) -> dict[str, str]:
 def unique_keys(text: str) -> list[str]:
     """Return every value of UNIQ_KEY, in order. Parsers and the index use the last one.
 
-    If a 5.x client sends a list, it creates an id for each message and one for the list. A broker appends the list's
-    properties to the properties of each message, so the message's own id comes first. The send result contains the
-    message's own id.
+    If a 5.x client sends a list of messages in one call, it creates an id for each message and one for the list. A
+    broker appends the list's properties to the properties of each message, so the message's own id comes first. The
+    send result contains the message's own id.
     """
     chunks = (chunk.partition(NAME_SEPARATOR) for chunk in text.split(PROPERTY_SEPARATOR))
     return [value for name, _, value in chunks if name == UNIQ_KEY and value]

@@ -35,7 +35,7 @@ class Compactable(Protocol):
     def compact(
         self, state: State, rewrite: Rewrite, publish: Callable[..., None], target_bytes: int
     ) -> tuple[int, int]:
-        """Combine small files and commit them with a state; return the numbers of old and new files.
+        """Combine small files, commit the new files with `state`, and return the numbers of old and new files.
 
         `publish(commit, action=…)` moves the files of a commit to the table, then calls the action, which commits them.
         """

@@ -202,7 +202,7 @@ class Control:
         action: Callable[[Commit], None],
         progress: Progress,
     ) -> None:
-        """Move the files of a commit to the table, call `action`, which makes the commit, and finish the commit."""
+        """Move files to the table, call `action`, which commits them, and do the work that remains (`finish`)."""
         self.begin(commit)
         progress("pending", 1, 1)
         with self._held():

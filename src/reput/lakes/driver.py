@@ -1,6 +1,6 @@
 """Run an export from beginning to end, with any runner and any table format, in these steps.
 
-recover   if the last run was interrupted after its commit, do its step `finish`; otherwise delete its files
+recover   if the last run was interrupted: after its commit, do its step `finish`; before its commit, delete its files
 plan      plan the ranges of the log after the table's marks
 write     run a task per range, which writes staged files, reads them back and counts rows
 reconcile compare the rows read with the rows written, and check ranges for gaps; after a mismatch, commit nothing
@@ -360,12 +360,12 @@ def _joined(before: ReadTask, ended: TaskResult, after: ReadTask, began: TaskRes
     """
     one, other = before.part, after.part
     if one.file != other.file or one.stop != other.start or other.topics is not None:
-        # The positions cannot be compared if the ranges of the two tasks are in different files, are not adjacent, or
-        # are read through ConsumeQueues.
+        # The two positions cannot be compared: the ranges are in different files, are not adjacent, or are read
+        # through ConsumeQueues.
         return True
     if ended.start >= one.stop or ended.end < one.stop:
-        # The positions cannot be compared if no record begins in the preceding range, or if the range ends with
-        # unreadable bytes.
+        # The end of the preceding range's last record is unknown: no record begins in that range, or the range ends
+        # with unreadable bytes.
         return True
     # A long record may reach beyond the whole next range.
     return began.start == ended.end or (began.start >= other.stop and ended.end >= other.stop)

@@ -315,8 +315,8 @@ def _of_file(path: str, known: BodyShape | None, destination: Destination) -> Bo
         return evolved(known, shape, destination.widens)
     except ValueError as error:
         raise UsageError(
-            f"{destination.name}: was created with another json_body; {path} has other types: "
-            f"{error}; only add fields to {path}, or export to another place",
+            f"{destination.name}: was created with other fields or types than json_body {path} has: "
+            f"{error}; keep the table's fields in {path} (new ones may be added), or export to another place",
             arguments=["json_body"],
         ) from None
 
@@ -350,8 +350,8 @@ def _decoded(
     shape, conflicts = united(known, given, destination.widens)
     if conflicts and decoder.is_fixed:
         raise UsageError(
-            f"{destination.name}: was created with other types of {decoder.name}: {conflicts[0]}; "
-            "add fields only, or export to another place",
+            f"{destination.name}: was created with other types than the {decoder.name} schema has: {conflicts[0]}; "
+            "keep the table's types in the schema (new fields may be added), or export to another place",
             arguments=["body"],
         )
     report.note(*(f"{decoder.name}: the table keeps its types: {one}" for one in conflicts))

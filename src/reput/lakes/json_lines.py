@@ -144,7 +144,7 @@ class _LinesExport:
             self._take_note(damage)
 
     def _kept(self, piece: ScannedPiece) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        """Return a mask of the rows that meet the conditions of the request on topics and times."""
+        """Return a mask of the rows that meet the request's conditions on topics and times."""
         kept = np.ones(len(piece.batch), np.bool_)
         rows = piece.batch.messages
         for condition in self.request.conditions():

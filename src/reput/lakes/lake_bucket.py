@@ -334,8 +334,8 @@ class LakeBucket:
         signs = self.store.list(f"{self.control}/alive-")
         own = self._alive(self._run)
         names = [one.name for one in (*staged, *signs) if one.name != own]
-        # Check ownership after the objects were listed: then the list has no objects of a run that takes the table
-        # later.
+        # Check ownership after the listing. If this run still owns the table now, no other run had taken it before, so
+        # the list has no objects of a later owner.
         self.check_owner()
         self.remove(names)
 

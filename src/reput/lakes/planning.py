@@ -63,7 +63,7 @@ class StoreExtent(NamedTuple):
     Attributes:
         bounds: Range of the log to export. It begins after the messages that the table already has, and ends at the end
             of the log.
-        mark: The offset up to which the table has the store's messages after the export.
+        mark: After the export, the table has the store's messages up to this offset.
         is_whole: Whether only unwritten bytes follow the last valid record of the log.
     """
 
@@ -112,7 +112,7 @@ def _extent_of(
 
 
 def most_bytes(sources: Sequence[LogListing], state: State | None) -> int:
-    """Return an upper bound of the bytes that an export reads, before the ends of the logs are known."""
+    """Return an upper bound of the bytes that an export reads. The ends of the logs need not be known yet."""
     ends = {} if state is None else {name: mark.end for name, mark in state.marks.items()}
     return sum(
         max(file.end - max(file.start, ends.get(source.name, 0)), 0)

@@ -25,7 +25,7 @@ class ExportReport(Sealable, ShownAsTable, Report):
     log_bytes     bytes of the CommitLogs to read
     is_whole      whether the whole log after the end of the previous export was read
     messages      number of examined messages; the requested ones were exported (`rows`) or rejected (`rejects`)
-    json_errors   rows with fields that are null because their values do not fit
+    json_errors   rows with fields that are null because a value does not fit the type of its field
     reasons       number of rows for each reason of a rejection or a null field, most frequent first
     reason_examples  examples by reason, for reasons that an example helps to explain
     json_changes  fields of JSON bodies that are new in the table, or have a wider type now

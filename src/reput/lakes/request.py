@@ -162,8 +162,8 @@ class ExportRequest:
             raise UsageError("charset needs json_body", arguments=["charset", "json_body"])
         if self.json_timestamps and self.json_body != INFER:
             raise UsageError(
-                "json_timestamps needs json_body infer; a schema file states itself which fields are timestamps",
-                arguments=["json_timestamps", "json_body infer"],
+                "pass json_timestamps only if json_body is infer; a schema file states which fields are timestamps",
+                arguments=["json_timestamps", "json_body"],
             )
 
     @property
@@ -188,7 +188,7 @@ class ExportRequest:
 
     @property
     def error_column(self) -> pa.Field:
-        """Return the column for the reasons why parts of a body do not fit, in permissive mode."""
+        """Return the column that states why values of a body became null. Only permissive mode sets values to null."""
         return pa.field(f"{self.value_column}_error", pa.string())
 
     def conditions(self) -> list[Condition]:

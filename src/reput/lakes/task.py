@@ -69,7 +69,7 @@ class TaskResult:
     read, files   tally of the rows that were read, and the files that were written
     bad_bodies    rows whose stored body does not match the stored CRC, if this was checked
     reasons       number of rows for each reason why a row was rejected or one of its fields is null
-    json_errors   rows with fields that are null because values do not fit
+    json_errors   rows with fields that are null because a value does not fit the type of its field
     """
 
     start: int
@@ -171,7 +171,7 @@ def _reject(batch: pa.RecordBatch, rejects: ParquetFiles) -> None:
 
 
 def with_key(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Add the column `key`: the first of each row's `keys`. Return a batch without the column `keys` unchanged."""
+    """Add the column `key`: the first of each row's `keys`. Return the batch unchanged if it has no `keys`."""
     if "keys" not in batch.schema.names:
         return batch
     keys = batch["keys"]
@@ -226,7 +226,7 @@ def with_values(
 ) -> pa.RecordBatch:
     """Add a column with the values of the bodies, and a column with the reasons why values are null.
 
-    A value that does not match its type in the shape becomes null. The reasons are counted.
+    A value that does not match the type of its field in `shape` becomes null. `counted` counts the reasons.
     """
     parsed = _parsed(batch["body"], job, shape, counted)
     values = pa.field(job.request.value_column, shape.type)

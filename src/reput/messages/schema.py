@@ -63,8 +63,8 @@ Such a body is damaged, or would exceed `reput.messages.bodies.MAX_BODY_BYTES`. 
 UNIQUE_KEYS = pa.field("unique_keys", pa.list_(pa.field("element", pa.string())))
 """An optional column: all UNIQ_KEYs of a message, in order.
 
-A message that a 5.x client sent in a list has two: first its own id, which the producer received, and last the id of
-the list. The column `unique_key` has the last one.
+If a 5.x client sends a list of messages in one call, each has two: first its own id, which the producer receives, and
+last the id of the list. The column `unique_key` has the last one.
 """
 
 ORIGIN_COLUMNS = pa.schema(

@@ -16,11 +16,11 @@ class Way(StrEnum):
     """How the messages of two stores were paired."""
 
     BY_OFFSET = "by_offset"
-    """Messages with the same physical offset were paired, because A and B are copies of one log."""
+    """Messages were paired by physical offset, because A and B are copies of one log."""
     BY_QUEUE = "by_queue"
-    """Messages with the same topic, queue and queue offset were paired."""
+    """Messages were paired by topic, queue and queue offset."""
     BY_ROW = "by_row"
-    """Rows of an export were paired with messages of the same physical offset, and compared column by column."""
+    """Rows of an export were paired with messages by physical offset, and compared column by column."""
 
 
 class Part(StrEnum):

@@ -44,7 +44,7 @@ class FrequentHashes:
         return hashed & self._mask
 
     def top(self, most: int) -> list[tuple[int, int, int]]:
-        """Return the largest counters above 1, each as (row, count, physical offset of a counted message)."""
+        """Return the largest counters above 1, each as (row of `counters`, count, offset of a counted message)."""
         counts = self.counters[:, 0].copy()
         rows = np.flatnonzero(counts >= _reached_by(most, counts))
         rows = rows[np.argsort(-counts[rows], kind="stable")][:most]
@@ -57,7 +57,10 @@ class FrequentHashes:
 
 
 def _reached_by(most: int, counts: npt.NDArray[np.int64]) -> int:
-    """Return a threshold of at least 2 that about `most` counters reach. Only these counters need to be sorted."""
+    """Return a threshold, at least 2, such that the number of counters that reach it is about `most`.
+
+    Only these counters need to be sorted.
+    """
     with_count = np.bincount(np.minimum(counts, _MOST_EXACT))
     with_more = with_count[::-1].cumsum()[::-1]
     return max(int(np.count_nonzero(with_more >= most)) - 1, 2)
@@ -103,14 +106,14 @@ class LogFigures:
         self.messages += len(messages)
         self.index_entries += len(batch.key_hash)
         self.inner_batches += int(np.count_nonzero(messages["sys_flag"] & SYS_FLAG_INNER_BATCH))
-        # Nothing precedes the first message of the log. Compare it with its own time, so that it follows no gap.
+        # The first message of the log has no predecessor. Compare its time with itself, so that no gap is found.
         first_ms, before = int(messages["store_timestamp"][0]), self._last_ms
         begin_ms = min(max(line.begin_ms, -_MOST_TIME), _MOST_TIME)
         last_ms, longest = count_messages(
             messages, batch.key_hash, counted.has_tags, first_ms if before is None else before,
             begin_ms, line.part_ms, counted.cells, self._keys.counters, self._tags.counters,
         )  # fmt: skip
-        # Search the batch for gaps only if its longest gap is longer than the shortest one in the list of gaps.
+        # `_gaps` keeps the longest gaps. Look at the gaps of this batch only if its longest one would be kept.
         if longest > (self._gaps[-1][0] if len(self._gaps) == _GAPS else 0):
             self._note_gaps(messages["store_timestamp"])
         self._last_ms = int(last_ms)
@@ -186,7 +189,8 @@ class LogFigures:
 class _Cells:
     """Messages and bytes of one log file by queue and time. Kernels of `reput.kernels.counting` fill the cells.
 
-    cells: int64[n, parts, 2], where n may exceed the number of queues; number of messages, and bytes
+    cells: int64[n, parts, 2]; for each queue and part of the time, numbers of messages and bytes. Rows beyond the last
+        queue are free.
     has_tags: bool[n]; whether tags codes are hashes of tags (in the schedule topic, they are times)
     """
 

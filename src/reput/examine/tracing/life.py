@@ -255,7 +255,8 @@ def decided_by(op: Event, half: Event) -> bool:
 class _Names:
     """Finds the name of each event's message: a unique key, or else an offset message id.
 
-    A message that was sent in a list (5.x) has two unique keys: the first is its own, the last is the list's.
+    If a 5.x client sends several messages in one call, as a list, each has two unique keys: first its own, then the
+    list's.
     """
 
     def __init__(self, events: Sequence[Event]) -> None:

@@ -160,7 +160,10 @@ def _how(event: Event) -> str:
 
 
 def _is_rolled(own: Sequence[Numbered], event: Event) -> bool:
-    """Return whether the timer has rewritten this record later, because it is due beyond one turn of the wheel."""
+    """Return whether the timer appended this record to the log again.
+
+    The timer does so if the message is due after more than one turn of its wheel.
+    """
     return any(
         other.role is Role.TIMER
         and TIMER_ROLL_TIMES in other.message.properties
@@ -238,7 +241,9 @@ def _outcome(
 
 
 def reasons_of(events: Sequence[Event], end_ms: int) -> Iterator[Reason]:
-    """Yield the reasons of each message, then the reasons that concern several messages.
+    """Yield the reasons why messages were delivered late, twice or never.
+
+    The reasons of each message come first, then the reasons that concern several messages.
 
     Args:
         events: The events in order of time, with `life` set.

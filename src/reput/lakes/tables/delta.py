@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 _STATE = "reput"
 _TRANSACTION = "reput:"
 _FENCE = "reput"
-"""Application id in every commit of an export; two transactions with the same id conflict."""
+"""Application id in every commit of an export. Concurrent transactions conflict if they have the same id."""
 _BEGUN = "reput.begun"
 """Marks the Delta commit with which an export created the empty table, before it committed messages."""
 _DATA = "data"
@@ -198,7 +198,10 @@ class DeltaTable(_Delta):
         ], self.folder  # fmt: skip
 
     def replace(self, commit: Commit) -> None:
-        """See `reput.lakes.upsert.Upsertable`. Raises MissingExtraError for a deltalake that cannot remove files."""
+        """See `reput.lakes.upsert.Upsertable`.
+
+        Raises MissingExtraError if the installed version of deltalake cannot remove files.
+        """
         files = commit.numbered(is_reject=False)
         self._rows.commit(self._schema, self._partition_by, files, commit.state, commit.replaces)
 

@@ -297,7 +297,8 @@ class _Iceberg:
         # A catalog may choose another location than the requested one.
         place = table.properties.get(_PLACE) or table.location()
         if not _is_same_place(place, self._location(_folder_of(name))):
-            # The lock is in the destination folder. Runs with different folders would not lock each other out.
+            # The lock is in the destination folder, so runs that export to this table with different folders would not
+            # exclude each other. Refuse another folder.
             raise UsageError(
                 f"{self.name}: {name} was exported to {place}; export to the same place, pass another table, "
                 f"or set the property {_PLACE} of {name} if its files were moved",

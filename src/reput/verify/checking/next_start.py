@@ -81,8 +81,8 @@ def next_start(store: CheckedStore, tables: Sequence[SeenIndexFile]) -> Iterator
     again = store.checked
     deleted = [table for table in tables if is_deleted(store, table)]
     kept = [table for table in tables if table.items and table not in deleted]
-    # A broker skips only messages that begin before the physical offset at which its newest IndexFile ends. The last
-    # indexed message begins exactly there, so it is indexed again.
+    # A broker skips only messages that begin before the offset in the header of its newest IndexFile (endPhyOffset).
+    # The last indexed message begins at this offset, so it is indexed again.
     twice = "; the last message of the IndexFiles that it keeps is indexed twice"
     deletes = f"deletes {counted(len(deleted), 'IndexFile')} and " if deleted else ""
     yield Finding(
@@ -179,7 +179,7 @@ def _skipped(store: CheckedStore) -> Iterator[Finding]:
 
 
 def _is_queued(store: CheckedStore, message: MessageExt) -> bool:
-    """Return whether a queue entry leads to this message, which begins at the greatest physical offset in the queues.
+    """Return whether a queue entry leads to this message, which begins at the greatest offset that the queues state.
 
     A ConsumeQueue states where its newest message ends, so a message that begins there has no entry. A batch queue
     states where its newest record begins, so this record has an entry.
@@ -229,7 +229,7 @@ def of_index_file(store: CheckedStore, table: SeenIndexFile) -> str:
 def indexed_again(store: CheckedStore, tables: Sequence[SeenIndexFile]) -> int | None:
     """Return the physical offset from which the next start adds index entries, or None if it adds none.
 
-    A broker indexes no message that begins before the end of its newest IndexFile.
+    A broker indexes no message that begins before the offset in the header of its newest IndexFile (endPhyOffset).
     """
     begin = dispatched_from(store)
     if begin is None:

@@ -132,7 +132,11 @@ class OtherQueues:
     def _too_many(
         self, index: QueueIndex, expected: Counter[Queue], readable: list[OffsetRange]
     ) -> Iterator[Finding]:
-        """Yield findings for entries that lead beyond the end of the log, or to no message in a readable part of it."""
+        """Yield findings for entries to which no message belongs.
+
+        One finding counts the entries that lead beyond the end of the log. The others are for queues with more entries
+        than messages, counted in the readable parts of the log.
+        """
         store = self._store
         if store.is_live:
             return

@@ -52,7 +52,7 @@ class SkewRun(NamedTuple):
 class LightQueue:
     """The entries of a light queue for one log file.
 
-    `taken` counts messages that took a queue offset but have no entry. Only messages after the last entry count.
+    `taken` counts the messages after the last entry that took a queue offset but have no entry.
     """
 
     runs: list[SkewRun] = field(default_factory=list)

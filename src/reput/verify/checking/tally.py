@@ -13,7 +13,7 @@ import numpy.typing as npt
 from reput.findings import Finding, Kind
 
 MOST_OF_A_KIND = 20
-"""Number of findings of a kind that are yielded individually."""
+"""At most this many findings of each kind are yielded individually. The others are combined into one."""
 NOT_OF_A_CHECK = frozenset(
     {Kind.UNDECODABLE_MESSAGE, Kind.BODY_TOO_LARGE, Kind.EXPIRED_UNREAD, Kind.PARTIAL_QUEUE_ENTRY}
 )
@@ -128,7 +128,7 @@ _COSTS = {
     Kind.RECORD_CRC: ("message", "{} stored {} whose keys, properties or place may be wrong"),
     Kind.MISPLACED_RECORD: ("message", "{} stored {} are at places that no index points to"),
 }
-"""For each kind of finding, what its number counts (a noun), and a text with the consequence of the damage.
+"""For each kind of finding: a noun for the things that are counted, and a text with the consequence of the damage.
 
 The text's placeholders are the number with its noun, and the time or times at which the messages were stored.
 """
@@ -150,7 +150,7 @@ _USUAL_COSTS = {
     Kind.MISSING_LOG_FILE: "all messages of the missing file",
     Kind.CHECKPOINT: "after a crash a broker begins its recovery at the wrong place",
 }
-"""The consequence of the damage for each kind of finding whose consequence does not depend on a number of messages.
+"""For kinds of findings that are not in `_COSTS`: the consequence of the damage, as a fixed text.
 
 The page of each kind in docs/findings repeats this text.
 """

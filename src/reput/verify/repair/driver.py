@@ -125,7 +125,10 @@ def check_still(plan: Plan, seen: Sequence[TreeEntry]) -> None:
 
 
 def _carry_over(plan: Plan, new: Path) -> set[str]:
-    """Create the store's folders in `new` and hard links for unchanged files. Return the names of these files."""
+    """Create the store's folders in `new`, and link the unchanged files there. Return the names of the linked files.
+
+    Files that a broker changes in place are copied instead.
+    """
     changed, linked = plan.changed_files, set()
     for entry in plan.seen:
         if not _stays(plan, entry, changed):

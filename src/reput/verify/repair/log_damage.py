@@ -137,7 +137,7 @@ def _parts(damaged: DamagedRange) -> Iterator[tuple[int, int, KnownMessage | Non
 def _size_of(message: KnownMessage, room: int, needs_blank: bool) -> int:
     """Return the size of the placeholder for a lost message: the size of the message, if possible.
 
-    The placeholder begins a part of the damage that has `room` bytes. If the bytes after the placeholder would be too
+    The placeholder is at the start of a damaged part of `room` bytes. If the bytes after the placeholder would be too
     few for another record, the placeholder fills the whole part.
     """
     if needs_blank:
@@ -150,7 +150,7 @@ def _sizes(length: int) -> Iterator[int]:
     """Yield the sizes of records that fill exactly `length` bytes."""
     while length:
         size = min(length, _MOST_BYTES)
-        # Leave either no bytes, or enough bytes for another record.
+        # The remainder of the range must be empty, or long enough for another record.
         if 0 < length - size < _LEAST_BYTES:
             size -= _LEAST_BYTES
         yield size

@@ -78,10 +78,10 @@ class Attempt:
         return self.folder / "undone"
 
     def record(self) -> Record | None:
-        """Return the record, or None if it has not been written yet.
+        """Return the contents of `repair.json`, or None if the file has not been written yet.
 
         Raises:
-            StoreError: This version of reput did not write `repair.json`.
+            StoreError: The file is not in the format of this version of reput.
             StoreAccessError: The file cannot be read.
         """
         path = self.folder / _RECORD_FILE
@@ -244,7 +244,7 @@ class RepairPlaces:
             return
 
     def swap(self, record: Record, fresh: Path, kept: Path, at: AtStep) -> None:
-        """Put the state in `fresh` in the store's place and name the old state `kept`, durably.
+        """Durably replace the store's folder by `fresh`, and rename the old folder to `kept`.
 
         If the file system can exchange two names, one rename does this. Otherwise two renames do, and a kill between
         them leaves the store without its name until `settle`. Raises StoreChangedError, before any change, if another

@@ -151,9 +151,9 @@ class Plan:
 
     @property
     def entries_move(self) -> bool:
-        """Whether entries of light queues (LMQ) may get a different number, because a lost message gets no placeholder.
+        """Whether entries of light queues (LMQ) may change position, because a lost message gets no placeholder.
 
-        Entries of other queues keep their numbers: the rebuild leaves a gap for each lost message.
+        Entries of other queues keep their positions: the rebuild leaves a gap for each lost message.
         """
         lost = any(
             one.finding.kind in _LOSSES and one.asked != "truncate_tail" for one in self.remaining
@@ -165,7 +165,7 @@ class Plan:
         """Return whether the plan leaves or causes this finding in the repaired store, which was built in `root`."""
         if not finding.is_wrong:
             return True
-        # In a light queue, a lost message leaves no gap, so later entries get other numbers.
+        # In a light queue, a lost message leaves no gap, so later entries change position.
         if finding.kind in _MOVED and (self.entries_move or self.ranges):
             return True
         left = [one.finding for one in self.remaining if one.finding.kind is finding.kind]

@@ -104,7 +104,7 @@ def make_plan(
     if not facts_of(store).ledger_folders:
         check_none_renamed(store, found.files)
     plan = Plan(store, backup, found.config, findings, seen=seen)
-    # Estimate twice the time of the check: a repair also rebuilds, and checks the result.
+    # A repair takes about twice the time of the check, because it also rebuilds, and checks the result.
     plan.seconds = 2 * (time.monotonic() - begin)
     _Planning(plan, found, truncate_tail, salvage).run(config is not None)
     return plan
