@@ -100,7 +100,10 @@ def copied(task: CopyTask, progress: Progress = silent) -> Copied:
 
 
 def _data_bytes(task: CopyTask) -> int:
-    """Return the number of bytes to copy. The last file ends with its last message: the rest is not written yet."""
+    """Return the number of bytes of a log file to copy.
+
+    The last file is copied only up to its last byte that is not zero, because the rest is not written yet.
+    """
     if task.is_sealed:
         return task.file.size
     with FileReader(task.file.path) as reader:

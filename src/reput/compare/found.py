@@ -109,7 +109,7 @@ class Spans:
 
 
 class EntryPlaces(NamedTuple):
-    """The files of a ConsumeQueue, each as (number of its first entry, number of entries, path)."""
+    """The files of a ConsumeQueue, each as (queue index of its first entry, number of entries, path)."""
 
     folder: str
     files: tuple[tuple[int, int, str], ...]

@@ -536,7 +536,7 @@ def native(path: AnyPath) -> Iterator[str]:
 
 @contextmanager
 def native_folder(folder: AnyPath) -> Iterator[str]:
-    """Yield a path to a folder for a library that creates and opens files in it itself.
+    """Yield a path to a folder for a library that itself creates and opens the files in the folder.
 
     Raises StoreAccessError for a link. If this process is root, StoreAccessError is also raised for another user's
     folder, because that user could put links in it. Raises OSError.

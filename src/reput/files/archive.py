@@ -95,8 +95,8 @@ class QueueRows(NamedTuple):
 
     Attributes:
         topic, queue_id: the queue
-        row: number of its first row
-        rows: number of its rows
+        row: index of its first row
+        rows: how many rows it has
         least, greatest: its least and greatest queue offset
         follows: whether its rows have consecutive queue offsets
         is_batch: whether it is a batch queue (5.x), in which a row covers several queue offsets
@@ -400,7 +400,7 @@ class Archive:
             frames = self.directory(file)
             starts = frames.starts[first : last + 1].tolist()
             stored = memoryview(self._range(file.object, starts[0], starts[-1] - starts[0]))
-        # The error must name the physical offset, so that an answer can report which part of the log it does not cover.
+        # The error must name the physical offset, so that a query can report which part of the log its answer lacks.
         except FormatError as error:
             at = file.begin + first * FRAME_BYTES
             raise CorruptMessageError(error.path, error.offset, error.reason, at) from None

@@ -40,7 +40,10 @@ from reput.format.file_names import (
 # Bytes per read in a search for a byte that is not zero.
 _LEAST_STEP_BYTES = 1 << 20
 _PRE_BLANK_BYTES = (1 << 31) - 1
-"""The `size` of the entries that a broker writes before the first message of a queue (ConsumeQueue.fillPreBlank)."""
+"""Value of the field `size` in the entries that a broker writes before the first message of a queue.
+
+The broker's method is ConsumeQueue.fillPreBlank.
+"""
 # A damaged index could state any queue offset. A listing of all files up to this offset would exhaust memory.
 _MOST_QUEUE_FILES = 1 << 20
 _QUEUE_FOLDERS = (CONSUME_QUEUE_FOLDER, BATCH_QUEUE_FOLDER)
@@ -96,7 +99,10 @@ class ArchivedFile(Closing):
         """Do nothing, because nothing is read ahead."""
 
     def announce(self, positions: Sequence[int], length: int) -> None:
-        """Do nothing: `reput.index.archive_index` requests the blocks of an archive together."""
+        """Do nothing: announced reads are not requested in advance.
+
+        Only parts of an archive's index are fetched in advance (`reput.index.archive_index.prefetch`).
+        """
 
     def read(self, position: int, length: int) -> bytes:
         """Return bytes of the file. Raises StoreChangedError, CorruptMessageError, StoreAccessError."""

@@ -111,7 +111,7 @@ class Disk:
     def open_pooled(self, path: Path, size: int) -> PooledWriter:
         """Open a file as `open` does, but keep its descriptor only during use, for stores with very many files.
 
-        Writing also raises StoreFailedError if another file has the name when the file is reopened.
+        Writing also raises StoreFailedError if `path` leads to a different file when the file is reopened.
         """
         return PooledWriter(
             path, lambda: self.open(path, size), lambda own: self.check_in_place(path, own)

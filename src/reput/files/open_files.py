@@ -113,7 +113,10 @@ class _Pool:
         return pooled._open()
 
     def _kept(self, pooled: Pooled[_File], file: _File) -> _File:
-        """Return the file, or the reader that another thread has opened for it in the meantime."""
+        """Keep `file` open, and return it.
+
+        If another thread has opened the same file in the meantime, close `file`, and return that thread's open file.
+        """
         with self._lock:
             if (other := pooled._file) is None:
                 pooled._file = file

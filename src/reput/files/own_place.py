@@ -1,7 +1,8 @@
 """Check whether an open file still has the name under which it was opened.
 
-A lock keeps other owners out of a store. But a broker deletes and renames files before it takes the lock. Without the
-check, the owner would continue to write into a file without a name, which vanishes when it is closed.
+A lock keeps other writers out of a store. But a starting broker deletes and renames files before it takes the lock.
+Without the check, the process that has the lock would continue to write into a file without a name. Such a file
+vanishes when it is closed.
 """
 
 from __future__ import annotations

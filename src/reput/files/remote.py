@@ -149,7 +149,7 @@ class LoadedBlocks:
     def take(self, file: RemoteFile, number: int, end: int, least: int) -> None:
         """Add the blocks `number` to `end` - 1, and drop the least recently used blocks above the limit.
 
-        `least` is the number of most recently used blocks that must stay loaded besides the added blocks.
+        Even above the limit, the added blocks and `least` other blocks stay loaded.
         """
         for its in range(number, end):
             self._loaded[file, its] = None

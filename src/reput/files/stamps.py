@@ -26,7 +26,8 @@ _TICK_NS = 20_000_000
 Two changes within one tick get the same time.
 """
 # If a process may be writing a file, the file's stamp can be relied on only if the last change was at least this long
-# ago. By then, changed pages are on disk: by default, Linux writes a changed page within 35 seconds.
+# ago. While a changed page is not on disk yet, further writes to it through a mapping do not change the ctime. By
+# default, Linux writes a changed page to disk within 35 seconds.
 _SETTLED_NS = 60_000_000_000
 _WRITE_BACK = frozenset({"btrfs", "ext2", "ext3", "ext4", "f2fs", "nfs", "nfs4", "xfs"})
 _IN_MEMORY = frozenset({"devtmpfs", "hugetlbfs", "ramfs", "tmpfs"})

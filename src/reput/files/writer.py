@@ -32,7 +32,7 @@ class FileWriter(Closing):
     """A file that is written by position. Bytes are durable only after `sync`. A context manager closes it."""
 
     def __init__(self, path: Path, size: int | None = None) -> None:
-        """Open or create a file, which must not be a link.
+        """Open or create a file, which must not be a symbolic link.
 
         With `size`, its length is set; unwritten parts read as zeros.
         """
@@ -132,14 +132,14 @@ def link(path: Path, name: Path, inode: int | None = None) -> None:
     """Create a hard link to a file.
 
     Args:
-        path: path of the file, which must not be a link.
+        path: path of the file, which must not be a symbolic link.
         name: the new name.
         inode: inode of the file, if the caller knows it.
 
     Raises:
         StoreChangedError: the file was replaced meanwhile; the new name is removed again.
-        StoreAccessError: the file cannot be linked. It is also raised for a link, and for a file that `open_anchored`
-            refuses.
+        StoreAccessError: the file cannot be linked, for example because it is a symbolic link, or because
+            `open_anchored` refuses it.
     """
     with explained(name, "be linked"), at(path) as (old, there), at(name) as (new, here):
         source = open_anchored(path, _LOOK)

@@ -4,7 +4,7 @@ The files lie in `batchconsumequeue/`. Each is named by the byte offset of its f
 record: a single message, or all messages of an inner batch. It is big endian:
 
     physical offset 8 | size 4 | tags code 8 | store timestamp 8 | base queue offset 8 | batch size 2 |
-    compacted offset 4 (-1 as written) | reserved 4
+    compacted offset 4 (-1 unless set by compaction) | reserved 4
 
 An entry covers `batch size` queue offsets, from its base queue offset on. As in a ConsumeQueue, the queue ends at its
 first unwritten entry.

@@ -387,9 +387,9 @@ def encode(message: MessageExt) -> bytes:
 
 
 def encode_blank(remaining_bytes: int) -> bytes:
-    """Return the 8 bytes of the blank that ends a file with `remaining_bytes` left.
+    """Return the first 8 bytes of the blank record, which fills the last `remaining_bytes` bytes of a file.
 
-    The bytes after it stay unchanged.
+    The bytes after these 8 bytes stay unchanged.
     """
     return SIZE_AND_MAGIC.pack(remaining_bytes, BLANK_MAGIC)
 

@@ -84,7 +84,7 @@ def encode_stored(erasure: bytes, signature: Signature | None) -> bytes:
 
 
 def decode_stored(data: bytes) -> tuple[Erasure, bytes, Signature | None]:
-    """Return a stored erasure record, its JSON bytes, which the signature covers, and the signature.
+    """Return three values: a stored erasure record, its JSON bytes, and the signature of these bytes.
 
     Raises ValueError for any other data.
     """

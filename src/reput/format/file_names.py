@@ -128,7 +128,7 @@ def index_file_name_of(previous: str | None, first_timestamp: int, now_ms: int) 
         first_timestamp: store time (ms) of the file's first entry.
         now_ms: current time.
     """
-    # `index_file_names` names no file by the time 0, so neither does this function.
+    # As in `index_file_names`, the time in a name is at least 1 ms after the epoch.
     local = max(_local_ms(min(max(first_timestamp, 0), now_ms)), 1)
     if previous is not None:
         try:

@@ -122,7 +122,7 @@ def encode_stored_proof(proof: bytes, signature: Signature | None) -> bytes:
 
 
 def decode_stored_proof(data: bytes) -> tuple[MessageProof, bytes, Signature | None]:
-    """Return a proof, the bytes that are signed, and the signature. Raises ValueError."""
+    """Return three values: a stored proof, its JSON bytes, and the signature of these bytes. Raises ValueError."""
     try:
         stored = msgspec.json.decode(data, type=_StoredProof)
         raw = bytes(stored.proof)

@@ -92,7 +92,8 @@ def decode_end(key: bytes, value: bytes) -> QueueEnd | None:
     if len(value) != _OFFSETS.size or stop < _INT.size + 1 or key[stop - len(tail) : stop] != tail:
         return None
     name = key[_INT.size + 1 : stop - len(tail)]
-    # Other keys may end in the same way by chance, but their first four bytes are not the length of this name.
+    # A key of another form may have the bytes of `tail` at this place by chance. But its first four bytes are not the
+    # length of `name`.
     if len(name) != _INT.unpack_from(key)[0]:
         return None
     return QueueEnd(decode_utf8(name), _INT.unpack_from(key, stop)[0], *_OFFSETS.unpack(value))

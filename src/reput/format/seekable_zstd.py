@@ -56,13 +56,13 @@ class Frames:
 
 
 def tail_bytes(frames: int) -> int:
-    """Return the length of the tail of an object with `frames` frames."""
+    """Return the length of the tail (digests and seek table) of an object with `frames` frames."""
     # The seek table must also list the skippable frame with the digests, as a frame without content.
     return 2 * _HEAD.size + frames * DIGEST_BYTES + (frames + 1) * _ENTRY_BYTES + _FOOTER.size
 
 
 def encode_tail(sizes: Sequence[int], data_bytes: int, digests: bytes) -> bytes:
-    """Return the tail of an object whose frames have these sizes."""
+    """Return the tail (digests and seek table) of an object whose compressed frames have these sizes."""
     table = np.empty((len(sizes) + 1, 2), "<u4")
     table[:-1, 0] = sizes
     table[:-1, 1] = FRAME_BYTES
@@ -77,7 +77,7 @@ def encode_tail(sizes: Sequence[int], data_bytes: int, digests: bytes) -> bytes:
 
 
 def decode_tail(tail: bytes, data_bytes: int, tail_start: int) -> Frames:
-    """Return the frames of an object from its tail, which begins at `tail_start`.
+    """Return the frames of an object from its tail (digests and seek table), which begins at `tail_start`.
 
     Raises:
         ValueError: the bytes are not the tail for a file of `data_bytes` bytes.

@@ -30,7 +30,8 @@ def decided_offsets(op_body: bytes) -> Iterator[int]:
 def check_times(half_properties: Mapping[str, str]) -> int:
     """Return how often a broker has asked the producer for the outcome of a half message's transaction.
 
-    Before each such check, the broker stores a copy of the half message with a number that includes the check.
+    Before each such check, the broker stores a copy of the half message. A property of the copy has the number of
+    checks, including this check.
     """
     text = half_properties.get(TRANSACTION_CHECK_TIMES, "")
     return int(text) if text.isascii() and text.isdigit() and len(text) <= _MOST_TIMES_DIGITS else 0

@@ -15,8 +15,8 @@ from reput.format.host import Host, encode_host
 
 UNIQUE_KEY_BYTES = 32
 _PREFIX = struct.Struct(">4sHI")
-# If the time since the month began is negative, but greater than minus this number, the client uses 0 instead
-# (`MessageClientIDSetter.createUniqIDBuffer`). Smaller times are kept.
+# If a clock is set back to the previous month, the time since the month began is negative. The client replaces a time
+# between minus this number and 0 by 0 (`MessageClientIDSetter.createUniqIDBuffer`). Smaller times stay unchanged.
 _LONGEST_STEP_BACK_MS = 1_000_000
 _TWO_DIGITS = [f"{byte:02X}" for byte in range(256)]
 

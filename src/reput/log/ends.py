@@ -38,8 +38,9 @@ class LogEnds:
 
     Attributes:
         reader: end of the last complete record; a broker may still be writing the next one
-        rebuild: end of the last readable record; a broker dispatches all records before it. Greater than `reader` only
-            if this record is incomplete: its CRC is wrong, or its last byte is zero
+        rebuild: end of the last readable record; a broker dispatches all records before this end. Greater than `reader`
+            only if the last readable record is incomplete: its lengths are valid, but its CRC is wrong, or its last
+            byte is zero
         data: end of the last byte that is not zero; greater than `rebuild` only if the log has a torn end
         file: the last file with data; None for a log without data
     """

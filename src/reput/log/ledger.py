@@ -13,7 +13,7 @@ from reput.format.dledger import LEDGER_HEADER_BYTES, is_end_mark, is_header
 from reput.format.file_names import LEDGER_DATA_FOLDER, LEDGER_PREFIX
 from reput.log.files import CommitLogFile
 
-# Length of the magic and the size, with which the mark at the end of a DLedger file begins.
+# Total length of the two fields (magic and size) with which the mark at the end of a DLedger file begins.
 _END_BYTES = 8
 
 

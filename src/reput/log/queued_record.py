@@ -106,12 +106,12 @@ def further_queues(properties: Mapping[str, str], own_id: int) -> Iterator[tuple
 
 
 def may_skew(before: int, after: int, taken: int) -> bool:
-    """Return whether a broker can have written two successive entries that lag behind their queue offsets.
+    """Return whether a broker can have written two successive entries with the lags `before` and `after`.
 
     The entries belong to a light queue (%LMQ%). The lag of an entry is its message's queue offset minus the entry's
-    number. A 5.x broker also gives queue offsets of light queues to messages of open and rolled-back transactions.
-    These messages get no entry, and the next entry is appended at the queue's end. A restarted broker counts from this
-    end (`LmqDispatch.updateLmqOffsets`, `ConsumeQueue.putMessagePositionInfo`,
+    index in the queue. A 5.x broker also gives queue offsets of light queues to messages of open and rolled-back
+    transactions. These messages get no entry, and the next entry is appended at the queue's end. A restarted broker
+    counts from this end (`LmqDispatch.updateLmqOffsets`, `ConsumeQueue.putMessagePositionInfo`,
     `AbstractConsumeQueueStore.setTopicQueueTable`, tag rocketmq-all-5.3.3).
 
     Args:

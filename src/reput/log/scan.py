@@ -246,7 +246,7 @@ class FileScan:
         )  # fmt: skip
 
     def _ends_at(self, reader: RangeReader, position: int, length: int) -> bool:
-        """Return whether the file's blank lies at `position`, so that no search after it is necessary."""
+        """Return whether the file's records end at `position`. If they do, the bytes after it need not be searched."""
         if self._file.gap:
             return is_ledger_end(reader, self._file, self.end.position)
         if position + BLANK_BYTES > length:

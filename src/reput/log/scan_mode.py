@@ -1,4 +1,4 @@
-"""Define how a walk over the CommitLog handles unreadable bytes, and which settings decide the entries of a message."""
+"""Define how a walk over the CommitLog handles unreadable bytes, and which settings affect messages' queue entries."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ GROWING_PLACES = replace(PLACES, is_growing=True)
 
 @dataclass(frozen=True, slots=True)
 class DispatchRules:
-    """The settings that decide the entries of a message. The defaults are the broker's.
+    """The settings that affect messages' queue entries. The defaults are the broker's.
 
     The settings affect tags codes of SCHEDULE_TOPIC_XXXX, and entries in queues that INNER_MULTI_DISPATCH names. They
     do not affect the places and keys of records.

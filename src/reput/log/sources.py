@@ -228,7 +228,7 @@ def _store_near(path: str, storage: Storage) -> str:
 
 
 def _below(path: str, storage: Storage) -> Iterator[str]:
-    """Yield the folders in a path. On a local disk, where listings are fast, also yield their subfolders."""
+    """Yield the folders directly in `path`. On a local disk, where listings are fast, also yield their subfolders."""
     places = [path]
     for _ in range(2 if storage.is_local else 1):
         entries = (entry for place in places for entry in storage.list(place))

@@ -39,7 +39,7 @@ class WalkVerdict:
 
     @property
     def tail_start(self) -> int:
-        """Return the offset of the first damage after the last readable record; `position` without such damage."""
+        """Return the offset of the first damage after the last readable record, or `position` without damage there."""
         return self._tail_start(())
 
     def _tail_start(self, followed: Collection[int]) -> int:

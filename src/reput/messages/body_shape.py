@@ -45,7 +45,10 @@ NUMBERS: Widenings = frozenset(
 )
 
 MOST_COLUMNS = 1_000
-"""Maximum number of columns of a table, with nested fields. Parquet readers become slow with thousands of columns."""
+"""Maximum number of columns of a table. Nested fields count as columns.
+
+Parquet readers become slow with thousands of columns.
+"""
 
 
 @dataclass(frozen=True)

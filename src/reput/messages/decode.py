@@ -28,8 +28,8 @@ Bytes = npt.NDArray[np.uint8]
 Offsets = npt.NDArray[np.int64]
 
 _TRANSACTIONS = ("none", "prepared", "commit", "rollback")
-# Places of fixed-size fields. A place is a part of the record, by its name in `PARTS_DTYPE`, and the distance in bytes
-# from the start of this part.
+# Places of fixed-size fields. A place is a pair: the name of a part of the record (see `PARTS_DTYPE`), and the distance
+# in bytes from the start of this part.
 _I32_COLUMNS = {
     "queue_id": ("record", 12),
     "flag": ("record", 16),
@@ -42,7 +42,7 @@ _TEXT_COLUMNS = ("unique_key", "tags")
 _WORD_BYTES = 8  # Kernels copy texts 8 bytes at a time, so buffers need this much extra room.
 _OF_BODIES = {"body", BODY_ERROR.name}
 # A host is 8 or 20 bytes long (IPv4, IPv6), so each host has two places: where it begins and where it ends. Each place
-# is a part of the record, and the distance in bytes from the start of the part.
+# is a pair: the name of a part of the record, and the distance in bytes from the start of this part.
 _HOST_COLUMNS = {
     "born_host": ("record", 48, "store_timestamp", 0),
     "store_host": ("store_timestamp", 8, "body", -16),

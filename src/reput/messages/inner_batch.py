@@ -65,7 +65,10 @@ class OpenBatch(NamedTuple):
 
 
 def open_batch(record: bytes, layout: RecordLayout) -> OpenBatch:
-    """Decompress the batch in a record with this layout. Raises CorruptMessageError for an unreadable body."""
+    """Decompress the inner batch in `record`. `layout` states where the fields of the record are.
+
+    Raises CorruptMessageError for an unreadable body.
+    """
     return _opened(decode_located(record, layout))
 
 

@@ -235,7 +235,8 @@ def parse_permissively(bodies: pa.BinaryArray, shape: BodyShape) -> ParsedBodies
         pruned = _Pruned(bodies[row].as_py(), shape.type)
         texts.append(pruned.text)
         misfits[row] = pruned.misfits or found.misfits[row]
-    # Parse again with all fields optional: a missing field was already reported, and must not reject the body.
+    # Parse again with all fields optional. A missing field was already reported, and is no reason to replace the whole
+    # body by null.
     again = parse_bodies(pa.array(texts, pa.binary()), BodyShape(shape.schema))
     place = np.arange(len(bodies))
     place[rows] = len(bodies) + np.arange(len(rows))

@@ -103,9 +103,9 @@ class SchemaRegistry:
                 raise UndecodableBodyError(
                     "the registry lacks a schema that another refers to", subject
                 )
-            found[name] = ""  # Marks the name, so that a cycle of references ends.
+            found[name] = ""  # Marks the name as visited, because references may form a cycle.
             self._follow(inner, place, found)
-            # Insert the name again, now with the schema. It must come after the schemas that it refers to.
+            # Replace the mark by the schema. Deleting the mark first moves the schema after the schemas that it uses.
             del found[name]
             found[name] = self._text_of(inner, place)
 

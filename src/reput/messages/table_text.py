@@ -14,7 +14,7 @@ from reput.messages.json_codec import text_or_base64
 from reput.messages.json_columns import epoch_ms, fields_of, json_values, render
 
 JSON_NAMES = {"size": "size_bytes"}
-"""The JSON names of columns of `reput.messages.schema`, where they differ."""
+"""The JSON names of those columns of `reput.messages.schema` that have another name in JSON."""
 
 _KEYS = "keys"
 Text: TypeAlias = "pa.StringArray"

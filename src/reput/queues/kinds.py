@@ -150,7 +150,7 @@ def is_light(topic: str) -> bool:
 
 
 class QueueFile(NamedTuple):
-    """A file of a queue: number of its first entry, number of entries for which it has room, path, inode."""
+    """A file of a queue: queue index of its first entry, number of entries for which it has room, path, inode."""
 
     start: int
     count: int  # type: ignore[assignment]  # hides tuple.count

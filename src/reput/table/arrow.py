@@ -181,8 +181,8 @@ class Dataset(ds.Dataset):  # type: ignore[misc]
     """Messages of stores as an Arrow dataset, created by `reput.dataset`.
 
     It can be read any number of times. Each read returns the messages that exist at that time. Only the requested
-    columns are decoded. Filters on topic, queue, store time or unique key use ConsumeQueues and proven or spot-checked
-    IndexFiles, as the arguments of `reput.dataset` do.
+    columns are decoded. Filters on topic, queue, store time or unique key use ConsumeQueues and IndexFiles, like the
+    arguments of `reput.dataset`. An IndexFile is used only if all of its items, or samples of them, agree with the log.
 
     Reading raises CorruptMessageError, StoreNotFoundError (if a file expired in the meantime), StoreAccessError and
     StoreChangedError. Libraries that read through C, such as DuckDB, raise their own error with the same text.

@@ -24,7 +24,7 @@ from reput.store.store_reader import StoreReader
 from reput.table.found_records import FoundRecords
 
 _CANDIDATE_BYTES = 128 << 10
-"""Bytes of log that a scan reads in the time that the driver needs to verify one candidate of an index."""
+"""Bytes of log that a scan reads while a look-up verifies one candidate (an index entry with the key's hash)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,10 +159,10 @@ def _look_up(log: CommitLogReader, segment: Segment, hashes: Collection[int]) ->
 def _with_replaced_ids(
     store: StoreReader, stretch: KeyedStretch, hashes: Collection[int]
 ) -> KeyedStretch:
-    """Add to a stretch of the log the records that have a requested id which is in no index.
+    """Find more requested messages in a stretch of the log: records with a requested id that no index contains.
 
     If a record has several UNIQ_KEYs, a broker indexes only the last one. A scan of the log finds the other ids. If
-    damage may hide some of these ids, return the stretch with `records` None. The caller then reads all of it.
+    damage may hide some of these ids, return the stretch with `records` None. The caller then reads the whole stretch.
     """
     if stretch.records is None or not store.may_have_replaced_ids:
         return stretch

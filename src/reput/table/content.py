@@ -151,7 +151,7 @@ def _regex_matcher(pattern: str) -> Callable[[pa.Array], Mask]:
     def match(values: pa.Array) -> Mask:
         return _mask(pc.match_substring_regex(values, pattern))
 
-    # Arrow compiles a pattern only when it matches values, so match one to see whether the pattern is valid.
+    # Arrow compiles a pattern only when the pattern is applied to values. So check it by applying it to one value.
     try:
         match(pa.array([b""], pa.binary()))
     except pa.ArrowException as error:

@@ -35,7 +35,10 @@ def logs_of(
 
 
 def log_of(store: NamedStore, options: Mapping[str, str] | None = None) -> list[LogListing]:
-    """Return the log of a NamedStore with its archive, or all logs of a pattern. Raises the errors of `find_logs`."""
+    """Return the log of a NamedStore, joined with its archive.
+
+    If the store's path is a pattern, return all matching logs. Raises the errors of `find_logs`.
+    """
     path, own = (
         (store.path, store.options) if is_pattern(store.path) else store.arguments(joined=True)
     )
