@@ -27,7 +27,7 @@ PLANNING_VARIABLE = "REPUT_PLANS_KERNELS"
 """Environment variable that marks the planning process (see `plan`). There, kernels record their calls in `planned`."""
 
 Progress = Callable[[int, int], None]
-"""A function that gets the number of kernels compiled so far, and the total."""
+"""A function that is called with the number of kernels compiled so far, and the number of all kernels to compile."""
 
 
 class Form(NamedTuple):
@@ -118,7 +118,8 @@ def _compile(form: Form) -> None:
 
 
 def main(modules: Sequence[str]) -> None:
-    # This file runs as the module `__main__`. Kernels record their calls in the imported module, so read them there.
+    # This file runs as `__main__`. Kernels import it again as `reput.kernels.ahead`, and record their calls in that
+    # second copy, so read the calls there.
     from reput.kernels import ahead
 
     for module in modules:

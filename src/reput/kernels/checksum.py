@@ -156,7 +156,7 @@ def body_crcs(data, position, length, crc):
     for body in range(len(position)):
         start, count = position[body], length[body]
         crc[body] = -1
-        # Check each term before adding them, because compiled code assumes that no sum overflows.
+        # Check `start` and `count` separately: their sum could overflow, and compiled code assumes that no sum does.
         if 0 <= start <= len(data) and 0 <= count <= len(data) - start:
             crc[body] = crc32(data, start, start + count) & 0x7FFFFFFF
 

@@ -64,7 +64,7 @@ LEVELS = {
     "x86_64": (Level("x86-64-v3", "+pclmul", _V3), Level("x86-64-v2", "+pclmul", _V2)),
     "aarch64": (Level("generic", "", ()),),
 }
-"""Levels of processors for each type of machine, best first."""
+"""Levels of processors (such as x86-64-v3) for each processor architecture, best first."""
 
 
 @cache

@@ -66,7 +66,7 @@ def put_keys(
             slot = block_slots[index]
             message = messages[np.uint64(key_row[np.uint64(entry)])]
             previous = swap32(slots[slot])
-            # Like the broker, take a slot that points after the last item as empty. A crash can leave such slots.
+            # Like the broker, treat a slot as empty if it points after the last item. A crash can leave such slots.
             if previous > count:
                 previous = 0
             stored = message.store_timestamp

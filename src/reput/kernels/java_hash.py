@@ -66,7 +66,7 @@ def _hash_of_eight(word):
 
 @njit(inline="always")
 def hash_unit(value, unit):
-    """Return the hash of a text with one more UTF-16 unit, given the hash `value` of the text before it."""
+    """Return the hash of a text after one UTF-16 unit is appended. `value` is the hash of the text without the unit."""
     return np.int64(np.uint64(value) * _31 + np.uint64(unit))
 
 

@@ -20,7 +20,7 @@ from reput.kernels.llvm import HAS_NUMBA, INTERPRETED
 def njit(*, cache: bool = False, **options: Any) -> Callable[[Any], Any]:
     """Apply `numba.njit` with these options. With `cache`, compiled kernels are stored as `compile_cache` describes."""
     if INTERPRETED:
-        # `_interpreted` is needed only for functions that code outside of kernels calls. Functions without `cache` are
+        # Only functions that are called from outside the kernels need `_interpreted`. Functions without `cache` are
         # called only by kernels, so they stay unchanged.
         return _interpreted if cache else lambda function: function
     from numba import njit as numba_njit

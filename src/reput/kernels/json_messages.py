@@ -191,8 +191,8 @@ def parse_lines(
                 if at < 0:
                     break
                 keys_stop = used
-            # Only the value `true` begins with the letter t. `body_crc_ok` must be true. If it is false, the line is
-            # not plain, and `reput.messages.json_lines` reports the error.
+            # Only the value `true` begins with the letter t. `body_crc_ok` must be true. A line in which it is false is
+            # left to `reput.messages.json_lines`, which reports the error.
             elif byte == 0x74:
                 is_true = (
                     byte_at(data, at + 1) == 0x72 and byte_at(data, at + 2) == 0x75

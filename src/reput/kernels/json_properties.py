@@ -166,7 +166,9 @@ def _bucket(text, start, stop):
 
 @njit(cache=True, nogil=True)
 def put_properties(text, pairs, count, out, used, cut):
-    """Write the properties string in a broker's order. Return its end, or -1 if the store must check the properties.
+    """Write the properties string in a broker's order, and return its end.
+
+    Returns -1 for properties that this kernel cannot write. `reput.messages.json_lines` then reads the line again.
 
     pairs  int64[MOST_PAIRS + 4, 6]; the last two columns are set here: the bucket of each pair, and the sorted order
     cut    int64[1], set to the position at which a unique key must be inserted; -1 if `pairs` has a unique key

@@ -35,7 +35,7 @@ _BASE64 = np.frombuffer(
 
 @njit(inline="always")
 def _special(word):
-    """Return a mask whose lowest set bit lies in the first of 8 bytes that needs an escape; 0 if none does."""
+    """Return a mask of 8 bytes. Its lowest set bit lies in the first byte that needs an escape; 0 if no byte does."""
     deletes = word ^ _DELETES
     return special_in(word) | (deletes - ONES) & ~deletes & TOP_BITS
 
@@ -75,7 +75,7 @@ def _escaped_bytes(data, position, stop, invisible):
             position += 1
         else:
             length = sequence_length(data, position, stop)
-            # A negative length is the number of malformed bytes that become one U+FFFD, which has three bytes.
+            # A length of -n stands for n malformed bytes. They become one U+FFFD, which has three bytes.
             if length < 0:
                 total += 3
                 position -= length

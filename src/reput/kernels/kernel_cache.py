@@ -75,7 +75,8 @@ class KernelCache(FunctionCache):
     def _save_overload(self, signature: Any, data: Any) -> None:
         if self._impl.check_cachable(data):
             key, form = self._index_key(signature, data.codegen), self._impl.reduce(data)
-            # After an error, for example of a full disk, the kernel still runs, and is compiled again next time.
+            # If the compiled kernel cannot be saved, for example on a full disk, it still runs. The next process
+            # compiles the kernel again.
             with suppress(OSError):
                 IndexDataCacheFile(
                     str(own_folder(create=True)), self._impl.filename_base, sources()

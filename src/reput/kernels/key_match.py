@@ -77,7 +77,7 @@ def find_wanted(key_hash, wanted, bounds, shift, found):
 def locate_records(data, begins, ends, at_file_end, records):
     """Locate the fields that a look-up needs in records that begin at data[begins[n]] and were read up to ends[n].
 
-    at_file_end  uint8, whether the file ends there
+    at_file_end  uint8, whether the file ends at ends[n]
     records      RECORD_DTYPE[n], set here; positions are indexes of `data`
     """
     for number in range(len(begins)):
@@ -272,7 +272,7 @@ def hash_records(data, records, hashes, record_of):
 
 @njit(cache=True, nogil=True)
 def hash_own_ids(data, records, hashes, record_of):
-    """Write the hash of each UNIQ_KEY that a later UNIQ_KEY of the record replaces. The index has no entries for these.
+    """Write the hash of each UNIQ_KEY that a later UNIQ_KEY of the record replaces. Replaced keys are not in the index.
 
     records    RECORD_DTYPE[n], from `locate_records`
     hashes     int32, set to the hashes
@@ -292,14 +292,14 @@ def hash_own_ids(data, records, hashes, record_of):
         start, limit = record.properties_at, record.properties_at + record.properties_bytes
         name, name_stop, value_stop = next_property(data, start, limit)
         while name < limit:
-            # Only keys that a later UNIQ_KEY replaces are wanted, so skip the last one, at `unique_at`.
+            # Only UNIQ_KEYs that a later UNIQ_KEY replaces are wanted. So skip the last UNIQ_KEY, at `unique_at`.
             is_unique = equals(data, name, name_stop - name, _UNIQ_KEY)
             if is_unique and name_stop + 1 < record.unique_at:
                 if count == len(hashes):
                     return first, row
                 value = positive_hash(java_hash(data, name_stop + 1, value_stop, prefix))
-                # Another key of the record may have the same hash. Write each hash only once per record, and only if it
-                # is not the hash of an index entry.
+                # Another key of the record may have the same hash. Write each hash only once per record, and only if no
+                # index entry of the record has this hash.
                 is_new = not _has_hash(data, record, value)
                 for other in range(first, count):
                     is_new &= hashes[other] != value

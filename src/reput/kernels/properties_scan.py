@@ -155,7 +155,7 @@ def next_property(data, position, stop):
 
 @njit(inline="always")
 def bytes_below_3(word):
-    """Set the top bits of those bytes of a word whose value is 0, 1 or 2. Only the lowest set bit is reliable."""
+    """Return a mask with the top bit of each byte of `word` that is 0, 1 or 2. Only the lowest set bit is reliable."""
     return (word - _THREES) & ~word & _TOP_BITS
 
 

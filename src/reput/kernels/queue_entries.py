@@ -94,13 +94,13 @@ def append_entries(
     messages             rows with physical_offset, size and tags_code
     rows, queue_offset   int64 per entry; `queue_offset` may have one more element: the queue offset of the message that
                          follows the last entry in the queue
-    position             number of entries in the queue, at which the next is appended
+    position             number of entries in the queue, which is the index of the next entry
     max_physical_offset  end of the last message in the queue, or -1
     lost                 int64[n, 2], ranges of the log that cannot be read
     room                 bytes of the messages that were refused since the last accepted one; -1 if all gaps must be
                          closed
     entries              uint32[n, 5], set to the accepted entries, in the form of a ConsumeQueue file
-    numbers              int64[n], set to the number of each accepted entry in the queue
+    numbers              int64[n], set to the index in the queue of each accepted entry
 
     Returns the number of accepted entries; position, max_physical_offset and room after them; and whether an entry
     whose queue offset lies before the queue's end was refused since the last accepted entry.

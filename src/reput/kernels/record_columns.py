@@ -32,7 +32,10 @@ _MIX, _SHIFT = np.uint64(0x9E3779B97F4A7C15), np.uint64(32)
 
 @njit(cache=True, nogil=True)
 def locate_parts(data, positions, parts):
-    """Write positions (in `data`) and lengths of the parts of the record at each position, PARTS_DTYPE[n]."""
+    """Write where the parts of each record begin in `data`, and their lengths, to `parts`, PARTS_DTYPE[n].
+
+    positions  position of each record in `data`
+    """
     for row in range(len(positions)):
         at = positions[row]
         sys_flag = read_i32(data, at + 36)
@@ -58,21 +61,21 @@ def locate_parts(data, positions, parts):
 
 @njit(cache=True, nogil=True)
 def gather_i32(data, start, step, out):
-    """Set out[i] (int32) to the integer at position start[i] + step of `data`."""
+    """Set out[i] (int32) to the integer that begins at data[start[i] + step]."""
     for row in range(len(start)):
         out[row] = read_i32(data, start[row] + step)
 
 
 @njit(cache=True, nogil=True)
 def gather_i64(data, start, step, out):
-    """Set out[i] (int64) to the integer at position start[i] + step of `data`."""
+    """Set out[i] (int64) to the integer that begins at data[start[i] + step]."""
     for row in range(len(start)):
         out[row] = read_i64(data, start[row] + step)
 
 
 @njit(cache=True, nogil=True)
 def gather_micros(data, start, step, out, valid):
-    """Set out[i] to the milliseconds at position start[i] + step of `data`, converted to microseconds.
+    """Convert the milliseconds (int64) that begin at data[start[i] + step] to microseconds, and write them to out[i].
 
     If the microseconds exceed int64, out[i] and valid[i] are 0. Otherwise, valid[i] is 1. Returns the number of times
     that exceed int64.

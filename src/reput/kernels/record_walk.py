@@ -28,8 +28,8 @@ POSITION = 0  # state[0]: position of the next record in the buffer.
 MESSAGES = 1  # state[1]: number of filled rows of messages.
 KEY_ROWS = 2  # state[2]: number of filled rows of index entries.
 MULTI_ROWS = 3  # state[3]: number of filled rows of further queues (INNER_MULTI_DISPATCH).
-# state[4]: physical offset of the last message that got index entries. As in the broker, later messages with a lower
-# offset get none.
+# state[4]: physical offset of the last message that got index entries. As in the broker, a following message gets no
+# index entries if its field PHYSICALOFFSET is lower.
 END_OFFSET = 4
 MISPLACED = 5  # state[5]: number of messages whose PHYSICALOFFSET is not their place.
 BAD_MULTI = 6  # state[6]: number of messages whose INNER_MULTI_QUEUE_OFFSET is unreadable.
@@ -47,8 +47,8 @@ def check_record(data, position, end, at_file_end):
 
     at_file_end  whether the file ends at `end`
 
-    Returns five numbers: STOPPED if nothing is wrong with this record, or else the reason why the walk must stop here;
-    the record's size (with MORE_BYTES, its least size); position and length of its topic; and the position of its
+    Returns five numbers: the reason why the walk must stop at this record, or STOPPED if nothing is wrong with it; the
+    record's size (with MORE_BYTES, its least size); position and length of its topic; and the position of its
     properties.
     """
     # A record never continues in the next file.
