@@ -347,8 +347,8 @@ class Follower:
         Raises StoreAccessError.
         """
         # Save the checkpoints before the indexes, because a crash can happen in between. Checkpoints without entries do
-        # no harm. But without checkpoints, the next start could not notice that the broker truncated the log and
-        # removed the messages of these entries.
+        # no harm. But if entries had no checkpoints, the next start could not notice that the broker had truncated the
+        # log and removed the messages of these entries.
         self._state.save(self._disk)
         self._queues.sync()
         self._index.sync()

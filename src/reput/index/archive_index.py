@@ -161,7 +161,7 @@ def _rows_of(
             rows = table.column("key_hash").to_numpy()
             if not len(rows):
                 continue
-            # Rows are sorted by hash, so search only for wanted hashes from the first row's to the last row's hash.
+            # Rows are sorted by hash. Skip wanted hashes below the first row's hash or above the last row's hash.
             low, high = np.searchsorted(wanted, rows[0]), np.searchsorted(wanted, rows[-1], "right")
             near = wanted[low:high]
             first = np.searchsorted(rows, near)
@@ -257,7 +257,7 @@ def prefetch(parts: Iterable[tuple[IndexPart, OffsetRange]], hashes: Collection[
             try:
                 _groups_of(archive, part.part, wanted)
             except (FormatError, CorruptMessageError):
-                # The search meets the same error, and reports it if it needs this part.
+                # Ignore the error here: a search that reads this part of the index meets the same error and reports it.
                 return
 
         if len(wanted) <= _PREFETCHED_KEYS:

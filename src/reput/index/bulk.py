@@ -128,7 +128,7 @@ class IndexFileSearch:
             except BrokenChainError:
                 broken.append(number)
             if len(found) > most:
-                # The hits of this hash are incomplete. It is searched for again in the whole file.
+                # The hits of this hash are incomplete. The hash is searched for again in the whole file.
                 del found[begin:]
                 break
             which += [number] * (len(found) - begin)
@@ -158,7 +158,7 @@ class IndexFileSearch:
             chains.slots, chains.items, chains.newest, *self.within, hashes, start,
             which, offsets, broken,
         )  # fmt: skip
-        # Drop the hits of a hash whose entries did not all fit: it is searched for again.
+        # If the hits of the last hash did not all fit into the arrays, drop them: the hash is searched for again.
         whole = which[:count] < done
         found = which[:count][whole].astype(np.int64)
         return int(done), BulkHits(found, offsets[:count][whole], np.flatnonzero(broken[:done]))

@@ -14,8 +14,8 @@ from reput.index.reader import IndexFileReader
 _ITEM_WORDS = ITEM_BYTES // 4
 # Number of items per read. They take 1.3 MB.
 _PIECE_ITEMS = 1 << 16
-# Items that are read on either side of an item, to find all items of its message. They are adjacent, one per key, and
-# few messages have more keys than this.
+# Number of items to read on either side of an item, to find all items of its message. The items of a message are
+# adjacent, one per key, and few messages have more keys than this number.
 _NEIGHBOURS = 16
 
 Items = npt.NDArray[np.uint32]

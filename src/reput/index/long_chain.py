@@ -27,7 +27,8 @@ def chain_pieces(
 ) -> Iterator[CandidateArrays]:
     """Yield the offsets of `IndexFileReader.offsets` that lie within the range, as arrays without duplicates.
 
-    Raises StoreAccessError, StoreChangedError, and, after the items before a break of the chain, BrokenChainError.
+    If the chain is broken, yields the offsets before the break, then raises BrokenChainError. Also raises
+    StoreAccessError, StoreChangedError.
     """
     return in_pieces(_parts(file, key_hash, within), key_hash)
 

@@ -329,8 +329,8 @@ class IndexFileReader:
         """Yield offsets as `offsets` does, beginning at an item of the chain.
 
         count   number of the last item that the header counts
-        newest  maximum valid offset of the first result. Offsets never increase along a chain, so the maximum is the
-                offset of the preceding item with the same hash
+        newest  maximum valid offset of the first result. Offsets never increase along a chain, so pass the offset of
+                the item with the same hash that comes before the first result in the chain (a newer item)
         """
         slots, most = self.hash_slots, self.index_items - 1
         slot, last = key_hash % slots, most

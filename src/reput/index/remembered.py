@@ -181,9 +181,9 @@ def _log_files(
 
 
 def _witness(file: IndexFileReader, log: CommitLogReader, items: int) -> list[int]:
-    """Return the physical offset and a checksum of the message of the last item that a proof or spot check covers.
+    """Return the physical offset and a checksum of the message that item number `items` leads to.
 
-    `items` is the number of this item.
+    A proof or spot check covers items 1 to `items`.
     """
     offset = file.offset(items)
     return [offset, zlib.crc32(log.read_record(offset))]

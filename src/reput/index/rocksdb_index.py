@@ -193,7 +193,7 @@ class RocksIndex:
                 yield read_keyed_record(self._log.locate(offset))
 
     def _lacking(self, database: RocksFolder, record: KeyedRecord) -> str | None:
-        """Return a key of the record that the database lacks; None if the database has all of them."""
+        """Return one of the record's keys that has no item in the database; None if all its keys have one."""
         for key in record.keys:
             items = _seek(database, hour_of(record.store_timestamp), IndexedKey(record.topic, key))
             if all(item.physical_offset != record.physical_offset for item in items):

@@ -182,7 +182,7 @@ class IndexFileSetWriter:
 
 
 def _time_of(batch: DispatchBatch, entry: int) -> int | None:
-    """Return the store timestamp of an index entry's message; None if the batch has no such entry."""
+    """Return the store timestamp of the message of index entry number `entry`; None after the batch's last entry."""
     if entry >= len(batch.key_hash):
         return None
     return int(batch.messages["store_timestamp"][batch.key_row[entry]])

@@ -35,7 +35,8 @@ from reput.kernels.index_chains import END_OFFSET, END_TIMESTAMP, INDEX_COUNT, S
 _WINDOW_ITEMS = 1 << 16
 # Items put between two updates of the header. Readers expect at most this many uncounted items.
 _COUNTED_ITEMS = 1 << 12
-# This many bytes after the last item are loaded into memory before the next items are put there.
+# Before new items are written, the bytes of the file that they overwrite are loaded into memory, and this many bytes
+# more for later items.
 _PREPARED_BYTES = 1 << 20
 _ITEM_WORDS = ITEM_BYTES // 4
 _NONE: npt.NDArray[np.uint32] = np.empty(0, np.uint32)

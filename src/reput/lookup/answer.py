@@ -39,7 +39,8 @@ class LookupAnswer:
 
     matches  maps the number of a part of the key table to the batches that contain matches of the part's keys. A batch
         is (path of a file, number of the batch in the file)
-    is_flat  whether rows have only the column `is_complete`, instead of a column with all fields of the coverage
+    is_flat  whether rows state the coverage only as the column `is_complete`, instead of as a column with all its
+        fields
     places   object stores with the staged files
     logs     for each store, by its number: number of the first store with the same log; only messages of this first
         store are in the answer

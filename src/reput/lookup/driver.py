@@ -43,7 +43,9 @@ from reput.store.store_reader import StoreReader
 from reput.tasks import Progress, Runner, no_progress, silent, waiting
 
 _GROUP_KEYS = 1 << 22
-"""Maximum keys per task. For this number, reading a whole IndexFile takes less time than following the keys' chains."""
+"""Maximum keys per task. A task with many keys reads a whole IndexFile. With this number of keys, following the keys'
+chains takes longer than reading the file, so larger tasks would save little time.
+"""
 
 
 def look_up(
@@ -209,8 +211,9 @@ class _LookUp:
             self._lose_for_ids(done)
 
     def _lose_for_ids(self, found: ReplacedFound) -> None:
-        """Note damage that may hide messages whose ids are not in the index, because they have a later UNIQ_KEY.
+        """Note damage that may hide messages with ids that are not in the index.
 
+        If a message has several UNIQ_KEYs (5.x), the index has only the last one, so the earlier ids are not in it.
         The answer is then incomplete for every key that looks like a generated id.
         """
         if found.damage:

@@ -257,7 +257,7 @@ class SortedKeys:
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Find the keys whose hash is at one of the positions `numbers` of `self.hashes`.
 
-        Return two arrays with a value per key: the index in `numbers` of the hash's position, and the key's row in
+        Return two arrays with a value per key: i, if `self.hashes[numbers[i]]` is the key's hash, and the key's row in
         `self.batch`.
         """
         begins, counts = (

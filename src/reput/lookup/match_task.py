@@ -75,7 +75,9 @@ def match_schema(columns: tuple[str, ...]) -> pa.Schema:
 def write_matches(
     path: str, columns: tuple[str, ...], matches: Iterable[pa.RecordBatch]
 ) -> list[tuple[int, int]]:
-    """Stage matches in one file; return for each batch its part of the key table, and its number in the file.
+    """Stage matches in one file, as batches of matches for keys of one part of the key table.
+
+    Return for each batch the number of the part, and the number of the batch in the file.
 
     Raises StoreAccessError.
     """
@@ -264,8 +266,8 @@ class _CandidateComparison:
         self._topics, self._keys = (texts_of(batch.column(name)) for name in ("topic", "key"))
         # Each slice of a run (file of candidates) is sorted, but this piece may consist of several slices, so sort it.
         self._order = np.argsort(self._offsets, kind="stable")
-        # `_different` has each offset once, because several candidates may have the same offset. `_order[_first[i] :
-        # _first[i + 1]]` are the candidates at the offset `_different[i]`.
+        # Several candidates may have the same offset. `_different` has each offset only once, and
+        # `_order[_first[i] : _first[i + 1]]` are the candidates at the offset `_different[i]`.
         self._different, self._first = np.unique(self._offsets[self._order], return_index=True)
         self._first = np.append(self._first, len(self._order))
 
@@ -291,7 +293,7 @@ class _CandidateComparison:
                 window.data[position : position + length], offset - self._file.start
             )
         records = new_rows(len(window.begins), kernel.RECORD_DTYPE)
-        # At the end of a file, the kernel must not request more bytes: a record never continues in the next file.
+        # At the end of a file, `locate_records` must not request more bytes: a record never continues in the next file.
         at_file_end = (window.ends_at >= self._file.end).astype(np.uint8)
         kernel.locate_records(window.data, window.begins, window.ends, at_file_end, records)
         return records

@@ -164,7 +164,10 @@ class LogCells:
         parallelism: int,
         first_number: int,
     ) -> list[MatchTask]:
-        """Return tasks of about the same size for the candidates in all files, numbered from `first_number` on."""
+        """Divide the candidates in `runs` (files of candidates) among tasks of about the same size.
+
+        Return the tasks, numbered from `first_number` on.
+        """
         by_cell: dict[int, list[RunSlice]] = defaultdict(list)
         total = 0
         for run in runs:

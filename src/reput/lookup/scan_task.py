@@ -250,9 +250,10 @@ def joined_hits(
 
 @dataclass(frozen=True, slots=True)
 class ReplacedIdTask(_FileTask):
-    """A task: search a log file for ids that are not in the index, because their record has a later UNIQ_KEY.
+    """A task: search a log file for ids that are not in the index.
 
-    An earlier scan of the file may have stored these ids (`KnownFile`). Otherwise, the file is scanned now.
+    If a record has several UNIQ_KEYs (5.x), the index has only the last one, so the earlier ids are not in it. An
+    earlier scan of the file may have stored these ids (`KnownFile`). Otherwise, the file is scanned now.
     """
 
 
@@ -267,10 +268,10 @@ class ReplacedFound(NamedTuple):
 def run_replaced_task(
     folder: str, edges: npt.NDArray[np.int64], task: ReplacedIdTask
 ) -> ReplacedFound:
-    """Search a log file for requested ids that are not in the index, because their record has a later UNIQ_KEY.
+    """Search a log file for requested ids that are not in the index (see `ReplacedIdTask`).
 
-    If a record has several UNIQ_KEYs (5.x), the index has only the last one. The task may run twice, even at the same
-    time. `edges` has the same meaning as in `write_run`. Raises StoreAccessError, StoreChangedError.
+    The task may run twice, even at the same time. `edges` has the same meaning as in `write_run`. Raises
+    StoreAccessError, StoreChangedError.
     """
     try:
         with closing(CommitLogReader(task.place.log)) as log:

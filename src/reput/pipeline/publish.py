@@ -221,6 +221,7 @@ class FetchedTarget:
     def commit(self, commit: RebuildCommit) -> None:
         """See Target."""
         self._folder.commit(commit)
-        # The result is complete. If another rebuild has started in the same staging, it has deleted this run's objects.
+        # The result is complete. Only the staged objects of this rebuild remain to be deleted. If another rebuild has
+        # started in the same staging, it deletes or reuses these objects.
         with suppress(StoreChangedError):
             self._staging.remove()

@@ -150,7 +150,7 @@ def join_pieces(job: WriteJob, task: JoinTask) -> int:
 
 
 def _rows_of(path: str, task: JoinTask) -> Iterator[tuple[tuple[int, int, int, int], bytes]]:
-    """Read the object at `path`, and yield the pieces that a join task needs: of each, its `_ROW` and its entries."""
+    """Read the object at `path`. Yield the `_ROW` and the entries of each piece that a join task needs."""
     count = int.from_bytes(read_range(path, 0, _COUNT_BYTES), "little")
     rows: _Rows = np.frombuffer(read_range(path, _COUNT_BYTES, count * _ROW.itemsize), _ROW)
     ends = np.cumsum(np.maximum(rows["entries"], 0)) * ENTRY_BYTES

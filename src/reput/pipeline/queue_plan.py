@@ -44,7 +44,7 @@ MOST_ENTRIES = 16 << 20  # Maximum number of entries per task.
 # Maximum number of queues per task, because a task holds the state of all its queues in memory.
 _MOST_PACKED = 512
 _MOST_JOINED = 512  # Maximum number of ConsumeQueue files that one join task builds.
-# Of the topics that get no ConsumeQueue, the report names at most this number as examples.
+# Maximum number of topics without a ConsumeQueue that the report names as examples.
 _MOST_NAMES = 3
 
 # A pack is a group of queues that one task writes. With at most 4 packs, it is cheaper to read all staged files once
@@ -398,14 +398,14 @@ def _kinds(task: PlanTask, table: RunTable, runs: SplitRuns) -> dict[str, set[in
             found = frozenset(found.intersection(queues))
         known = {runs.number(queue): queue for queue in found}
         table.grow(queues)
-        # In these queues, the old entries decide the queue offsets:
-        # - If part of the log is lost, all queues: their old entries may lead to lost messages.
-        # - Irregular queues: their messages state queue offsets that leave gaps, do not ascend, or are too large. So
-        #   the stated queue offsets may be wrong.
-        # - If the log begins at physical offset 0, `late` queues: the log has the queue's first message, but this
-        #   message states a queue offset above 0, which may be wrong.
-        # - If the log begins later, light queues (%LMQ%). Their entries have no gaps, but the queue offsets that
-        #   messages state may have gaps. So the queue offset of the first message does not show the position of its
+        # The old entries decide the queue offsets of the following queues:
+        # - all queues, if part of the log is lost, because their old entries may lead to lost messages;
+        # - irregular queues: their messages state queue offsets that leave gaps, do not ascend, or are too large, so
+        #   the stated queue offsets may be wrong;
+        # - `late` queues, if the log begins at physical offset 0: the log has the queue's first message, but this
+        #   message states a queue offset above 0, which may be wrong;
+        # - light queues (%LMQ%), if the log begins later: their entries have no gaps, but the queue offsets that
+        #   messages state may have gaps, so the queue offset of the first message does not show the position of its
         #   entry.
         asks = table.irregular | (table.late if not task.log_begin else table.light)
         old = {n for n in known if task.lost or asks[n]} - batch - unnamed

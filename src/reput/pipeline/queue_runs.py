@@ -16,7 +16,7 @@ RUN_DTYPE = np.dtype(
 )
 """`entries` is 0 for a queue without entries. See `kernels.queue_entries.summarize_runs` for the other fields."""
 QueueRuns = npt.NDArray[np.void]
-"""RUN_DTYPE[n]: one run per queue."""
+"""RUN_DTYPE[n]: for each of n queues, its run (the summary of the entries that one part of the log appends to it)."""
 
 
 def new_runs(count: int) -> QueueRuns:

@@ -67,7 +67,7 @@ class RocksPlanTask:
 
 
 def ranges_of(plan: QueuePlan, number: int) -> list[KeyedRange]:
-    """Return the ranges of a table, in key order."""
+    """Return the ranges of keys that table `number` of the plan contains, in key order."""
     pairs = zip(plan.pack(number), plan.ranges[number], strict=True)
     return [KeyedRange(queue, *bounds) for queue, bounds in pairs]
 

@@ -141,8 +141,8 @@ def _count(batch: DispatchBatch, summary: SplitSummary) -> None:
     if len(keyed):
         if summary.first_keyed_offset is None:
             summary.first_keyed_offset = int(batch.messages["physical_offset"][keyed[0]])
-        # After a full IndexFile, IndexService creates the next one even for a message without keys. So record whether
-        # messages without keys come last.
+        # After a full IndexFile, IndexService creates the next one even for a message without keys. So note whether
+        # messages without keys follow the last message with keys.
         summary.keyless_tail = bool(keyed[-1] != len(batch) - 1)
     else:
         summary.keyless_tail = True

@@ -149,8 +149,8 @@ def fingerprint(
 ) -> str:
     """Return a hash of all inputs of a scanned split: the log's files, the settings, and this boot of the machine.
 
-    `stamps` maps the start offset of a file to its stamp (see `reput.files.stamps`). The mapping has only files of
-    which every change also changes the stamp. For other files, the hash includes a random value: a running broker may
+    `stamps` maps the start offset of a file to its stamp (see `reput.files.stamps`). The mapping has only files whose
+    stamp changes with every change of the file. For other files, the hash includes a random value: a running broker may
     change such a file without a change of its stamp, so its splits are never reused. Scanned splits are not synced, so
     they survive a killed process, but not a power cut. Therefore the hash includes the boot.
     """

@@ -74,7 +74,8 @@ class BucketStaging(FencedRun):
     def delete(self, store: ObjectStore, names: Sequence[str]) -> None:
         """Check that no other run has started, then delete objects.
 
-        List the objects before the call. Then a run that starts after the check has written none of them.
+        The caller must have listed the objects before this call. So the objects of a run that starts after the check
+        are not deleted.
 
         Raises StoreChangedError, and deletes nothing, if another run has started. Raises StoreAccessError.
         """

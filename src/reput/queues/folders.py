@@ -60,7 +60,7 @@ def walk_queues_of(folder: str, topic: str, storage: Storage = LOCAL) -> Iterato
 
 
 def offset_entries(folder: str, storage: Storage = LOCAL) -> list[tuple[int, FolderEntry]]:
-    """Return the entries of a folder whose names are offsets, each with its offset, ascending.
+    """Return the files and subfolders of a folder that have an offset as their name, each with its offset, ascending.
 
     Raises StoreAccessError.
     """

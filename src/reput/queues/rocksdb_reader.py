@@ -60,7 +60,8 @@ class RocksQueues:
     ) -> None:
         """Prepare a database for `store_queues.open_queues`.
 
-        `delays_ms` has the delay of each delay level. It is used for levels that have no entry in the database.
+        `delays_ms` has the delay of each delay level. The newest delayed message of a level in the database shows the
+        delay of this level. `delays_ms` is used for levels without such a message.
         """
         self.folder, self._storage, self._open_log = folder, storage, open_log
         self._delays_ms = delays_ms
@@ -118,7 +119,7 @@ class RocksQueues:
     def _refresh(
         self, database: RocksDatabase, newest: UndispatchedEntries, log: CommitLogReader
     ) -> None:
-        """Open the database again if it lacked many entries, so that they were read from the log into memory.
+        """Open the database again if it lacked many entries, which therefore had to be read from the log into memory.
 
         The broker may have written these entries to the database by now. The old database is closed when its last
         reader is closed.

@@ -311,7 +311,7 @@ class ConsumeQueueWriter(QueueWriter):
     def _write(
         self, entries: npt.NDArray[np.uint32], numbers: npt.NDArray[np.int64], begin: int
     ) -> None:
-        """Write entries at their numbers, and pre-blank entries into the gaps between them from `begin` on."""
+        """Write each entry at its number. From `begin` on, fill numbers without an entry with pre-blank entries."""
         starts = [0]
         # Gaps between the numbers must be filled with pre-blank entries.
         if numbers[-1] - begin >= len(numbers):
@@ -350,7 +350,7 @@ def write_expired_queue(
 
 
 def first_position(messages: npt.NDArray[np.void], queue_offset: npt.NDArray[np.int64]) -> int:
-    """Return the number at which a queue without entries begins: the queue offset of its first message."""
+    """Return the number of the first entry of an empty queue: the queue offset of the first message that it accepts."""
     is_behind = messages["physical_offset"] + messages["size"] > -1
     is_taken = is_behind & (queue_offset >= 0) & (queue_offset <= MAX_QUEUE_OFFSET)
     return int(queue_offset[np.argmax(is_taken)]) if is_taken.any() else 0

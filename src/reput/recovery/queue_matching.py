@@ -401,11 +401,13 @@ class QueueMatching:
     def _kept_before_wrong(
         self, part: QueuePart, survey: QueueSurvey, numbers: Offsets, words: RawEntries
     ) -> KeptQueue | None:
-        """In a queue with extension files, keep only the entries before the first wrong one. Dispatch writes the rest.
+        """In a queue with extension files, keep only the entries before the first missing or wrong one.
 
-        A missing entry of such a queue cannot be inserted: its unit (its record in the extension files) would be out of
-        order. Returns None if dispatch would move an entry to another queue offset, or would lose the bit map of its
-        unit. In that case, entries are rewritten with a tags code and no unit.
+        Dispatch writes the other entries again. A missing entry of such a queue cannot be inserted: its unit (its
+        record in the extension files) would be out of order.
+
+        Returns None if dispatch would move an entry to another queue offset, or lose an entry or the bit map of a unit.
+        The caller then keeps the right entries, and writes only the missing and wrong ones, without units.
         """
         for wrong, right in part.wrong:
             numbers, words = np.concatenate([numbers, wrong]), np.concatenate([words, right])
@@ -510,7 +512,8 @@ class QueueMatching:
     def _placed(self, part: QueuePart, missing: Missing) -> tuple[Offsets, RawEntries]:
         """Choose which messages of `missing` get an entry. Return the queue offsets of these entries, and the entries.
 
-        The queue has a free place for each message of `missing`, but not always for all of them together.
+        Each message of `missing` has a free place in the queue. But several messages may have the same place, or their
+        places may not ascend.
         """
         if self._is_light:
             # If there are as many free numbers as messages, the order of the messages decides. Otherwise nothing shows

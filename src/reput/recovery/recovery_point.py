@@ -168,7 +168,7 @@ def read_recovery_point(
     """
     try:
         content = json.loads(read_file(store / name, _MOST_BYTES))
-        # A broker that started later has locked `lock`, and may have changed every file.
+        # A broker that started after the recovery point was written has locked `lock`, and may have changed every file.
         if content["form"] != _FORM or content["lock"] != _locked_at(store):
             return None, False
         known = RecoveryPoint(

@@ -34,8 +34,8 @@ _WEIGHED_BY_BYTES = {
     "reput.lakes.merging.run_merge",
     "reput.pipeline.scan_split.run_scan",
 }
-"""Functions whose tasks have as weights the bytes that the tasks read. The description of a job states these bytes,
-because Spark does not count bytes that Python reads.
+"""Functions whose tasks are weighted by the number of bytes that they read. The description of a job states the sum of
+these numbers, because Spark does not count bytes that Python reads.
 """
 
 STAGE_KEYS = "reput lookup: stage keys"

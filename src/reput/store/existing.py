@@ -40,7 +40,7 @@ def refuse_to_write(facts: StoreFacts) -> None:
                 f"{store / CONSUME_QUEUE_FOLDER}: its RocksDB database lacks the file CURRENT; rebuild it with "
                 "reput repair"
             )
-    # STORE,LOG,LOG is the notation for a log in other folders, which commands that write do not support.
+    # STORE,LOG,LOG is the notation for a store with its log in other folders. No command can write into such a store.
     first = str(store).partition(",")[0]
     if not store.exists() and first != str(store) and Path(first).is_dir():
         raise UsageError(

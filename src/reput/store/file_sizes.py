@@ -324,8 +324,8 @@ def _size_of(
 def _was_cut(store: str, kind: FileSize, queues: Sequence[_QueueFolder], storage: Storage) -> bool:
     """Return whether the log has messages of a queue after the last entry of its only file, which is full.
 
-    No other queue in `queues` has a nonempty file. The size of files is derived from the files, so a single file looks
-    full even if it was truncated. Only the log can show that its queue had more entries.
+    Call this function only if `queues` have a single nonempty file. The size of files is derived from the files, so a
+    single file looks full even if it was truncated. Only the log can show that its queue had more entries.
     """
     queue = next(queue for queue in queues if queue.files)
     file = next((file for file in queue.files if file.size), None)

@@ -68,7 +68,7 @@ def local_copy(
 
 def _files(storage: Storage, folder: str, depth: int) -> Iterator[FolderEntry]:
     for entry in sorted(storage.list(folder), key=lambda entry: entry.name):
-        # Object storage allows such names. As a local path, `..` would lead out of the copy's folder.
+        # Object storage allows names such as `..`. As a local path, `..` would lead out of the copy's folder.
         if entry.name in ("", ".", "..") or "/" in entry.name or "\0" in entry.name:
             raise StoreAccessError(
                 f"{entry.path}: a local file cannot have this name; copy the store without it"

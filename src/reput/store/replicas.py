@@ -77,7 +77,7 @@ def answered_by(
 
     Args:
         stores: All stores.
-        is_complete: Whether each store has a complete answer.
+        is_complete: For each store, whether its answer is complete.
         logs: The range of each store's log; None if unknown.
     """
     ranges = logs or [None] * len(stores)

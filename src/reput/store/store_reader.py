@@ -62,7 +62,8 @@ class StoreReader(Closing):
         storage, path: The place of the store.
         log_storage: The storage of the log. If the store is read together with its archive, this storage joins both.
         own_log: The log of the store without the archive.
-        known_ranges: Remembered facts about ranges of the log: store times, and ids that no index has.
+        known_ranges: Remembered results of scans of the log: store times of messages, and message ids without an index
+            entry.
         config: The settings that answers depend on.
     """
 
