@@ -79,7 +79,7 @@ class Choice:
             compile_filter(self.query, True)
 
     def keeps(self, rows: pa.RecordBatch) -> Mask:
-        """Return a mask of the selected rows."""
+        """Return a mask that is true for the rows that the user chose to erase."""
         met = np.ones(len(rows), np.bool_)
         if self.topics:
             met &= _mask(pc.is_in(rows.column("topic"), pa.array(self.topics, pa.string())))
@@ -222,13 +222,16 @@ class _Messages:
     def ids(self) -> pa.Array:
         """Return the unique key of each row; null if it has none.
 
-        A message that was sent in a list has two keys (see `_Links`): return its own, not the key of the list.
+        A message that was sent in a list has two keys: its own and the list's (see `_Links`). Return its own.
         """
         return self._unique(first=True)
 
     @cached_property
     def lists(self) -> pa.Array:
-        """Return the unique key of each message's list (see `_Links`); null if the message was not sent in a list."""
+        """Return for each message the unique key of the list in which it was sent; null if not in a list.
+
+        A 5.x client can send several messages in one call, as a list with a key (see `_Links`).
+        """
         return self._unique(first=False)
 
     def _unique(self, *, first: bool) -> pa.Array:

@@ -196,7 +196,10 @@ def _compare_items(stores: Stores, found: Difference, number: int, passes: int) 
 
 
 def _table(store: MessageStore, way: Way, number: int, passes: int) -> tuple[Column, Column]:
-    """Return the physical offsets and key hashes of the index entries that belong to this pass."""
+    """Return the physical offsets and key hashes of the index entries to compare in pass `number` (from 0) of `passes`.
+
+    Several passes save memory. Each pass compares one part of the entries.
+    """
     offsets, hashes = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
     for file in store.index.current():
         for block in IndexEntries(file).rows():

@@ -153,7 +153,7 @@ def _sizes(folders: Iterable[str], storage: Storage, levels: int = _LEVELS) -> F
     total = FolderSize()
     for entry in chain.from_iterable(map(storage.list, folders)):
         if entry.is_dir():
-            # Do not read the folders of the last level: a store has none, but a link could lead back up.
+            # Do not read folders below the deepest ones of a store (see `_LEVELS`): a link could lead back up.
             if levels == 1:
                 continue
             inner = _sizes([entry.path], storage, levels - 1)

@@ -197,7 +197,7 @@ class _Tracer:
                     self._take(number, message, found_by)
 
     def _is_of_same_list(self, message: MessageExt) -> bool:
-        """Return whether this is another message that was sent in the same list as a found message."""
+        """Return whether the message is not wanted, but a 5.x client sent it in one list with a wanted message."""
         own = message.unique_keys[:-1]
         found = self._own_ids.get(message.unique_key or "")
         return bool(own) and found is not None and found.isdisjoint(own)
@@ -265,7 +265,7 @@ class _Tracer:
             name: (store, event.message)
             for (store, *_), event in self._found.items()
             # All retries of a message name the same origin: the record in an ordinary topic that a consumer sent back
-            # the first time. So records with other roles are not origins.
+            # the first time. So only records in ordinary topics can be origins.
             if event.role in (Role.MESSAGE, Role.COMMITTED)
             for name in (event.message.message_id, event.message.unique_key)
             if name and name not in self._named
@@ -309,10 +309,10 @@ class _Tracer:
         return Life(tuple(events), tuple(reasons_of(events, self._end_ms(events))), searched)
 
     def _end_ms(self, events: Sequence[Event]) -> int:
-        """Return the store time (ms) of the newest message in the stores with a delayed or half record of the message.
+        """Return the end (ms) of the stores that have a delayed or half record of the traced message.
 
-        Return 0 if no store has such a record. With this time, the rules decide whether a delayed message is overdue or
-        not due yet.
+        The end is the store time of the newest message of any topic in these stores; 0 if no store has such a record.
+        A delayed message that has not been delivered is overdue only if it was due before this end.
         """
         waiting = {event.store for event in events if event.role in (*WAITING, Role.HALF)}
         stores = [one.store for one in self._searched if one.store.path in waiting]

@@ -83,7 +83,8 @@ def with_column_shape(state: State, columns: pa.Schema, place: str) -> State:
     column = next((one for one in columns if pa.types.is_struct(one.type)), None)
     if column is None:
         return state
-    # The type of a column does not show which fields of a body are required. Take the required fields from the state.
+    # The type of a column does not show which fields of a body are required, so take these fields from the state that
+    # the last commit saved.
     required = () if state.shape is None else state.shape.required
     with understood(f"{place}: the column {column.name}"):
         shape = BodyShape.of_type(column.type, required)

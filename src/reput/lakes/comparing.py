@@ -123,7 +123,8 @@ class _TableComparison:
             self._found.notes.append(f"the export has no {', '.join(left_out)}")
         low = _LEAST
         for part in self._parts(request):
-            # The last part has no messages. It is compared with rows of the export after the store's last message.
+            # The last part is empty. It covers the offsets after the store's last message, where the export may have
+            # rows.
             high = int(part["physical_offset"][-1].as_py()) + 1 if len(part) else _MOST
             exported = self._rows.between(low, high, kept or ["physical_offset"])
             self._compare(part, exported)
@@ -207,7 +208,7 @@ class _TableComparison:
         found.add(Part.MESSAGE, what, len(rows))
         offsets = rows["physical_offset"].to_numpy()
         if side == self._sides.store:
-            # Messages after the mark have not been exported yet.
+            # The last export ended at the offset `_mark.end`. Later messages have not been exported yet.
             found.behind[side] += int(np.count_nonzero(offsets >= self._mark.end))
         else:
             # The store has deleted these messages after the export.

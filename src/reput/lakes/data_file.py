@@ -29,7 +29,8 @@ _STATISTICS_OF = (
     "physical_offset",
     "store_timestamp",
 )
-# Texts with more characters get no statistics.
+# Maximum length of a text in statistics, in characters. If the least or the greatest text of a column is longer, the
+# file gets no statistics for the column.
 _MOST_CHARACTERS = 256
 
 

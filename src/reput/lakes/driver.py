@@ -1,6 +1,6 @@
 """Run an export from beginning to end, with any runner and any table format, in these steps.
 
-recover   if the last run was interrupted: after its commit, do its step `finish`; before its commit, delete its files
+recover   if the last run was interrupted after its commit, do its step `finish`; if before, delete its files
 plan      plan the ranges of the log after the table's marks
 write     run a task per range, which writes staged files, reads them back and counts rows
 reconcile compare the rows read with the rows written, and check ranges for gaps; after a mismatch, commit nothing
@@ -258,11 +258,11 @@ class _ExportRun:
         """Compare the rows read with the rows written, and check that there is no gap between adjacent ranges.
 
         Args:
-            step: The tasks of this step, and their results.
-            last: The last task of the preceding step, and its result.
+            step: The tasks whose files will be committed together, and the results of these tasks.
+            last: The last task of the run's previous commit, and its result; None if this is the first commit.
 
         Returns:
-            The last task of the step, and its result.
+            The last task in `step`, and its result.
 
         Raises:
             StoreChangedError, StoreAccessError.
@@ -347,7 +347,7 @@ class _ExportRun:
 
 
 def _split_bytes(bounds: dict[str, Bounds], runner: Runner) -> int:
-    """Return the bytes of log per task."""
+    """Return the number of log bytes that each task reads."""
     total = sum(length_of(own) for own in bounds.values())
     share = total // (_TASKS_PER_SLOT * runner.parallelism)
     return max(_LEAST_SPLIT_BYTES, min(share, SPLIT_BYTES))

@@ -1,8 +1,8 @@
 """Export messages as JSON Lines, in the order of the log, into a stream or into a file to which each export appends.
 
-The last commit is in `<file>.reput.json` beside the file: the number of committed bytes, and for each store the mark:
-the offset up to which its log was exported. If the file is longer, an interrupted run wrote the rest, and the next run
-truncates it.
+`<file>.reput.json`, beside the file, records the last commit: the number of committed bytes, and for each store the
+offset up to which its log was exported (the mark). If `<file>` has more bytes than were committed, an interrupted run
+wrote the rest, and the next run truncates the file.
 """
 
 from __future__ import annotations
@@ -195,8 +195,8 @@ def _into_file(path: Path, lines: _LinesExport, incremental: bool) -> None:
         with appending(path, size, _BUFFER_BYTES) as file:
             marks = lines.write(file, state)
         lines.progress("written", 1, 1)
-        # A later run commits nothing if it finds no new messages, and if the offset up to which each log was exported
-        # has not changed.
+        # The first run always commits. A later run commits if it has written lines, or if it has only read further in
+        # a log, for example because all new messages were of other topics. Otherwise, nothing has changed.
         if lines.report.rows or state is None or marks != state.marks:
             name = uuid.uuid4().hex
             end = size + lines.report.file_bytes

@@ -334,8 +334,8 @@ class LakeBucket:
         signs = self.store.list(f"{self.control}/alive-")
         own = self._alive(self._run)
         names = [one.name for one in (*staged, *signs) if one.name != own]
-        # Check ownership after the listing. If this run still owns the table now, no other run had taken it before, so
-        # the list has no objects of a later owner.
+        # Check ownership after the listing: if this run still owns the table, no other run took it during the listing,
+        # so the list has no objects of a later owner.
         self.check_owner()
         self.remove(names)
 
@@ -386,5 +386,6 @@ def _has_ended(owner: Mapping[str, Any]) -> bool:
     machine, pid = owner.get("machine"), owner.get("pid")
     if not machine or machine != _machine() or not isinstance(pid, int) or pid <= 0:
         return False
-    # If a new process has the same process id now, this run waits longer than needed, which is harmless.
+    # If the owner has ended and another process has its process id now, this run waits longer than needed, which is
+    # harmless.
     return not os.path.exists(f"/proc/{pid}")

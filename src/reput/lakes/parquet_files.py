@@ -37,7 +37,7 @@ from reput.lakes.data_file import (
 from reput.lakes.partitions import SORT_COLUMNS, PartitionValues, sorted_slices
 
 ROW_GROUP_BYTES = 96 << 20
-"""Bytes of Arrow memory that are sorted together; about 64 MiB of a log."""
+"""Size of the rows that are sorted together, in bytes of Arrow memory. The rows come from about 64 MiB of a log."""
 
 STAGED = ".part"
 """Suffix of staged files, so that they do not match the file patterns of readers."""

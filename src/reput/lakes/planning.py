@@ -78,7 +78,7 @@ def extents_of(
     report: ExportReport,
     runner: Runner | None = None,
 ) -> tuple[dict[str, Bounds], dict[str, ReadMark]]:
-    """Return for each store the range of the log to export, and the mark to record after the export.
+    """Return for each store the range of the log to export, and the mark (the range's end) to record after the export.
 
     Raises StoreError, and UsageError for a store that the table has under another name.
     """
@@ -106,8 +106,8 @@ def _extent_of(
         start = mark.end
     elif marks is not None:
         check_is_new(source, marks, destination)
-    # The mark at the end of the log can be computed before the export, because bytes before the end never change. If
-    # the log is replaced during the export, the next run finds that the new log does not match the mark.
+    # The mark has a digest of bytes before the log's end. These bytes never change, so the mark can be computed
+    # before the export. If the log is replaced during the export, the next run finds that the digest does not match.
     return StoreExtent(Bounds(start, end), mark_at(source, end), is_at_end(source, end))
 
 
@@ -263,5 +263,5 @@ def check_apart(place: str | Path, sources: Sequence[LogListing]) -> None:
 
 
 def length_of(own: Bounds) -> int:
-    """Return the bytes of the log between these bounds."""
+    """Return the number of log bytes between these bounds."""
     return max((own.stop or 0) - (own.start or 0), 0)

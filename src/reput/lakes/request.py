@@ -25,8 +25,8 @@ The field `json_body` of a request selects this encoding. The field `body` selec
 """
 
 JsonMode = Literal["strict", "permissive"]
-"""How to handle a body that does not fit its types: "strict" rejects the message, "permissive" sets the fields that do
-not fit to null."""
+"""How to handle a body that does not fit its types: "strict" rejects the message, "permissive" stores null in the
+fields that do not fit."""
 
 Profile = Literal["safe", "fast"]
 INFER = "infer"

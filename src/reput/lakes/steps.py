@@ -100,7 +100,7 @@ class ExportStep:
 
 
 def weight_of(task: ReadTask) -> int:
-    """Return the bytes of the log that a task reads."""
+    """Return the number of log bytes that a task reads."""
     return max(task.part.stop - task.part.start, 1)
 
 

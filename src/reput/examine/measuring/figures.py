@@ -125,7 +125,8 @@ class IndexFileFigures:
 class CoveredRange:
     """A range of the log.
 
-    `basis` states how keys are found in it: by IndexFiles (`proven`, `spot-checked`) or `scanned`.
+    `basis` states how a query finds keys in the range: in IndexFiles that are `proven` or `spot-checked` to have every
+    key of the range, or by reading the range (`scanned`).
     """
 
     begin: int
@@ -135,9 +136,10 @@ class CoveredRange:
 
 @dataclass(frozen=True, slots=True)
 class IndexCoverage:
-    """The part of the log that IndexFiles cover. A query scans the rest.
+    """The parts of the log that IndexFiles cover, and the other parts, which a query scans.
 
-    `ranges` cover the whole log in ascending order. Adjacent ranges with the same `CoveredRange.basis` are joined.
+    `ranges` lists all parts of the log, covered or not, in ascending order. Adjacent parts with the same
+    `CoveredRange.basis` are joined.
     """
 
     log_bytes: int

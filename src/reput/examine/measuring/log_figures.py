@@ -154,7 +154,7 @@ class LogFigures:
         return sorted(found, key=lambda one: (-one.size_bytes, one.topic, one.queue_id))
 
     def gaps(self) -> list[Gap]:
-        """Return the gaps, longest first."""
+        """Return the longest periods without messages, longest first."""
         return [Gap(begin, begin + length) for length, begin in self._gaps]
 
     def frequent_keys(self, log: CommitLogReader) -> list[Frequent]:
@@ -189,8 +189,8 @@ class LogFigures:
 class _Cells:
     """Messages and bytes of one log file by queue and time. Kernels of `reput.kernels.counting` fill the cells.
 
-    cells: int64[n, parts, 2]; for each queue and part of the time, numbers of messages and bytes. Rows beyond the last
-        queue are free.
+    cells: int64[n, parts, 2]; a row per queue, and a column per time interval. Each cell has two numbers: messages and
+        bytes. Rows after the last queue are free.
     has_tags: bool[n]; whether tags codes are hashes of tags (in the schedule topic, they are times)
     """
 

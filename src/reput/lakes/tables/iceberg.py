@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 DEFAULT_TABLE = "reput.messages"
 _STATE, _RUN, _FENCE = "reput.state", "reput.run", "reput.fence"
 _PLACE = "reput.place"
-"""Property of a table with the location to which exports write its files."""
+"""Name of the table property that states where exports write the files of the table."""
 _CATALOG = "catalog.db"
 _TABLE = re.compile(r"([^\s./\\]+\.)+[^\s./\\]+")
 _WIDENS: Widenings = frozenset({("int32", "int64"), ("float", "double")})
@@ -125,7 +125,7 @@ class _Iceberg:
             self._files.create()
             named = self._catalog_name or f"sqlite:///{self._files.place(_CATALOG)}"
             properties = self._io_properties() | self._properties
-            # A name without a scheme refers to pyiceberg's configuration.
+            # pyiceberg looks up a catalog name without a scheme in its configuration.
             if "://" in named:
                 kind = _CATALOGS.get(named.partition("://")[0], "sql")
                 properties = {"type": kind, "uri": named, **properties}

@@ -94,7 +94,7 @@ def format_names() -> list[str]:
 
 
 def find_format(name: str) -> TableFormat:
-    """Return the format of this name. Raises UsageError for an unknown name."""
+    """Return the table format with this name. Raises UsageError for an unknown name."""
     if name not in _formats:
         for point in entry_points(group=ENTRY_POINTS, name=name):
             register_format(name, point.load())

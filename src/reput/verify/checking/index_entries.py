@@ -46,7 +46,7 @@ class IndexFindings:
         self.without_index = 0
 
     def explain(self, runs: list[IndexRun], stretch: LogStretch) -> None:
-        """Add a finding for each wrong or missing item of the messages in a stretch."""
+        """Add a finding for each wrong or missing item of the messages in a stretch of the log."""
         if not self._indexed:
             self.without_index += len(stretch.key_hashes)
         else:

@@ -27,7 +27,7 @@ from reput.verify.checking.tally import Tally, counted
 class LogTask:
     """The check of one log file.
 
-    compared         the file, and the spans of the indexes that lead into it
+    compared         the log file, and the places of the queue entries and index items that point into it
     is_last          whether no later file has a record
     is_checked       whether a broker that starts now checks the records of this file
     dispatched_to    physical offset up to which messages have been dispatched

@@ -185,8 +185,8 @@ def _is_queued(store: CheckedStore, message: MessageExt) -> bool:
     states where its newest record begins, so this record has an entry.
     """
     if store.facts.known_offset.in_rocksdb:
-        # A database states the physical offset after the last dispatched message. The message that begins there has no
-        # entry.
+        # If queue entries are in RocksDB, the greatest offset is the physical offset after the last dispatched message.
+        # The message that begins there has no entry.
         return False
     with closing(open_queues(store.path)) as queues:
         try:

@@ -34,8 +34,8 @@ from reput.queues.store_queues import ConsumeQueueSetReader, open_queues
 from reput.queues.writer import BatchSizeOf, batch_size_in
 from reput.verify.checking.checked_store import CheckedStore
 
-# Maximum number of records to read one by one. If the database belongs to another log, all entries are wrong, and the
-# check must not read a record for each of them.
+# Maximum number of records to read one by one. If the RocksDB database with the queue entries belongs to another log,
+# all its entries are wrong, and the check must not read a record for each of them.
 _MOST_CLAIMS = 100_000
 
 

@@ -33,8 +33,8 @@ class SkewRun(NamedTuple):
     """Consecutive entries with the same lag.
 
     skew         the lag: queue offset of the message minus number of the entry
-    taken        number of messages that took a queue offset but have no entry, and are in the log between the message
-                 of the previous entry and the first message of these entries
+    taken        number of messages just before this run that took a queue offset but have no entry: in the log, they
+                 are between the message of the entry before the run and the message of the run's first entry
     entries      number of entries
     first, last  the earliest and latest store timestamp (ms)
     finding      the finding for the first entry, which is reported if a broker cannot have caused the lag
@@ -52,7 +52,7 @@ class SkewRun(NamedTuple):
 class LightQueue:
     """The entries of a light queue for one log file.
 
-    `taken` counts the messages after the last entry that took a queue offset but have no entry.
+    `taken` counts messages after the message of the last entry: messages that took a queue offset but have no entry.
     """
 
     runs: list[SkewRun] = field(default_factory=list)
@@ -66,7 +66,7 @@ class LightQueue:
         taken: Offsets,
         finding: Callable[[int], Finding],
     ) -> None:
-        """Add the entries of a stretch.
+        """Add the entries of the messages in a stretch of the log.
 
         Args:
             offsets: Physical offset of each entry's message, ascending.
@@ -125,9 +125,9 @@ class LightQueues:
 
     def _take_run(self, queue: Queue, run: SkewRun, tally: Tally) -> None:
         state = self._states.get(queue)
-        # If no messages of the log have expired, the lag of the queue's first entries must be 0. If messages have
-        # expired, nothing shows by how much the queue offsets of the first messages should exceed the numbers of their
-        # entries. So accept any lag that is not negative.
+        # The lag is the queue offset of the message minus the number of the entry. If no messages of the log have
+        # expired, the lag of the queue's first entries must be 0. If messages have expired, nothing shows how large the
+        # lag should be, so accept any lag that is not negative.
         if state is None:
             state = _State(0 if self._from_zero else max(run.skew, 0), False, 0)
         skew, is_wrong, taken = state
@@ -150,8 +150,8 @@ class QueueFindings:
     A stretch is a part of the log file that is compared at once.
 
     without_queue  for each queue that has no ConsumeQueue: number of its messages, and physical offset of the first one
-    light          for each light queue (LMQ), the differences between the queue offsets of messages and the numbers of
-                   their entries, see `LightQueues`
+    light          for each light queue (LMQ), the lag of each entry: queue offset of the message minus number of the
+                   entry, see `LightQueues`
     """
 
     def __init__(
@@ -172,7 +172,7 @@ class QueueFindings:
         }
 
     def explain(self, run: QueueRun, stretch: LogStretch) -> None:
-        """Add a finding for each wrong or missing entry of the messages in a stretch."""
+        """Add a finding for each wrong or missing entry of the messages in a stretch of the log."""
         expected, found, place = run.expected, run.found, run.place
         if place is None:
             offsets = expected.offsets

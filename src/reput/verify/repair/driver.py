@@ -157,7 +157,8 @@ def _changes_in_place(store: Path, name: str) -> bool:
 def _stays(plan: Plan, entry: TreeEntry, changed: frozenset[str]) -> bool:
     top, _, below = entry.name.partition("/")
     if top == COMMIT_LOG_FOLDER:
-        # A name in `dropped` may be a folder, with which a broker would not start. Drop its contents as well.
+        # `dropped` may name a folder, because a folder in commitlog/ can keep a broker from starting. Drop its contents
+        # as well.
         return below.split("/")[0] not in plan.dropped and below not in changed
     if top in QUEUE_FOLDERS:
         return not plan.queues

@@ -90,7 +90,10 @@ def can_be_filled(damaged: DamagedRange) -> bool:
 
 
 def placeholders_in(damaged: DamagedRange) -> int:
-    """Return how many known messages get a placeholder. Some may get none, because there is too little space."""
+    """Return how many of the lost messages that ConsumeQueue entries describe get a placeholder.
+
+    Some may get none, because there is too little space.
+    """
     return sum(message is not None for _, _, message in _parts(damaged))
 
 
@@ -112,8 +115,9 @@ def filler(damaged: DamagedRange) -> Iterator[tuple[int, bytes]]:
 
 
 def _parts(damaged: DamagedRange) -> Iterator[tuple[int, int, KnownMessage | None]]:
-    """Split the damaged range where known messages begin. Yield begin, end and message of each part.
+    """Split the damaged range at each lost message whose offset a ConsumeQueue entry shows.
 
+    Yield begin, end and message (None if unknown) of each part.
     A part that is too short for a record is joined with a neighbouring part.
     """
     parts: list[tuple[int, KnownMessage | None]] = [(damaged.start, None)]
