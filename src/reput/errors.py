@@ -116,7 +116,7 @@ class RejectedRowsError(ReputError):
 
 
 class MessageRefusedError(ReputError, ValueError):
-    """A message cannot be stored and read back unchanged. The error's text names the limit."""
+    """A message cannot be stored and read back unchanged. The error's text states the reason."""
 
 
 class RemotingError(ReputError, ValueError):

@@ -39,7 +39,7 @@ _SAMPLED_FILES, _SAMPLED_BYTES = 64, 1 << 20
 _QUERIES = 1_000
 _MOST_KEYS = 100_000
 Key = tuple[str, str]
-"""A topic, and a unique key or one of KEYS."""
+"""What one query asks for: a topic, and a key (a unique key, or one of a message's KEYS)."""
 
 
 @dataclass(frozen=True, slots=True)

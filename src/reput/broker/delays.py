@@ -80,8 +80,8 @@ class DelayedDelivery:
         for queue_offset, entry in self._entries(level, queue_id):
             if entry != PRE_BLANK:
                 now = self._clock_ms()
-                # No message waits longer than its level's delay. If a message is due later than this delay from now,
-                # for example because the clock was set back, deliver the message at once, as a broker does.
+                # No message waits longer than its level's delay. If a message would still have to wait longer, for
+                # example because the clock was set back, deliver the message at once, as a broker does.
                 is_due_ever = entry.tags_code <= now + self._delays_ms[level - 1]
                 if is_due_ever and entry.tags_code > now:
                     break

@@ -276,7 +276,7 @@ class GroupConfig:
     retry_queues: int = 1
     most_retries: int = 16
     others: Mapping[str, Any] = field(default_factory=dict, hash=False)
-    """Settings, from the file or from a tool, for which this class has no other field. They are kept unchanged."""
+    """Further settings in subscriptionGroup.json or from an admin tool. They have no attribute, and stay unchanged."""
 
     def as_json(self) -> dict[str, Any]:
         """Return the settings as the JSON object that clients expect."""

@@ -39,7 +39,8 @@ from reput.store.facts import facts_of
 
 _SEPARATOR = "@"
 _TABLE = "offsetTable"
-# Maximum size of a file to read. Brokers have no limit, so it is far above the size that this server writes.
+# Maximum size of a file to read. Brokers may write larger files than this server, so the maximum is far above the size
+# that this server writes.
 _MOST_READ_BYTES = 256 << 20
 # Upper bounds for the size of the file: bytes of one queue id with its offset, and bytes of the punctuation around one
 # key `topic@group`.
@@ -285,7 +286,7 @@ def _size(pair: tuple[str, dict[int, int]]) -> int:
 
 
 def numbers(values: dict[str, Any]) -> dict[int, int]:
-    """Convert the keys and values of a map from the file to numbers. Raises ValueError, TypeError, AttributeError."""
+    """Return the map with its keys and values as numbers. Raises ValueError, TypeError, AttributeError."""
     return {int(key): int(value) for key, value in values.items()}
 
 

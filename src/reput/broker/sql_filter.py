@@ -397,7 +397,7 @@ def _is_null(node: _Operand, is_negated: bool) -> _Operand:
 def _contains(node: _Operand, word: str, text: str, is_negated: bool) -> _Operand:
     """Return an operand that tests whether a property contains, starts with or ends with a text.
 
-    As in a broker, its value is False if the property is missing or the text is empty, also after NOT.
+    As in a broker, the test and its negation are both False if the property is missing or the text is empty.
     """
     evaluate = node.evaluate
 

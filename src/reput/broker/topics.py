@@ -42,7 +42,7 @@ class TopicConfig:
     is_ordered: bool = False
     filter_type: str = "SINGLE_TAG"
     others: Mapping[str, Any] = field(default_factory=dict, hash=False)
-    """Other fields of the file, such as the attributes of 5.x. They are kept unchanged."""
+    """Further fields in topics.json, such as `attributes` of 5.x. They are kept unchanged."""
 
     @property
     def attributes(self) -> dict[str, str]:

@@ -64,7 +64,7 @@ read_store_argument = click.argument(
 class GivenStores:
     """The stores of a command line.
 
-    paths: paths, URLs, patterns, or STORE,LOG,LOG
+    paths: paths, URLs, patterns, or STORE,LOG,LOG (a store and further folders of its CommitLog)
     fleet: a fleet file with further stores
     archive: the archive of the store; only if there is exactly one store
     """
@@ -274,7 +274,8 @@ def report_format(
 ) -> Decorator:
     """Add --format with text and one machine-readable form; the command gets the flag `as_json`.
 
-    --json is the old spelling. With further forms in `others`, the command gets the name of the form as `layout`.
+    --json is the old spelling of --format with the machine-readable form. If `others` adds forms, the command gets
+    the name of the chosen form as `layout`, instead of `as_json`.
     """
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -432,7 +433,7 @@ def check_window(begin_ms: int | None, end_ms: int | None) -> None:
 
 
 class _RunnerChoice(click.Choice[str]):
-    """A choice of --runner that also accepts `local`, the old name of `processes`, which help does not list."""
+    """A choice of --runner that also accepts `local`, the old name of `processes`. Help does not list `local`."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         if value == "local":

@@ -42,7 +42,7 @@ _KERNELS = (
     "commit_log_scan.scan_records", "index_chains.put_keys", "queue_entries.append_entries",
     "record_layout.lay_out_records",
 )  # fmt: skip
-"""One kernel of each module that a writable store calls. If it is compiled, so are all kernels of its module."""
+"""Kernels that a writable store calls, one per module. If one is compiled, all kernels of its module are compiled."""
 # Descriptors for files of stores, in addition to one per connection.
 _FILES_BESIDE = 4096
 # Time for which a computing thread may delay the event loop. CPython's default is 5 ms.
@@ -119,7 +119,7 @@ class Serving:
         allow_files(self.max_connections + _FILES_BESIDE)
         if self.accepts_sends:
             _compile_kernels()
-        # Fork before the event loop and the stores exist, because a child cannot use its parent's.
+        # Fork before the event loop and the stores exist, because a child cannot use its parent's event loop or stores.
         others = start(self.workers - 1) if self.workers > 1 else None
         try:
             with asyncio.Runner(loop_factory=_loop_factory()) as runner:

@@ -135,8 +135,9 @@ class FileComparison:
     def stretches(
         self, look: Callable[[ScannedPiece], None], has_light: bool
     ) -> Iterator[LogStretch]:
-        """Read all entries of the file, and yield the file's stretches (the slow step of the comparison).
+        """Read all queue entries and index items that point into the file, then yield stretches of the file.
 
+        A stretch has about 32 MiB of records. Reading the records is the slow step of the comparison.
         `compare.stretch.stretches` describes the arguments. Raises StoreError.
         """
         compared = self._compared
@@ -219,7 +220,8 @@ class _SoundQueues:
         self._arrays = np.zeros((4, 0), np.int64)
 
     def match(self, batch: DispatchBatch, offsets: Column) -> bool:
-        # The scan numbers queues in the order of their first message, so known queues keep their numbers.
+        # The scan gives numbers to queues in the order of their first messages. So queues of earlier batches keep their
+        # numbers, and new queues are at the end of `batch.queues`.
         if len(batch.queues) > len(self._known):
             self._meet(batch.queues)
         first, start, count, matched = self._arrays

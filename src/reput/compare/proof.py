@@ -385,7 +385,8 @@ def _prove(store: str, file: IndexFileReader, afresh: bool) -> Proof:
         known = None if afresh else remembered.proof(file, log)
         if known is not None and known.items == file.next_item - 1:
             return known
-        # Take the stamps first: a change during the proof must make the stored proof invalid.
+        # Read the stamps (inode, size, change time) of the files before the proof. Otherwise, a stored proof would stay
+        # valid although a file has changed during the proof.
         before = stamps_before(file, log)
         proof = prove(file, log, known)
         is_kept = remembered.keep_proof(file, log, proof, before)

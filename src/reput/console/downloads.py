@@ -32,7 +32,8 @@ MOST_MESSAGES = 10_000
 _MOST_FILE_BYTES = 256 << 20
 _LEAST_SHARE_BYTES = 64 << 10
 _PAGE, _PIECE_BYTES, _AT_ONCE = 200, 1 << 18, 64
-# Later times are damaged, or exceed 64 bits in microseconds. Null is written for them.
+# Times in Parquet files are in microseconds. A time from 2^53 µs on (year 2255) comes from a damaged record, and could
+# exceed 64 bits. Null is written for such a time.
 _MOST_MS = 1 << 53
 
 

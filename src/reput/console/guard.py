@@ -71,7 +71,7 @@ class Guarded(H11Protocol):
 
     @property
     def unsent_bytes(self) -> int:
-        """Return the bytes of answers that the client has not read."""
+        """Return how many bytes of answers wait until the client reads them."""
         return int(self.transport.get_write_buffer_size())
 
     @property

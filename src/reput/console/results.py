@@ -196,8 +196,8 @@ class Results:
                     done = self.total - self.missing - len(pending)
                     yield Beat(done, sum(part.left_bytes for part in parts), self.count)
         finally:
-            # Before each step, a search checks `until`, and ends if `until` was stopped. So the page need not wait for
-            # the threads.
+            # Before each step, a search checks its stop signal (`until`), and ends once the signal is set. So the page
+            # need not wait for the threads.
             self.until.stop()
             pool.shutdown(wait=False, cancel_futures=True)
         self._merge(parts)

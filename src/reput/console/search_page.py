@@ -88,7 +88,7 @@ class SearchPage:
 
 
 def cursors_of(query: QueryParams, names: Sequence[str]) -> dict[str, int]:
-    """Return for each store the cursor at which older messages continue, from the parameters `after`.
+    """Return the cursor of each store from the parameters `after`. The search for older messages continues there.
 
     The form of a parameter is `after=STORE:OFFSET`, or `after=OFFSET` for a single store.
     """
@@ -128,7 +128,8 @@ class KnownTopics(NamedTuple):
 class _TopicCounts:
     """Counts the topics of stores.
 
-    A cluster may have very many topics, so counting takes long. A count is reused for a multiple of that time.
+    A cluster may have very many topics, so counting takes long. A count is reused for a multiple of the time that it
+    took.
     """
 
     def __init__(self, mounts: Mounts) -> None:

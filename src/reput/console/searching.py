@@ -313,8 +313,8 @@ def _by_key(store: SharedStore, wanted: SearchForm) -> Steps:
                 else:
                     messages |= dict.fromkeys(step.messages)
         # There was one search per key, from the end of the log towards its beginning. A search may have ended early, at
-        # an offset in `oldest`. So all keys were searched for only from the greatest of these offsets on. The next page
-        # continues below this offset.
+        # an offset in `oldest`. All searches have reached the greatest of these offsets. So show only messages at or
+        # after this offset; the next page continues before it.
         reached = max(oldest)
         shown = [
             one for one in messages if one.physical_offset >= reached and _contains(wanted, one)
@@ -334,7 +334,7 @@ def _queried(
 
 
 def _beside(first: Outcome, second: Outcome) -> Outcome:
-    """Return the joined coverage of the searches of two keys."""
+    """Return the outcome of the second search, with the problems of both and the longer list of scanned ranges."""
     problems = tuple(dict.fromkeys((*first.problems, *second.problems)))
     if first.coverage is None or second.coverage is None:
         return replace(second, problems=problems)

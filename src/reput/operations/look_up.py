@@ -44,8 +44,9 @@ def look_up(
             folder or URL), `storage_options` of URLs, `coverage` ("rows" adds the coverage to each row), `progress`.
 
     Returns:
-        A reader with the columns of the keys, the columns of the messages, and `is_complete`: whether everything that
-        was searched for the row was readable. `reput.reports.coverage_of` returns the coverage of each store.
+        A reader with the columns of the keys, the columns of the messages, and `is_complete`: whether all parts of the
+        stores in which the row's key was looked up were readable. `reput.reports.coverage_of` returns the coverage of
+        each store.
 
     Raises:
         UsageError, StoreNotFoundError, StoreAccessError, StoreChangedError, FormatError, WorkerLostError.

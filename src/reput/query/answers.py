@@ -202,7 +202,10 @@ def within_range(damage: Iterable[Finding], answered: OffsetRange) -> list[Findi
 
 @dataclass(frozen=True, slots=True)
 class QueryOffsetResult:
-    """Physical offsets in the broker's order, newest entry first, and the newest entry of the broker's index."""
+    """Physical offsets of the messages found, and store time and physical offset of the newest item in the index.
+
+    The messages are in the broker's order: newest index item first.
+    """
 
     physical_offsets: tuple[int, ...]
     index_last_update_timestamp: int = 0
@@ -211,7 +214,10 @@ class QueryOffsetResult:
 
 @dataclass(frozen=True, slots=True)
 class QueryMessageResult:
-    """Physical offsets of messages in the broker's order, and the newest entry of the broker's index."""
+    """Physical offsets of the messages found, and store time and physical offset of the newest item in the index.
+
+    The messages are in the order of a broker's answer.
+    """
 
     physical_offsets: tuple[int, ...]
     index_last_update_timestamp: int = 0

@@ -226,7 +226,7 @@ class MessageStore(StoreReader):
     def _noted(
         self, found: QueryRecords, topic: str | None, key: str, **bounds: int | None
     ) -> QueryRecords:
-        """Add notes to an empty answer, about messages that wait in another topic.
+        """If the answer is empty, add notes on the topics in which a broker keeps messages with this key for now.
 
         Long ranges without an IndexFile are not searched for these messages, because that would be slow.
         """
@@ -498,8 +498,8 @@ class MessageStore(StoreReader):
         def find() -> int:
             log_begin = self.commit_log.min_offset
             found = queue_times(self, topic, queue_id).first_since(time, log_begin)
-            # If the queue has lost its first entries, the true offset may belong to a lost entry. In this case,
-            # `found` is the first remaining queue offset. If `found` is another offset, the slow check is not needed.
+            # If the queue has lost its first entries, the wanted message may be before the first remaining entry. The
+            # slow check for lost entries is needed only if `found` is the offset of the first remaining entry.
             if check and 0 < found <= self.queues.queue(topic, queue_id).min_queue_offset(
                 log_begin
             ):

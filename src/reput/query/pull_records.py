@@ -126,7 +126,7 @@ def pull_records(
 def quick_records(
     store: StoreReader, place: QueuePlace, max_messages: int, tags: str | None, max_bytes: int
 ) -> PulledBody | None:
-    """Return the verified records, joined to one body. Returns None if `reput.query.pull` must read them.
+    """Return the verified records as the joined bytes of a pull's answer; None if `reput.query.pull` must read them.
 
     See MessageStore.quick_records.
     """
@@ -353,8 +353,8 @@ def _read(store: StoreReader, offsets: _Int64s, sizes: _Int64s) -> tuple[bytes, 
         done = _leading(lengths == (stops - starts)[:done])
         pieces, lengths = pieces[:done], lengths[:done]
     records = int(lasts[done - 1]) + 1 if done else 0
-    # For each piece, its position in the joined bytes minus its physical offset. Added to the physical offset of a
-    # record in the piece, this is the record's position in the joined bytes.
+    # For each piece of the log: the difference between its position in the joined bytes and its physical offset. The
+    # physical offset of a record, plus the difference of its piece, is the record's position in the joined bytes.
     shifts = np.concatenate([[0], np.cumsum(lengths)[:-1]]) - starts[:done] if done else starts[:0]
     counts = (lasts - firsts + 1)[:done]
     return _joined(pieces), offsets[:records] + np.repeat(shifts, counts)
@@ -367,7 +367,7 @@ def _joined(pieces: list[bytes]) -> bytes:
 def _count_proven(
     data: bytes, begins: _Int64s, offsets: _Int64s, sizes: _Int64s, place: QueuePlace
 ) -> int:
-    """Count the leading records that state this queue and their own offsets, and whose lengths are consistent."""
+    """Count the records before the first one whose fields have another queue, wrong offsets or inconsistent lengths."""
     count = len(begins)
     if not count:
         return 0

@@ -9,8 +9,9 @@ begin with entries of expired messages, the first messages have indeed expired. 
 beginning to the message of the first entry, with the same allowance. If the walk finds an earlier message of the queue,
 entries are lost.
 
-Pre-blank entries in the middle of a queue are places of messages that the log has lost. The log is walked between the
-messages of the neighbouring entries. If the walk finds a message that belongs in the gap, the gap is damage.
+Pre-blank entries in the middle of a queue (a gap) usually mean that the log has lost their messages. To check this, the
+log is walked between the messages of the entries before and after the gap. If the walk finds a message that belongs in
+the gap, the message's entry was lost, and the gap is damage.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ from reput.query.answers import Coverage, IndexedRange, QueryRecords, RecordProg
 from reput.query.inner_batches import InnerBatches, may_hold_any
 
 _UNBOUNDED = 2**63
-# A note names at most this many offsets.
+# A note in the coverage of an answer names at most this many offsets of messages with a wrong CRC.
 _MOST_NAMED = 3
 
 

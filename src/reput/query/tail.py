@@ -240,8 +240,8 @@ class QueueTail:
         queue = self._store.queues.queue(topic, queue_id)
         least, stop = self._bounds(topic, queue_id)
         step = _FIRST_ENTRIES
-        # The loop reads entries newest first. So the entry that it read last is the next one in the queue. This is the
-        # queue offset of that entry; None at the queue's end, or if that entry is lost.
+        # Queue offset of the entry after the current one in the queue. The loop reads entries newest first, so it has
+        # already read that entry. None at the queue's end, or if that entry is lost.
         newer: int | None = None
         while least < stop:
             start = max(stop - step, least)

@@ -14,7 +14,10 @@ from reput.query.tail import LogTail
 
 _TOGETHER = 4096
 _FEW = 10_000
-"""Number of lines that are written before the kernels are loaded. Loading takes as long as writing these lines."""
+"""Number of lines that Python writes before the kernels (compiled functions) are loaded.
+
+Loading the kernels takes as long as writing these lines.
+"""
 
 
 class SomeLines(NamedTuple):

@@ -10,7 +10,7 @@ from reput.log.keyed_record import KeyedRecord
 
 
 class WantedKey:
-    """Messages of one topic that have one key, compared as Java strings.
+    """Messages with a given key in a given topic. Topic and key are compared as Java strings.
 
     As in the broker's index, the keys of a message are its unique key and the parts of KEYS between spaces. A
     rolled-back message has no keys. In 5.x, a record may have several unique keys. A message matches by any of its
@@ -27,7 +27,7 @@ class WantedKey:
 
 
 class WantedKeyAnywhere:
-    """Messages of any topic that have one key.
+    """Messages with a given key, in any topic.
 
     The index combines topic and key, so the key is looked up with each of `topics`.
     """
@@ -46,7 +46,7 @@ def _has_key(record: KeyedRecord, key: str) -> bool:
 
 
 class WantedUniqueKey:
-    """Messages of any of these topics that have this unique key."""
+    """Messages with a given unique key, in any of the given topics."""
 
     def __init__(self, topics: Sequence[str], unique_key: str) -> None:
         self._unique_key = joined_surrogates(unique_key)
@@ -60,7 +60,7 @@ class WantedUniqueKey:
 
 
 class WantedUniqueKeys:
-    """Messages of any topic that have one of these unique keys.
+    """Messages with any of the given unique keys, in any topic.
 
     The index combines topic and key, so the keys are looked up with each of `topics`.
     """

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 _WRITE_BYTES = 1 << 20
 """Unsent bytes above which no more requests are read from a connection."""
 _PIECE_BYTES = 256 << 10
-"""Maximum number of bytes passed to the transport at once. A TLS transport does not report all bytes that it holds, so
-the other bytes stay in the `Connection`, which counts them.
+"""Maximum number of bytes passed to the transport at once. Bytes beyond the maximum wait in the `Connection`, which
+counts them, because a TLS transport does not report all bytes that it holds.
 """
 _JOINED_BYTES = 64 << 10
 """Answers up to this size are written together."""
@@ -127,7 +127,7 @@ class Connection(asyncio.Protocol):
 
     def _forget(self) -> None:
         self._transport = None
-        # The session (the parser of requests) has the received bytes. Replace it, so that their memory is freed.
+        # The session (the parser of requests) still holds received bytes. Replace the session to free their memory.
         self._session = Session(self._server.limits)
         self._user.leave()
         self._outgoing.clear()

@@ -172,7 +172,8 @@ class Consuming:
         queue_id = request.int32("queueId")
         offset = self._broker.offsets.committed(group, topic, queue_id)
         if offset is None and (floor := self._broker.topics.floor(topic, queue_id)):
-            # Messages before the floor belong to a deleted topic of the same name.
+            # Messages before the queue offset `floor` belong to a deleted topic of the same name. So a group without a
+            # committed offset begins at `floor`.
             offset = floor
         if offset is not None and offset >= 0:
             return request.answer(fields={"offset": str(offset)})

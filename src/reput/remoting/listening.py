@@ -66,8 +66,8 @@ class Listening:
                 connection, _ = self._bound.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
-            # For example, the process has too many open files. Without a pause, the event loop would report the waiting
-            # connection again and again.
+            # Accepting fails, for example, if the process has too many open files. Without a pause, the event loop
+            # would report the waiting connection again and again.
             except OSError as error:
                 _log.warning("cannot accept a connection: %s", error.strerror)
                 self._loop.remove_reader(self._bound.fileno())

@@ -233,8 +233,8 @@ class Pulling:
                 if each.pull.group != group:
                     continue
                 if (answer := self._moved(each.pull)) is None:
-                    # A reset is reported to one pull only. An earlier pull of this queue has received it, so the other
-                    # pulls continue to wait. Do not try each of them: there may be 100,000.
+                    # A reset of a queue is reported to one pull only. If an earlier pull has got the report, or the
+                    # queue was not reset, its other pulls continue to wait. Do not try each: there may be 100,000.
                     break
                 self._forget(each)
                 each.later.resolve(answer)

@@ -104,9 +104,9 @@ class Rights:
         topics = [message.topic]
         if holds_others(message.topic):
             topics += [message.properties.get(name, "") for name in (REAL_TOPIC, RETRY_TOPIC)]
-        # If a group pops, the name of its retry topic contains GROUP_TOPIC: the group and the original topic. There may
-        # also be a group with the name GROUP_TOPIC. An account with rights for that group need not have rights for the
-        # original topic, so check the original topic as well.
+        # The retry topic of a popping group is named %RETRY%GROUP_TOPIC. For example, a group `a` that pops from a
+        # topic `b` has the same retry topic as a group `a_b`. An account with rights for group `a_b` need not have
+        # rights for topic `b`, so check the original topic as well.
         for topic in tuple(topics):
             topics += popped_topics(topic, message.properties)
         return all(self.may(topic, SUB) for topic in topics if topic)

@@ -49,9 +49,10 @@ from reput.remoting.rights import PUB, AccessError
 from reput.writer.put.message import Message, PutResult
 
 _MESSAGE_BYTES, _BATCH_BYTES = 256 << 10, 4 << 10
-"""Largest bodies of a message and of a batch that the event loop itself stores. A thread stores larger ones.
+"""Maximum size in bytes of the body of a message, and of a batch, that the event loop itself stores.
 
-Checksums and copies of larger bodies take milliseconds, in which the event loop would answer no other request.
+A thread stores larger bodies: their checksums and copies take milliseconds, in which the event loop would answer no
+other request.
 """
 _REGION = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
 _SHORT_NAMES = dict(
@@ -151,8 +152,8 @@ class Sending:
                 topic, queue_id = queue_of_prepared(stored)
                 group = stored.properties.get(PRODUCER_GROUP, "")
                 known = self._broker.groups.producers(group)
-                # Any client can register as a producer of the group. So ask only a client with the right to send to the
-                # message's topic, because the question contains the message.
+                # The request that asks for the outcome of a transaction contains the message, and any client can
+                # register as a producer of the group. So ask only a client that may send to the message's topic.
                 if producers := [each for each in known if each.may_send(topic)]:
                     asked = replace(stored, topic=topic, queue_id=queue_id)
                     _ask(producers[stored.queue_offset % len(producers)], stored, asked)

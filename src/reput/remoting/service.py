@@ -153,7 +153,7 @@ class Service:
         for each in self.served:
             each.port.stop_waiting()
         await self.server.drain(timeout_s)
-        # Ignore errors here: the callers of this work have received them.
+        # Wait for the work in threads. Ignore its errors here: `_in_thread` has raised them in its callers.
         await asyncio.gather(*self._at_work, return_exceptions=True)
         errors: list[ReputError] = []
         for each in self.served:
@@ -175,7 +175,7 @@ class Service:
         known = {one.path for one in gone}
         for path, reason in reasons.items():
             since_ms = self._since_ms.setdefault(path, now_ms())
-            # If a folder of stores is missing, `gone` has the stores that were in it. Then do not report the folder.
+            # Do not report a missing folder of stores if `gone` already reports stores that were in it.
             if not any(one == path or one.startswith(f"{path.rstrip('/')}/") for one in known):
                 gone.append(MissingStore(self._name_of(path), path, since_ms, reason))
         return gone

@@ -76,7 +76,7 @@ class FairThreads:
     """Runs jobs of clients in threads. Call it only in the event loop's thread. Jobs must not raise errors.
 
     While other clients wait, each client has at most one running job. If only one thread is free, it is kept for
-    clients that use little or have waited for some time, so that they need not wait for slow answers.
+    clients that have used threads little or have waited for some time, so that they need not wait for slow answers.
     """
 
     def __init__(self, threads: int, clock: Callable[[], float] = time.monotonic) -> None:
@@ -143,12 +143,12 @@ class FairThreads:
             # The client's usage, and so its rank, has changed since it was queued. Queue the client at its new place.
             if rank != user.rank:
                 self._enqueue(user)
-            # A client whose `begin` returns False stays out of the queue until `wake`.
+            # If a client's `begin` returns False, the client is not queued again until `wake` is called.
             elif user.waiting and not user.running and user.begin():
                 return user
-        # Clients without a running job come first. Now no such client waits, or its `begin` has returned False. So a
-        # client with a running job may begin another one, unless only one thread is free: the last free thread is kept
-        # for clients without a running job.
+        # Clients without a running job come first. At this point, none of them is left in the queue. So a client with a
+        # running job may begin another one, unless only one thread is free: the last free thread is kept for clients
+        # without a running job.
         if not is_last:
             for user in sorted(self._busy, key=lambda one: (one.running, one.rank)):
                 if user.waiting and user.begin():
@@ -158,8 +158,8 @@ class FairThreads:
     def _look_again(self) -> None:
         """Look for a job again after a short time.
 
-        Called when only one thread is free, and the next waiting client has used threads so much that it may not have
-        this thread. Usage decreases with time, so the client may get the thread later.
+        Called when only one thread is free, and the next waiting client has used threads too much to get this thread.
+        Usage decreases with time, so the client can get the thread later.
         """
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(_LOOK_S, self._looked)

@@ -217,12 +217,12 @@ class IndexProver:
     def prove_full(self) -> None:
         """Prove that the full IndexFiles agree with the log, if one has become full since the last call.
 
-        The first call after this process has added an index item proves all files, even files that are not full. It
+        The first call that finds items added by this writer proves all files, even files that are not full. That call
         also imports modules, which takes longer than most proofs. So `prove`, for which a caller waits, has less to do
         later.
         """
-        # No proof of a file that is open for writing is stored, because the file could change without a trace. A file
-        # that became full after the last sync is still open, and is proved after the next sync.
+        # Do not store a proof of a file that is open for writing: the file could change without a trace. A file that
+        # became full after the last sync is still open, and is proved after the next sync.
         first_open, (name, count) = self._index.first_open, self._index.end
         if not self._is_ready and count > 1 and (name, count) != self._began:
             self._prove()

@@ -69,7 +69,7 @@ class RetentionLimits:
         self.hours()
 
     def hours(self) -> frozenset[int]:
-        """Return the hours of `delete_when`, or all hours."""
+        """Return the hours of `delete_when`, or all hours if it is not set."""
         if self.delete_when is None:
             return frozenset(range(24))
         parts = [part.strip() for part in self.delete_when.split(";")]

@@ -297,7 +297,7 @@ class StoreWriter:
         return result
 
     def flush(self) -> None:
-        """Make all messages that were put durable. Raises StoreFailedError, StoreAccessError."""
+        """Sync to the disk all messages that were put. Raises StoreFailedError, StoreAccessError."""
         self.check_open()
         self.flusher.flush()
 
@@ -392,8 +392,8 @@ class StoreWriter:
         self._queues.disown()
 
     def _end_to_flush(self) -> int:
-        # Read the store time first. A put between the two reads then only moves the position, so the message with this
-        # time still ends at or before the position.
+        # Read the store time before the position (the end of the last record). If another message is put between the
+        # two reads, the message with this store time still ends at or before the position.
         timestamp = self._log.store_timestamp
         self._last_flush = timestamp, self._log.position
         return self._last_flush[1]

@@ -115,7 +115,10 @@ def _topic_bars(topics: _Shares, place: int, names: Sequence[str]) -> list[Bar]:
 
 
 def _skew(values: Sequence[int]) -> str:
-    """Describe how uneven shares are, as in `in 3 of 4 stores, the largest has 2.0 times the mean`."""
+    """Describe how unevenly a topic is distributed over stores, from its messages or bytes in each store.
+
+    For example `in 3 of 4 stores, the largest has 2.0 times the mean`.
+    """
     having = sum(value > 0 for value in values)
     note = f"in {having:,} of {len(values):,} stores"
     mean = sum(values) / len(values) if values else 0.0

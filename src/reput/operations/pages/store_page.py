@@ -277,7 +277,7 @@ def _finding_bars(findings: Sequence[Finding]) -> list[Bar]:
 def _by_kind(
     findings: Sequence[Finding], command_of: Callable[[Finding], str]
 ) -> list[tuple[str, list[tuple[Finding, str]]]]:
-    """Return the findings with their commands, by kind, the most severe first."""
+    """Return the findings by kind, the most severe first, each with the command that repairs it."""
     kinds: dict[str, list[tuple[Finding, str]]] = {}
     for finding in sorted(findings, key=lambda one: _SEVERITIES.index(one.severity)):
         kinds.setdefault(str(finding.kind), []).append((finding, command_of(finding)))

@@ -106,7 +106,8 @@ class _JoinedRecords:
 class ColumnsUnderWay(NamedTuple):
     """A put of many records in progress.
 
-    progress      int64[2]: number of rows in the log, and physical offset at which the last record ends
+    progress      int64[2]: number of records of the put that are already in the log, and physical offset at which the
+                  last one ends
     queues        the queues of the records
     next_offsets  int64[n]: next queue offset of each of these queues
     """
@@ -468,7 +469,7 @@ class CommitLogWriter:
             self._is_closed = True
 
     def put_back_files(self) -> None:
-        """Restore log files that another process deleted, with every acknowledged message.
+        """Restore log files that another process deleted, so that no acknowledged message is lost.
 
         Call this only after the writer has stopped accepting messages. Raises StoreAccessError.
         """

@@ -75,8 +75,8 @@ class LogFiles:
     """The files of a log. One thread appends and rolls, another may sync.
 
     start, file  the last file: physical offset of its first byte, and its memory map
-    ready        physical offset up to which the last file is prepared; it never decreases
-    mark         physical offset, at most `ready`; a write that passes it must first call `prepare`
+    ready        physical offset up to which the pages of the last file are loaded for writing; it never decreases
+    mark         physical offset, at most `ready`; before a write that ends after it, `prepare` must be called
     make_room    called if the disk has no space for the next file; returns whether to try again
     """
 
@@ -152,7 +152,7 @@ class LogFiles:
             is_short = self.ready < min(self._used + _AHEAD_BYTES, self.end)
             if is_short:
                 self._prepare_piece()
-                # The writer asks for the next piece when half of the prepared bytes are used.
+                # With this mark, the writer calls `prepare` again when it has used half of the prepared bytes.
                 self.mark = max(self.mark, self.ready - _AHEAD_BYTES // 2)
             return is_short
 
