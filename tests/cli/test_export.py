@@ -153,7 +153,7 @@ def test_a_wrong_option_is_one_line(
     ("command", "code", "said"),
     [
         ("export {store} - --to jsonl > /dev/full", FAILED, "cannot be written: No space left"),
-        ("export {store} - --to jsonl >&-", WRONG_USE, "- is stdout, which is closed"),
+        ("export {store} - --to jsonl >&-", WRONG_USE, "'-' means stdout, but stdout is closed"),
         *slow_from(
             0,
             [

@@ -35,8 +35,10 @@ if __name__ == "__main__":
 """
 
 INTERRUPTED = """
-from reput.kernels import ahead, jit
+from reput.kernels import ahead, jit, kernel_cache
 ahead.shipped = jit.shipped = lambda: None
+# Compile the kernels even if they are compiled already. The processes that compile run these lines as well.
+kernel_cache.folders = list
 if __name__ == "__main__":
     try:
         ahead.compile_all(["reput.pipeline.warm_up"], lambda done, count: done == 1 and print(count, flush=True))

@@ -149,7 +149,7 @@ def test_a_store_that_is_moved_without_its_name_is_not_exported_twice(
     (tmp_path / "a").rename(tmp_path / "b")
     grow_to(source.path, tmp_path / "b", 1 << 40)
     with pytest.raises(
-        UsageError, match=rf"under the name {tmp_path}/a; use this name \(names {tmp_path}/a\)"
+        UsageError, match=rf"under the name {tmp_path}/a; pass names={tmp_path}/a to give"
     ):
         export(tmp_path / "b", out, layout, incremental=True)
     export(tmp_path / "b", out, layout, names=[f"{tmp_path}/a"], incremental=True)

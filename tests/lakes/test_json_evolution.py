@@ -190,7 +190,7 @@ def test_a_file_with_more_fields_is_accepted(tmp_path: Path, layout: str) -> Non
     store.add([{"a": 3}])
     schema.write_text('{"a": "int64"}')
     with pytest.raises(
-        UsageError, match=r"other fields or types than json_body .* has: the field b is missing"
+        UsageError, match=r"fields or types differ from those in .*: the field b is missing"
     ):
         export(store.path, out, layout, json_body=str(schema), incremental=True)
 

@@ -257,7 +257,7 @@ def command(
     output: Any = destination
     if destination == "-":
         if to == "jsonl" and sys.stdout is None:
-            raise UsageError("- is stdout, which is closed; name a file")
+            raise UsageError("'-' means stdout, but stdout is closed; name a file")
         output = sys.stdout.buffer if to == "jsonl" else destination
     with export_bar() as progress:
         report = export(

@@ -276,7 +276,7 @@ def _files(log: LogListing, manifest: Manifest) -> Iterator[tuple[CommitLogFile,
     for file in log.files:
         if file.start not in entries:
             raise UsageError(
-                f"{file.path}: is not in the archive; pass only the archive, without the store"
+                f"{file.path}: is a file of the store, not of the archive; pass the archive without the store"
             )
         yield file, entries[file.start]
 

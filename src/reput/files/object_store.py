@@ -145,7 +145,7 @@ def check_size(name: str, data: bytes) -> None:
     if len(data) > MOST_PUT_BYTES:
         raise UsageError(
             f"{name}: {len(data):,} bytes, but a conditional write takes at most {MOST_PUT_BYTES:,}; upload the "
-            "data as a separate object, and write the name of that object here"
+            f"data as a separate object, and write the name of that object into {name}"
         )
 
 
@@ -153,7 +153,7 @@ def check_readable(place: str, size: int) -> None:
     """Raise StoreAccessError for an object that is larger than the limit of `get`."""
     if size > MOST_GET_BYTES:
         raise StoreAccessError(
-            f"{place}: has {size:,} bytes, but reput writes at most {MOST_GET_BYTES:,} there"
+            f"{place}: has {size:,} bytes, but reput never writes more than {MOST_GET_BYTES:,} bytes into it"
         )
 
 

@@ -181,7 +181,7 @@ def request_of(state: State, place: str) -> ExportRequest:
     """Return the request with which a table was created. Raises StoreAccessError if it is lost."""
     with understood(place):
         if not state.request:
-            raise ValueError("the table's metadata lacks the request of its first export")
+            raise ValueError("the table's metadata lacks the options of its first export")
         return ExportRequest.from_json(state.request)
 
 

@@ -315,7 +315,7 @@ def _of_file(path: str, known: BodyShape | None, destination: Destination) -> Bo
         return evolved(known, shape, destination.widens)
     except ValueError as error:
         raise UsageError(
-            f"{destination.name}: was created with other fields or types than json_body {path} has: "
+            f"{destination.name}: its fields or types differ from those in {path}: "
             f"{error}; keep the table's fields in {path} (new ones may be added), or export to another place",
             arguments=["json_body"],
         ) from None

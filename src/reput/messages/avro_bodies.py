@@ -57,7 +57,7 @@ def open_avro(argument: str) -> AvroFileDecoder | AvroRegistryDecoder:
         import fastavro  # noqa: F401
     except ImportError:
         raise MissingExtraError(
-            "body avro needs fastavro: pip install 'reput[avro]'", arguments=["body"]
+            "body 'avro' needs the library fastavro: pip install 'reput[avro]'", arguments=["body"]
         ) from None
     if argument.startswith(_REGISTRY):
         return AvroRegistryDecoder(SchemaRegistry(argument.removeprefix(_REGISTRY)))

@@ -67,7 +67,7 @@ class SchemaRegistry:
             return self._known[number]
         if number not in self._unknown and len(self._unknown) >= _MOST_UNKNOWN:
             raise UndecodableBodyError(
-                f"the registry was not asked for this schema, because {_MOST_UNKNOWN:,} other ids were unknown",
+                f"the registry was not asked for this schema: it did not know {_MOST_UNKNOWN:,} other ids",
                 number,
             )
         answer = None if number in self._unknown else self._service.get(f"schemas/ids/{number}")

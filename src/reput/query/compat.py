@@ -173,7 +173,7 @@ class BrokerView:
             return None
         file, end = place
         if physical_offset + _INT.size > end:
-            raise UnreadableError("too few bytes for a size")
+            raise UnreadableError("too few bytes for the size field of a record")
         size = self._size(file, physical_offset)
         if not 0 <= size <= end - physical_offset:
             raise UnreadableError(f"impossible size of {size} bytes")

@@ -401,7 +401,9 @@ class RocksQueueSetWriter(QueueSetWriter):
             if number is None:
                 return
             if entry is None:
-                raise FormatError(str(self._folder), 0, f"queue offset {number}: not an entry")
+                raise FormatError(
+                    str(self._folder), 0, f"queue offset {number}: the value is not an entry"
+                )
             yield number, entry[0].physical_offset, key
 
     def load_ends(self, batch_topics: frozenset[str]) -> None:

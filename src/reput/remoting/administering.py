@@ -343,7 +343,7 @@ def asked_members(broker: ServedBroker, group: str, body_bytes: int = 0) -> list
     if len(members) > limits.asked_members:
         most = limits.asked_members
         raise LimitError(
-            f"group {group} has {len(members)} members; a request reaches at most {most}"
+            f"group {group} has {len(members)} members, but a request can be passed on to at most {most}"
         )
     if size > limits.client_bytes:
         most = limits.client_bytes

@@ -44,8 +44,8 @@ def refuse_to_write(facts: StoreFacts) -> None:
     first = str(store).partition(",")[0]
     if not store.exists() and first != str(store) and Path(first).is_dir():
         raise UsageError(
-            f"{store}: no such store; a log outside {first}/{COMMIT_LOG_FOLDER} can only be "
-            f"read, not written"
+            f"{store}: cannot be written: a store with log files outside {first}/{COMMIT_LOG_FOLDER} can only be "
+            "read"
         )
     if facts.log_folders != (str(store / COMMIT_LOG_FOLDER),):
         raise UsageError(_needed_to_write(facts))

@@ -148,7 +148,7 @@ class Recovery:
         if wrong:
             raise StoreError(
                 f"{wrong[0]}; a starting broker would read the log from {report.checked_from} on, and could "
-                "give queue entries other queue offsets; no file was changed; repair the store with reput repair"
+                "give messages new queue offsets; no file was changed; repair the store with reput repair"
             )
 
     def run(self) -> Recovered:

@@ -154,7 +154,7 @@ def _in_bucket(
 def _checked(folder: str, layout: str, table_format: TableFormat) -> Path:
     if folder in ("", "-"):
         raise UsageError(
-            "name the folder of the table; - (stdout) is only for layout jsonl",
+            "name the folder of the table; '-' (stdout) is only for layout jsonl",
             arguments=["layout"],
         )
     if table_format.follows_links and not is_out_of_reach(folder):

@@ -123,8 +123,8 @@ def _refuse_options(store: Path, truncate_tail: bool, salvage: bool) -> None:
     """Raise UsageError if options request a change of the log that is impossible for this store."""
     if (truncate_tail or salvage) and facts_of(store).ledger_folders:
         raise UsageError(
-            f"{store}: has a DLedger log, which only its group may change: repair it without "
-            f"{'truncate_tail' if truncate_tail else 'salvage'}, and let the node copy the log from another node",
+            f"{store}: has a DLedger log, which only its group may change: repair the rest without "
+            f"{'truncate_tail' if truncate_tail else 'salvage'}, and let this node copy the log from another node",
             arguments=["truncate_tail" if truncate_tail else "salvage"],
         )
     is_other = facts_of(store).has_queue_database_files
