@@ -6,7 +6,7 @@ the broker revives it: it puts a copy into a retry topic.
 Mirrors `PopReviveService`, `PopConsumerService` and `ConsumerOrderInfoManager` (tag rocketmq-all-5.3.3). A broker
 records its pops in messages of its own: checkpoints and acknowledgements. They wait in the timer until they are due,
 then move to the revive topic. With other settings, a broker records its pops in `kvStore/`, a RocksDB database,
-instead. For pops in order, config/ has only the last pop of each queue.
+instead. For orderly consumption (FIFO), config/ has only the last pop of each queue.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Popped:
         unacked: Queue offsets of messages that were neither acknowledged nor revived.
         pop_time: Time of the pop, ms.
         revive_time: Time at which unacknowledged messages are delivered again, ms.
-        in_order: Whether it is a pop in order (FIFO), which blocks its queue and is never revived.
+        in_order: Whether it is a pop of orderly consumption (FIFO), which blocks its queue and is never revived.
         revived: Messages that were not acknowledged in time.
     """
 

@@ -154,7 +154,8 @@ class SentMessages:
     """Converts clients' requests to messages to put, with the properties that a broker stores.
 
     A 4.9 broker adds the property WAIT only to delayed messages and half messages, because it encodes their properties
-    again when it moves them to another topic. A 5.3 broker always stores WAIT, its region, and whether it traces.
+    again when it moves them to another topic. A 5.3 broker always stores WAIT, MSG_REGION (the broker's region) and
+    TRACE_ON (whether clients trace messages).
 
     Attributes:
         takes_timers: Whether timer messages are accepted.

@@ -297,7 +297,7 @@ class TopicTable:
         """Return the number of queues by topic, according to the folders. Any thread may call this."""
         found: dict[str, int] = {}
         for topic, queue_id in self._store.list_queues():
-            # Ignore huge numbers: a single folder with such a number would give its topic as many queues.
+            # Ignore huge numbers: a single folder named by a huge number would give its topic that many queues.
             if queue_id < _MOST_QUEUES:
                 found[topic] = max(found.get(topic, 0), queue_id + 1)
         return found

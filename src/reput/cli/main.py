@@ -242,7 +242,7 @@ def _announce_compiling(command: str | None) -> None:
     def compiling(kernel: str) -> None:
         done.append(kernel)
         if len(done) == 1 and is_terminal:
-            # `show` writes one line again and again. End this line when the process exits.
+            # `show` overwrites one line of the terminal, without a line end. Write the line end when the process exits.
             atexit.register(click.echo, err=True)
         elif len(done) == 1:
             click.echo(f"{_COMPILING}.", err=True)

@@ -47,7 +47,8 @@ from reput.log.scan import FileScan, ScanBuffers, ScannedPiece
 from reput.log.scan_mode import SALVAGE
 from reput.log.sources import StoreLog
 
-# If a file covers at most this many bytes of log, all of them are compared with its items.
+# If a range of items covers at most this many bytes of log, all messages in these bytes are compared with the items. If
+# the range covers more, only samples of the messages are compared.
 _COMPARED_BYTES = 64 << 20
 _CHECKED_GAPS = 1 << 11
 _CHECKED_ITEMS = 1 << 10
@@ -220,8 +221,9 @@ class _Prover:
     def _lost_items(self, used_slots: int) -> list[int] | None:
         """Return the items that a look-up does not reach or that are out of order; None if the file is invalid."""
         last, slots = self._last, self._entries.slots()
-        # The kernels compare two sums of hashes: over all links, and over all items. The random seed prevents
-        # forgeries.
+        # The kernels add the hashes of all pointers (from a slot or an item to an item), and subtract the hashes of all
+        # items. The result is 0 if look-ups reach every item. Nobody can forge a file with this result, because the
+        # seed is random.
         seed = np.uint64(int.from_bytes(os.urandom(8), "little"))
         total, used, newest = check_slots(slots, seed)
         # A broker may have put items that the file's header does not count yet.
@@ -278,7 +280,7 @@ class _Prover:
                 yield _ItemRange(first, after - 1)
 
     def _covered(self, run: _ItemRange, known: Proof | None) -> list[OffsetRange]:
-        """Return the log ranges that a run of items covers, oldest first.
+        """Return the log ranges that a range of items covers, oldest first.
 
         The first and the last message are excluded if some of their keys are in another IndexFile.
         """

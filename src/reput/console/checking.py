@@ -19,8 +19,8 @@ class Checks:
     def findings(self, store: SharedStore, is_full: bool) -> Generator[Finding, None, None]:
         """Yield findings as they are found.
 
-        Raises UsageError if a full check is already running or the store is not on a local disk,
-        StoreAccessError.
+        Raises StoreAccessError, and UsageError if the store is not on a local disk, or if a full check is requested
+        while another one is running.
         """
         from reput.files.places import is_url, split_joined
         from reput.verify.check import check_store

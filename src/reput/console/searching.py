@@ -53,11 +53,11 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The progress of a search.
+    """The progress of a search, which runs from the end of the log towards its beginning.
 
     Attributes:
-        offset: Everything from this physical offset on was searched.
-        left_bytes: Size of the log before it.
+        offset: Physical offset down to which the log was searched.
+        left_bytes: Bytes of the log before `offset`, which are not searched yet.
     """
 
     offset: int
@@ -313,8 +313,8 @@ def _by_key(store: SharedStore, wanted: SearchForm) -> Steps:
                 else:
                     messages |= dict.fromkeys(step.messages)
         # There was one search per key, from the end of the log towards its beginning. A search may have ended early, at
-        # an offset in `oldest`. All searches have reached the greatest of these offsets. So show only messages at or
-        # after this offset; the next page continues before it.
+        # an offset in `oldest`. Only the log after the greatest of these offsets was searched for every key. So show
+        # only messages at or after the greatest offset. The next page continues before that offset.
         reached = max(oldest)
         shown = [
             one for one in messages if one.physical_offset >= reached and _contains(wanted, one)
@@ -334,7 +334,10 @@ def _queried(
 
 
 def _beside(first: Outcome, second: Outcome) -> Outcome:
-    """Return the outcome of the second search, with the problems of both and the longer list of scanned ranges."""
+    """Combine the outcomes of two searches.
+
+    Return the second outcome, with the problems of both searches, and the longer of their two lists of scanned ranges.
+    """
     problems = tuple(dict.fromkeys((*first.problems, *second.problems)))
     if first.coverage is None or second.coverage is None:
         return replace(second, problems=problems)

@@ -447,8 +447,9 @@ class Chooser:
                 offset for offset, topic in zip(offsets, topics, strict=True) if topic == HALF_TOPIC
             )
             links.prepared.update(rows.prepared[rows.prepared > 0].tolist())
-        # Take no identifiers from trace messages. Their KEYS may also name messages that are not erased, and their own
-        # unique keys are not needed, because trace messages have no copies.
+        # Take no identifiers from trace messages. Their KEYS may also name messages that are not erased. Their own
+        # unique keys are not needed: unique keys serve to find copies of a message (such as retries), and trace
+        # messages have no copies.
         is_trace = np.array([_role(topic) == TRACE for topic in topics], np.bool_)
         own = _Messages(rows.rows.filter(pa.array(~is_trace)))
         links.ids.update(own.ids.drop_null().to_pylist())

@@ -198,7 +198,8 @@ def _groups(store: MessageStore, queues: list[QueueFigures]) -> list[GroupFigure
     for queue in queues:
         for place, prefix in enumerate((RETRY_TOPIC_PREFIX, DEAD_LETTER_TOPIC_PREFIX)):
             if queue.topic.startswith(prefix):
-                # Names of pop retry topics (5.x) do not show where the group ends. A message's properties may name it.
+                # The name of a pop retry topic (5.x) contains the group's name, but does not show where that name ends.
+                # A message's properties may state the group.
                 group = consumer_group(queue.topic, _example(store, queue), topics)
                 counts.setdefault(group, [0, 0])[place] += queue.messages
     found = [GroupFigures(group, *count) for group, count in counts.items()]

@@ -34,7 +34,7 @@ from reput.table.plan import ReadTask
 from reput.table.read import LogRange, RangeBatches
 
 REASON = pa.field("reason", pa.string())
-"""The column of rejected rows with the reason of the rejection."""
+"""The column that states why a row was rejected."""
 
 
 @dataclass(frozen=True)

@@ -107,7 +107,7 @@ class ClusterPages:
     def cluster(self, found: StoresReport[StoreReport], *, is_quick: bool) -> str:
         """Return the page about all stores.
 
-        Raises UsageError if the `resume` file has the report of a store without the figures that the page shows.
+        Raises UsageError if the report of a store in the `resume` file lacks figures that the page shows.
         """
         counted = {one.store for one in found.counted}
         stores = [

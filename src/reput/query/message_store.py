@@ -226,9 +226,10 @@ class MessageStore(StoreReader):
     def _noted(
         self, found: QueryRecords, topic: str | None, key: str, **bounds: int | None
     ) -> QueryRecords:
-        """If the answer is empty, add notes on the topics in which a broker keeps messages with this key for now.
+        """If the answer is empty, add notes on undelivered messages with this key.
 
-        Long ranges without an IndexFile are not searched for these messages, because that would be slow.
+        A broker keeps undelivered messages in internal topics. Long ranges without an IndexFile are not searched for
+        these messages, because that would be slow.
         """
         if found.records or topic is None or topic in WAITING_TOPICS:
             return found
@@ -270,8 +271,8 @@ class MessageStore(StoreReader):
         """Return the message with this offset id, or all messages with this unique key, newest first.
 
         32 hexadecimal digits may be an offset id or a unique key. They are taken as an offset id only if the record at
-        this offset has this id. A unique key is searched for in `topic`, or in all topics that have ConsumeQueues.
-        Raises as `query` does.
+        the offset in the id has this id. A unique key is searched for in `topic`, or in all topics that have
+        ConsumeQueues. Raises as `query` does.
         """
         message = self.get_by_offset_id(message_id)
         if message is not None:
@@ -600,8 +601,8 @@ class MessageStore(StoreReader):
             message = self.get(physical_offset)
         except (ValueError, MessageNotFoundError, CorruptMessageError):
             return None
-        # A unique key may look like an offset id. The id is an offset id only if the record at this offset states the
-        # same store host and the same offset.
+        # A unique key may look like an offset id. Take `message_id` as an offset id only if the record at the offset in
+        # `message_id` states the same store host and the same offset.
         own = message.store_host == store_host and message.physical_offset == physical_offset
         return message if own else None
 

@@ -46,7 +46,8 @@ from reput.log.keyed_record import read_keyed_record
 from reput.log.reader import LocatedRecord
 from reput.query.wanted import WantedKey
 
-# The plugin's default number of slots. It is tried first, because the file does not state its own number.
+# The default number of slots of the broker's plugin for tiered storage. The number of slots of an index file has to be
+# guessed, because the file does not state it.
 _DEFAULT_SLOTS = 5_000_000
 # For files up to this size, all possible numbers of slots are tried. For larger files, only the default is tried.
 _MOST_SEARCHED_BYTES = 1 << 20

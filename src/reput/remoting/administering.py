@@ -222,7 +222,7 @@ class Administering:
     def _reset_here(
         self, request: Command, topic: str, group: str, config: TopicConfig | None
     ) -> Answer:
-        """Reset offsets as a 5.3 broker does: the broker resets them itself."""
+        """Reset offsets as a 5.3 broker does: in the broker, without asking the members of the group to reset them."""
         if config is None:
             return request.answer(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} does not exist")
         if not self._broker.subscriptions.is_known(group):

@@ -5,11 +5,13 @@ from __future__ import annotations
 from enum import IntEnum
 
 VERSION = 399
-"""Number of version 4.9.3 (`MQVersion.Version.V4_9_3`). Clients behave according to the version in answers."""
+"""The number that stands for version 4.9.3 in requests and answers (`MQVersion.Version.V4_9_3`). Clients behave
+according to the version in answers.
+"""
 VERSION_5 = 479
-"""Number of version 5.3.3."""
+"""The number that stands for version 5.3.3."""
 RETRY_LIMIT_VERSION = 121
-"""Number of version 3.4.9. From this version on, clients state how often a message may be retried."""
+"""The number that stands for version 3.4.9. From version 3.4.9 on, clients state how often a message may be retried."""
 
 
 class RequestCode(IntEnum):

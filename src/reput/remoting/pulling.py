@@ -234,7 +234,8 @@ class Pulling:
                     continue
                 if (answer := self._moved(each.pull)) is None:
                     # A reset of a queue is reported to one pull only. If an earlier pull has got the report, or the
-                    # queue was not reset, its other pulls continue to wait. Do not try each: there may be 100,000.
+                    # queue was not reset, the queue's other pulls continue to wait. Do not check each of these pulls:
+                    # there may be 100,000.
                     break
                 self._forget(each)
                 each.later.resolve(answer)

@@ -290,8 +290,9 @@ class Sending:
 
     def _recall_handle(self, topic: str, message: Message) -> str:
         found = decode_properties(decode_utf8(properties_of(message)))
-        # TIMER_OUT_MS is a multiple of the timer's step. A recall rounds the time in its handle down with `timer_due`,
-        # which reduces even a multiple by one step. So add a millisecond: the rounded time is then TIMER_OUT_MS.
+        # TIMER_OUT_MS is a multiple of the timer's step. In a recall, `timer_due` rounds the time in the recall handle
+        # down to a smaller multiple, even if the time is a multiple itself. So add a millisecond: the rounded time is
+        # then TIMER_OUT_MS.
         due = int(found[TIMER_OUT_MS]) + 1
         return RecallHandle(topic, self._broker.name, due, found[UNIQ_KEY]).encode()
 

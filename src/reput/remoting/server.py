@@ -27,8 +27,8 @@ _log = logging.getLogger("reput.serve")
 _PATIENCE_S, _WARNED_S = 5.0, 1.0
 _MOST_WARNED = 1000
 _MOST_TOGETHER, _LARGE_BYTES = 32, 32 << 10
-"""Sends wait in a list, and one call puts them all into the store. They wait no longer when the list has _MOST_TOGETHER
-sends, or a send of more than _LARGE_BYTES.
+"""Sends wait in a list, and one call puts them all into the store. The call is made at once when the list has
+_MOST_TOGETHER sends, or a send of more than _LARGE_BYTES.
 """
 _SHARED_AGAIN = 16
 """While only one connection sends, its messages are put as soon as they arrive. But once in _SHARED_AGAIN times, other

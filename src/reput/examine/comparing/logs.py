@@ -192,7 +192,7 @@ def _place(message: MessageExt | None) -> str:
 
 
 def _differing_fields(left: MessageExt | None, right: MessageExt | None) -> str:
-    """Return the names of fields that differ: `body, properties`."""
+    """Return the names of the fields that differ, for example `body, properties`."""
     if left is None or right is None:
         return ""
     names = [name for name in _FIELDS if getattr(left, name) != getattr(right, name)]
@@ -202,8 +202,8 @@ def _differing_fields(left: MessageExt | None, right: MessageExt | None) -> str:
 def find_way(stores: Stores) -> Way:
     """Choose how to pair messages.
 
-    Pair by offset if files of both logs begin at the same offset with mostly the same bytes. Zeros are not compared,
-    because every new log file is full of them.
+    Pair by offset if each log has a file with the same start offset, and the first bytes of the two files are mostly
+    the same. Bytes that are zero in both files are not compared, because every new log file is full of zeros.
     """
     files = [{file.start: file for file in store.commit_log.files} for store in stores]
     for start in sorted(files[0].keys() & files[1].keys())[:_PROBES]:

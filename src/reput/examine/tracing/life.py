@@ -104,9 +104,9 @@ class FoundBy(StrEnum):
     UNIQUE_KEY = "unique_key"
     MESSAGE_ID = "message_id"
     ORIGIN = "origin"
-    """Another record names this message as its origin."""
+    """Found because another record of the trace names this message as its origin."""
     ORIGIN_MESSAGE_ID = "origin_message_id"
-    """The record names a message of the trace as its origin, and was found by reading a queue."""
+    """Found by reading a queue, because this record names a message of the trace as its origin."""
     OP_QUEUE = "op_queue"
 
 
@@ -119,7 +119,8 @@ class Event:
         message: The record.
         role: The role of the record in the life of the message.
         found_by: How the record was found.
-        life: The number of the message, from 1 on, because several messages may have the same key.
+        life: Which of the traced messages the record belongs to, as a number from 1 on. Several messages may have the
+            traced key.
         gap_ms: Milliseconds since the previous event; None for the first event. Negative only if a clock was set back.
         due_ms: Delivery time, ms since 1970, of a scheduled record (from its ConsumeQueue) or of a record in the timer
             (from the record itself); None for other records.

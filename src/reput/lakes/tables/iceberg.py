@@ -125,7 +125,7 @@ class _Iceberg:
             self._files.create()
             named = self._catalog_name or f"sqlite:///{self._files.place(_CATALOG)}"
             properties = self._io_properties() | self._properties
-            # pyiceberg looks up a catalog name without a scheme in its configuration.
+            # If a catalog name has no scheme, pyiceberg looks up the name in its own configuration.
             if "://" in named:
                 kind = _CATALOGS.get(named.partition("://")[0], "sql")
                 properties = {"type": kind, "uri": named, **properties}

@@ -33,7 +33,7 @@ ENTRY_POINTS = "reput.table_formats"
 # Columns needed to exclude rows of other stores and rows for damaged ranges.
 _TOLD_APART = ("store", "corrupt_reason")
 Dataset = Any
-"""A pyarrow.dataset.Dataset; pyarrow has no type information."""
+"""Stands for pyarrow.dataset.Dataset. The alias is Any, because pyarrow has no type information."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,8 +43,8 @@ class _Claims:
     """Identifies entries in RocksDB that belong to another message with the same queue offset.
 
     A broker stores an entry under the queue offset of its message. In a light queue (LMQ), several messages can have
-    one queue offset after a restart, and then share one entry. It leads to the message dispatched last, or to the first
-    of them if all were dispatched together (`RocksDBConsumeQueueStore.putMessagePosition0`).
+    the same queue offset after a restart, and then share one entry. The entry leads to the message dispatched last, or
+    to the first message if all were dispatched together (`RocksDBConsumeQueueStore.putMessagePosition0`).
 
     Attributes:
         count: Number of such entries.

@@ -90,9 +90,9 @@ def can_be_filled(damaged: DamagedRange) -> bool:
 
 
 def placeholders_in(damaged: DamagedRange) -> int:
-    """Return how many of the lost messages that ConsumeQueue entries describe get a placeholder.
+    """Return the number of placeholders for the lost messages in a damaged range.
 
-    Some may get none, because there is too little space.
+    A lost message gets a placeholder if a ConsumeQueue entry describes the message, and if there is enough space.
     """
     return sum(message is not None for _, _, message in _parts(damaged))
 

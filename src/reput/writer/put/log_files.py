@@ -152,7 +152,8 @@ class LogFiles:
             is_short = self.ready < min(self._used + _AHEAD_BYTES, self.end)
             if is_short:
                 self._prepare_piece()
-                # With this mark, the writer calls `prepare` again when it has used half of the prepared bytes.
+                # The writer calls `prepare` before a write that ends after `mark`, and `prepare` wakes this thread.
+                # About half of _AHEAD_BYTES is still prepared at that time.
                 self.mark = max(self.mark, self.ready - _AHEAD_BYTES // 2)
             return is_short
 

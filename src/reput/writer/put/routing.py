@@ -41,7 +41,7 @@ DEFAULT_DELAY_LEVEL_COUNT = len(StoreConfig().delay_table_ms())
 def delayed(message: Message, levels: int, form: RecordForm = FORM_OF_FOUR) -> Message:
     """Return the message as it is stored. A message with a DELAY goes to its level's queue of SCHEDULE_TOPIC_XXXX.
 
-    A level above the highest is replaced by the highest. A message is not delayed again. It is
+    A level above the highest is replaced by the highest. A message is delayed only once: it is
     returned unchanged if it already waits (its topic is SCHEDULE_TOPIC_XXXX), or if it was delivered: its topic and
     queue equal its REAL_TOPIC and REAL_QID, and it still has its DELAY. Raises MessageRefusedError.
     """
