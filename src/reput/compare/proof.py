@@ -207,7 +207,7 @@ class _Prover:
     def _say_when(self) -> bool:
         """Return whether the times of some items match the store times of their messages.
 
-        These items are spread evenly from the first item whose message has not expired to the last item.
+        These items are spread evenly between the last item and the first item whose message has not expired.
         """
         begin_ms = self._file.header().begin_timestamp
         first = max(self._entries.first_at(self._log.min_offset, 1, self._last), 2)

@@ -41,7 +41,8 @@ _GAUGES = {
     "reput_store_groups_left_out": "Consumer groups without a metric of their lag",
     "reput_store_counted_seconds": "When end, queues, groups and lag were counted, in seconds since 1970",
 }
-# Maximum numbers of lags: of one store, and of all stores. Each lag is a time series in Prometheus.
+# Report the lags of at most this many consumer groups: per store, and in all stores together. Each lag is a time
+# series in Prometheus.
 _MOST_GROUPS, _MOST_LAGS = 100, 5_000
 # No broker accepts a longer name, but a file of offsets can contain any text.
 _MOST_NAME = 255

@@ -217,9 +217,9 @@ class _Tracer:
         # A 5.x client can send several messages in one call, as a list. All of them have the list's id as their last
         # unique key. If the user asked for this id, all messages of the list belong to the trace.
         if unique_key and own_ids and unique_key != self._asked_for:
-            # This message was sent in such a list. Its copies in retry topics have only the list's id, so that id is
-            # looked up as well. The look-up also finds the other messages of the list. To skip them, remember the ids
-            # of the wanted messages.
+            # A message with ids of its own was sent in a list. Its copies in retry topics have only the list's id, so
+            # that id is looked up as well. The look-up also finds the other messages of the list. To skip them,
+            # remember the ids of the wanted messages.
             self._own_ids.setdefault(unique_key, set()).update(own_ids)
         self._want_key(unique_key)
         origin = properties.get(ORIGIN_MESSAGE_ID)
@@ -233,7 +233,8 @@ class _Tracer:
     def _fetch_origins(self, found_by: FoundBy) -> None:
         """Find the messages with the wanted origin ids.
 
-        If an id leads to no offset of any store, it may be a unique key.
+        An origin id is an offset id or a unique key. If no store has a message with this offset id, look up the id as a
+        unique key.
         """
         origins, self._wanted_origins = self._wanted_origins, set()
         self._asked_origins |= origins

@@ -15,7 +15,7 @@ SORT_COLUMNS = ("topic", "key", "store_timestamp")
 
 _UNIT_US = {"day": 86_400_000_000, "hour": 3_600_000_000}
 _NUMPY_UNITS = {"day": "D", "hour": "h"}
-# Prefix of the names of temporary columns. No other column's name contains a zero character.
+# Prefix of the names of temporary columns. No other column's name contains a NUL character (U+0000).
 _PLACE = "\0place"
 
 PartitionValues = tuple[tuple[str, str | None], ...]

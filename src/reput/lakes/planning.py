@@ -152,8 +152,7 @@ def plan_of(
         runner=runner,
     )  # fmt: skip
     report.note(*plan.notes)
-    # With conditions on topics or times, the export may read only the messages to which indexes lead, and not the
-    # whole log.
+    # An export with conditions on topics or times can find its messages through indexes, without reading the whole log.
     report.is_whole = False
     return plan
 

@@ -31,7 +31,7 @@ fields that do not fit."""
 Profile = Literal["safe", "fast"]
 INFER = "infer"
 _ADDED = {"body": None, "charset": UTF_8, "upsert_by": None}
-"""Fields that requests of older tables lack, with their defaults."""
+"""Fields that are missing in the export requests stored with older tables, and their defaults."""
 
 TEXT_PARTITIONS = ("topic", "real_topic", "broker", "cluster")
 """Partitions whose values come from a text column."""

@@ -60,7 +60,8 @@ def erase(
         audit: Path of the audit file; by default `<output>.erasure.json`. For an archive, the file is stored in the
             archive.
         leave_out: Files and folders of the store that are not copied.
-        tables: Lake tables written by `export`. Rows with erased messages are counted in them, but not changed.
+        tables: Lake tables written by `export`. The report states how many of their rows have content of erased
+            messages. The tables are not changed.
         config: The broker's settings; by default sizes are derived from the store's files.
         storage_options: Options as for `open_store`.
         progress: Called with the phase, units done and units in all.

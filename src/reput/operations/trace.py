@@ -23,7 +23,7 @@ from reput.text import printable
 
 @dataclass(frozen=True, slots=True, repr=False)
 class TraceReport(Report):
-    """The records of a message in order of time, and the reasons for its delivery.
+    """The records of a message in order of time, and the reasons why it was delivered late, twice or never.
 
     Attributes:
         stores: The names of the searched stores.

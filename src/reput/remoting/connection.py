@@ -229,7 +229,7 @@ class Connection(asyncio.Protocol):
         is_idle = not self._in_flight and now - self._last_seen > limit
         is_stuck = self._session.buffered_bytes > 0 and now - self._frame_begun > limit
         is_deaf = self._choked_since is not None and now - self._choked_since > limit
-        # A complete request in the buffer waits for this server, not for the client, so the client is not stuck.
+        # If the buffer has a complete request, this server is slow, not the client, so the client is not stuck.
         if (is_idle or (is_stuck and not self._has_command()) or is_deaf) and self._transport:
             self._transport.abort()
         self._account()

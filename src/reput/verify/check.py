@@ -38,9 +38,10 @@ def check_store(
 ) -> Iterator[Finding]:
     """Check a store without writing to it, and yield each problem as it is found.
 
-    Identical findings of one file become one finding with a count. The first findings of each kind are yielded
-    immediately, the others at the end as one finding with a count, so memory does not grow with the damage. If a broker
-    is writing the store, the check ends at the last message that was dispatched when the check began.
+    Identical findings of one file are joined into one finding with a count. Only the first few findings of each kind
+    are yielded immediately. The further findings of a kind, in all files, are joined into one, which is yielded at the
+    end. So memory does not grow with the damage. If a broker is writing the store, the check ends at the last message
+    that was dispatched when the check began.
 
     Args:
         store: The folder that contains `commitlog/`.

@@ -92,7 +92,7 @@ class Tally:
 
 
 def sampled(findings: Iterable[Finding]) -> Iterator[Finding]:
-    """Yield the first findings of each kind immediately, and the others at the end as one finding with a count."""
+    """Yield the first few findings of each kind immediately. At the end, yield one finding for all others of a kind."""
     seen: Counter[Kind] = Counter()
     more: dict[Kind, Finding] = {}
     for finding in findings:

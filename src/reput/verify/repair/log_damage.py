@@ -151,7 +151,7 @@ def _size_of(message: KnownMessage, room: int, needs_blank: bool) -> int:
 
 
 def _sizes(length: int) -> Iterator[int]:
-    """Yield the sizes of records that fill exactly `length` bytes."""
+    """Yield the sizes of consecutive records that together fill exactly `length` bytes."""
     while length:
         size = min(length, _MOST_BYTES)
         # The remainder of the range must be empty, or long enough for another record.

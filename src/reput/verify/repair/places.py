@@ -133,7 +133,9 @@ class RepairPlaces:
         return Attempt(self.root / str(max((one.number for one in self.attempts()), default=0) + 1))
 
     def new_attempt(self, backup: Path) -> Attempt:
-        """Create the folder of a new repair. `backup` is the place in it that the plan has chosen for the old state.
+        """Create the folder of a new repair, the parent folder of `backup`.
+
+        `backup` is the path that the repair's plan has chosen for the old state of the store.
 
         Raises StoreChangedError if another repair has created the same folder since the plan was made.
         """

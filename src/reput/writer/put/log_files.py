@@ -76,7 +76,7 @@ class LogFiles:
 
     start, file  the last file: physical offset of its first byte, and its memory map
     ready        physical offset up to which the pages of the last file are loaded for writing; it never decreases
-    mark         physical offset, at most `ready`; before a write that ends after it, `prepare` must be called
+    mark         physical offset, at most `ready`; call `prepare` before any write that ends after `mark`
     make_room    called if the disk has no space for the next file; returns whether to try again
     """
 
