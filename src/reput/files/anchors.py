@@ -110,7 +110,8 @@ def anchored(
     Args:
         folder: an existing folder.
         place: if `folder` is an allowed link, the path of the link's target; this path contains no links.
-        owner: a folder whose owner is given to the files that root creates below the anchor; by default `folder`.
+        owner: a folder, by default `folder`. Files that root creates below the anchor get the same owner as this
+            folder.
 
     Raises:
         StoreAccessError: the folder cannot be opened, or its path contains a link.

@@ -1,8 +1,8 @@
 """Damage and doubts in a store, each reported as a `Finding`.
 
-Reading, rebuilding, exporting, following and inspecting a store report problems in this form: as JSON for programs
-(`Finding.as_json`, see docs/findings.md) and as one line of text (`str`). Each kind of finding is defined once, in
-`Kind`.
+All operations that read, rebuild, export, follow or inspect a store report problems as findings. A finding can be
+printed as JSON for programs (`Finding.as_json`, see docs/findings.md) and as one line of text (`str`). Each kind of
+finding is defined once, in `Kind`.
 """
 
 from reput.findings.finding import Finding

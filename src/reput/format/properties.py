@@ -113,7 +113,7 @@ def unique_keys(text: str) -> list[str]:
 
 
 def replaced_ids(text: str) -> list[str]:
-    """Return the values of UNIQ_KEY that a later UNIQ_KEY replaces, in order."""
+    """Return all values of UNIQ_KEY except the last one, in order. The last one replaces them."""
     # Most records have one UNIQ_KEY. Split the text only if the name occurs twice.
     return unique_keys(text)[:-1] if text.count(_UNIQ_KEY_NAME) > 1 else []
 
@@ -121,7 +121,8 @@ def replaced_ids(text: str) -> list[str]:
 def may_be_replaced_id(key: str) -> bool:
     """Return whether a key has the form of an id that a client creates: 32 or more upper-case hexadecimal digits.
 
-    Only such a key can be an id that a later UNIQ_KEY of the same message replaces (see `unique_keys`).
+    If a message has several UNIQ_KEYs, the last one replaces the earlier ones (see `unique_keys`). All replaced ids
+    have this form.
     """
     return len(key) >= LEAST_ID_DIGITS and ID_DIGITS.issuperset(key)
 

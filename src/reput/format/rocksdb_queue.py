@@ -86,7 +86,7 @@ CHECKPOINT_KEY = end_key(CHECKPOINT_TOPIC, 0)
 
 
 def decode_end(key: bytes, value: bytes) -> QueueEnd | None:
-    """Return the end that an item of the family `offset` states; None for any other item."""
+    """Return the last entry of a queue from a `max` item of the family `offset`; None for any other item."""
     tail = _SEPARATOR + b"max" + _SEPARATOR
     stop = len(key) - _INT.size
     if len(value) != _OFFSETS.size or stop < _INT.size + 1 or key[stop - len(tail) : stop] != tail:

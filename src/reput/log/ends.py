@@ -51,7 +51,7 @@ class LogEnds:
     file: CommitLogFile | None = None
 
     def findings(self) -> list[Finding]:
-        """Return findings that explain why `reader`, `rebuild` and `data` differ; none if all are equal."""
+        """Return findings that explain why the ends `reader`, `rebuild` and `data` differ; none if they are equal."""
         found = []
         file = self.file
         if file is not None and self.reader < self.rebuild:

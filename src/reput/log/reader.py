@@ -63,7 +63,7 @@ class LocatedRecord(NamedTuple):
         return LocatedRecord(self.physical_offset, self.record(), self.layout.at_zero())
 
     def message(self) -> MessageExt:
-        """Return the message. Its physical offset is the record's actual place, which the record may state wrongly."""
+        """Return the message. Its physical offset is where the record was found, even if the record states another."""
         message = decode_located(self.data, self.layout)
         if message.physical_offset == self.physical_offset:
             return message

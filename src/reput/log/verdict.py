@@ -78,7 +78,7 @@ def end_for_broker(verdict: WalkVerdict) -> int:
 
 
 class FileEnd(NamedTuple):
-    """Where a recovering broker ends the records of one file, and whether it continues with the next file."""
+    """The end of one file's records for a recovering broker, and whether the broker continues with the next file."""
 
     position: int
     is_passed: bool

@@ -86,7 +86,7 @@ class AvroFileDecoder:
         self._opened: _RecordReader | None = None
 
     def fields(self, sample: Iterable[bytes | None]) -> BodyFields:
-        """Return the fields of the schema. Raises UsageError if a table cannot have such fields."""
+        """Return the fields of the schema. Raises UsageError if they cannot be columns of a table."""
         reader = self._reader
         return BodyFields(reader.shape.schema, tuple(reader.notes))
 

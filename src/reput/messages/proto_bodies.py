@@ -98,7 +98,7 @@ class ProtoDecoder:
         self._opened: _MessageReader | None = None
 
     def fields(self, sample: Iterable[bytes | None]) -> BodyFields:
-        """Return the fields of the type. Raises UsageError if a table cannot have such fields."""
+        """Return the fields of the type. Raises UsageError if they cannot be columns of a table."""
         reader = self._reader
         return BodyFields(reader.shape.schema, tuple(reader.notes))
 
@@ -125,7 +125,7 @@ class _MessageReader:
         notes: A line for each field that is omitted or becomes a string.
 
     Raises:
-        UsageError: The type is unknown, or a table cannot have it.
+        UsageError: The type is unknown, or its fields cannot be columns of a table.
     """
 
     def __init__(self, descriptors: bytes, message: str, where: str) -> None:

@@ -105,7 +105,8 @@ class SchemaRegistry:
                 )
             found[name] = ""  # Marks the name as visited, because references may form a cycle.
             self._follow(inner, place, found)
-            # Replace the mark by the schema. Deleting the mark first moves the schema after the schemas that it uses.
+            # The schema replaces the empty text that marks its name as visited. Delete this item first, so that the
+            # schema is inserted at the end of the dict, after the schemas to which it refers.
             del found[name]
             found[name] = self._text_of(inner, place)
 

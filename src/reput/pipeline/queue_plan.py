@@ -325,8 +325,9 @@ def plan_queues(task: PlanTask) -> QueueLayout:
         for pack, entries in _packs(sorted(kinds[kind], key=runs.queues.__getitem__), table):
             layout.tasks.append(_task(len(packs), kind, 0, len(task.staged), entries))
             # If messages state wrong physical offsets, only the messages before and after them in the log show where
-            # they really are. So a task that compares old entries with messages must read the messages of all queues:
-            # it reads the staged files. A divided file would give the task only the messages of the task's own queues.
+            # they really are. These other messages can be of any queue. So a task that compares old entries with
+            # messages reads the staged files, which have the messages of all queues. A divided file has, for each
+            # task, only the messages of the task's own queues.
             if not task.misplaced or kind in ("irregular", "extended"):
                 divided.append(len(packs))
             packs.append(pack)

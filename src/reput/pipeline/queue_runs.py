@@ -20,7 +20,7 @@ QueueRuns = npt.NDArray[np.void]
 
 
 def new_runs(count: int) -> QueueRuns:
-    """Return `count` runs, each of a queue without entries."""
+    """Return an empty run (a summary of 0 entries) for each of `count` queues."""
     return np.zeros(count, RUN_DTYPE)
 
 

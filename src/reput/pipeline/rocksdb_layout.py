@@ -73,7 +73,7 @@ def ranges_of(plan: QueuePlan, number: int) -> list[KeyedRange]:
 
 
 class _Run(NamedTuple):
-    """The number of a queue's entries in the whole log, and their lowest and highest queue offset."""
+    """How many entries the whole log yields for one queue, and the lowest and highest queue offset of these entries."""
 
     queue: Queue
     entries: int

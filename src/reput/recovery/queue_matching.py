@@ -310,7 +310,7 @@ class QueueMatching:
     ) -> None:
         """Add the messages of `missing`, which have no entry, to the result if the queue has a free place for them.
 
-        The place must lie between the entries of the message's neighbours in the log.
+        The place must be after the entry that precedes the message in the log, and before the entry that follows it.
         """
         if not len(missing.offsets):
             return
@@ -330,7 +330,7 @@ class QueueMatching:
     ) -> Missing:
         """Return the messages of `missing` for which the queue has a free place. Count the other ones as unplaced.
 
-        The place must lie between the entries of the message's neighbours in the log.
+        The place must be after the entry that precedes the message in the log, and before the entry that follows it.
 
         solid, numbers  physical offsets and positions of the existing entries
         edges           positions that bound the place of a message before the first or after the last of these entries
@@ -338,7 +338,8 @@ class QueueMatching:
         """
         low, high = neighbours(missing.offsets, solid, numbers, *edges)
         missing = missing._replace(low=low, high=high)
-        # At least one position in the queue must be free between the entries of the message's neighbours in the log.
+        # `low` and `high` are positions of existing entries. A position between them is free only if they differ by
+        # more than 1.
         fits = high - low > 1
         if not self._is_light:
             fits &= between(missing.stated, low, high)

@@ -158,7 +158,7 @@ class StoreFacts:
 
     @cached_property
     def broker_end(self) -> int:
-        """Return where a broker that starts now would end the log. This reads the last files of the log, which is slow.
+        """Return the end of the log that a broker would find at its next start. Slow: reads the last files of the log.
 
         Raises StoreError.
         """
@@ -175,8 +175,8 @@ class StoreFacts:
         """
         from reput.store.broker_start import first_file_to_check
 
-        # Only a 5.x broker uses its queues to choose the file from which it checks the log. The queues may be in
-        # RocksDB, which can open a database only in a local folder.
+        # Only a 5.x broker uses its queues to choose the file from which it checks the log. Do not read the queues of
+        # a remote store: they may be in RocksDB, which can open a database only in a local folder.
         known = self.known_offset if self.config.is_five and self.storage.is_local else None
         first = first_file_to_check(
             list(files), self.checkpoint, is_clean=not self.has_abort, known=known,

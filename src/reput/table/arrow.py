@@ -63,7 +63,7 @@ class _BatchSteps:
 
     Polars continues to read in a thread after a limit is reached. If such a thread calls into the interpreter during
     its shutdown, CPython before 3.14 terminates the thread, which aborts the process (SIGABRT). Therefore such a thread
-    is made to wait for a lock forever, which does not need the interpreter.
+    is made to wait for a lock forever: a waiting thread does not need the interpreter.
     """
 
     def __init__(self) -> None:
