@@ -1,6 +1,7 @@
-"""Read and write the files of a store's config/, which have a broker's state outside the log (`ConfigManager`, 4.9.3).
+"""Read and write the files in a store's config/ (`ConfigManager`, 4.9.3).
 
-Each file is replaced as a whole. Its previous version is kept with `.bak` at the end of its name.
+These files contain the state of a broker that is not in the log, such as topics and consumer offsets. Each file is
+replaced as a whole. Its previous version is kept with `.bak` at the end of its name.
 """
 
 from __future__ import annotations

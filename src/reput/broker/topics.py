@@ -303,7 +303,7 @@ class TopicTable:
         return found
 
     def take_over(self, found: dict[str, int]) -> None:
-        """Use the number of queues per topic that `find` has returned."""
+        """Replace the known numbers of queues per topic with `found`, a result of `find`."""
         self._found, self._found_at = found, self._clock_ms()
 
     def _read(self) -> tuple[dict[str, TopicConfig], dict[str, dict[int, int]]]:

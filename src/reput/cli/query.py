@@ -107,7 +107,7 @@ def ask_as_broker(
 
 
 def print_answer(answer: Answer, layout: str, csv_safe: bool = False) -> None:
-    """Print messages on stdout, remarks on stdout or (jsonl, csv) on stderr, and damage on stderr."""
+    """Print messages on stdout and damage on stderr. Remarks go to stdout, or with jsonl and csv to stderr."""
     if layout == "jsonl":
         print_jsonl(answer.records, RecordLines())
     elif layout == "csv":

@@ -36,7 +36,7 @@ class Basis(StrEnum):
     """The reason why a part of an index is trusted to have every key of its range: a proof or spot checks.
 
     In both cases, every entry that a search follows is verified. A proof compares all items with the log. Spot checks
-    compare only some items, so they can overlook more missing entries.
+    compare only some items, so they can overlook missing entries.
     """
 
     PROVEN = "proven"

@@ -198,8 +198,8 @@ class Planner:
             if begin >= stop:
                 return
             if begin < end:
-                # Cache only ranges between the ranges of IndexFiles. The end of the log grows, so it is read every
-                # time.
+                # Segments after the last part of the index are not cached (`keep` is False): the end of the log grows,
+                # so these segments are read every time.
                 small = keep and end - begin <= _KEPT_BYTES
                 yield self._read(begin, end) if small else Segment(begin, end)
 

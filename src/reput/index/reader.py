@@ -329,8 +329,8 @@ class IndexFileReader:
         """Yield offsets as `offsets` does, beginning at an item of the chain.
 
         count   number of the last item that the header counts
-        newest  maximum valid offset of the first result. Offsets never increase along a chain, so pass the offset of
-                the item with the same hash that comes before the first result in the chain (a newer item)
+        newest  offset of the last item with this hash that was already read (a newer item). Offsets never increase
+                along a chain, so a first result with a higher offset is damaged
         """
         slots, most = self.hash_slots, self.index_items - 1
         slot, last = key_hash % slots, most

@@ -28,8 +28,8 @@ FEW_ITEMS = 1 << 11
 # A gap is the range of the log between the messages of two consecutive items of an IndexFile. The search for wide gaps
 # starts with this many items, at even distances in the file.
 _SAMPLED_ITEMS = 128
-# In each file, at most _GAPS gaps are examined. Once an examined gap contains messages without items, the limit is
-# _GAPS_IF_IN_DOUBT.
+# In each file, at most _GAPS gaps between the messages of consecutive items are examined. Once messages with keys but
+# without items are found in a gap, the limit is _GAPS_IF_IN_DOUBT.
 _GAPS, _GAPS_IF_IN_DOUBT = 8, 64
 # If more files than this are checked together, fewer gaps of the log (see above) are examined for each file.
 _FULL_SHARE = 100
@@ -41,8 +41,8 @@ _READ_BYTES = 16 << 10
 # read. Few messages have more keys.
 _SAME_MESSAGE = 64
 
-# A page of slots is in doubt if an intact page would have as few used slots as this page, or lead only to items as
-# old, with a probability below 1e-9. LEAST_DOUBT is the negative logarithm of 1e-9 (`SlotPages`).
+# A page of slots is in doubt if it has so few used slots, or leads only to such old items, that the probability of an
+# intact page like this is below 1e-9. LEAST_DOUBT is the negative logarithm of 1e-9 (`SlotPages`).
 LEAST_DOUBT = 21.0
 # If the slot of a hash is in a page that may have lost slots, all items are searched for the hash. The slot is trusted
 # if its chain contains the newest items with this hash. At most this many items are compared with the chain.

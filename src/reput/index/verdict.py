@@ -26,8 +26,9 @@ class Proof:
     ranges     physical offsets, oldest first: each key of each message that begins there is in these items, and a
                look-up reaches it
     problems   the reasons why the ranges do not cover more, one line each
-    gap_bytes  0 if every message of the ranges was compared with its items. Otherwise, only the gaps of more than this
-               many bytes between the messages of consecutive items were searched for messages without items
+    gap_bytes  0 if every message of the ranges was compared with its items. Otherwise, long ranges were searched for
+               messages without items only in samples, and wherever the messages of consecutive items begin more than
+               this many bytes apart
     is_kept    whether the proof is remembered; False if the file has changed, or could change without changing its
                stamp
     is_timed   whether the seconds of items 2 and later never decrease, and the compared items agree with their messages

@@ -16,7 +16,8 @@ from reput.log.sources import LogSource
 from reput.store.store_reader import StoreReader
 from reput.tasks import Runner
 
-# From this number of IndexFiles on, a job judges them: judging them in this process takes longer than starting a job.
+# If there are at least this many IndexFiles, parallel tasks judge them. Judging so many in this process would take
+# longer than starting the tasks.
 _MANY_FILES = 16
 
 

@@ -116,7 +116,7 @@ def _explained(keys: str, malformed: list[str]) -> Iterator[None]:
     try:
         yield
     except StoreUnreachableError:
-        # An unreachable bucket is not an error in the keys.
+        # Do not report an unreachable bucket as an invalid file of keys.
         raise
     except (pa.ArrowException, UnicodeDecodeError, OSError) as error:
         if malformed:

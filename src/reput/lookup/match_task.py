@@ -75,7 +75,7 @@ def match_schema(columns: tuple[str, ...]) -> pa.Schema:
 def write_matches(
     path: str, columns: tuple[str, ...], matches: Iterable[pa.RecordBatch]
 ) -> list[tuple[int, int]]:
-    """Stage matches in one file, as batches of matches for keys of one part of the key table.
+    """Stage matches in one file. Each batch in the file has matches for keys of only one part of the key table.
 
     Return for each batch the number of the part, and the number of the batch in the file.
 

@@ -48,7 +48,8 @@ class ScannedRange:
 
     is_read      True if damage in the range must not be reported: an earlier scan has found it, or no message of the
                  range is in the time window
-    segment      number of the segment whose index entries are not trusted; None if no index covers the range
+    segment      number of the segment that contains the range; its index is not trusted for some keys, so the range is
+                 scanned for them. None if no index covers the range
     position     physical offset up to which the range has been read
     at_end       whether `position` is the end of the log
     """
@@ -144,8 +145,8 @@ class LogCells:
 
     def __init__(self, files: Sequence[CommitLogFile]) -> None:
         total = sum(file.size for file in files)
-        # For each file of candidates, the driver keeps an array with a number for each cell. So the number of cells is
-        # limited, and a large log has larger cells.
+        # For each run (file of candidates), the driver keeps an array with one number per cell. The number of cells is
+        # limited, so that the arrays stay small. Therefore, a large log has larger cells.
         step = max(_CELL_BYTES, -(-total // _MOST_CELLS))
         begins = [begin for file in files for begin in range(file.start, file.end, step)]
         edges = sorted({*begins, *(file.end for file in files)})
@@ -205,7 +206,7 @@ def _task(number: int, store: StorePlace, files: dict[CommitLogFile, list[RunSli
 
 
 def _joined(slices: list[RunSlice]) -> list[RunSlice]:
-    """Join slices that are adjacent rows of the same file of candidates."""
+    """Join slices of the same run (file of candidates) if their rows are adjacent."""
     joined: dict[str, list[RunSlice]] = defaultdict(list)
     for part in slices:
         of_run = joined[part.path]
@@ -219,7 +220,7 @@ def _joined(slices: list[RunSlice]) -> list[RunSlice]:
 class StorePlan:
     """The plan for one store: its segments, and their results.
 
-    runs    staged files of candidates: offsets at which messages with requested keys may be
+    runs    staged files of candidates (offsets at which messages with requested keys may be)
     broken  maps the number of a segment to the numbers of the keys whose chains are broken in this segment
     ranges  the ranges to scan for all keys
     batch_topics  topics (5.x) whose records may be inner batches
@@ -231,7 +232,7 @@ class StorePlan:
     ) -> None:
         """Plan the look-up in a store.
 
-        `judge` returns verdicts on the IndexFiles, which tasks have already computed. Without a judge, the files are
+        If tasks have already judged the IndexFiles, `judge` returns their verdicts. Without a judge, the files are
         proved or spot-checked here. `name` is the value of the column `store`, by default the path.
         """
         self.number, self.path, self.log = number, store.path, store.commit_log
@@ -260,9 +261,10 @@ class StorePlan:
         return ScannedRange(file, segment.start, segment.stop, is_read, damage=damage)
 
     def indexed(self, window: TimeWindow | None) -> Iterator[tuple[int, IndexPart, OffsetRange]]:
-        """Yield for each segment its number, its part of the index, and its range with messages of a time window.
+        """Yield for each segment that an index covers: its number, its part of the index, and the range to search.
 
-        Segments without such a range are skipped.
+        The range has all messages of the segment that may be in the time window. Segments without such messages are
+        skipped.
 
         Raises StoreAccessError, StoreChangedError.
         """

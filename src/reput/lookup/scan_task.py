@@ -414,7 +414,10 @@ def _compared(
     hashes: npt.NDArray[np.int32],
     record_of: npt.NDArray[np.int64],
 ) -> Places:
-    """Return a part's keys with matching records: same hash, topic and key, and stored within the key's time window."""
+    """Return pairs of a key (in `keys`, one part of the key table) and a record that matches it.
+
+    A record matches a key if it has the key's hash, topic and text, and was stored within the key's time window.
+    """
     which, rows = keys.rows_with(hashes)
     record = record_of[which]
     columns = {name: keys.batch.column(name) for name in keys.batch.schema.names}

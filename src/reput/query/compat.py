@@ -128,7 +128,8 @@ class BrokerView:
             # Another reader may have found the end while this one waited for the lock.
             files, end = self._known.found
             floor = now[-_RECOVERED_FILES:][0].start
-            # If no checked file was replaced, only the log after the end that the last search found must be checked.
+            # If no file that the last search checked was replaced, only bytes after the end that it found must be
+            # checked: they may have been appended since.
             is_checked = all(file in files for file in now if file.end > floor and file.start < end)
             start = max(floor, end) if is_checked else floor
             end = recovered_end(self._log, start, whole_records=self._whole_records)

@@ -209,9 +209,9 @@ def _is_in_place(
     """Return whether the entry at `place` may lead to `record`.
 
     Either the record states this queue and queue offset, or it follows lost messages. A broker reserves no positions in
-    a queue for messages that the log has lost. So later messages have lower positions than their records state. The
-    record of such a message must state the next queue offset after the one stated by the record of the previous entry.
-    Otherwise, the log must have no message of the queue between the two records.
+    a queue for messages that the log has lost. So later messages have lower positions than their records state. Such a
+    record is compared with the record of the previous entry: either it states the next queue offset, or the log has no
+    message of the queue between the two records.
     """
     topic, queue_id, queue_offset = place
     stated = queue_offset_in(record, topic, queue_id)

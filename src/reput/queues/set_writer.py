@@ -137,7 +137,10 @@ class QueueSetWriter:
         return ()
 
     def refused_bytes(self) -> dict[Queue, int]:
-        """Return, for each queue that has refused messages since its last entry, the total size of these messages."""
+        """Return, by queue, the total size of the messages that were refused after the queue's last entry.
+
+        The queue has no entries of these messages. Queues without refused messages are not in the result.
+        """
         return {}
 
     def sync(self, least_pages: int = 0) -> None:

@@ -311,9 +311,12 @@ class ConsumeQueueWriter(QueueWriter):
     def _write(
         self, entries: npt.NDArray[np.uint32], numbers: npt.NDArray[np.int64], begin: int
     ) -> None:
-        """Write each entry at its number. From `begin` on, fill numbers without an entry with pre-blank entries."""
+        """Write each entry at its position in the queue (in `numbers`).
+
+        Positions from `begin` on that get no entry are filled with pre-blank entries.
+        """
         starts = [0]
-        # Gaps between the numbers must be filled with pre-blank entries.
+        # If there are gaps between the entries, pre-blank entries must fill them.
         if numbers[-1] - begin >= len(numbers):
             gaps = np.flatnonzero(np.diff(numbers, prepend=begin - 1) > 1)
             starts = sorted({0, *gaps.tolist()})
@@ -328,7 +331,7 @@ class ConsumeQueueWriter(QueueWriter):
         self.position, self.max_physical_offset = None, -1
 
     def _fill_pre_blank(self, count: int, until: int) -> None:
-        """Write the `count` pre-blank entries before number `until`."""
+        """Write `count` pre-blank entries directly before position `until` of the queue."""
         for begin in range(until - count, until, _MOST_BLANKS):
             part = min(_MOST_BLANKS, until - begin)
             self._files.write(memoryview(encode_entry(PRE_BLANK) * part), begin)

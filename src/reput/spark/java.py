@@ -118,7 +118,7 @@ def _launcher_home(runtime: JavaRuntime) -> Path:
                 write_executable(java, script)
         except OSError:
             continue
-        if os.access(java, os.X_OK):  # A file system mounted with noexec denies this.
+        if os.access(java, os.X_OK):  # False on a file system mounted with noexec.
             return java.parent.parent
     raise JavaNotFoundError(
         f"found Java {runtime.version}, but no folder in which a launcher script can be run; "

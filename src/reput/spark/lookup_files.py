@@ -69,7 +69,12 @@ def write_answer(
 
 
 def write_coverage(spark: SparkSession, found: Lookup, output: str) -> None:
-    """Write the coverage next to the answer at a URL, with Spark's own file systems. Raises SparkJobError."""
+    """Write the coverage (the searched ranges) of an answer to a file, with Spark's own file systems.
+
+    output  URL of the answer; .coverage.json is appended to it
+
+    Raises SparkJobError.
+    """
     try:
         jvm: Any = spark.sparkContext._jvm
         path = jvm.org.apache.hadoop.fs.Path(f"{output.rstrip('/')}.coverage.json")
