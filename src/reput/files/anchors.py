@@ -431,8 +431,9 @@ def _open_or_create(folder: int, name: str, flags: int, mode: int, owner: tuple[
     """Open as `os.open` does. A file that is created here gets the user and group `owner`."""
     if not flags & os.O_CREAT:
         return os.open(name, flags, dir_fd=folder)
-    # A new file must be recognised, because only a new file gets another owner. So the file is first opened without
-    # O_CREAT, then created with O_EXCL. Another process may create or delete it in between, so both steps are repeated.
+    # Only a file that is created here gets the owner, but O_CREAT alone does not show whether the file is new. So the
+    # file is first opened without O_CREAT, then created with O_EXCL. Another process may create or delete the file
+    # between these steps, so both are repeated.
     while True:
         if not flags & os.O_EXCL:
             with suppress(FileNotFoundError):

@@ -105,7 +105,8 @@ def check_conditions(store: ObjectStore, folder: str = "") -> None:
     """
     name = f"{folder}reput-probe-{uuid.uuid4().hex}"
     try:
-        # A server that does not know a condition ignores it. So test with writes that must be refused.
+        # A server that does not support conditional writes ignores the condition, and writes. So test with writes that
+        # must be refused.
         version = store.put_new(name, b"1")
         ignored = []
         with suppress(ObjectConflictError):

@@ -242,8 +242,8 @@ class FileReader(Closing):
     def next_run(self, position: int) -> tuple[int, int] | None:
         """Return begin and end of the next data at or after `position`; None if only a hole follows.
 
-        Callers must not read beyond this data. In a preallocated file, the system reports a hole as data after it
-        was read, even if only by read-ahead. The next search for data would then find the whole rest of the file.
+        Callers must not read beyond this data. Once a hole of a preallocated file was read, even if only by read-ahead,
+        the system reports the hole as data. The next search for data would then find the whole rest of the file.
         """
         self.stop_read_ahead()
         size = self.size

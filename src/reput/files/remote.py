@@ -254,7 +254,7 @@ class CachedReader:
 
 
 class RemoteStatus(NamedTuple):
-    """The part of os.stat_result that is known for a remote file. Such a file is taken for one without holes."""
+    """The part of os.stat_result that is known for a remote file. `st_blocks` assumes that the file has no holes."""
 
     st_size: int
 

@@ -166,7 +166,7 @@ def leave_quickly_when_forked() -> None:
 
 
 class _EndedEarlyError(Exception):
-    """Raised if items follow a damaged block at which an iterator ended.
+    """Raised if an iterator ended at a damaged block although more items follow.
 
     RocksDB ends an iterator at such a block without an error. Only the iterator's status reports the damage.
     """
@@ -176,7 +176,7 @@ class _EndedEarlyError(Exception):
 
 
 def _all_items(family: Any, first: bytes | None) -> Iterator[tuple[Any, Any]]:
-    """Yield all items from `first` on. Raises _EndedEarlyError if items follow a damaged block."""
+    """Yield all items from `first` on. Raises _EndedEarlyError at a damaged block after which more items follow."""
     last, is_empty = first, True
     # Reading in batches needs fewer calls into the library. The batches grow, because many callers take only the first
     # items.

@@ -65,7 +65,7 @@ def segment_name(offset: int) -> str:
 def parse_segment_name(name: str) -> int | None:
     """Return the offset at which the segment of this name begins; None for any other name."""
     offset = parse_offset_file_name(name[_HASH_DIGITS:])
-    # The digits of the MD5 must match the offset. This excludes other files.
+    # A segment's name begins with digits of the MD5 of its offset. A name with other digits belongs to another file.
     return offset if offset is not None and segment_name(offset) == name else None
 
 

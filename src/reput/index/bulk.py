@@ -64,8 +64,8 @@ class IndexFileSearch:
     def find_each(self, groups: Iterable[npt.NDArray[np.int32]]) -> Iterator[tuple[int, BulkHits]]:
         """See `BulkSearch.find_each`.
 
-        For a group of many keys, the used part of the file is read into memory, once for all groups: 420 MB if the file
-        is full.
+        The first group of many keys reads the used part of the file into memory: 420 MB if the file is full. Later
+        groups are looked up in this memory.
         """
         chains: _Chains | None = None
         for number, hashes in enumerate(groups):

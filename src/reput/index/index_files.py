@@ -40,8 +40,8 @@ class IndexFilePart:
 
     slots  the object that checks the pages of the slot table before a chain is followed; None if every link of the
            chains was already checked
-    timed  number of the last item up to which times never decrease, counted from item 2; 0 if unknown. Item 1 is
-           excluded: its time, unlike the times of other items, is not relative to the file's begin timestamp
+    timed  number of an item: from item 2 to this item, times never decrease; 0 if unknown. Item 1 is excluded: its
+           time, unlike the times of other items, is not relative to the file's begin timestamp
     """
 
     file: IndexFileReader

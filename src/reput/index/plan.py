@@ -26,7 +26,8 @@ from reput.log.walk import LogWalk, newest_timestamp
 # `LogWalk` reads this many bytes at once. Records after the last index entry are cached only if they fit in one read.
 _MOST_BYTES = 4 << 10
 
-# A longer segment is scanned for every query, instead of being cached.
+# A range of the log between the ranges of two IndexFiles must be scanned. Its records are cached if the range has at
+# most this many bytes. A longer range is scanned for every query.
 _KEPT_BYTES = 64 << 10
 # To find the last dispatched message, at most this many bytes of the log after the last indexed message are read.
 _TAIL_BYTES = 1 << 20

@@ -300,7 +300,7 @@ class IndexFileReader:
             if not number < reached < stop:
                 return reached == number
             reached = self.item(reached).previous
-        # The check ends here, because the chain is long. The item may come later in it.
+        # The chain is long, so its check ends here. The item may be further along the chain.
         return True
 
     def offsets(self, key_hash: int) -> Iterator[int]:

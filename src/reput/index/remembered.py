@@ -140,7 +140,7 @@ class Remembered:
     def _kept(self, kind: str, file: IndexFileReader) -> dict[str, Any]:
         """Return a kept result.
 
-        Raises LookupError if there is none, and an error of _WRONG_FORM for invalid content.
+        Raises LookupError if no result is kept, and one of the errors in `_WRONG_FORM` if its content is invalid.
         """
         data = self._cache.read(_name(file, kind), _MOST_BYTES)
         if data is None:

@@ -95,7 +95,10 @@ def find_gaps(
 
 
 def _widest_gaps(file: IndexFileReader, first: int, last: int, samples: int) -> Iterator[int]:
-    """Yield items whose message is far before the next item's message in the log, approximately the farthest first."""
+    """Yield the items that are followed by a gap in the log, approximately the widest gaps first.
+
+    A gap is the distance between the messages of two consecutive items.
+    """
     known: dict[int, int] = {}
 
     def offset(number: int) -> int:

@@ -64,8 +64,8 @@ def _outside(
 ) -> _Flags:
     """Return for each candidate whether the query can skip it.
 
-    It can if the record at the candidate's offset has a key with the candidate's hash, and was stored outside the
-    window. Offsets must ascend.
+    A candidate can be skipped if the record at its offset has a key with its hash, and was stored outside the window.
+    Offsets must ascend.
     """
     found = np.zeros(len(offsets), np.bool_)
     for file in log.files:

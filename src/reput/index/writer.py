@@ -35,8 +35,8 @@ from reput.kernels.index_chains import END_OFFSET, END_TIMESTAMP, INDEX_COUNT, S
 _WINDOW_ITEMS = 1 << 16
 # Items put between two updates of the header. Readers expect at most this many uncounted items.
 _COUNTED_ITEMS = 1 << 12
-# Before new items are written, the bytes of the file that they overwrite are loaded into memory, and this many bytes
-# more for later items.
+# Before new items are written, the part of the file that they overwrite is loaded into memory. The next bytes of the
+# file, up to this many, are loaded with it for later items.
 _PREPARED_BYTES = 1 << 20
 _ITEM_WORDS = ITEM_BYTES // 4
 _NONE: npt.NDArray[np.uint32] = np.empty(0, np.uint32)

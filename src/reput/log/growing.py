@@ -32,8 +32,8 @@ def walk_on(
 ) -> Walked:
     """Walk to the end of the log, or up to a limit. A record must begin at `start`, or a file must end there.
 
-    With a limit, the walk still takes at least one message if the log has one. `in_last` is the mode for the last file.
-    Raises StoreError.
+    With a limit, the walk still takes at least one message if the log has one. `in_last` is the scan mode for the last
+    file, which may still grow. Raises StoreError.
     """
     last = source.last_with_data()
     position, messages = start, 0

@@ -77,7 +77,7 @@ def find_logs(paths: Iterable[str], options: Mapping[str, str] | None = None) ->
                 of_folder = single.setdefault(real_place(folder), (storage, folder, {}))
                 of_folder[2][entry.name] = entry
     for place, (storage, folder, entries) in single.items():
-        # If another of the paths names the whole store, that store's log already has these files.
+        # If another path names this folder or its store as a whole, `logs` already has all files of the folder.
         if place not in logs:
             log = logs[place] = _listed(storage, store_of(folder), entries.values(), None)
             _check_is_log(storage, log.files)
@@ -211,7 +211,7 @@ def with_archive(
 
 
 def _of_folder(storage: Storage, path: str, folder: str, options: Mapping[str, str]) -> LogListing:
-    """Return the log of the store or log folder at `path`. Its files lie in `folder`."""
+    """Return the log whose files lie in `folder`. `path` is the store, or the folder of the log itself."""
     if storage.is_archive or storage.is_joined:
         return StoreLog(path, storage).list()
     entries = [

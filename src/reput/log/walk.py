@@ -38,7 +38,8 @@ _NO_DELAYS: list[int] = []
 _FIRST_WINDOW_BYTES, _MOST_WINDOW_BYTES = 4 << 10, 256 << 10
 # The last messages are searched for in the last 4 KiB of the log, and in a longer range if there is no message.
 _LAST_BYTES = (4 << 10, 64 << 10, 1 << 20)
-# A window must have this many bytes from the position on. Most records are shorter than this, and need no further read.
+# A walk holds a window (bytes of the log) in memory. It reads a new window if fewer than this many bytes of the window
+# follow its position. Most records are shorter, so they are complete in the window.
 _ENOUGH_BYTES = 4 << 10
 WALKED_BYTES = 8 << 20
 """Bytes of a log that are walked in plain Python. Loading the kernels takes about as long as this walk."""
@@ -172,7 +173,11 @@ class LogWalk:
         return at
 
     def _read_from(self, file: CommitLogFile, length: int, needed: int) -> bytes:
-        """Read from the position on. In an archive, stop before missing bytes if `needed` bytes precede them."""
+        """Read up to `length` bytes from the walk's position on.
+
+        In an archive, bytes may be missing. Then return the bytes before them if these are at least `needed` bytes, or
+        raise CorruptMessageError.
+        """
         try:
             return self._log.read(file, self.position, length)
         except CorruptMessageError as error:

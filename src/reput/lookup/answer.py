@@ -42,8 +42,8 @@ class LookupAnswer:
     is_flat  whether rows state the coverage only as the column `is_complete`, instead of as a column with all its
         fields
     places   object stores with the staged files
-    logs     for each store, by its number: number of the first store with the same log; only messages of this first
-        store are in the answer
+    logs     for each store, the number of the first store with the same log. The answer has the messages of this first
+        store only
     """
 
     parts: tuple[KeyPart, ...]
@@ -102,8 +102,8 @@ class LookupAnswer:
         )
         kept = np.ones(len(number_of), np.bool_)
         # If one index entry of a key leads to no message with this key, the key's older entries in the segment (the
-        # range of this IndexFile) are not trusted either. Their matches are dropped here: the segment was scanned for
-        # this key, so the scan has found the messages as well.
+        # range of this IndexFile) are not trusted either. The matches of these older entries are dropped here. The
+        # segment was also scanned for this key, so the scan has found their messages.
         for lost in self.coverage.lost:
             if not len(lost.numbers):
                 continue

@@ -257,8 +257,8 @@ class SortedKeys:
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Find the keys whose hash is at one of the positions `numbers` of `self.hashes`.
 
-        Return two arrays with a value per key: i, if `self.hashes[numbers[i]]` is the key's hash, and the key's row in
-        `self.batch`.
+        Return two arrays with a value per found key: the index i for which `self.hashes[numbers[i]]` is the key's hash,
+        and the key's row in `self.batch`.
         """
         begins, counts = (
             self.first[numbers],

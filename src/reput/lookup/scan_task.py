@@ -235,7 +235,7 @@ def joined_hits(
 ) -> Iterator[tuple[int, pa.RecordBatch, Candidates]]:
     """Yield for each part its candidates, as `write_run` expects them: the hits joined with the part's keys by hash.
 
-    If `only` is given, keys with other numbers are ignored.
+    `only` has the numbers of the keys to consider (see `PART_SHIFT`); None for all keys.
     """
     for number, part in parts:
         keys = SortedKeys(part.path)

@@ -182,8 +182,8 @@ def _properties_string(records: Records, properties: pa.MapArray) -> list[JsonCo
     taken = ends[maps[1:]] - ends[maps[:-1]] + 2 * counts - 1
     is_whole = taken == runs.stops - runs.starts
     has_unique_key = records.spans["unique_key_bytes"] > 0
-    # A put of a properties map adds a missing UNIQ_KEY, and writes the properties in the order of Java's HashMap. So
-    # the map is not enough to restore a stored properties string that has no UNIQ_KEY, or that has another order.
+    # If a message is put with its properties as a map, a missing UNIQ_KEY is added, and the properties are written in
+    # the order of Java's HashMap. So a map cannot restore a properties string that has no UNIQ_KEY or another order.
     needed = ~(is_whole & has_unique_key & valid.view(np.bool_) & ordered.view(np.bool_))
     return (
         text_or_base64(runs.only(needed), b",", "properties_string", "properties_base64")

@@ -311,7 +311,7 @@ class _Budget:
 
 
 class _MessageTypes:
-    """Maps each field of a message type to a column type, and to a function that gets the field's value."""
+    """Maps each field of a message type to a column type, and to a function that returns the field's value."""
 
     def __init__(self, where: str) -> None:
         self._where = where

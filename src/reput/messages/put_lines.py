@@ -212,7 +212,8 @@ class LinesReport:
 class LinesPut:
     """Puts the lines of one stream. `report` is always up to date, even after an error.
 
-    bad_line: called with a text that names each skipped line and its error; None if a bad line must stop the put
+    bad_line: called once per skipped line, with a text that names the line and its error; None if a bad line must stop
+        the put
     progress: called after each block with the number of bytes read and the report
     """
 

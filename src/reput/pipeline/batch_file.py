@@ -33,7 +33,8 @@ from reput.pipeline.queue_runs import RUN_DTYPE, QueueRuns
 
 _TRAILER = struct.Struct("<q8s")
 _MAGIC = b"reput-b2"
-# Bytes per value in a column; 0 in a constant column. If 4 bytes are too few, a value takes 8 bytes.
+# Bytes per stored value. A column uses the smallest width that holds all its values: 0 if they are all equal, and 8 if
+# even 4 bytes are too few.
 _WIDTHS = (0, 1, 2, 4)
 _INTEGERS = (np.dtype(np.int64), np.dtype(np.int32))
 

@@ -110,7 +110,8 @@ class FolderTarget:
 
     def commit(self, commit: RebuildCommit) -> None:
         """See Target."""
-        # Write `checkpoint` after the swap: its times state that the new files are in place.
+        # Write `checkpoint` after the swap. Its times tell a broker up to which message the files are complete, which
+        # is true of the new files only.
         swap_in(self._output, self._staging, commit.without)
         _write_checkpoint(self._output, self._staging, commit)
         self._staging.remove()

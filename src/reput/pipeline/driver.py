@@ -469,8 +469,8 @@ class _Rebuild:
     def _name_index_files(self, written: Sequence[Written]) -> dict[str, Proof | str]:
         """Name the IndexFiles so that a broker, which sorts them by name, finds them in log order."""
         files = sorted(result for result in written if isinstance(result, IndexFileWritten))
-        # A file is named after the time of its first entry. `index_file_names` adjusts equal times, and times in the
-        # future: a broker must be able to name its next file by its clock.
+        # A file is named after the time of its first entry. `index_file_names` makes equal times distinct. It also
+        # lowers times in the future, because a broker names its next file by its clock, and that name must sort last.
         names = index_file_names([file.first_timestamp for file in files], now_ms())
         self.target.take_index_files(
             {file.number: name for file, name in zip(files, names, strict=True)}

@@ -52,8 +52,8 @@ def index_layout(log: LogSummary, config: StoreConfig) -> list[IndexFileTask]:
         position += split.keys
     tasks, first_split = [], 0
     for number in range(count):
-        # Begin with the split of entry `start - 1`, the last one of the previous file: the task reads that entry
-        # too. It may be in an earlier split than entry `start`.
+        # Begin with the split that contains entry `start - 1` (the last entry of the previous file), because the task
+        # reads that entry too. The entry may be in an earlier split than entry `start`.
         start, stop = number * capacity, min((number + 1) * capacity, total)
         while first_split < len(bounds) and bounds[first_split][1] <= start - 1:
             first_split += 1

@@ -157,7 +157,7 @@ class BucketTarget:
         return {one.name: one.size for one in self._result()}
 
     def commit(self, commit: RebuildCommit) -> None:
-        """See Target. Raises StoreChangedError if the published files are not exactly this result."""
+        """See Target. Raises StoreChangedError if the published files are not exactly the files of this rebuild."""
         # Record the folders first, so that after a crash the next rebuild knows which files it may delete.
         self._staging.begin_publishing(self._folders)
         files = self._result()

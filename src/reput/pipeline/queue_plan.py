@@ -11,8 +11,8 @@ splits have a hundred million runs. So the driver receives tasks of a few number
 plan:
 
     plan.json      the names of all staged files and queues, and the queues of each pack (`QueuePlan`)
-    positions-N    one int64 per queue: the position of its next entry when regular task N begins; -1 if no earlier
-                   entries exist. Then the next entry has the queue offset of its message as its position
+    positions-N    one int64 per queue: the position of its next entry when regular task N begins; -1 for a queue
+                   without earlier entries, whose next entry takes the queue offset of its message as its position
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ from reput.pipeline.queue_runs import QueueRuns
 from reput.queues.kinds import check_topic, is_light
 
 MOST_ENTRIES = 16 << 20  # Maximum number of entries per task.
-# Maximum number of queues per task, because a task holds the state of all its queues in memory.
+# A task holds the state of all its queues in memory. So it gets at most this many queues.
 _MOST_PACKED = 512
 _MOST_JOINED = 512  # Maximum number of ConsumeQueue files that one join task builds.
-# Maximum number of topics without a ConsumeQueue that the report names as examples.
+# The report names at most this many topics without a ConsumeQueue, as examples.
 _MOST_NAMES = 3
 
 # A pack is a group of queues that one task writes. With at most 4 packs, it is cheaper to read all staged files once
@@ -156,8 +156,9 @@ class QueuePlan(NamedTuple):
     """The content of plan.json. A pack is a group of queues that one task writes.
 
     apart      queues that regular tasks (see QueueTask) must skip
-    packs      numbers of the queues of each pack
-    ranges     first and last queue offset (as uint64) of each queue of each pack; empty if packs have whole queues
+    packs      for each pack, the indexes of its queues in `queues`
+    ranges     for each pack, the first and last queue offset (as uint64) of each of its queues; empty if packs have
+               whole queues
     divided    packs whose tasks read divided files (`reput.pipeline.divided`) instead of staged files
     divisions  number of divided files
     """
@@ -354,10 +355,11 @@ def _joins(table: RunTable, file_bytes: int, regular: int) -> Iterator[JoinTask]
 
 
 def divide_tasks(packs: int, entries: Sequence[int], share: int) -> list[DivideTask]:
-    """Return tasks that divide staged files, each with neighbouring files of about `share` entries.
+    """Distribute the staged files over tasks that divide the files' messages among packs. Return these tasks.
 
-    `entries` is the number of entries per staged file. A pack is a group of queues that one task writes. Returns no
-    task if there are few packs, because reading all staged files once per pack is then cheaper.
+    A pack is a group of queues that one task writes. Each task gets neighbouring files with about `share` entries in
+    total; `entries` has the number of entries of each staged file. If there are few packs, no task is returned, because
+    reading all staged files once per pack is then cheaper.
     """
     tasks: list[DivideTask] = []
     first = taken = 0

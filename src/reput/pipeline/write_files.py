@@ -80,7 +80,8 @@ class WriteJob(NamedTuple):
 class IndexFileWritten(NamedTuple):
     """A written IndexFile: its number, its header, and the store timestamp (ms) of its first entry.
 
-    proof  the proof of the file, or the reason why it has none
+    proof  the `Proof` that the file has an item for each key of the messages in a range of the log; a text with the
+           reason if this could not be proven
     """
 
     number: int

@@ -2,7 +2,8 @@
 
 Reading writes nothing into the store's folder and takes no lock: the store may be stopped, killed or in use. Some
 queue offsets have no entry, and that is normal: prepared messages in light queues have no entry, and an inner batch has
-only one. A broker bisects over such holes and may return a wrong minimum queue offset. This reader does not.
+only one entry for all its queue offsets. A broker bisects over such holes and may return a wrong minimum queue offset.
+This reader does not.
 
 A broker keeps new entries in memory, without a write-ahead log (`AbstractRocksDBStorage`). They reach the disk when the
 broker writes a whole table, or stops. The reader dispatches missing entries again from the CommitLog, as a broker does
@@ -247,7 +248,7 @@ class RocksQueueReader:
         end = self._database.end(*self.queue)
         if end is not None:
             return end.queue_offset
-        # Without a stated end, the entry with the highest queue offset is the last.
+        # If the database does not state where the queue ends, its last entry is the one with the highest queue offset.
         found = self._database.item_before(entry_key(self._prefix, _LAST_OFFSET))
         number = None if found is None else queue_offset_of(found[0], self._prefix)
         return -1 if number is None else number

@@ -1,4 +1,4 @@
-"""Write a database of queues: tables in the order of their keys, and the folder that contains them.
+"""Write a RocksDB database of queues: its tables (SST files) and the folder that contains these files.
 
 Mirrors the options of `RocksDBOptionsFactory` (tag rocketmq-all-5.3.3) that affect files: format 5, blocks of 32 KiB,
 Bloom filters of 16 bits per key, LZ4 for entries, and no compression for the minimum and maximum offsets of queues. A

@@ -51,7 +51,7 @@ from reput.queues.kinds import BATCH_QUEUE, CONSUME_QUEUE, EXTENSION, QueueKind,
 _ENTRY_WORDS = CONSUME_QUEUE.entry_bytes // 4
 # Maximum number of pre-blank entries per write.
 _MOST_BLANKS = 1 << 16
-# Number of bytes of units (records in consumequeue_ext/) after which the buffer is written.
+# Units (records in consumequeue_ext/) are collected in a buffer, which is written when it has this many bytes.
 _MOST_BUFFERED_BYTES = 1 << 20
 LostRanges = npt.NDArray[np.int64]
 """int64[n, 2]: beginnings and ends of unreadable ranges of the log, as ascending physical offsets."""
@@ -138,9 +138,10 @@ class EntryFilesWriter:
         self._unchecked.clear()
 
     def is_due(self, count: int, least_pages: int) -> bool:
-        """Return whether the files, up to entry `count`, have at least `least_pages` dirty pages or a full dirty file.
+        """Return whether the first `count` entries should be flushed.
 
-        With 0 pages, any dirty byte is enough. Mirrors `ConsumeQueue.flush`.
+        They should if at least `least_pages` of their pages are dirty, or if a full file has dirty pages. If
+        `least_pages` is 0, any dirty byte is enough. Mirrors `ConsumeQueue.flush`.
         """
         flushed, written = self._flushed * self._entry_bytes, count * self._entry_bytes
         return least_pages == 0 or is_worth_a_flush(flushed, written, least_pages, self._file_bytes)
@@ -340,7 +341,7 @@ class ConsumeQueueWriter(QueueWriter):
 def write_expired_queue(
     folder: Path, queue_entries: int, number: int, entry: ConsumeQueueEntry
 ) -> None:
-    """Write a queue whose messages have all expired, up to its last entry, as a broker keeps it.
+    """Write what a broker keeps of a queue whose messages have all expired.
 
     A broker keeps only the last file of such a queue. This function writes this file, with pre-blank entries before the
     last entry. The last entry must be a real one: a broker mistakes a pre-blank entry for a message that ends at 2 GiB,
@@ -353,7 +354,10 @@ def write_expired_queue(
 
 
 def first_position(messages: npt.NDArray[np.void], queue_offset: npt.NDArray[np.int64]) -> int:
-    """Return the number of the first entry of an empty queue: the queue offset of the first message that it accepts."""
+    """Return the number that the first entry of a still empty queue gets.
+
+    This number is the queue offset of the first message that the queue accepts; 0 if the queue accepts no message.
+    """
     is_behind = messages["physical_offset"] + messages["size"] > -1
     is_taken = is_behind & (queue_offset >= 0) & (queue_offset <= MAX_QUEUE_OFFSET)
     return int(queue_offset[np.argmax(is_taken)]) if is_taken.any() else 0

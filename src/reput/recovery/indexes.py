@@ -90,8 +90,8 @@ class Comparison:
     index_from    physical offset of the first message with missing items, or `end`
     index_begin   number of the first compared item
     index_end     number after the last correct item
-    last_message  physical offset of the last message; None without messages. If records near the end state wrong
-                  offsets, the physical offset of an earlier record
+    last_message  physical offset of the last message, or of an earlier one if records near the end state wrong offsets;
+                  None without messages
     """
 
     def __init__(
@@ -332,8 +332,8 @@ class FoundIndexes:
     """The ConsumeQueues (`queues`) and IndexFiles in `folder`. Problems are added to the report.
 
     `log` is the store with the log, if it is not `folder`. Queues of `batch_topics` are not ConsumeQueues. `is_own`
-    states that no other program writes the queues. Then a queue whose entries lead to no message is of no use to
-    anyone, and is deleted.
+    states that no other program writes the queues. In this case, a queue whose entries lead to no message is deleted,
+    because nobody needs it.
     """
 
     def __init__(

@@ -333,7 +333,8 @@ class QueueMatching:
         The place must be after the entry that precedes the message in the log, and before the entry that follows it.
 
         solid, numbers  physical offsets and positions of the existing entries
-        edges           positions that bound the place of a message before the first or after the last of these entries
+        edges           (low, high): the place is after `low` if none of these entries is before the message in the log,
+                        and before `high` if none is after the message
         last            physical offset of the queue's last message that has an entry
         """
         low, high = neighbours(missing.offsets, solid, numbers, *edges)

@@ -103,8 +103,8 @@ def misnumbered(
                     continue
                 numbers, offsets = numbers[new], messages["physical_offset"][new]
                 before = np.append(given.get(queue, ends.get(queue, -1)), numbers[:-1])
-                # The queue offsets of a topic that was deleted and created again begin at 0. The database does not have
-                # the end of such a queue.
+                # The queue offsets of a topic that was deleted and created again begin at 0. The database states
+                # no last queue offset for such a queue.
                 is_anew = (numbers == 0) & (np.append(numbers[1:], 1) == 1) & (queue not in ends)
                 falls = np.flatnonzero((numbers <= before) & ~is_anew)
                 given[queue] = int(numbers[-1])

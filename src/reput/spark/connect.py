@@ -77,7 +77,8 @@ def _ask_workers(spark: Any, needs: tuple[str, ...]) -> list[tuple[str, list[str
     """Return, for each task slot, the digest of the reput installed there ("" without one) and the missing modules."""
     digest_of = digest_function()
 
-    # Spark sends a closure by value. A function of this module would need reput in the workers.
+    # Spark sends a closure by value. It would send a function of this module by reference, and workers would need reput
+    # to import the function.
     def look(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _ in batches:
             pass

@@ -77,7 +77,7 @@ class RocketMQDataSource(DataSource):
     """The data source. Spark creates it at `load()`. `reput.spark.options` has the options."""
 
     folder = ""
-    """Folder to which paths are relative; if this is an empty string, the working directory of Spark's process."""
+    """The folder to which relative paths refer. An empty string means the working directory of Spark's process."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)

@@ -158,7 +158,7 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         latest = dict(start)
         share = _Share.of(limit, self._options)
         for number, source in enumerate(sources):
-            # A store that the offset does not contain is new, and is read from its beginning.
+            # A store without a mark in the stream's offset is new, and is read from its beginning.
             mark = marks.get(source.name, ReadMark(source.begin))
             begin = self._begin(source, mark, buffers)
             end = share.advance(source, begin, len(sources) - number, buffers)

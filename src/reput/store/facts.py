@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 KEPT_BY: Mapping[str | None, tuple[str, ...]] = {
     None: (), "index": QUEUE_SETTINGS, "consumequeue": INDEX_SETTINGS,
 }  # fmt: skip
-"""For each value of a rebuild's argument `only`: the settings of those files that the rebuild does not change."""
+"""Maps each value of a rebuild's argument `only` to the settings of the files that such a rebuild leaves unchanged."""
 
 
 @dataclass(frozen=True)  # Without slots=True, because cached properties need a __dict__.
@@ -241,8 +241,8 @@ class StoreFacts:
         """Raise UsageError if a size is uncertain, before files of this size are written.
 
         Args:
-            but: Settings that are known from elsewhere, or not needed. The size of log files is never checked here,
-                because only recovery continues the log, and it reports files of several sizes itself.
+            but: Settings that are known from elsewhere, or not needed. The size of log files is never checked here:
+                before messages are appended to a log, recovery checks it, and reports files of several sizes.
 
         Raises:
             UsageError: A size is uncertain. The message names the files and the settings.

@@ -67,7 +67,7 @@ class NamedStore:
         return (self.cluster or "", self.broker) if self.broker else (self.path,)
 
     def arguments(self, *, joined: bool = False) -> tuple[str, dict[str, Any]]:
-        """Return the path to open, and the options of operations.
+        """Return the path to open, and the options to pass to an operation on this store.
 
         Args:
             joined: Whether to read the store together with its archive, if it has one.

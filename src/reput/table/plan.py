@@ -51,9 +51,9 @@ def pack(tasks: Sequence[Task], split_bytes: int, least_tasks: int = 1) -> list[
     Args:
         tasks: Ranges in order, each not much larger than `split_bytes`.
         split_bytes: Maximum log bytes per task. A single larger range is a task of its own.
-        least_tasks: Minimum number of tasks, if there are enough ranges: each task gets at most 1/`least_tasks`
-            of all bytes. With the default, 1, each task gets about an eighth of all bytes, but at least 16 MiB. In both
-            cases, `split_bytes` is the maximum.
+        least_tasks: Minimum number of tasks, if there are enough ranges. A number above 1 limits each task to
+            1/`least_tasks` of all bytes. The default, 1, limits each task to an eighth of all bytes, or to 16 MiB if
+            that is more. `split_bytes` limits tasks in both cases.
     """
     total = sum(cost_of(task.part) for task in tasks)
     share = -(-total // least_tasks) if least_tasks > 1 else max(total // _TASKS, _LEAST_BYTES)
