@@ -155,7 +155,7 @@ def test_what_is_no_table_is_not_compacted(golden: Golden, tmp_path: Path) -> No
     with pytest.raises(UsageError, match="target_file_bytes must be at least"):
         compact(out, target_file_bytes=1)
     control_of(out).rename(out / "_reput")
-    with pytest.raises(UsageError, match=r"a table of reput 0\.2, cannot be compacted"):
+    with pytest.raises(UsageError, match=r"cannot be compacted, because .* written by reput 0\.2"):
         compact(out)
 
 

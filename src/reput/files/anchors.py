@@ -550,8 +550,8 @@ def native_folder(folder: AnyPath) -> Iterator[str]:
     owner = os.fstat(above[0].descriptor).st_uid
     if os.geteuid() == 0 and owner != 0:
         raise StoreAccessError(
-            f"{os.fspath(folder)}: is in a store of user {owner}, whose links RocksDB would "
-            f"follow; run the command as that user"
+            f"{os.fspath(folder)}: is in a store of user {owner}, who could put links there that RocksDB follows; "
+            "run the command as that user"
         )
     descriptor = open_anchored(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:

@@ -143,8 +143,8 @@ class ParquetTable:
         """See `reput.lakes.compaction.Compactable`."""
         if self.control.is_relative_to(self.folder):
             raise UsageError(
-                f"{self.name}: a mount point, or a table of reput 0.2, cannot be compacted; "
-                "export it again, into a folder that is not a mount point"
+                f"{self.name}: cannot be compacted, because it is a mount point or was written by reput 0.2; "
+                "export the table again, into a folder that is not a mount point"
             )
         schema = request_of(state, self.name).columns_with(state.shape)
         partition_by = state.request.get("partition_by") or ()
