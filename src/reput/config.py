@@ -49,8 +49,8 @@ class StoreConfig:
         extension_files: Whether ConsumeQueue entries have units in consumequeue_ext/ (enableConsumeQueueExt).
         extension_file_bytes: Size of a file of such units (mappedFileSizeConsumeQueueExt).
         queues_in_rocksdb: Whether queues are in a RocksDB database (storeType=defaultRocksDB, 5.x).
-        log_folders: All folders of a CommitLog that is spread over several folders, with the paths that the broker's
-            settings contain (storePathCommitLog, readOnlyCommitLogStorePaths). Empty for a CommitLog in one folder.
+        log_folders: All folders of a CommitLog that is spread over several folders. Their paths are written as in the
+            broker's settings (storePathCommitLog, readOnlyCommitLogStorePaths). Empty for a CommitLog in one folder.
         store_version: "4.9" or "5.3", the version whose records are written. None stands for the version of the store,
             and for 4.9 in a new store.
         append_record_crc: Whether to end each record with its own CRC (enabledAppendPropCRC, 5.x).

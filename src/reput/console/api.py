@@ -171,7 +171,7 @@ class Api:
     async def check(self, request: Request) -> Response:
         name, store = self._store(request)
         is_full = choice(request.query_params, "mode", ("quick", "full")) == "full"
-        # The status is sent before the check begins, so the last line says whether the store is valid.
+        # The HTTP status is sent before the check begins, so the last line of the body says whether the store is valid.
         findings = self._checks.findings(store, is_full)
         mode = "full" if is_full else "quick"
         return self._stream(_check_lines(findings, {"store": name, "mode": mode}))

@@ -29,7 +29,7 @@ def rows_in(
     destination = open_export(table, storage_options=options)
     if not isinstance(destination, ReadableDestination):
         raise UsageError(
-            f"{table}: reput cannot read the format of this table; omit the table from tables",
+            f"{table}: reput cannot read the format of this table; remove it from `tables`",
             arguments=["tables"],
         )
     try:

@@ -113,7 +113,8 @@ def _stamp(status: os.stat_result) -> Stamp:
 def _is_written_back(kind: str, age_ns: int) -> bool:
     """Return whether pages that were changed this long ago have certainly been written to disk.
 
-    After that, the next write through a mapping updates the file's ctime. `kind` is the kind of file system.
+    Once a page is on disk, the next write to it through a mapping updates the file's ctime. `kind` is the kind of file
+    system.
     """
     # Only Linux reports the kind of file system. On other systems, assume that changed pages are written to disk.
     is_known = kind in _WRITE_BACK or not hasattr(fcntl, "F_SETLEASE")

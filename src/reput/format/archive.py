@@ -309,8 +309,8 @@ def problem_since(before: Manifest, now: Manifest) -> str:
         return "lacks erasures that an earlier manifest had"
     erased = {begin for one in now.erasures for begin in one.begins}
     log = {file.begin: file for file in now.log}
-    # `Manifest.before` is the hash of all expired files. If the manifests differ in this hash, files expired after
-    # the earlier manifest was written, and the log of `now` begins later.
+    # `Manifest.before` is the hash of all expired files. If this hash differs between the manifests,
+    # some files have expired since the earlier one was written, so the log of `now` begins later.
     begin = now.log[0].begin if now.log and now.before != before.before else 0
     for file in before.log:
         # The file has expired since the earlier manifest was written.

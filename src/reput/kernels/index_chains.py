@@ -181,8 +181,8 @@ def follow_chain(items, first, item, count, newest, begin, end, key_hash, slot_t
     hits        int64[n], set to the physical offsets, without consecutive duplicates
 
     Returns (item, newest, number of items that were followed, number of hits). A chain leads to ever smaller numbers.
-    The returned item is the next item to follow, which is numbered `first` or lower; or the item at which the chain
-    breaks; or CHAIN_END if the chain has no further hits.
+    The returned item is one of three: the next item to follow (`first` or lower, because the item before `first` is not
+    in this part), the item at which the chain breaks, or CHAIN_END if the chain has no further hits.
     """
     slot = np.uint32(np.uint32(key_hash) % slot_total)
     steps, found = 0, 0

@@ -97,7 +97,7 @@ def same_text(data, start, stop, other, other_stop):
         return False
     if stop - start == other_stop - other and same_bytes(data, start, data, other, stop - start):
         return True
-    # Different bytes can decode to equal strings only if some are malformed, since all of these become U+FFFD.
+    # Different bytes decode to equal strings only if some bytes are malformed: each malformed sequence becomes U+FFFD.
     if is_ascii(data, start, stop) and is_ascii(data, other, other_stop):
         return False
     return _same_decoded(data, start, stop, other, other_stop)

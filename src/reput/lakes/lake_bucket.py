@@ -52,7 +52,7 @@ _PATIENCE_S = 30.0
 _POLL_S = 1.0
 # Number of further attempts to replace the object `head` if the bucket does not respond.
 _REPEATS = 5
-# Longest URL of a table, in bytes. Including partition and file, the whole name of an object may have 900 bytes.
+# Longest URL of a table, in bytes. The whole name of an object, with partition and file, is limited to 900 bytes.
 _MOST_NAME_BYTES = 400
 # Bytes per request when a large manifest is uploaded.
 _REQUEST_BYTES = 16 << 20

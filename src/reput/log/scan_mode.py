@@ -11,9 +11,9 @@ from reput.config import StoreConfig
 class ScanMode:
     """How a walk handles unreadable bytes, and which fields of records it takes.
 
-    salvage       resume at the next verifiable record of the file; otherwise skip the rest of the file
+    salvage       if true, resume at the next verifiable record of the file; if false, skip the rest of the file
     is_growing    stop at zeros in place of a record: it is not written yet, so do not search for a later record
-    looks_behind  examine the bytes after an unreadable end, to set `ScanEnd.data_follows` and `torn`
+    looks_behind  if the walk ends at unreadable bytes, examine the bytes that follow, to set `data_follows` and `torn`
     places_only   take only the places of records, not their keys and tags
     """
 

@@ -110,7 +110,7 @@ class BrokerView:
         self._end, self._seen, self._effort = None, (-1, b""), effort
 
     def end(self) -> int:
-        """Return the end of the log for a broker that starts now."""
+        """Return the offset at which a broker that starts now would end the log."""
         if self._end is None:
             self._end = self._find_end()
         return self._end

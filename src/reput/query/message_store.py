@@ -348,7 +348,7 @@ class MessageStore(StoreReader):
             return None
 
     def broker_end(self) -> int:
-        """Return the end of the log for a broker that starts now.
+        """Return the offset at which a broker that starts now would end the log.
 
         Finding it is slow, so it is kept for later calls of `query_message` until the log grows.
         """

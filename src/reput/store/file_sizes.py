@@ -49,7 +49,8 @@ if TYPE_CHECKING:
 
 _MOST_NAMED = 3
 _LEAST_EXTENSION_BYTES = 64
-# Maximum number of records that are read to find later messages of a queue whose only file is full.
+# If the only file of a queue is full, at most this many records of the log are read after its last message, to find
+# a further message of the queue.
 _RECORDS_AFTER = 1 << 14
 
 

@@ -88,7 +88,7 @@ class OtherQueues:
         self.cannot_tell: Finding | None = None
 
     def findings(self) -> Iterator[Finding]:
-        """Yield one finding for each queue and kind. Raises StoreAccessError."""
+        """Yield at most one finding of each kind for each queue. Raises StoreAccessError."""
         with closing(open_queues(self._store.path, config=self._store.config)) as index:
             if isinstance(index, ConsumeQueueSetReader):
                 return

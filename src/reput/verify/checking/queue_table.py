@@ -1,4 +1,4 @@
-"""Check each ConsumeQueue on its own: the order of its entries, gaps, and the log files into which they lead."""
+"""Check each ConsumeQueue on its own: the order of its entries, the gaps between them, and their log files."""
 
 from __future__ import annotations
 
