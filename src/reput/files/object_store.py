@@ -154,7 +154,7 @@ def check_readable(place: str, size: int) -> None:
     """Raise StoreAccessError for an object that is larger than the limit of `get`."""
     if size > MOST_GET_BYTES:
         raise StoreAccessError(
-            f"{place}: has {size:,} bytes, but reput never writes more than {MOST_GET_BYTES:,} bytes into it"
+            f"{place}: has {size:,} bytes, but reput writes at most {MOST_GET_BYTES:,} bytes into it"
         )
 
 
