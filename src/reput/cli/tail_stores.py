@@ -128,7 +128,7 @@ class _Tails:
             self._problems.append(f"{name}: not read further: {error}")
 
     def _once(self, found: Iterable[FoundMessage]) -> Iterator[FoundMessage]:
-        """Yield messages, but skip those that another replica of the same broker has already returned."""
+        """Yield messages, but skip a message if another replica of the same broker has already returned it."""
         for one in found:
             log, offset = self._logs[one.store], one.message.physical_offset
             # Replicas have the same log in the same order. So a message up to the last printed offset is a repetition.

@@ -101,7 +101,7 @@ def in_common(left: Sequence[AnyColumn], right: Sequence[AnyColumn]) -> tuple[Ro
 
 
 def _sorted_rows(left: Sequence[AnyColumn], right: Sequence[AnyColumn]) -> tuple[Rows, Rows]:
-    """Sort the rows of two tables together. Rows of `right` are numbered after those of `left`.
+    """Sort the rows of two tables together. Rows of `right` are numbered after the rows of `left`.
 
     Returns:
         Two arrays. The first has the row numbers, sorted by the values of the rows; among equal rows, rows of `left`

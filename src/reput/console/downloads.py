@@ -34,7 +34,7 @@ _LEAST_SHARE_BYTES = 64 << 10
 _PAGE, _PIECE_BYTES, _AT_ONCE = 200, 1 << 18, 64
 # Times in Parquet files are in microseconds. A time from 2^53 µs on (year 2255) comes from a damaged record, and could
 # exceed 64 bits. Null is written for such a time.
-_MOST_MS = 1 << 53
+_MOST_US = 1 << 53
 
 
 Write = Callable[[IO[bytes], Iterator[FoundMessage]], None]
@@ -174,7 +174,7 @@ def _parquet_row(found: FoundMessage) -> dict[str, Any]:
         "prepared_transaction_offset", "transaction", "unique_key", "keys", "tags", "body_crc_ok", "message_id",
     )  # fmt: skip
     times = {
-        name: time * 1000 if abs(time := getattr(message, name)) < _MOST_MS // 1000 else None
+        name: time * 1000 if abs(time := getattr(message, name)) < _MOST_US // 1000 else None
         for name in ("born_timestamp", "store_timestamp")
     }
     fields = {

@@ -27,7 +27,7 @@ _LOOKS = 50
 _PAUSE_S = 0.01
 # The first number is the size of the sample: each sampled item should be in the chain of its slot. The second number is
 # a step: a quicker first test examines only every 8th sampled item.
-_ITEM_SAMPLES, _FIRST_SAMPLES = 256, 8
+_ITEM_SAMPLES, _FIRST_STEP = 256, 8
 # If a file has more items than this, a wrong geometry cannot pass the test of the chains.
 _MANY_ITEMS = 256
 # A broker maps the whole file, and Java cannot map more bytes at once.
@@ -154,7 +154,7 @@ def _chains_agree(file: IndexFileReader) -> bool:
         return 4 * len(lost_items(file, last)) <= last
     # A geometry is accepted if at least three quarters of the sampled items are in their chains.
     sample = range(last, 0, -max(last // _ITEM_SAMPLES, 1))
-    few = sample[::_FIRST_SAMPLES]
+    few = sample[::_FIRST_STEP]
     file.announce_chains(few)
     if all(map(file.reaches, few)):
         return True

@@ -194,11 +194,7 @@ def run_lookup(
             parts = stage(folder)
             places = places_of(join(folder, "answer"))
             tasks = PlacedRunner(runner(), places) if places else runner()
-            # The same values are in the column `store` and in the coverage, so that users can join them.
-            shown = [
-                reader.path if one.name == one.path else one.name
-                for one, reader in zip(searched, opened, strict=True)
-            ]
+            shown = [_shown(one, reader.path) for one, reader in zip(searched, opened, strict=True)]
             answer = look_up(tasks, opened, parts, folder, wanted, progress, shown)
         # Staged keys and messages must not remain after an error or an interrupt.
         except BaseException:
@@ -244,13 +240,20 @@ def _opened(
     if not places:
         raise next(iter(errors.values()))
     replaced = answered_by(named, [isinstance(one, StoreReader) for one in found])
-    # If the caller gave no name for a store, its name in the answer is its absolute path.
-    shown = {one.name: absolute(one.path) if one.name == one.path else one.name for one in named}
+    shown = {one.name: _shown(one, absolute(one.path)) for one in named}
     failed = [
         FailedStore(shown[name], str(one), shown.get(replaced.get(name, "")))
         for name, one in errors.items()
     ]
     return [one for one, _ in places.values()], [one for _, one in places.values()], tuple(failed)
+
+
+def _shown(store: NamedStore, path: str) -> str:
+    """Return what names a store in the column `store` and in the coverage, so that users can join both.
+
+    A store without a name is named by its absolute path, `path`.
+    """
+    return path if store.name == store.path else store.name
 
 
 def _logs_of(stores: Sequence[NamedStore]) -> tuple[int, ...]:
