@@ -21,6 +21,7 @@ from tests.index.proving import (
     SLOTS,
     change_words,
     index_of,
+    keyed_records,
     messages,
     missed,
     verdicts,
@@ -123,6 +124,23 @@ def test_messages_written_while_indexing_was_off_are_left_out_of_the_verdict(
     assert sum(part.size_bytes for part in verdict.ranges[1:]) > log.offsets[299] - off.stop
     assert verdict.problems
     assert missed(path, [verdict]) == []
+
+
+@pytest.mark.parametrize("more", [1, 2, 3])
+def test_a_message_at_the_end_of_its_log_file_may_have_keys_in_two_index_files(
+    tmp_path: Path, more: int
+) -> None:
+    log = messages(300, body=b"words")
+    path = write_store(tmp_path, log.files())
+    blank, _ = log.blanks[0]
+    last = max(offset for offset in log.offsets if offset < blank)
+    before = sum(len(record.index_keys) for offset, record in keyed_records(path) if offset < last)
+    # Item 0 is not used. The message has three keys.
+    items = before + more + 1
+    files = index_of(path, log.files(), items=items)
+    found = verdicts(path, items=items)
+    assert [verdict.problems for verdict in found] == [()] * len(files)
+    assert missed(path, found, items=items) == []
 
 
 def test_an_item_that_no_slot_leads_to_costs_its_message_and_its_neighbours_only(

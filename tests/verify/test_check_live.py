@@ -57,3 +57,20 @@ def test_an_index_file_that_is_being_made_is_no_finding(tmp_path: Path) -> None:
             found = [one.kind for one in check_store(path, config=config)]
             assert found == [Kind.STORE_IN_USE]
         following.unlink()
+
+
+def test_slots_that_a_writer_fills_before_its_header_are_no_finding(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    with reput.open_store(path, mode="rw", config=CONFIG) as store:
+        store.put(reput.Message("T", b"x", ["k"]))
+        assert store.wait_dispatched(timeout_s=60)
+        following = path / "index" / "99990101000000000"
+        used = b"".join(number.to_bytes(4, "big") for number in (1, 2, 3))
+        data = (bytes(40) + used).ljust(CONFIG.index_file_bytes, b"\0")
+        following.write_bytes(data)
+        live = [one.kind for one in check_store(path, config=CONFIG, quick=True)]
+        following.unlink()
+    assert live == [Kind.STORE_IN_USE]
+    following.write_bytes(data)
+    closed = [one.kind for one in check_store(path, config=CONFIG, quick=True)]
+    assert closed == [Kind.INDEX_HEADER]

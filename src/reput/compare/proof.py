@@ -302,7 +302,12 @@ class _Prover:
         if stop - start > _COMPARED_BYTES:
             found = self._sampled(first, last, start, stop)
         end, holes = found or self._comparison.compare(start, stop, first, last)
-        self._tell(start, end, holes)
+        # The comparison ends after the last message, or at the end of its log file if only a blank record follows.
+        edges = start, entries.offset(last)
+        inner = (hole for hole in holes if hole.stop != end)
+        self._tell(
+            [one for one in inner if not any(one.start <= edge < one.stop for edge in edges)]
+        )
         return [*kept, *without(OffsetRange(start, end), holes)]
 
     def _sampled(
@@ -334,13 +339,12 @@ class _Prover:
         self._gap_bytes = max(self._gap_bytes, int(least))
         return end, holes
 
-    def _tell(self, start: int, end: int, holes: Sequence[OffsetRange]) -> None:
-        inner = [hole for hole in holes if hole.start != start and hole.stop != end]
-        for hole in inner[:_MOST_LINES]:
+    def _tell(self, holes: Sequence[OffsetRange]) -> None:
+        for hole in holes[:_MOST_LINES]:
             self._problems.append(f"its entries do not cover offsets {hole.start} to {hole.stop}")
-        if len(inner) > _MOST_LINES:
+        if len(holes) > _MOST_LINES:
             self._problems.append(
-                f"its entries do not cover {len(inner) - _MOST_LINES} further ranges"
+                f"its entries do not cover {len(holes) - _MOST_LINES} further ranges"
             )
 
 

@@ -307,7 +307,9 @@ def _index(
         for file in current:
             last = file.next_item - 1
             tables.append(_IndexEnds.of(store, file, last))
-            if last <= 0 and file.used_slots() > 1:
+            # A broker, or a writer of Reput, fills slots before the header counts their items.
+            is_growing = store.is_live and file is current[-1]
+            if last <= 0 and not is_growing and file.used_slots() > 1:
                 detail = (
                     "its header counts no item, but its slots lead to items: the header is lost"
                 )
