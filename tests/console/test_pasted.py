@@ -1,11 +1,14 @@
-"""Text that people paste into the search field."""
+"""Text that people paste into the search field, and answers about several keys in it."""
 
 from __future__ import annotations
 
 import pytest
 
 from reput.console.pasted import Pasted, understood
+from reput.console.searching import Outcome, _beside
 from reput.errors import UsageError
+from reput.log.offset_range import OffsetRange
+from reput.query.answers import Coverage
 
 _ID = "7f000001000078bf00000000004c4b40"
 
@@ -44,3 +47,15 @@ def test_a_title_of_a_page_is_a_place() -> None:
 def test_more_keys_than_are_searched_are_refused() -> None:
     with pytest.raises(UsageError, match="at most 20"):
         understood(" ".join(map(str, range(100, 130))))
+
+
+def test_of_two_searches_the_scanned_ranges_of_the_one_that_scanned_more_bytes_are_shown() -> None:
+    few = (OffsetRange(0, 100),)
+    many = (OffsetRange(0, 1), OffsetRange(2, 3))
+    first, second = (
+        Outcome(0, None, (), Coverage(OffsetRange(0, 100), (), ranges, (), ()))
+        for ranges in (few, many)
+    )
+    for joined in (_beside(first, second), _beside(second, first)):
+        assert joined.coverage is not None
+        assert joined.coverage.scanned == few

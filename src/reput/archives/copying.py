@@ -40,6 +40,7 @@ from reput.queues.store_queues import open_queues
 from reput.store.facts import facts_of
 from reput.store.topics_file import batch_topics
 from reput.tasks import Progress, silent
+from reput.tasks.processors import usable_cpus
 
 LEVEL = 3
 _BATCH_BYTES = 1 << 20
@@ -193,7 +194,7 @@ class LogFrames:
 
     def _batches(self) -> Iterator[_Batch]:
         """Yield the file's frames in order, while threads compress the next ones."""
-        threads = os.cpu_count() or 1
+        threads = usable_cpus()
         most = _WAITING_PER_THREAD * threads
         # Reuse a few buffers, because the system must clear the memory of each new one.
         buffers = [np.empty(min(_BATCH_BYTES, self._size), np.uint8) for _ in range(most)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -27,6 +26,7 @@ from reput.query.message_store import MessageStore
 from reput.query.open_store import open_store
 from reput.table.read import LogRange, RangeBatches
 from reput.tasks import Progress, Runner, silent
+from reput.tasks.processors import usable_cpus
 
 # Larger than the processor's caches, so that memory is measured.
 _MEMORY_BYTES = 256 << 20
@@ -76,7 +76,7 @@ def limits(scratch: Path, listing: LogListing) -> Iterator[Figure]:
 
     Raises StoreAccessError, StoreChangedError.
     """
-    yield Figure("machine", "cores", float(len(os.sched_getaffinity(0))), "")
+    yield Figure("machine", "cores", float(usable_cpus()), "")
     source = np.ones(_MEMORY_BYTES // 8, np.int64)
     target = np.empty_like(source)
     copied = best_of(_RUNS, lambda: np.copyto(target, source))

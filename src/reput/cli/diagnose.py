@@ -10,6 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import NamedTuple
 
 from reput import __version__
+from reput.tasks.processors import usable_cpus
 
 _BASE = ("click", "jinja2", "msgspec", "numba", "numpy", "pyarrow", "rich")
 _EXTRAS = {
@@ -36,10 +37,15 @@ def lines() -> Iterator[str]:
         yield f"{'' if row.is_well else '! '}{row.name:<{12 if row.is_well else 10}} {row.value}"
 
 
+def _processors() -> str:
+    usable, present = usable_cpus(), os.cpu_count() or 1
+    return f"{present} processors" if usable == present else f"{usable} of {present} processors"
+
+
 def _rows() -> Iterator[_Row]:
     yield _Row("reput", f"{__version__} in {os.path.dirname(os.path.dirname(__file__))}")
     yield _Row("Python", f"{platform.python_version()} in {sys.executable}")
-    yield _Row("machine", f"{platform.platform()}, {os.cpu_count()} processors")
+    yield _Row("machine", f"{platform.platform()}, {_processors()}")
     missing = [name for name in _BASE if _version(name) is None]
     found = ", ".join(f"{name} {_version(name)}" for name in _BASE if name not in missing)
     yield _Row("base", found)

@@ -336,7 +336,8 @@ def _queried(
 def _beside(first: Outcome, second: Outcome) -> Outcome:
     """Combine the outcomes of two searches.
 
-    Return the second outcome, with the problems of both searches, and the longer of their two lists of scanned ranges.
+    Return the second outcome, with the problems of both searches, and the scanned ranges of the search that scanned
+    more bytes.
     """
     problems = tuple(dict.fromkeys((*first.problems, *second.problems)))
     if first.coverage is None or second.coverage is None:
@@ -345,7 +346,7 @@ def _beside(first: Outcome, second: Outcome) -> Outcome:
         second.coverage,
         unreadable=problems,
         problems=tuple(dict.fromkeys((*first.coverage.problems, *second.coverage.problems))),
-        scanned=max(first.coverage.scanned, second.coverage.scanned, key=len),
+        scanned=max(first.coverage, second.coverage, key=lambda one: one.scanned_bytes).scanned,
     )
     return replace(second, problems=problems, coverage=joined)
 

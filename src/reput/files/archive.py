@@ -53,6 +53,7 @@ from reput.format.consume_queue import ENTRY_BYTES
 from reput.format.file_names import ARCHIVE_MANIFEST, is_folder_name
 from reput.format.parquet_pages import uncompressed_sizes
 from reput.format.seekable_zstd import FRAME_BYTES, Frames, decode_tail, tail_bytes
+from reput.tasks.processors import usable_cpus
 
 DIGESTS, QUEUES = b"reput.digests", b"reput.queues"
 """Keys of two lists in an index's metadata: the SHA-256 of each row group, and the queues (only in a queue index).
@@ -418,7 +419,7 @@ class Archive:
             range(at, min(at + _FRAMES_PER_TASK, last))
             for at in range(first, last, _FRAMES_PER_TASK)
         ]
-        with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        with ThreadPoolExecutor(usable_cpus()) as pool:
             found = pool.map(lambda piece: [content(number) for number in piece], pieces)
             return list(chain.from_iterable(found))
 

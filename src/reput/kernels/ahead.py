@@ -22,6 +22,7 @@ from multiprocessing import active_children, get_context
 from typing import Any, NamedTuple
 
 from reput.kernels.compile_cache import compiling, shipped
+from reput.tasks.processors import usable_cpus
 
 PLANNING_VARIABLE = "REPUT_PLANS_KERNELS"
 """Environment variable that marks the planning process (see `plan`). There, kernels record their calls in `planned`."""
@@ -70,12 +71,12 @@ def compile_all(modules: Sequence[str], progress: Progress = lambda done, count:
     compile here are compiled by their first caller. If the package ships compiled kernels for this
     processor, do nothing: the few other kernels are compiled by their first callers.
     """
-    if find_spec("numba") is None or shipped() is not None or (os.cpu_count() or 1) < 2:
+    if find_spec("numba") is None or shipped() is not None or usable_cpus() < 2:
         return
     # The kernel's first caller will get the same error.
     with compiling("all"), suppress(Exception):
         forms = plan(modules)
-        processes = min(len(forms), os.cpu_count() or 1)
+        processes = min(len(forms), usable_cpus())
         if not forms:
             return
         progress(0, len(forms))

@@ -7,7 +7,6 @@ the previous item of its slot, or whose message lies before the previous item's 
 
 from __future__ import annotations
 
-import os
 from bisect import bisect_left, bisect_right
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -33,6 +32,7 @@ from reput.index.reader import index_paths
 from reput.index.writer import IndexFileWriter
 from reput.kernels.entry_checks import check_items
 from reput.log.reader import CommitLogReader
+from reput.tasks.processors import usable_cpus
 
 _ITEM_WORDS = ITEM_BYTES // 4
 _MOST_THREADS = 4
@@ -143,7 +143,7 @@ class RecoveredIndexFiles:
         """Find the first wrong item. Files with names before `from_name` are trusted."""
         before = self.stop = 0
         self.notes, self._firsts = [], []
-        with ThreadPoolExecutor(min(_MOST_THREADS, os.cpu_count() or 1)) as pool:
+        with ThreadPoolExecutor(min(_MOST_THREADS, usable_cpus())) as pool:
             list(
                 pool.map(FoundIndexFile.check, [f for f in self.files if f.path.name >= from_name])
             )

@@ -8,7 +8,6 @@ lead into unreadable parts of the log are kept.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -47,6 +46,7 @@ from reput.recovery.queue_matching import Count, KeptQueue, QueueMatching, Queue
 from reput.recovery.queue_survey import QueueSurvey
 from reput.recovery.recovery_point import RecoveryPoint
 from reput.recovery.report import RecoveryReport
+from reput.tasks.processors import usable_cpus
 
 _MOST_THREADS = 4
 _BEHIND_ALL = "~"  # This text sorts after the name of every IndexFile, which has only digits.
@@ -133,7 +133,7 @@ class Comparison:
             for file in self._files
             if file.end > self._begin and file.start < self._end
         ]
-        with ThreadPoolExecutor(min(_MOST_THREADS, os.cpu_count() or 1)) as pool:
+        with ThreadPoolExecutor(min(_MOST_THREADS, usable_cpus())) as pool:
             try:
                 found = [(name, one) for name, one in self._found.items() if one.starts]
                 surveys = pool.map(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -28,6 +27,7 @@ from reput.remoting.codes import VERSION, VERSION_5, RequestCode, ResponseCode
 from reput.remoting.commands import Command
 from reput.remoting.handling import Answer, Handler, InThread, Peer
 from reput.remoting.rights import PUB, SUB
+from reput.tasks.processors import usable_cpus
 
 _VERSION_NAME, _VERSION_NAME_5 = "V4_9_3", "V5_3_3"
 
@@ -321,7 +321,7 @@ class Statistics:
             "brokerName": broker.name,
             "brokerPermission": PERM_READ | (PERM_WRITE if is_written else 0),
             "brokerRole": "ASYNC_MASTER",
-            "clientCallbackExecutorThreads": os.cpu_count() or 1,
+            "clientCallbackExecutorThreads": usable_cpus(),
             "enablePropertyFilter": broker.has_sql_filters,
             "fileReservedTime": _NEVER,
             "filterServerNums": 0,

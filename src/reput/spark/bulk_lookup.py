@@ -46,7 +46,7 @@ from reput.spark.garbage import set_modules_aside
 from reput.spark.runner import SparkRunner, runner_beside_frames, starting_sql
 from reput.spark.session import is_connect, is_local
 from reput.store.named_stores import NamedStore
-from reput.tasks.processes import usable_cpus
+from reput.tasks.processors import usable_cpus
 
 # Beginning of Spark's error message if a line of a CSV file has a wrong number of values.
 _MALFORMED = "Malformed CSV record: "

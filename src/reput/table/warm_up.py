@@ -7,7 +7,6 @@ some of these parts in a separate process.
 from __future__ import annotations
 
 import gc
-import os
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,6 +14,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 from reput.kernels.compile_cache import compiling, has_compiled
+from reput.tasks.processors import usable_cpus
 
 _KERNELS = {
     "scan": ("places_scan.scan_places", "record_columns.gather_i32"),
@@ -98,7 +98,7 @@ def compile_meanwhile(parts: Iterable[str] = ALL_PARTS) -> bool:
 
 
 def _has_few_processors() -> bool:
-    return (os.cpu_count() or 1) <= _FEW_PROCESSORS
+    return usable_cpus() <= _FEW_PROCESSORS
 
 
 def _scan() -> None:

@@ -14,7 +14,7 @@ from functools import partial
 from multiprocessing import Pipe
 from typing import Generic, TypeVar
 
-from reput.tasks.processes import usable_cpus
+from reput.tasks.processors import usable_cpus
 
 _Value = TypeVar("_Value")
 

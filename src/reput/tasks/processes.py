@@ -13,13 +13,7 @@ from multiprocessing import connection, get_context, parent_process
 from reput.closing import Closing
 from reput.errors import UsageError, WorkerLostError
 from reput.tasks import Result, Task, TaskProgress, retried
-
-
-def usable_cpus() -> int:
-    """Return the number of processors that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+from reput.tasks.processors import usable_cpus
 
 
 class ProcessRunner(Closing):

@@ -1,0 +1,48 @@
+"""Count the processors that this process may use."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+
+def usable_cpus() -> int:
+    """Return the number of processors that this process may use: at least 1, and at most its container's limit.
+
+    On Linux, the limit of a container (`resources.limits.cpu` in Kubernetes) is a quota of processor time in its
+    control group. A quota of 1.5 processors counts as 2, as in a JVM.
+    """
+    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    quotas = _quotas("/proc/self/cgroup", "/sys/fs/cgroup")
+    return max(min(-(-quota // period) for quota, period in [(count or 1, 1), *quotas]), 1)
+
+
+def _quotas(groups: str, mount: str) -> Iterator[tuple[int, int]]:
+    """Yield the quotas and periods (us) of this process's control group, and of the groups that contain it.
+
+    A container sees its own group at the root of `mount`, even if `groups` states a longer path.
+    """
+    with suppress(OSError, ValueError):
+        for line in Path(groups).read_text().splitlines():
+            # Version 2 has one hierarchy, without controllers: `0::/path`. Version 1 has `4:cpu,cpuacct:/path`.
+            number, controllers, path = line.split(":", 2)
+            if number == "0" and not controllers:
+                yield from _along(f"{mount}{path}", mount, ("cpu.max",))
+            elif "cpu" in controllers.split(","):
+                names = ("cpu.cfs_quota_us", "cpu.cfs_period_us")
+                yield from _along(f"{mount}/{controllers}{path}", f"{mount}/{controllers}", names)
+
+
+def _along(folder: str, root: str, names: tuple[str, ...]) -> Iterator[tuple[int, int]]:
+    """Yield the limits that the files `names` of a folder, and of its parents up to `root`, state."""
+    for parent in (Path(folder), *Path(folder).parents):
+        if not parent.is_relative_to(root):
+            return
+        # Without a limit, the quota is `max` (version 2) or -1.
+        with suppress(OSError, ValueError):
+            words = " ".join((parent / name).read_text() for name in names).split()
+            quota, period = map(int, words)
+            if quota > 0 and period > 0:
+                yield quota, period
