@@ -66,7 +66,7 @@ _STAGED_SCHEMA = pa.schema(
 def answer_frame(spark: SparkSession, found: Lookup) -> DataFrame:
     """Return the answer as a DataFrame, one partition per part of the key table. `coverage_of` returns its coverage."""
     parts = len(found.answer.parts)
-    # One row and one partition for the number of each part. Spark requires at least one partition, even without parts.
+    # Each partition has one row: the number of a part. Spark requires at least one partition, even without parts.
     numbers = spark.range(0, parts, 1, max(parts, 1))
     schema = from_arrow_schema(found.schema)
     schema.fields[-1].metadata = {

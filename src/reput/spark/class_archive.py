@@ -1,7 +1,8 @@
 """Use an archive of the classes that Spark's JVM loads. It halves the processor time of a session's start.
 
-`reput.spark.warm_up` writes an archive for one Java, one Spark and their paths. The JVM ignores an archive of another
-Java or other jars. A truncated archive would crash the JVM, so an archive is used only with its original content.
+`reput.spark.warm_up` writes an archive for one installation of Java and one of Spark. The JVM ignores an archive that
+was written by another Java, or for other jars. A truncated archive would crash the JVM, so an archive is used only with
+its original content.
 """
 
 from __future__ import annotations
@@ -22,7 +23,10 @@ def archive_cache() -> OwnCache:
 
 
 def archive_name(java_home: Path, home: Path) -> str:
-    """Return the file name of the archive for a Java and a Spark, identified by paths and versions."""
+    """Return the file name of the archive for one installation of Java and one of Spark.
+
+    The name has a digest of the Java folder's name, the Spark folder and the version of Spark.
+    """
     key = f"{java_home.name}\0{home}\0{pyspark.__version__}"
     return f"classes-{hashlib.sha256(key.encode(errors='surrogateescape')).hexdigest()[:16]}.jsa"
 

@@ -61,7 +61,10 @@ def description_of(function: Callable[..., Any], weights: Sequence[int] = ()) ->
 
 
 def _within(function: Callable[..., Any]) -> Iterator[tuple[str, str]]:
-    """Yield the full name and the plain name of a function, then of the functions inside it (as in `partial`)."""
+    """Yield the name of a function with its module, and the name without it.
+
+    For a `partial` or another wrapper, yield both names of each function in it instead.
+    """
     if isinstance(function, Anchored):
         yield from _within(function.function)
     elif isinstance(function, partial):

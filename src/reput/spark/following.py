@@ -1,4 +1,4 @@
-"""Run `reput.follow` with its first rebuild on Spark. Its loop runs in the driver, without Spark."""
+"""Run `reput.follow`, with the first rebuild on Spark. Later, new messages are indexed in the driver, without Spark."""
 
 from __future__ import annotations
 
@@ -35,11 +35,12 @@ def follow(
     on_resume: OnReport = lambda report: None,
     on_step: OnReport = lambda report: None,
 ) -> FollowReport:
-    """Maintain ConsumeQueues and IndexFiles of a store in `output`, until `stop` is set or KeyboardInterrupt is raised.
+    """Maintain, in the folder `output`, the ConsumeQueues and IndexFiles of a store.
 
-    If `output` has no indexes yet, they are rebuilt on Spark, with `split_size` and `progress` as for `rebuild`. Then
-    the session is no longer used. `reput.follow.driver.follow_store` describes the other arguments and the result.
-    Raises the errors of `follow_store` and of `rebuild`.
+    Returns when `stop` is set or KeyboardInterrupt is raised. If `output` has no indexes yet, they are rebuilt on
+    Spark, with `split_size` and `progress` as for `rebuild`. After the rebuild, the session is no longer used.
+    `reput.follow.driver.follow_store` describes the other arguments and the result. Raises the errors of
+    `follow_store` and of `rebuild`.
     """
     return follow_store(
         store, output, partial(_rebuild, spark, split_size, progress), config=config,

@@ -10,7 +10,7 @@ from reput.log.growing import walk_on
 from reput.log.scan import ScanBuffers
 from reput.log.sources import LogListing
 
-# Messages are counted only in this many bytes of the log, the size of one read of a remote file.
+# Count messages in this many unread bytes of the log (the size of one read of a remote file), and estimate the rest.
 _COUNTED_BYTES = 4 << 20
 _ANY_NUMBER = 1 << 62
 

@@ -1,4 +1,7 @@
-"""End waiting workers quietly when their session ends. With Unix sockets, pyspark's workers print a traceback."""
+"""Let idle workers of pyspark end without a traceback when their session ends.
+
+Without this module, workers that are connected by Unix sockets print a traceback of BrokenPipeError.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ class Quiet:
 
 
 def end_quietly() -> None:
-    """Make workers of pyspark's daemon end as quietly as workers of reput's daemon.
+    """Make workers of pyspark's daemon end without a traceback, as workers of reput's daemon do.
 
     Spark plans reads of Python data sources in workers of pyspark's daemon, even if its settings name another daemon.
     """

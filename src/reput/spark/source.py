@@ -9,8 +9,8 @@
 when the first query runs. Without a schema, it does so at `load()`. Filters are pushed down only if the option
 `pushFilters` is set: Spark keeps the filters of one query with the loaded table, and applies them to the next query.
 
-Spark creates the source, plans a read, and reads in separate processes. Each of them must import its modules first. So
-modules for reading are imported only when they are needed.
+In Spark, one process creates the source, another process plans a read, and further processes read. Each process must
+import the modules that it needs. So modules for reading are imported only when they are needed.
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ def register(spark: SparkSession) -> None:
     """Register `rocketmq` as a format and a table function of this session.
 
     On a cluster, or with a server of Spark Connect, this sends reput's code if the executors lack it. Relative paths
-    begin in the present folder of this process. Raises SparkJobError if the executors lack numba, numpy or pyarrow.
+    are relative to the current folder of this process. Raises SparkJobError if the executors lack numba, numpy or
+    pyarrow.
     """
     if not is_connect(spark) and is_local(str(spark.sparkContext.master)):
         begin_compiling()
@@ -99,7 +100,10 @@ class RocketMQDataSource(DataSource):
         return _finding_its_code(), (_CODE, state)
 
     def _check(self, options: SourceOptions) -> None:
-        """Raise errors in the options, and log unknown topics, as soon as Spark creates the source."""
+        """Check the stores and topics in the options, and begin to compile kernels, as soon as the source is created.
+
+        Raises an error if a path is wrong. Prints a line for each topic that no store has.
+        """
         for line in options.unknown_topics(options.logs()):
             log(line)
         compile_meanwhile(parts_of(options.columns or COLUMNS.names))

@@ -1,9 +1,10 @@
 """Implement `readStream` of the data source, which follows CommitLogs that brokers are writing.
 
-An offset of the stream is a JSON object with a mark for each store. A mark consists of a physical offset, and of a
-digest that identifies the log before it. The physical offset is the beginning of a record, or the end of the log when
-the mark was made. Spark keeps offsets in its checkpoint, and repeats an unfinished batch with the same offsets. So
-every message arrives exactly once in a sink that accepts each batch once.
+An offset of the stream is a JSON object with a read mark for each store (`reput.log.read_mark.ReadMark`). The mark has
+the physical offset up to which the store's log was read, and a digest that identifies the log before this offset. At
+the physical offset, a record begins, or the log ended when the mark was created. Spark keeps offsets in its checkpoint,
+and repeats an unfinished batch with the same offsets. So every message arrives exactly once in a sink that accepts each
+batch once.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from reput.table.plan import SPLIT_BYTES, Bounds, plan_between
 from reput.table.times import stored_within, timed_ranges, within
 
 Offset = dict[str, dict[str, Any]]
-"""For the name of each store, the fields of its mark (`reput.log.read_mark.ReadMark`)."""
+"""For the name of each store, the position up to which its log was read, as the fields of a ReadMark."""
 
 
 class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -158,15 +159,15 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         latest = dict(start)
         share = _Share.of(limit, self._options)
         for number, source in enumerate(sources):
-            # A store without a mark in the stream's offset is new, and is read from its beginning.
+            # A store that the stream's offset does not name is new, so read it from its beginning.
             mark = marks.get(source.name, ReadMark(source.begin))
             begin = self._begin(source, mark, buffers)
             end = share.advance(source, begin, len(sources) - number, buffers)
             if self._target is not None:
-                # A run with Trigger.AvailableNow ends where the logs ended at its start.
+                # With Trigger.AvailableNow, read no further than the ends that the logs had when the run started.
                 end = max(min(end, self._target[source.name]), begin)
-            # Spark starts a batch whenever the offset differs. So keep the old mark (the store's part of the offset) if
-            # the store has nothing new to read.
+            # Spark starts a batch whenever the stream's offset has changed. So if a store has nothing new to read, do
+            # not change the store's part of the offset.
             if end != mark.end or begin != mark.end or source.name not in latest:
                 latest[source.name] = mark_at(source, end).as_json()
         return latest
@@ -183,9 +184,10 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return mark.end
 
     def _why_another(self, source: LogListing, mark: ReadMark, buffers: ScanBuffers) -> str:
-        """Return why the log is not the log that a mark identifies; an empty string if it is.
+        """Return why a store's log is not the log that was read up to `mark`, or an empty string if it is that log.
 
-        The log's end is searched only if the mark may lie after it, because the search reads the last file.
+        The log may now end before the mark. To find its end, the last file must be read. So the end is searched only
+        if the mark is in the last file or after it.
         """
         last = source.last_with_data()
         near = last is None or mark.end > last.start
@@ -232,13 +234,16 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if why := self._why_another(source, end, buffers):
             self._give_up(source, end, why, f"nothing is read up to offset {end.end}")
             return Bounds(end.end, end.end)
-        # If the log was replaced after the start mark was made, the batch begins at the beginning of the new log.
+        # If the log was replaced after it was read up to `start`, the batch begins at the beginning of the new log.
         is_other = start is None or self._why_another(source, start, buffers)
         return Bounds(source.begin if start is None or is_other else start.end, end.end)
 
 
 def marks_of(offset: Offset) -> dict[str, ReadMark]:
-    """Parse the marks of a stream's offset. Raises StoreChangedError for an invalid offset."""
+    """Return, for each store that a stream's offset names, the position up to which its log was read.
+
+    Raises StoreChangedError for an invalid offset.
+    """
     try:
         return {name: ReadMark.from_json(mark) for name, mark in offset.items()}
     except (TypeError, ValueError):
@@ -282,7 +287,10 @@ class RefusedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 @dataclass
 class _Share:
-    """The rest of a trigger's limit, which the remaining stores share evenly; None for no limit."""
+    """How many messages and bytes a trigger may still read; None for no limit.
+
+    The stores that the trigger has not read yet share these numbers evenly.
+    """
 
     messages: int | None
     size: int | None
