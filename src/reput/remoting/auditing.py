@@ -1,4 +1,7 @@
-"""Audit requests of RocketMQ's clients: the user, the messages or state concerned, and the outcome."""
+"""Build audit records of the requests of RocketMQ's clients.
+
+A record has the user, the messages or state that the request concerns, and the outcome.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +20,16 @@ _QUIET = frozenset(
         RequestCode.GET_MIN_OFFSET, RequestCode.QUERY_ASSIGNMENT,
     }
 )  # fmt: skip
-"""Frequent requests that read no message. They are not audited."""
+"""Frequent requests that read no message. No audit records are written for these requests."""
 _FIELDS = {
     "topic": ("topic", "b"), "key": ("key",), "message": ("offset", "msgId"),
     "group": ("consumerGroup", "group", "producerGroup", "groupName", "a"),
     "queue": ("queueId", "e"), "queue_offset": ("queueOffset",),
 }  # fmt: skip
-"""For each audit field, the header fields that can contain its value. SEND_MESSAGE_V2 names fields by letters."""
+"""For each field of an audit record, the fields of a request's header that can contain its value.
+
+SEND_MESSAGE_V2 uses names of one letter.
+"""
 
 
 _REQUESTS = {int(code): code.name for code in RequestCode}
@@ -41,12 +47,12 @@ def response_name(code: int) -> str:
 
 
 def is_audited(request: Command, answer: Command | None) -> bool:
-    """Return whether a request read or changed something, or tried to."""
+    """Return whether a request gets an audit record: it read or changed something, or tried to."""
     if request.code in _QUIET:
         return False
     if request.code not in PULLS:
         return True
-    # Consumers pull all the time. Audit only pulls that read messages, or were forbidden.
+    # Consumers pull all the time. A pull gets an audit record only if it read messages or was forbidden.
     outcome = ResponseCode.SUCCESS if answer is None else answer.code
     return outcome in (ResponseCode.SUCCESS, ResponseCode.NO_PERMISSION)
 
@@ -54,7 +60,7 @@ def is_audited(request: Command, answer: Command | None) -> bool:
 def audit_fields(
     request: Command, answer: Command | None, client: Host, seconds: float | None
 ) -> dict[str, object]:
-    """Return the audit fields of a request. `seconds` is None if the request waited for messages."""
+    """Return the audit record of a request. `seconds` is None if the request waited for messages."""
     asked: dict[str, object] = {}
     for name, places in _FIELDS.items():
         for place in places:

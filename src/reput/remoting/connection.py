@@ -157,7 +157,9 @@ class Connection(asyncio.Protocol):
         if transport is None or transport.get_extra_info("sslcontext") is not None:
             return False
         self._close_if_ended()
-        return True  # asyncio keeps the connection open for the answers.
+        return (
+            True  # With True, asyncio keeps the connection open, so that the answers can be sent.
+        )
 
     def pause_writing(self) -> None:
         self._choked_since = time.monotonic()
@@ -229,7 +231,7 @@ class Connection(asyncio.Protocol):
         is_idle = not self._in_flight and now - self._last_seen > limit
         is_stuck = self._session.buffered_bytes > 0 and now - self._frame_begun > limit
         is_deaf = self._choked_since is not None and now - self._choked_since > limit
-        # If the buffer has a complete request, this server is slow, not the client, so the client is not stuck.
+        # If a complete request has arrived, the client waits for this server, so the client is not stuck.
         if (is_idle or (is_stuck and not self._has_command()) or is_deaf) and self._transport:
             self._transport.abort()
         self._account()
@@ -407,7 +409,7 @@ class Connection(asyncio.Protocol):
 
             self.run(answer.work, request, worked)
         elif isinstance(answer, Later):
-            # The time for which a pull waits for messages is no measure of this server's speed.
+            # Do not measure the duration of a pull that waits for messages: the wait does not show this server's speed.
             if request.code in PULLS:
                 request.begun_s = 0.0
             answer.then(partial(self._settle, request, size))
@@ -454,7 +456,10 @@ class Connection(asyncio.Protocol):
             self._write()
 
     def _write(self) -> None:
-        """Pass answers to the transport until it accepts no more. The rest waits until the client has read some."""
+        """Pass answers to the transport until the transport accepts no more.
+
+        The other answers wait until the client has read earlier ones.
+        """
         while self._unwritten and self._choked_since is None and self._transport is not None:
             data = self._unwritten.popleft()
             if len(data) > _PIECE_BYTES:

@@ -86,7 +86,7 @@ class InThread:
 
 Answer = Command | Later | InThread | None
 Handler = Callable[[Command, Peer], Answer]
-"""Answers a request. Returns None if the protocol has no answer."""
+"""Answers a request. Returns None if the protocol defines no answer to the request."""
 
 
 def answer_with(handlers: Mapping[int, Handler], request: Command, peer: Peer) -> Answer:

@@ -28,7 +28,8 @@ class PortOptions:
     Attributes:
         advertised: Host in routes; None for the host by which a client reached this server.
         most_exact: Maximum number of messages of an exact query by key; None to answer queries as a broker does.
-        is_stateless: Whether another process has the state of groups. It gets the connections that need this state.
+        is_stateless: Whether another process has the state of groups. Connections that need this state are passed to
+            that process.
         is_synced: Whether senders wait until their messages are durable.
         has_sql_filters: Whether clients may filter by SQL92.
     """

@@ -246,7 +246,7 @@ class Pulling:
         self._by_peer.setdefault(waiting.peer, {})[waiting] = None
         heappush(self._by_time, (waiting.until_ms, next(self._numbers), waiting))
         self._count += 1
-        # Pulls that were answered before their time stay in the heap. Remove them before they fill the memory.
+        # Pulls that were answered before their timeout stay in the heap. Remove them before they fill the memory.
         if len(self._by_time) > 2 * self._count + _MOST_WOKEN:
             self._by_time = [each for each in self._by_time if not each[2].is_over]
             heapify(self._by_time)

@@ -144,9 +144,10 @@ class Reading:
         return work() if self._broker.is_quick else InThread(work)
 
     def _min_offset(self, request: Command, peer: Peer) -> InThread:
-        """Answer in a thread, because this may read the log.
+        """Return the queue offset of a queue's first message. The answer is computed in a thread: it may take long.
 
-        If the queue's first entries may be lost, the log is searched for their messages, which come first in the queue.
+        If the queue's first entries may be lost, this searches the log for messages that precede the queue's first
+        existing entry. If there is such a message, the request fails.
         """
         return InThread(self._offset(request, self._broker.min_offset))
 

@@ -13,7 +13,7 @@ from typing import cast
 class Relay(asyncio.Protocol):
     """One of two joined connections.
 
-    The bytes read from it are written to the other one, as fast as that one accepts them.
+    Bytes that are read from one connection are written to the other, as fast as the other accepts them.
     """
 
     def __init__(self, transport: asyncio.Transport | None = None) -> None:
@@ -64,7 +64,7 @@ class Relay(asyncio.Protocol):
             self._other._transport.write(data)
 
     def pause_writing(self) -> None:
-        # Too many bytes wait to be written here, so stop reading them from the other connection.
+        # Too many bytes wait to be written to this connection, so stop reading from the other connection.
         if self._other is not None and self._other._transport is not None:
             self._other._transport.pause_reading()
 

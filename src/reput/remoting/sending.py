@@ -290,9 +290,9 @@ class Sending:
 
     def _recall_handle(self, topic: str, message: Message) -> str:
         found = decode_properties(decode_utf8(properties_of(message)))
-        # TIMER_OUT_MS is a multiple of the timer's step. In a recall, `timer_due` rounds the time in the recall handle
-        # down to a smaller multiple, even if the time is a multiple itself. So add a millisecond: the rounded time is
-        # then TIMER_OUT_MS.
+        # TIMER_OUT_MS is a multiple of the timer's step. When a client recalls the message, `timer_due` rounds the time
+        # in the handle down, and would reduce a multiple of the step by one step. So the handle has TIMER_OUT_MS plus
+        # one millisecond, which is rounded down to TIMER_OUT_MS.
         due = int(found[TIMER_OUT_MS]) + 1
         return RecallHandle(topic, self._broker.name, due, found[UNIQ_KEY]).encode()
 

@@ -48,7 +48,7 @@ class Server:
         memory: Bytes held by connections.
         threads: Threads for slow answers.
         traffic: Counts of requests.
-        audit: Called after each request that reads or changes something.
+        audit: Called with the audit record of each request that reads or changes something.
         hand_back: Gives a connection to the process that has the state of the broker; None in that process itself. The
             arguments are the connection, its port, its received bytes, and, for a relayed connection, the client.
     """
@@ -192,7 +192,7 @@ class Server:
     def _has_room(self) -> bool:
         """Return whether there is room for another connection.
 
-        If there is none, make room by closing a connection that has long been silent, if there is such a connection.
+        If there is no room, close the oldest connection that has not sent any request yet, unless it is new.
         """
         if (
             len(self.connections) + len(self.handshakes) + len(self._relays)
@@ -215,7 +215,7 @@ class Server:
         return True
 
     def note(self, connection: Connection, request: Command, answer: Command | None) -> None:
-        """Count an answered request, and write it to the audit."""
+        """Count an answered request, and write its audit record if it needs one."""
         seconds = time.monotonic() - request.begun_s if request.begun_s else None
         self.traffic.note(request.code, None if answer is None else answer.code, seconds)
         if self.audit is not None and is_audited(request, answer):

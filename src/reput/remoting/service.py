@@ -153,7 +153,7 @@ class Service:
         for each in self.served:
             each.port.stop_waiting()
         await self.server.drain(timeout_s)
-        # Wait for the work in threads. Ignore its errors here: `_in_thread` has raised them in its callers.
+        # Wait until the threads have finished their work. Ignore errors here: the callers of `_in_thread` got them.
         await asyncio.gather(*self._at_work, return_exceptions=True)
         errors: list[ReputError] = []
         for each in self.served:

@@ -25,8 +25,8 @@ class Usage:
     """Processor time of threads, and a tenth of the time for which they waited. Usage halves every 10 seconds.
 
     Attributes:
-        rank: Logarithm of the usage, projected back to a fixed time. All usages halve at the same rate, so the order of
-            ranks is the order of usages at any time. A rank changes only when usage is added.
+        rank: Logarithm (base 2) of the usage, plus the number of half-lives from a fixed time until now. While no usage
+            is added, the usage falls but the rank stays the same. At any time, a higher rank means more usage.
     """
 
     __slots__ = ("rank",)
@@ -108,8 +108,9 @@ class FairThreads:
     def _usual_rank(self) -> float:
         """Return the rank of a new client: the average usage of recently active clients, even if they have left.
 
-        The rank is at least that of one second of usage. Otherwise, clients that open hundreds of connections, or one
-        per request, would precede a client that keeps its connection and requests little.
+        The client with the lowest rank is served first. A new client gets at least the rank of one second of usage.
+        Otherwise, clients that open hundreds of connections, or one per request, would be served before a client that
+        keeps its connection and requests little.
         """
         average = self._all.rank - math.log2(max(len(self._queue) + len(self._busy), 1))
         return max(average, math.log2(_FIRST_S) + self._clock() / _HALF_LIFE_S)
@@ -129,8 +130,8 @@ class FairThreads:
 
     def _next(self) -> User | None:
         is_last = self._running == self._most - 1 > 0
-        # The last free thread is reserved for clients whose rank (usage of threads) is at most `light`. Any client may
-        # use the other threads.
+        # The last free thread is reserved for clients whose rank is at most `light`: clients that have used threads
+        # little. Any client may use the other threads.
         light = math.inf
         if is_last and len(self._busy) == self._running:
             light = math.log2(_LIGHT_S) + self._clock() / _HALF_LIFE_S

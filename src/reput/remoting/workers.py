@@ -58,12 +58,15 @@ def channel() -> tuple[socket.socket, socket.socket]:
 
 
 class Workers:
-    """The main process's end of the channels to all workers: gives connections to workers, and takes them back."""
+    """Gives connections to worker processes, and takes back connections that they return.
+
+    Only the main process uses this class.
+    """
 
     def __init__(self, channels: Sequence[socket.socket]) -> None:
-        """Use `channels`, which has one channel per worker."""
-        # The channel to each process, in the order in which the processes get connections. None stands for this
-        # process.
+        """Each channel connects the main process with one worker."""
+        # The channel to each process, in the order in which the processes get connections. None stands for the main
+        # process itself.
         self._channels: list[socket.socket | None] = [None, *channels]
         self._turn = 0
         self._service: Service | None = None
@@ -161,12 +164,12 @@ class Workers:
 
 
 class Worker:
-    """The worker's end of a channel: serves the stores and connections that the main process passes on."""
+    """The part of a worker process that receives stores and connections from the main process, and serves them."""
 
     def __init__(
         self, channel: socket.socket, service: Service, gone: Callable[[], object]
     ) -> None:
-        """Use `channel` to the main process. `gone` is called when the main process has ended."""
+        """`channel` connects this worker with the main process. `gone` is called when the main process has ended."""
         self._channel, self._service, self._gone = channel, service, gone
         self._tasks: set[asyncio.Task[None]] = set()
         service.server.hand_back = self._hand_back
@@ -176,7 +179,7 @@ class Worker:
     ) -> bool:
         """Give a connection back to the main process. Return whether the main process has taken it."""
         try:
-            # Pass the bytes in a file, because a message of the channel has no room for a large request.
+            # Pass the received bytes in a file, because a large request does not fit into a message of the channel.
             with passed_bytes(received) as descriptor:
                 descriptors = [connection.fileno(), descriptor]
                 message = msgspec.json.encode(_Message(port, peer=peer))
