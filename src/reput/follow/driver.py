@@ -25,7 +25,7 @@ _SYNC_S = 2.0
 _SYNC_PAUSE = 5  # The pause before the next sync is this multiple of the last sync's duration.
 
 Rebuild = Callable[[Path, Path, StoreConfig], RebuildReport]
-"""A function that rebuilds the indexes of a store in an output folder, with given settings."""
+"""A function that rebuilds the indexes of a store. Its arguments are the store, the output folder, and the settings."""
 OnRebuilt = Callable[[RebuildReport], None]
 OnReport = Callable[[FollowReport], None]
 

@@ -204,7 +204,7 @@ class Follower:
         log.list_files()
         state.checkpoints = log.held(state.checkpoints)
         settled = log.settled_before(state.checkpoints)
-        # Begin the walk far enough back to notice whether the log was truncated.
+        # Begin reading the log far enough back to notice whether the log was truncated.
         log.look(max(settled, log.last_with_data()))
         found = RecoveryReport(log_begin=log.begin)
         found.log_end = min(log.seen, self._unchanged_until())
@@ -246,12 +246,13 @@ class Follower:
                 self.sync()
         state.is_fresh, state.rebuilt_to = False, None
         self.sync()
-        self._remove_expired()  # Files whose messages expired between runs.
+        # Delete the files whose messages have expired since the previous run.
+        self._remove_expired()
 
     def _unchanged_until(self) -> int:
         """Return the physical offset up to which the log is unchanged since it was indexed.
 
-        Entries after it are replaced.
+        Entries of messages after this offset are replaced.
         """
         if self._state.rebuilt_to is not None:
             return self._state.rebuilt_to

@@ -19,7 +19,8 @@ class FollowReport(Report):
     log_begin       present beginning of the followed log
     compared_from   offset from which the run compared the indexes with the log when it started
     position        offset before which the indexes have every message
-    messages, keys  how many of each the run indexed, including a few that it indexed again when it started
+    messages, keys  numbers of messages and keys that the run indexed. A few of the messages may have been indexed
+                    before, and were indexed again when the run started
     expired_files   number of deleted files of the indexes, whose messages have expired
     """
 

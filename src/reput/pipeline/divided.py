@@ -199,7 +199,8 @@ class _Sections:
     def append(self, pack: int, part: _Part, numbers: npt.NDArray[np.int32]) -> None:
         """Buffer the messages of a batch that belong to one pack (a group of queues that one task writes).
 
-        `numbers` has, for each queue of the batch, its number in the divided file.
+        A divided file numbers queues differently from a batch. `numbers[n]` is the number, in the divided file, of the
+        queue that has number n in the batch.
         """
         for rows in part:
             rows["queue"] = numbers[rows["queue"]]

@@ -49,7 +49,8 @@ def write_extended_queues(
 ) -> tuple[int, int, int]:
     """Write queues; return the numbers of entries written, entries refused, and pre-blank entries.
 
-    As in a broker, a queue refuses an entry that it already has, or whose queue offset lies before its end.
+    As in a broker, an entry is refused if the queue already has this entry, or if the entry's queue offset lies before
+    the queue's end.
 
     Args:
         store: The store with the old extension files, from which filter bit maps are copied.
@@ -156,7 +157,8 @@ class _ExtendedQueue:
         except StoreError as error:
             if is_transient(error):
                 raise
-            # The old queue is damaged. An empty bit map is valid: the broker then evaluates filters on the message.
+            # The old queue is damaged, so the old bit map is lost. The new unit gets an empty bit map, which is valid:
+            # the broker then evaluates filters on the message.
             return b""
         return b"" if unit is None else unit.bit_map
 

@@ -101,7 +101,7 @@ def plan_old_numbers(
     except (StoreError, MissingExtraError) as error:
         if is_transient(error):
             raise
-        # A damaged database is no evidence, so the queue offsets in the records are used.
+        # A damaged database does not show which queue offsets the messages had. So use the offsets in their records.
         found = {}
     return {
         name: numbers

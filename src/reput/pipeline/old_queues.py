@@ -108,7 +108,7 @@ def _copy(old: Path, folder: Path) -> None:
 
 
 class OldQueue:
-    """A copy of an old queue in `folder`, compared with all messages of the queue.
+    """Copies an old queue into `folder`, and compares the copy with all messages of the queue.
 
     found  the files of the copy
     """
@@ -140,7 +140,7 @@ class OldQueue:
         self.kept = self.blanks = self.unplaced = 0
 
     def compare(self, batch: DispatchBatch, number: int) -> None:
-        """Compare the old entries with a batch's messages of queue `number`.
+        """Compare the old entries with a batch's messages of this queue, which has the number `number` in the batch.
 
         Batches without messages of the queue may be omitted.
         """

@@ -50,7 +50,7 @@ RunTasks = Callable[
 
 
 def _staged_queues(staging: BucketStaging, count: int) -> list[StagedFile]:
-    """Return the queue files of a result. Raises StoreAccessError if the server lists fewer than `count`."""
+    """Return the `count` queue files of a result. Raises StoreAccessError if object storage lists fewer files."""
     new = f"{staging.own_name}/new/"
     for pause in (*_PAUSES_S, None):
         found = [

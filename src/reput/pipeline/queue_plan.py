@@ -44,7 +44,7 @@ MOST_ENTRIES = 16 << 20  # Maximum number of entries per task.
 # A task holds the state of all its queues in memory. So it gets at most this many queues.
 _MOST_PACKED = 512
 _MOST_JOINED = 512  # Maximum number of ConsumeQueue files that one join task builds.
-# The report names at most this many topics without a ConsumeQueue, as examples.
+# Maximum number of topics without a ConsumeQueue that the report names as examples.
 _MOST_NAMES = 3
 
 # A pack is a group of queues that one task writes. With at most 4 packs, it is cheaper to read all staged files once
@@ -155,8 +155,10 @@ class PlanTask:
 class QueuePlan(NamedTuple):
     """The content of plan.json. A pack is a group of queues that one task writes.
 
+    staged     names of the staged files, in log order
+    queues     all queues of the staged files; the position of a queue in this list is its number
     apart      queues that regular tasks (see QueueTask) must skip
-    packs      for each pack, the indexes of its queues in `queues`
+    packs      for each pack, the numbers of its queues
     ranges     for each pack, the first and last queue offset (as uint64) of each of its queues; empty if packs have
                whole queues
     divided    packs whose tasks read divided files (`reput.pipeline.divided`) instead of staged files
@@ -305,8 +307,8 @@ def plan_queues(task: PlanTask) -> QueueLayout:
         entries_of.append(int(of_split["entries"].sum()))
         taken += entries_of[-1]
         if taken >= task.share or split == len(task.staged) - 1:
-            # In a store with extension files, all queues have them (except batch queues), and each of these queues is
-            # written by a single task. So no regular tasks (see QueueTask) are needed.
+            # Several regular tasks (see QueueTask) share the work of writing a queue. But in a store with extension
+            # files, one task writes all entries of a queue. So no regular tasks are needed.
             if not task.extended:
                 _write(_positions_file(folder, len(layout.tasks)), before.data)
                 layout.tasks.append(_task(len(layout.tasks), "regular", first, split + 1, taken))
@@ -327,8 +329,8 @@ def plan_queues(task: PlanTask) -> QueueLayout:
             layout.tasks.append(_task(len(packs), kind, 0, len(task.staged), entries))
             # If messages state wrong physical offsets, only the messages before and after them in the log show where
             # they really are. These other messages can be of any queue. So a task that compares old entries with
-            # messages reads the staged files, which have the messages of all queues. A divided file has, for each
-            # task, only the messages of the task's own queues.
+            # messages must read the staged files, which have the messages of all queues. Divided files
+            # (`reput.pipeline.divided`) do not suffice: in them, a task finds only the messages of its own queues.
             if not task.misplaced or kind in ("irregular", "extended"):
                 divided.append(len(packs))
             packs.append(pack)
@@ -382,7 +384,7 @@ def _task(number: int, kind: Kind, first: int, stop: int, entries: int) -> Queue
 
 
 def _kinds(task: PlanTask, table: RunTable, runs: SplitRuns) -> dict[str, set[int]]:
-    """Return, for each kind of special task, the queues that need it, by their positions in `runs.queues`.
+    """Return, for each kind of special task, the numbers of the queues that need such a task.
 
     The kind `unnamed` has no tasks: the topics of its queues cannot name a folder, so these queues are not written.
     """

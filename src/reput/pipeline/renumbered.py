@@ -73,9 +73,9 @@ def _irregular(staged: Sequence[Path], files: ConsumeQueueSetReader) -> Iterator
             begin = ends.get(queue, max(first, 0))
             end = ends[queue] = begin + entries
             # A broker appends all these entries to a queue only if the queue ends at or before queue offset `slack`.
-            # `summarize_runs` computes `slack` without entries that have queue offset 0, because a broker always
-            # accepts them. So a single entry with queue offset 0 has no `slack`. Then use `begin` in its place, so that
-            # this part of the comparison succeeds.
+            # But a broker always accepts an entry with queue offset 0, so `summarize_runs` computes `slack` from the
+            # other entries. If the only entry has queue offset 0, `slack` is therefore meaningless, and the condition
+            # `slack == begin` must not be tested.
             if (first, slack if end > 1 else begin, highest) != (begin, begin, end - 1):
                 odd.add(queue)
     for queue, end in ends.items():

@@ -1,4 +1,7 @@
-"""Stitch splits: check that the scanned splits join as one serial scan, each beginning where the previous one ended."""
+"""Check that the scans of all splits together equal one serial scan of the log.
+
+The scan of each split must begin where the scan of the previous split ended.
+"""
 
 from __future__ import annotations
 

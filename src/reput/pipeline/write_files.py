@@ -281,8 +281,8 @@ def _walk(
 ) -> tuple[int, int]:
     """Append the entries of all messages to these queues.
 
-    Return two numbers: the appended entries, and all entries of these queues in `batches`. A queue appends no entry
-    that it already has, or whose queue offset lies before its end.
+    Return two numbers: the appended entries, and all entries of these queues in `batches`. An entry is not appended if
+    the queue already has this entry, or if the entry's queue offset lies before the queue's end.
     """
     taken = given = 0
     lost, held = job.lost_ranges(), {name: _LastMessage() for name in queues}
@@ -366,8 +366,8 @@ def _append(
 ) -> tuple[int, int]:
     """Append a batch's entries to the queues that have a writer.
 
-    Return two numbers: the appended entries, and all entries of these queues in the batch. A queue appends no entry
-    that it already has, or whose queue offset lies before its end.
+    Return two numbers: the appended entries, and all entries of these queues in the batch. An entry is not appended if
+    the queue already has this entry, or if the entry's queue offset lies before the queue's end.
     """
     entries = batch.queue_entries()
     taken = given = 0

@@ -276,9 +276,9 @@ class BatchMatching:
         return KeptBatches(held, written, self.moved, kept, unplaced)
 
     def _add_misnumbered(self, entries: _Entries, rows: npt.NDArray[np.intp]) -> None:
-        """Add the entries `rows` to the missing entries, but with the queue offsets in their records.
+        """Add the entries `rows` to the missing entries, because the queue offsets in these entries are out of order.
 
-        The queue offsets in the entries themselves are out of order.
+        Each added entry gets the queue offset that its record states.
         """
         rows = rows[self._stated[rows] >= 0]
         if len(rows):
@@ -359,7 +359,7 @@ class BatchComparison:
             self._unread += ranges
 
     def finish(self, unread: Iterable[OffsetRange], redo_last: bool) -> None:
-        """End the comparison, after the whole log except `unread` was read.
+        """End the comparison. Call this after the whole log, except the ranges in `unread`, was compared.
 
         For `redo_last` see `BatchMatching.kept`.
         """
@@ -409,7 +409,10 @@ class BatchQueueFiles(FoundFiles):
         return _NONE
 
     def _kept(self, start: int, physical_offset: int) -> int:
-        """Count the leading entries of a file that ascend and belong to records before `physical_offset`."""
+        """Count the valid entries at the beginning of a file that belong to records before `physical_offset`.
+
+        Valid entries have sizes above 0 and ascending physical offsets.
+        """
         count = self._sizes[start] // BATCH_ENTRY_BYTES
         entries = self._read(start, count)
         offsets = entries["physical_offset"].astype(np.int64)
@@ -458,10 +461,11 @@ class BatchQueueFiles(FoundFiles):
         return BatchEnd(stop, position, int(last["physical_offset"]))
 
     def _begins_later(self, start: int, first: int, entries: _Entries) -> bool:
-        """Return whether the new entries make the file at `start` begin with an earlier record than before.
+        """Return whether entries move from the previous file into the file at `start`.
 
-        `entries` are the new entries of the queue, `first` is the start of its first file. The result is also True for
-        a file that is missing or empty.
+        In this case, the file's new first entry belongs to an earlier record than its old first entry. The result is
+        also True for a file that is missing or empty. `entries` are the new entries of the queue, `first` is the start
+        of the queue's first file.
         """
         if start not in self._sizes:
             return True

@@ -1,7 +1,7 @@
 """Recover ConsumeQueues with extension files when a store is opened for writing.
 
-A unit is the record of an entry in the extension files. Mirrors `ConsumeQueueExt.truncateByMaxAddress`
-(tag rocketmq-all-5.3.3): units after the unit of the queue's last entry are removed.
+A unit is a record in the extension files. Each unit belongs to one entry of the ConsumeQueue. Recovery removes the
+units after the unit of the queue's last entry, as `ConsumeQueueExt.truncateByMaxAddress` does (tag rocketmq-all-5.3.3).
 """
 
 from __future__ import annotations

@@ -154,8 +154,9 @@ class Comparison:
     def _add_survey(self, name: Queue, survey: QueueSurvey) -> None:
         matching = self._matchings[name] = QueueMatching(name, survey)
         if not survey.is_ordered:
-            # The survey of a disordered queue also has entries of messages before `begin`. These messages are not read,
-            # for example because they have expired. So keep their entries without a comparison.
+            # If the entries of a queue are out of order, QueueSurvey also finds entries of messages before `_begin`.
+            # These messages are not read, for example because they have expired. So keep their entries without a
+            # comparison.
             part = self.queues[name] = QueuePart(0)
             matching.skip_to(part, self._begin, [OffsetRange(0, self._begin)])
 
@@ -361,7 +362,10 @@ class FoundIndexes:
         self._refused: dict[Queue, int] = {}
 
     def after_rebuild(self, end: int) -> RecoveryPoint:
-        """Return the recovery point after a rebuild, whose indexes are durable and cover all messages before `end`."""
+        """Return the recovery point after a rebuild.
+
+        The rebuilt indexes must be durable, and cover all messages before `end`.
+        """
         queues = {}
         for name, found in self._queues.items():
             position = found.written

@@ -139,11 +139,11 @@ def find_log_end(
 
 
 def _refuse_without_crc(log: CommitLogReader, physical_offset: int) -> None:
-    """Raise StoreError if the recovered log ends at an intact record that lacks a CRC of its own.
+    """Raise StoreError if the recovered log ends before an intact record, only because this record has no own CRC.
 
-    A broker with forceVerifyPropCRC would cut off this record and everything after it. Nothing is raised if the record
-    itself is damaged, because then the log rightly ends there. A record counts as damaged if a crash tore it, or if the
-    following record has a CRC.
+    `physical_offset` is the end of the recovered log. A broker with forceVerifyPropCRC would cut off the record and
+    everything after it. Nothing is raised if the record is damaged, because then the log rightly ends before the
+    record. A record counts as damaged if a crash tore it, or if the following record has a CRC.
     """
     record = _located(log, physical_offset)
     if record is None or _has_crc(record) or not crc_matches(record.data, record.layout):

@@ -96,10 +96,10 @@ class FoundFiles:
 
 
 class QueueFiles(FoundFiles):
-    """The files of one ConsumeQueue. Entries after a hole between files are not reached.
+    """The files of one ConsumeQueue.
 
     first      position of the first entry in the files
-    stop       position after the last entry for which the files have room
+    stop       position after the last entry for which the files have room; a missing or short file ends the queue
     has_units  whether the queue has extension files, whose units must be in the order of the entries
     """
 
@@ -142,9 +142,9 @@ class QueueFiles(FoundFiles):
         return self.read_padded(position, count)
 
     def read_padded(self, position: int, count: int) -> npt.NDArray[np.uint32]:
-        """Return the bytes of `count` entries, uint32[count, 5], including entries after holes.
+        """Return the bytes of `count` entries, uint32[count, 5]. Missing entries are zeros.
 
-        Missing entries are zeros.
+        Entries can be missing because a file is missing or too short.
         """
         data = np.zeros((count, _ENTRY_WORDS), np.uint32)
         done = 0
@@ -170,7 +170,7 @@ class QueueFiles(FoundFiles):
         return decode_entry(self.read(position, 1).tobytes())
 
     def first_at(self, physical_offset: int, low: int, high: int) -> int:
-        """Return the first position in [low, high) that has no entry, or leads to a message from `physical_offset` on.
+        """Return the first position in [low, high) that has no entry, or whose entry has at least this physical offset.
 
         Returns `high` if no such position exists. The entries must ascend by physical offset. Pre-blank entries are
         skipped.
@@ -318,7 +318,7 @@ def sizes(entries: npt.NDArray[np.uint32]) -> npt.NDArray[np.int64]:
 
 
 def is_blank(entries: npt.NDArray[np.uint32]) -> npt.NDArray[np.bool_]:
-    """Return which entries are pre-blank."""
+    """Return a flag for each entry: whether the entry is pre-blank."""
     blank: npt.NDArray[np.bool_] = (entries == BLANK_WORDS).all(axis=1)
     return blank
 

@@ -328,13 +328,13 @@ class QueueMatching:
         edges: tuple[int, int],
         last: int,
     ) -> Missing:
-        """Return the messages of `missing` for which the queue has a free place. Count the other ones as unplaced.
+        """Return the messages of `missing` for which the queue has a free place. Count the other messages as unplaced.
 
         The place must be after the entry that precedes the message in the log, and before the entry that follows it.
 
         solid, numbers  physical offsets and positions of the existing entries
-        edges           (low, high): the place is after `low` if none of these entries is before the message in the log,
-                        and before `high` if none is after the message
+        edges           (before, after): the numbers to use as positions of the preceding and the following entry if
+                        a message has no such entry
         last            physical offset of the queue's last message that has an entry
         """
         low, high = neighbours(missing.offsets, solid, numbers, *edges)
@@ -490,12 +490,12 @@ class QueueMatching:
         lengths: Offsets,
         survey: QueueSurvey,
     ) -> Offsets:
-        """Return the ranks of the plausible entries among the entries with the ranks `unread`.
+        """Return the ranks of the plausible entries in `unread`. All entries in `unread` lead to unreadable bytes.
 
-        These entries lead to unreadable bytes. An entry is plausible if its position in the queue lies between the
-        positions of the matched entries before and after it in the log. If n positions of the queue lie between the
-        preceding matched entry and this entry, the log must also have room for n messages between the messages of these
-        two entries. The positions of the returned entries ascend.
+        An entry is plausible if its position in the queue lies between the positions of the matched entries before and
+        after it in the log. If n positions of the queue lie between the preceding matched entry and this entry, the log
+        must also have room for n messages between the messages of these two entries. The positions of the returned
+        entries ascend.
 
         unread, matched            ranks of entries (see QueueSurvey)
         numbers, offsets, lengths  by rank: position in the queue, physical offset and size
@@ -518,8 +518,8 @@ class QueueMatching:
         places may not ascend.
         """
         if self._is_light:
-            # If there are as many free numbers as messages, the order of the messages decides. Otherwise nothing shows
-            # which number belongs to which message.
+            # If there are as many free numbers as messages, the messages get the numbers in log order. Otherwise the
+            # messages get no entries, because nothing shows which number belongs to which message.
             _, inverse, counts = np.unique(missing.low, return_inverse=True, return_counts=True)
             within = np.arange(len(inverse)) - (np.cumsum(counts) - counts)[inverse]
             fits = counts[inverse] == missing.high - missing.low - 1
@@ -580,7 +580,7 @@ def _one_each(offsets: Offsets, numbers: Offsets, stated: Offsets) -> npt.NDArra
 def _with_blanks(
     numbers: Offsets, words: RawEntries, wanted: Offsets
 ) -> tuple[Offsets, RawEntries]:
-    """Return the entries in the order of their numbers, with pre-blank entries at all other `wanted` numbers."""
+    """Add a pre-blank entry for each number in `wanted` that has no entry. Return all entries in order of number."""
     holes = np.setdiff1d(wanted, numbers)
     numbers = np.concatenate([numbers, holes])
     words = np.concatenate([words, np.tile(BLANK_WORDS, (len(holes), 1))])

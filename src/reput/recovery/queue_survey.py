@@ -23,7 +23,7 @@ class QueueSurvey:
     """
 
     def __init__(self, found: QueueFiles, position: int, log_end: int) -> None:
-        """Survey the entries from `position` on. Raises StoreAccessError, StoreChangedError."""
+        """Find the plausible entries from `position` on. Raises StoreAccessError, StoreChangedError."""
         self.found, self.position = found, position
         stop = found.ordered_stop(position)
         self.is_ordered = not found.has_data_from(stop)

@@ -235,8 +235,8 @@ def _queue_is_good(
         return False
     if found.end_before(position) != end or found.stop < position:
         return False
-    # `closed` states that the store still has the digest in the recovery point. The digest includes the modification
-    # time of the queue's last file, so this file is unchanged and its content need not be checked.
+    # If `closed` is true, the digest of the store's files equals the digest in the recovery point. The digest includes
+    # the modification time of the queue's last file. So this file is unchanged, and its content need not be checked.
     if closed:
         return True
     last_file = max(position - position % entries, found.first)
