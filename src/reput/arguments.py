@@ -152,9 +152,9 @@ class _Check:
 
 
 def _check_time(name: str, value: Any) -> None:
-    if isinstance(value, str):  # A function that accepts times as texts parses them itself.
+    if isinstance(value, str):  # Skip texts: a function that accepts times as texts parses them.
         return
-    # Most times are ints, and this first test is faster than `isinstance`.
+    # A time is usually an int, so test for int first. Comparing the type is faster than `isinstance`.
     if type(value) is not int and isinstance(value, datetime):
         if value.utcoffset() is None:
             raise UsageError(

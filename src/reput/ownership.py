@@ -1,4 +1,4 @@
-"""Check whether another user could replace a folder in a path while root works in it."""
+"""Check whether another user could replace a folder along a path while root uses the path."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ _MOST_LINKS = 40
 
 
 def is_out_of_reach(path: str | os.PathLike[str]) -> bool:
-    """Return whether only root can replace a path, or any folder or link in it.
+    """Return whether only root can replace the file or folder at a path, and each folder and link along the path.
 
-    If this process does not run as root, return True without a check: nobody gains rights by tricking it.
+    If this process does not run as root, return True without a check: nobody gains rights by tricking this process.
     """
     if os.geteuid() != 0:
         return True

@@ -499,7 +499,8 @@ class Archive:
                 return self.objects.get_range(name, start, length)
             except StoreChangedError:
                 size = self.objects.head(name).size
-                if size >= start + length:  # The object is whole; only this answer was short.
+                # The object is complete. Only the answer to this request was too short.
+                if size >= start + length:
                     raise
                 reason = f"was cut: it has {size:,} bytes, and {start + length:,} are needed"
                 raise FormatError(self.path(name), start, reason) from None
@@ -577,7 +578,10 @@ def _config_of(manifest: Manifest) -> StoreConfig:
 
 @lru_cache(16)
 def opened(place: str, options: tuple[tuple[str, str], ...], generation: int) -> Archive:
-    """Return the archive at a place, opened once per process. Its generation is at least `generation`."""
+    """Return the archive at a place, opened once per process and generation (number of the archive's manifest).
+
+    The returned archive has at least this generation.
+    """
     return Archive(place, dict(options))
 
 

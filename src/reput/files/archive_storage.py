@@ -99,7 +99,7 @@ class ArchivedFile(Closing):
         """Do nothing, because nothing is read ahead."""
 
     def announce(self, positions: Sequence[int], length: int) -> None:
-        """Do nothing: announced reads are not requested in advance.
+        """Do nothing: log files of an archive are not read in advance.
 
         Only parts of an archive's index are fetched in advance (`reput.index.archive_index.prefetch`).
         """
@@ -139,7 +139,7 @@ class ArchivedFile(Closing):
 
 
 class _QueueSpan(NamedTuple):
-    """The rows of a queue in one index of the archive, which covers consecutive log files."""
+    """The rows of a queue in one of the archive's indexes. Each index covers consecutive log files."""
 
     source: ParquetIndex
     rows: QueueRows

@@ -77,7 +77,7 @@ def _entries(root: Path, below: str, folder: int, device: int) -> Iterator[TreeE
         )  # fmt: skip
         if is_folder:
             with explained(path, "be read"):
-                # Open it relative to its parent, so that no link can take the place of a folder above it.
+                # Open the folder relative to its parent, so that no link can take the place of a folder above.
                 opened = os.open(name, _FOLDER, dir_fd=folder)
             try:
                 yield from _entries(root, inside, opened, device)

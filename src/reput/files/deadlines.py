@@ -1,7 +1,7 @@
 """Apply deadlines to requests to object storage, by one policy for all libraries that make requests.
 
-The time-outs of these libraries differ, add up over retries, or do not exist. So each call runs in a thread that is
-abandoned at its deadline. The library may continue its work in this thread until the process ends.
+The time-outs of these libraries differ, add up over retries, or do not exist. So each call of a library runs in
+a thread that is abandoned at the deadline. The library may continue its work in this thread until the process ends.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from reput.errors import StoreUnreachableError
 Result = TypeVar("Result")
 
 CONNECT_S = 3.0
-# A deadline grows by one second per MiB. So a large transfer over a slower network than this exceeds its deadline.
+# A deadline grows by one second per MiB. So a large transfer over a network slower than 1 MiB/s exceeds its deadline.
 _LEAST_BYTES_PER_S = 1 << 20
 
 
@@ -62,7 +62,7 @@ def within(
         except BaseException as error:
             errors.append(error)
 
-    # A daemon thread, because the process must be able to end while the library is still waiting.
+    # A daemon thread does not keep the process alive while the library for object storage still waits for an answer.
     thread = threading.Thread(target=run, name=f"reput: {place}", daemon=True)
     thread.start()
     before = None

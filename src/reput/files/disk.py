@@ -30,7 +30,7 @@ from reput.files.writer import (
 class PooledWriter(Pooled[FileWriter]):
     """A FileWriter whose descriptor is open only during use.
 
-    `sync` makes all writes durable, even if their descriptor has been closed in the meantime.
+    `sync` makes all writes durable, also those through a descriptor that has been closed since.
     """
 
     __slots__ = ("_check", "_open_file", "identity")
@@ -96,8 +96,8 @@ class PooledWriter(Pooled[FileWriter]):
 class Disk:
     """The file system. Every method raises StoreAccessError if the operating system refuses.
 
-    deleted  files that were deleted through this disk and not created again. Another thread may still have one
-             open, and `check_in_place` must not report it
+    deleted  files that were deleted through this disk and not created again. If another thread still has such a
+             file open, `check_in_place` must not report the file
     """
 
     def __init__(self) -> None:

@@ -49,9 +49,9 @@ class HttpService:
     Args:
         url: An http or https URL, which may contain user and password.
         argument: Name of the caller's argument that holds the URL, for error messages.
-        timeout_s: Time-out for connecting, and for each wait for more bytes. A try may wait many times, but takes at
-            most three time-outs as a whole.
-        pause: Function that waits some seconds before the next try.
+        timeout_s: Maximum wait in seconds, for the connection and then for each next part of the answer. A whole
+            attempt may take three times as long.
+        pause: Function that waits some seconds before the next attempt.
 
     Raises:
         UsageError: The URL is not valid.
@@ -94,8 +94,8 @@ class HttpService:
         pause_s = _FIRST_PAUSE_S
         for left in reversed(range(_TRIES)):
             try:
-                # The time-out of a socket restarts with every received byte, so the whole try has a deadline of its
-                # own.
+                # The time-out of a socket restarts with every received byte, so the whole attempt has a deadline of
+                # its own.
                 whole_s = _TRY_TIMEOUTS * self._timeout_s
                 data = within(whole_s, f"{self.name}/{path}", partial(self._read, request))
                 break

@@ -1,6 +1,7 @@
 """Refuse symbolic links in a store that is written, because they could lead to files outside the store.
 
-Files are also opened for writing with `O_NOFOLLOW`. This check also covers folders, and files that are deleted or read.
+When a file is opened for writing, `O_NOFOLLOW` refuses a link. This module also refuses links to folders, and links to
+files that are only read or deleted.
 """
 
 from __future__ import annotations

@@ -79,7 +79,7 @@ def is_locked(path: Path) -> bool:
             except FileNotFoundError:
                 return False
             try:
-                # Only ask about the lock. Taking it, even for a moment, could make a starting broker fail.
+                # Only ask who has the lock. Taking the lock, even for a moment, could make a starting broker fail.
                 command = getattr(fcntl, "F_OFD_GETLK", fcntl.F_GETLK)
                 found = fcntl.fcntl(fd, command, _FIRST_BYTE)
             finally:

@@ -42,7 +42,9 @@ class StoredObject(NamedTuple):
 
 
 class ObjectStore(Protocol):
-    """Objects by name, below one place. Any thread may use it, and it can be sent to another process.
+    """A store of objects by name, in one bucket or folder. Any thread may use the store.
+
+    The store can be sent to another process.
 
     Every method raises StoreUnreachableError for a temporary fault, after which a write may or may not have happened.
     It raises StoreAccessError for a permanent fault, and UsageError for an invalid object name.

@@ -2,7 +2,7 @@
 
 A store may have more files than a process may have open, and a process may read many stores. So readers and writers of
 CommitLog, ConsumeQueue and IndexFiles do not own a descriptor. `PooledReader` and `PooledWriter` take one from the pool
-during a call. It stays open for later calls until another file needs its place.
+for each call. The descriptor stays open for later calls until another file needs it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def allow_files(count: int = _MOST_FILES) -> None:
     least, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = count if most == resource.RLIM_INFINITY else min(count, most)
     if least != resource.RLIM_INFINITY and wanted > least:
-        # The system may allow fewer open files than `wanted`. Then the limit of the process stays as it is.
+        # If the system allows fewer open files than `wanted`, the limit of the process stays as it is.
         with suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
 
@@ -50,10 +50,10 @@ _Result = TypeVar("_Result")
 
 
 class Pooled(Generic[_File]):
-    """A file that is open during each call, and afterwards until another file needs its descriptor.
+    """A file that is opened when a method is called, and stays open until another file needs its descriptor.
 
-    Any thread may call it. `_pins` has an item for each call in progress. It is a list, because appending and popping
-    are atomic and need no lock, unlike changing a count.
+    Any thread may call the methods. The list `_pins` has one item per call in progress. A list needs no lock, because
+    appending and popping are atomic. A count would need a lock.
     """
 
     __slots__ = ("_file", "_pins", "_was_used", "path")
@@ -83,8 +83,8 @@ class Pooled(Generic[_File]):
 class _Pool:
     """The open files of all stores, in the order of opening.
 
-    When files must be closed, the first one is examined. If it was used since it was last examined, it moves to the end
-    instead.
+    When files must be closed, the pool examines its first file. If a call uses the file, or has used it since its
+    last examination, the file moves to the end. Otherwise, the file is closed.
     """
 
     def __init__(self) -> None:
@@ -94,7 +94,8 @@ class _Pool:
     def open(self, pooled: Pooled[_File]) -> _File:
         """Open a file. Close other files first if too many are open. Raises the errors of the file's `_open`."""
         with self._lock:
-            # Another thread has opened the file in the meantime, or decided not to close it.
+            # The caller found the file closed. If the file is open now, another thread has opened it, or was about to
+            # close it and has found it in use (see `_closed`).
             if pooled._file is not None:
                 return pooled._file
             self._make_room(_most_pooled() - 1)
@@ -139,8 +140,8 @@ class _Pool:
     def _closed(self, pooled: Pooled[Any]) -> bool:
         """Close a file if no call uses it; return whether it is closed."""
         file, pooled._file = pooled._file, None
-        # From here on, a thread that starts a call finds `_file` empty, and waits for the lock. A call that started
-        # before has added its pin.
+        # From now on, a thread that begins a call finds `_file` to be None, and waits for the lock. A thread that read
+        # `_file` earlier has already added an item to `_pins`, so the next line detects that the file is in use.
         if pooled._pins:
             pooled._file = file
             return False
@@ -165,7 +166,10 @@ os.register_at_fork(after_in_child=_POOL.forget_in_child)
 
 
 def _most_pooled() -> int:
-    """Return half of this process's descriptors. The other half is for sockets, mappings and other files."""
+    """Return how many files the pool may keep open: half of this process's limit, within fixed bounds.
+
+    The other half of the descriptors is for sockets, mappings and other files.
+    """
     allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if allowed == resource.RLIM_INFINITY:
         return _MOST_POOLED
@@ -219,7 +223,7 @@ class PooledReader(Pooled[SparseReader], Closing):
     def read(self, position: int, length: int) -> bytes:
         pins = self._pins
         pins.append(None)
-        # This is `_taken` inlined: a query by key reads hundreds of times.
+        # This is the code of `_taken`, inlined for speed: a query by key calls `read` hundreds of times.
         try:
             file = self._file
             if file is None:

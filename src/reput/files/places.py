@@ -64,13 +64,16 @@ def not_an_archive(place: str) -> StoreNotFoundError:
 
 
 def refuse_url(path: str | PathLike[str]) -> None:
-    """Raise UsageError for a URL, for commands that need a local store."""
+    """Raise UsageError if a path is a URL. Operations that need a local store call this function first."""
     if is_url(path):
         raise UsageError(f"{fspath(path)}: this command needs a store on a local file system")
 
 
 def refuse_archive(path: str | PathLike[str]) -> None:
-    """Raise UsageError for a local archive, for commands that need a store's own files."""
+    """Raise UsageError if a path is a local archive.
+
+    Operations that need a store's own files call this function first.
+    """
     place = fspath(path).removeprefix(LOCAL_ARCHIVE)
     if is_archive(place):
         raise UsageError(

@@ -144,7 +144,7 @@ class FileReader(Closing):
             os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_RANDOM)
 
     def announce(self, positions: Sequence[int], length: int) -> None:
-        """Do nothing: local reads do not wait for each other."""
+        """Do nothing. Requesting ranges in advance makes only reads of remote files faster."""
 
     @property
     def size(self) -> int:
@@ -184,7 +184,7 @@ class FileReader(Closing):
         return bytes(buffer)
 
     def read_each(self, positions: Sequence[int], lengths: Sequence[int]) -> list[bytes]:
-        """Return the bytes at many places, with little more time than the system calls take. Raises as `read` does."""
+        """Return the bytes at many places. This is faster than many calls of `read`. Raises as `read` does."""
         descriptor, pread = self._fd, os.pread
         try:
             found = [
@@ -206,8 +206,8 @@ class FileReader(Closing):
 
         A hole at the end is not read.
         """
-        # Find the hole at the end by a binary search: no data follows `high`. A small file is not searched, because
-        # reading it takes less time.
+        # Find the beginning of the hole at the end by a binary search. At each step, only the hole follows `high`. A
+        # small file is read without this search, because reading it takes less time.
         low, high = (0, size) if size > _SMALL_BYTES else (size, size)
         while low < high:
             middle = (low + high) // 2

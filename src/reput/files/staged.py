@@ -31,7 +31,7 @@ _CHUNK_BYTES = 16 << 20
 # Requests mostly wait, so a process sends many of them at the same time.
 _REQUESTS_AT_ONCE = 16
 _places: dict[str, ObjectStore] = {}
-"""The object stores that this process can use for staged files, by the URL of their place."""
+"""The object stores in which this process can read and write staged files, by the URL of the object store."""
 
 
 def know(places: Sequence[ObjectStore]) -> None:
@@ -184,7 +184,9 @@ def delete_objects(store: ObjectStore, names: Sequence[str]) -> None:
 def _object_of(url: str) -> tuple[ObjectStore, str]:
     above = [place for place in _places if url.startswith(f"{place}/")]
     if not above:
-        raise StoreAccessError(f"{url}: is in no place that this process may use for staged files")
+        raise StoreAccessError(
+            f"{url}: this process has no object store for staged files at this URL"
+        )
     # Take the innermost folder: the folder of staged files may lie in the folder of the output.
     place = max(above, key=len)
     return _places[place], url[len(place) + 1 :]

@@ -57,7 +57,7 @@ def stamp_of(path: str) -> Stamp:
 def present_stamp(path: str) -> Stamp | None:
     """Return the current stamp of a file; None if a change right now could leave the stamp the same.
 
-    A process uses it to check that facts from an earlier read still hold. Raises OSError.
+    The stamp shows whether facts from an earlier read still hold. Raises OSError.
     """
     status = os.stat(path)
     return _stamp(status) if time.time_ns() - status.st_ctime_ns >= _TICK_NS else None
@@ -116,7 +116,8 @@ def _is_written_back(kind: str, age_ns: int) -> bool:
     Once a page is on disk, the next write to it through a mapping updates the file's ctime. `kind` is the kind of file
     system.
     """
-    # Only Linux reports the kind of file system. On other systems, assume that changed pages are written to disk.
+    # Only Linux reports the kind of file system. On other systems, assume a file system that is not in memory, but
+    # writes changed pages to a disk.
     is_known = kind in _WRITE_BACK or not hasattr(fcntl, "F_SETLEASE")
     return is_known and age_ns >= _SETTLED_NS and age_ns >= _longest_dirty_ns()
 

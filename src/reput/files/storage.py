@@ -96,7 +96,7 @@ class Watch(Protocol):
 
 
 class Watched(Generic[_Listing]):
-    """The result of reading a folder. It is read again after each change of the folder's entries. Not thread-safe."""
+    """The result of reading a folder. The folder is read again after each change of its entries. Not thread-safe."""
 
     def __init__(self, watch: Watch, read: Callable[[], _Listing], first: _Listing) -> None:
         self._watch, self._read, self._found = watch, read, first

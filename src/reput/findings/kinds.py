@@ -14,7 +14,7 @@ class Severity(StrEnum):
 
 
 class Remedy(StrEnum):
-    """The remedy of a finding. Commands and options are not included: only the command line names them."""
+    """The remedy of a finding, in words. `reput.operations.check.repair_command` returns the command for a finding."""
 
     NONE = "nothing to do"
     REBUILD_INDEXES = "rebuild the indexes from the CommitLog"

@@ -72,7 +72,11 @@ def copy_messages(
     options: Mapping[str, str] | None = None,
     progress: Progress = silent,
 ) -> RestoreReport:
-    """Copy messages that have one of these topics and one of these keys into a new store, for `reput.restore`."""
+    """Copy messages that have one of these topics and one of these keys into a new store.
+
+    Without topics, messages of all topics match; without keys, messages with any key or none. `reput.restore` calls
+    this function if it gets topics or keys.
+    """
     target = Path(destination)
     check_empty(target)
     config = Archive(archive, options).config

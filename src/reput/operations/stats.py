@@ -69,7 +69,10 @@ def stats(store: str | PathLike[str], **reading: Unpack[ReaderOptions]) -> Stats
 
 
 def figure_lines(figures: StoreFigures) -> Iterator[str]:
-    """Yield a heading, then tables of at most 20 rows, largest first."""
+    """Yield a heading, tables of at most 20 rows each, then sentences on index coverage and growth.
+
+    The rows with the largest figures come first, but IndexFiles are listed from the newest.
+    """
     size = format_size(figures.size_bytes)
     batches = ""
     if figures.inner_batches:

@@ -446,9 +446,9 @@ def over_stores(
 
 
 def raise_if_misused(answers: Sequence[StoreAnswer[Any]]) -> None:
-    """Raise the first store's error if the operation refused the arguments for every store.
+    """If the operation refused the arguments for every store, raise the error of the first store.
 
-    Then the arguments are probably wrong.
+    In that case, the arguments themselves are probably wrong.
     """
     if answers and all(isinstance(one.error, UsageError) for one in answers):
         raise answers[0].error or UsageError()
@@ -537,7 +537,10 @@ def _task(
 def _merged(
     operation: Callable[..., Any], options: Mapping[str, Any], of_store: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the options for one store. Its own options override others, and `config` overrides `broker_config`."""
+    """Return the options for one store. The store's own options override other options.
+
+    `config` overrides `broker_config`.
+    """
     merged = {**options, **of_store}
     if merged.get("config") is not None:
         merged.pop("broker_config", None)

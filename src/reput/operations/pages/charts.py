@@ -46,7 +46,13 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """A chart of stacked columns. `ticks` are labels of the vertical axis from the top; `gaps` are (x, width)."""
+    """A chart of stacked columns.
+
+    Attributes:
+        layers: The series, the lowest first.
+        ticks: The labels of the vertical axis, from the top.
+        gaps: The places without data, which have a shaded background: each as (x, width) in percent.
+    """
 
     layers: tuple[Layer, ...]
     ticks: tuple[str, ...]
@@ -65,7 +71,7 @@ def stacked(
         series: Name, style and values of each series, the lowest series first.
         tell: Formats a value.
         base: Base in which the axis labels are round numbers: 10 or 1024.
-        gaps: Shaded parts of the background, each as (x, width) in percent.
+        gaps: The places without data, which get a shaded background: each as (x, width) in percent.
     """
     parts = len(series[0][2]) if series else 0
     sums = [sum(values[part] for _, _, values in series) for part in range(parts)]
