@@ -109,7 +109,7 @@ class Disk:
         return FileWriter(path, size=size)
 
     def open_pooled(self, path: Path, size: int) -> PooledWriter:
-        """Open a file as `open` does, but keep its descriptor only during use, for stores with very many files.
+        """Open a file as `open` does, but keep its descriptor only during use: a store may have very many files.
 
         Writing also raises StoreFailedError if `path` leads to a different file when the file is reopened.
         """
