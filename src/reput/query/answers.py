@@ -247,8 +247,8 @@ class PullResult(NamedTuple):
             offset_too_large for an offset after the end
         messages: in order of their queue offsets; empty unless the status is found
         next_begin_offset: queue offset for the next pull, after the last examined message. If the offset was too small,
-            this is the first message's offset; if the offset was too large, this is the queue's end, or 0 if the queue
-            begins at 0
+            this is the first message's offset. If the offset was too large, this is 0 in a queue that begins at 0 (as
+            in the broker), and the queue's end in other queues
         min_offset: queue offset of the queue's first remaining entry. Use
             `min_queue_offset` to find out whether earlier entries are lost or expired
         max_offset: queue offset that the queue's next message will get

@@ -76,7 +76,7 @@ def messages_of_topic(
         _back(store, topic, queue_id, bounds, problems) for _, queue_id in store.list_queues(topic)
     ]
     newest_first = merge(*queues, key=lambda place: -place.physical_offset)
-    # One more message shows whether the limit shortens the answer.
+    # Look for one message beyond `limit`. If there is one, the answer is incomplete and needs a cursor.
     found = list(islice(newest_first, limit + 1))
     messages, left = list[MessageExt](), math.inf if max_bytes is None else max_bytes
     for number, place in enumerate(found[:limit]):
@@ -309,7 +309,10 @@ def volume_of_topic(
 
 
 def _times(store: AnyStore, topic: str, queues: list[int]) -> tuple[int, int]:
-    """Return store times of a topic's first and last message. Raises MessageNotFoundError without messages."""
+    """Return the earliest and the latest store time of a topic's messages.
+
+    Raises MessageNotFoundError if the topic has no messages.
+    """
     times = []
     for queue_id in queues:
         low, high = store.min_queue_offset(topic, queue_id), store.max_queue_offset(topic, queue_id)

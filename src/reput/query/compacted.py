@@ -71,7 +71,7 @@ class CompactedLog:
                 yield from self._records(log, file)
 
     def latest(self) -> list[LocatedRecord]:
-        """Return the newest record of each key, in order, except records without a body.
+        """Return the newest record of each key, in log order. Omit keys whose newest record has no body.
 
         The key of a record is its whole property KEYS, even if it has several words.
         """

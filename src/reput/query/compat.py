@@ -128,8 +128,8 @@ class BrokerView:
             # Another reader may have found the end while this one waited for the lock.
             files, end = self._known.found
             floor = now[-_RECOVERED_FILES:][0].start
-            # If no file that the last search checked was replaced, only bytes after the end that it found must be
-            # checked: they may have been appended since.
+            # If the files before `end` are the same as in the last search, check only the bytes after `end`, where
+            # messages may have been appended.
             is_checked = all(file in files for file in now if file.end > floor and file.start < end)
             start = max(floor, end) if is_checked else floor
             end = recovered_end(self._log, start, whole_records=self._whole_records)

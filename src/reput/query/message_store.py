@@ -412,9 +412,9 @@ class MessageStore(StoreReader):
         tags: str | None,
         max_bytes: int,
     ) -> PulledBody | None:
-        """Return the records of `pull_records` joined, in bounded time; None if it may take longer.
+        """Return the records that `pull_records` would return, concatenated. Return None if the pull may take long.
 
-        A pull that reaches the queue's end or a damaged message may take longer: call `pull_records` then.
+        A pull may take long if it reaches the queue's end or a damaged message. Call `pull_records` then.
         """
         from reput.query.pull_records import quick_records
 

@@ -264,7 +264,10 @@ def queue_times(store: StoreReader, topic: str, queue_id: int) -> QueueTimes:
 
 
 def wanted_tags(tags: str | None) -> set[str]:
-    """Return the tags of an expression `a || b`; an empty set for all tags. Raises UsageError if it contains no tag."""
+    """Return the tags of an expression `a || b`. An empty set means all tags.
+
+    Raises UsageError for an expression without a tag, such as `||`.
+    """
     if tags is None or tags.strip() in ("", _ALL):
         return set()
     wanted = {tag for part in tags.split(_TAG_SEPARATOR) if (tag := part.strip())}

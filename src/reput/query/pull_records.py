@@ -81,7 +81,7 @@ class _ReadRun(NamedTuple):
         return [self.data[begin:end] for begin, end in spans]
 
     def body(self) -> bytes:
-        """Return the records joined."""
+        """Return the records, concatenated."""
         begins, ends = self.begins, self.ends
         # The records are adjacent in the log, so a slice is enough.
         if (begins[1:] == ends[:-1]).all():
@@ -126,7 +126,7 @@ def pull_records(
 def quick_records(
     store: StoreReader, place: QueuePlace, max_messages: int, tags: str | None, max_bytes: int
 ) -> PulledBody | None:
-    """Return the verified records as the joined bytes of a pull's answer; None if `reput.query.pull` must read them.
+    """Return the verified records of a pull, concatenated, or None if `reput.query.pull` must read the records.
 
     See MessageStore.quick_records.
     """

@@ -53,8 +53,8 @@ class QueueEnds:
         self._store = store
         self._walked: OrderedDict[tuple[str, int], tuple[int, int]] = OrderedDict()
         self._begun: OrderedDict[tuple[str, int], tuple[int, int]] = OrderedDict()
-        # For each queue, the last gap (queue offsets with pre-blank entries) whose check is complete: the log has no
-        # message that belongs in the gap.
+        # For each queue, the gap (queue offsets with pre-blank entries) that was checked last. The check found no
+        # message in the log that belongs in this gap.
         self._gaps: OrderedDict[tuple[str, int], range] = OrderedDict()
         # For each gap (topic, queue id, first queue offset of the gap) that was only partly checked, the physical
         # offset at which the search for its messages continues.

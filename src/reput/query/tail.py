@@ -366,7 +366,7 @@ class LogTail:
         self._unsettled: MessageExt | None = None
 
     def last(self, count: int) -> list[MessageExt]:
-        """Return the last messages of the current log, oldest first. `new` continues after them.
+        """Return the last `count` messages of the current log, oldest first. `new` continues after these messages.
 
         Raises StoreAccessError, StoreChangedError, UsageError.
         """
@@ -488,7 +488,10 @@ class LogTail:
         return found
 
     def _before(self, stop: int, count: int) -> list[LocatedRecord]:
-        """Return the last messages before `stop`, all of which are dispatched."""
+        """Return the last `count` messages before `stop`, oldest first.
+
+        `stop` is the end of the newest dispatched message, so queues and IndexFiles can lead to the messages.
+        """
         if self._wanted == _ALL_OF_LOG:
             entries = islice(filter(self._is_there, self._entries()), count)
             offsets = [entry.physical_offset for entry in entries]

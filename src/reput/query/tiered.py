@@ -99,7 +99,9 @@ class LocalIndexFile:
             candidates = [slots for slots in range(1, most + 1) if self._fits(slots)]
         found = next((slots for slots in candidates if self._fits(slots) and self._agree(slots)), 0)
         if not found:
-            raise ValueError("its number of slots cannot be determined")
+            raise ValueError(
+                "the file's number of slots cannot be determined from its size and items"
+            )
         return found
 
     def _fits(self, slots: int) -> bool:

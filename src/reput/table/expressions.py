@@ -94,13 +94,14 @@ class _Conditions:
         return self._functions.get(_number(function, 1), ""), arguments
 
     def _only_way(self, choice: _Fields) -> bytes:
-        """Return the branch of an if-then-else whose other branch is false or null.
+        """Return the then branch of an if-then-else whose else branch is false or null.
 
         DuckDB generates this form to guard comparisons with lists against null.
         """
         clause = _message(_one(choice, 1))
         otherwise = _message(_one(_message(_one(choice, 2)), _LITERAL))
-        if 29 not in otherwise and otherwise.get(1) != [0]:  # The branch is neither null nor false.
+        # If the else branch is neither null nor false, the expression can also be true through the else branch.
+        if 29 not in otherwise and otherwise.get(1) != [0]:
             raise _UnknownError
         return _one(clause, 2)
 

@@ -152,7 +152,7 @@ def _find(
     listed = queues.list()
     if len(listed) > _MAX_QUEUES:
         return None
-    # An entry states the begin and the end of its record. The entries of all queues cover [file.start, end) without a
+    # An entry states where its record begins and ends. The entries of all queues cover [file.start, end) without a
     # gap if each record begins where another one ends. To test this without a sort, hashes of all ends are added and
     # hashes of all begins are subtracted: only the hashes of `end` and `file.start` may remain. The random seed
     # prevents forged entries from passing.

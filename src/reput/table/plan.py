@@ -28,8 +28,9 @@ from reput.tasks import Runner, no_progress, waiting
 
 _LEAST_BYTES = 16 << 20
 _TASKS = 8
-# Costs of opening a file, and of one scattered read. Each takes as long as reading this many consecutive bytes.
+# Opening a file takes as long as reading this many consecutive bytes.
 _RANGE_BYTES = 64 << 10
+# Reading one scattered record takes as long as reading this many consecutive bytes.
 _RECORD_BYTES = 8 << 10
 SPLIT_BYTES = 2 * DEFAULT_SPLIT_BYTES
 _MAX_KEYS = 1000
@@ -150,7 +151,7 @@ def plan_reading(
     plan = ReadPlan()
     total = sum(file.size for source in sources for file in source.files)
     wanted_bytes = max(min(split_bytes, -(-total // max(least_tasks, 1))), MIN_RECORD_BYTES)
-    # Tasks of the default size are never refused. Otherwise, a very large log could not be read at all.
+    # Limit the number of tasks only if they are smaller than by default. So even a very large log can be read.
     if wanted_bytes < SPLIT_BYTES and total // wanted_bytes > _MAX_TASKS:
         raise UsageError(
             f"splitBytes {split_bytes}, minPartitions {least_tasks}: "
@@ -321,7 +322,7 @@ def _by_key(
     column, keys = sought
     with_replaced_ids = column == "unique_keys"
     found = index.find_by_key(topics, keys, with_replaced_ids=with_replaced_ids)
-    # Users know this column by the option unique_key.
+    # In notes, name the option unique_key, because users do not know the column unique_keys.
     column = "unique_key" if with_replaced_ids else column
     if found is None:  # No readable index: scan the log.
         return None
@@ -391,7 +392,10 @@ def _by_time(
 def _parts_of(
     stored: Sequence[StoredRange], of_file: Mapping[CommitLogFile, LogRange]
 ) -> list[LogRange]:
-    """Return the intersections of `stored` with the range to read in each file. Adjacent intersections are joined."""
+    """Return the parts of the ranges `stored` that have to be read. Adjacent parts are joined.
+
+    `of_file` has, for each file, the range that has to be read.
+    """
     found: list[LogRange] = []
     for item in stored:
         part = of_file[item.file]

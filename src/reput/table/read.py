@@ -249,7 +249,7 @@ def damage_at_end(
 ) -> Sequence[Finding]:
     """Return the damage in a range, except the torn end of the log, and except findings that were already reported.
 
-    `reported` is the number of reported findings. They are the first ones of `verdict`.
+    The first `reported` findings of `verdict.damage` were already reported.
 
     Raises:
         StoreNotFoundError, StoreAccessError, StoreChangedError.
@@ -309,7 +309,11 @@ class BadBatch(NamedTuple):
 
 
 class UnwrappedPiece(NamedTuple):
-    """A piece with unwrapped inner batches, and for each row the physical offset of the record it comes from."""
+    """A scanned piece of the log whose inner batches are unwrapped.
+
+    offsets  for each row, the physical offset of the record in the log that contains the message
+    bad      inner batches that could not be unwrapped
+    """
 
     piece: ScannedPiece
     offsets: npt.NDArray[np.int64]
@@ -319,7 +323,7 @@ class UnwrappedPiece(NamedTuple):
 def unwrapped(
     piece: ScannedPiece, offsets: npt.NDArray[np.int64], most_bytes: int
 ) -> Iterator[UnwrappedPiece]:
-    """Unwrap the inner batches of a piece, and yield the result in pieces of about `most_bytes`.
+    """Replace the inner batches in a scanned piece of the log by their messages. Yield pieces of about `most_bytes`.
 
     `offsets` are the physical offsets of the records in `piece`.
     """
@@ -375,7 +379,7 @@ class _Made:
         messages[:] = batch.messages[rows]
         positions = np.array(self.positions, np.int64)
         messages["size"] = np.diff(np.append(positions, len(self.data)))
-        # `key_hash` has hashes for stored records only, not for inner messages, so the unwrapped piece has no hashes.
+        # `key_hash` has no hashes for inner messages, so omit the hashes of all messages.
         messages["key_count"] = 0
         fresh = replace(
             batch, messages=messages, key_hash=batch.key_hash[:0], multi=batch.multi[:0]

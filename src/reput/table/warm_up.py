@@ -24,9 +24,9 @@ _KERNELS = {
     ),
     "others": ("property_columns.split_any_properties",),
 }  # fmt: skip
-"""For each part, the kernels that are compiled last. If these kernels are compiled, the part is complete.
+"""The kernels are compiled in three parts. For each part, this dict has the kernels that are compiled last.
 
-Few logs need the part `others`.
+If the last kernels of a part are compiled, the whole part is compiled. Few logs need the part `others`.
 """
 
 _SCANNED = {"store", "physical_offset", "size"}
@@ -68,7 +68,7 @@ def warm_up() -> None:
 
 @contextmanager
 def _no_garbage_collection() -> Iterator[None]:
-    """Pause garbage collection during the `with` block. With numba's many objects, it is a fifth of compile time."""
+    """Disable garbage collection during the `with` block. It would take a fifth of the time to compile kernels."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

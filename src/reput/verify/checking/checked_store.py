@@ -170,7 +170,8 @@ def _list_log(store: CheckedStore) -> None:
         found.append(CommitLogFile(start, size, entry.path, entry.inode(), gap_of(entry.path)))
     found.sort()
     if store.is_live and len(found) > 1 and found[-1].size < found[-2].size:
-        found.pop()  # The owner is creating this file, which has no message yet.
+        # The writer of the store is still creating the newest file, which has no message yet.
+        found.pop()
     if not found:
         # If the folder is missing, this call raises an error that says so.
         StoreLog(store.path, folders=folders).list()

@@ -254,8 +254,8 @@ class FullCheck:
         )
 
     def _index_spans(self, number: int) -> Iterator[IndexSpan]:
-        # The time of a file's first item is relative to the end time of the previous IndexFile. That file may have
-        # expired, so its end time is unknown (None) for the first IndexFile of a store whose log does not begin at 0.
+        # The time of an IndexFile's first item is relative to `base`, the end time of the previous IndexFile. If the
+        # log does not begin at 0, earlier IndexFiles may have expired. Then the first `base` is unknown (None).
         base: int | None = 0 if self._store.begin == 0 else None
         for place, table in enumerate(self._index):
             span = table.spans.get(number)

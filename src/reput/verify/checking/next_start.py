@@ -39,7 +39,9 @@ class Total(Protocol):
 
 
 class SeenIndexFile(Protocol):
-    """The facts about an IndexFile that a prediction needs: an `IndexTable`, or the result of a quick check.
+    """The facts about an IndexFile that are needed to predict a broker's next start.
+
+    A full check and a quick check each have a class with these facts.
 
     items  number of items
     last   physical offset of its last item; -1 if it has no items
@@ -199,8 +201,9 @@ def _is_queued(store: CheckedStore, message: MessageExt) -> bool:
 def dispatched_from(store: CheckedStore) -> int | None:
     """Return the physical offset from which the next start dispatches messages, or None if it dispatches none.
 
-    After a crash, a broker dispatches from the begin of the first file that it checks. After a clean shutdown, it
-    dispatches from the greatest offset in the queues. A 5.3.3 broker skips a message that begins exactly there.
+    After a crash, a broker dispatches from the beginning of the first file that its recovery checks. After a clean
+    shutdown, a broker dispatches from the greatest offset in the queues. A 5.3.3 broker skips a message that begins
+    exactly there.
     """
     if store.is_live:
         return None

@@ -40,14 +40,14 @@ _MOST_CLAIMS = 100_000
 
 
 class _Claims:
-    """Identifies entries in RocksDB that belong to another message with the same queue offset.
+    """Recognizes entries in RocksDB that several messages with the same queue offset share.
 
     A broker stores an entry under the queue offset of its message. In a light queue (LMQ), several messages can have
     the same queue offset after a restart, and then share one entry. The entry leads to the message dispatched last, or
     to the first message if all were dispatched together (`RocksDBConsumeQueueStore.putMessagePosition0`).
 
     Attributes:
-        count: Number of such entries.
+        count: Number of messages whose shared entry leads to another message.
     """
 
     def __init__(self, log: CommitLogReader) -> None:
@@ -134,8 +134,8 @@ class OtherQueues:
     ) -> Iterator[Finding]:
         """Yield findings for entries to which no message belongs.
 
-        One finding counts the entries that lead beyond the end of the log. The others are for queues with more entries
-        than messages, counted in the readable parts of the log.
+        One finding counts the entries that lead beyond the end of the log. Each other finding is for a queue that has
+        more entries than messages. Entries that lead into unreadable parts of the log are not counted.
         """
         store = self._store
         if store.is_live:

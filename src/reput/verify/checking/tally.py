@@ -13,7 +13,7 @@ import numpy.typing as npt
 from reput.findings import Finding, Kind
 
 MOST_OF_A_KIND = 20
-"""At most this many findings of each kind are yielded individually. The others are combined into one."""
+"""At most this many findings of each kind are yielded one by one. Further findings of a kind are combined into one."""
 NOT_OF_A_CHECK = frozenset(
     {Kind.UNDECODABLE_MESSAGE, Kind.BODY_TOO_LARGE, Kind.EXPIRED_UNREAD, Kind.PARTIAL_QUEUE_ENTRY}
 )
@@ -92,7 +92,7 @@ class Tally:
 
 
 def sampled(findings: Iterable[Finding]) -> Iterator[Finding]:
-    """Yield the first few findings of each kind immediately. At the end, yield one finding for all others of a kind."""
+    """Yield the first few findings of each kind immediately. At the end, yield the other findings of a kind as one."""
     seen: Counter[Kind] = Counter()
     more: dict[Kind, Finding] = {}
     for finding in findings:

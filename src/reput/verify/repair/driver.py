@@ -328,7 +328,7 @@ def _finish(plan: Plan, new: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Undone:
-    """The result of an undo: the number of the repair, and the new place of the repaired state."""
+    """The result of an undo: the number of the repair, and the folder that now has the repaired state."""
 
     number: int
     repaired: Path

@@ -192,8 +192,8 @@ class FileDamage:
     """The damage of one log file.
 
     ranges  unreadable ranges and records with a wrong CRC, ascending, with valid records between them
-    end     physical offset after the last verifiable record, or the begin of the file if it has no such record. If a
-            blank record follows the last verifiable record, `end` is the end of the file.
+    end     physical offset after the last verifiable record, or the beginning of the file if it has no such record. If
+            a blank record follows the last verifiable record, `end` is the end of the file.
     times   store timestamp (ms) of a message near each range
     """
 

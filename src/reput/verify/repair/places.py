@@ -7,7 +7,8 @@ The folder STORE.reput-repair lies beside STORE. It has a numbered folder for ea
       new/          the repaired state, until it is swapped with STORE as a whole by one rename; then the old state
       repair.json   written before the swap: the inodes of the old and the repaired state
       backup/       the old state; after the swap, `new` is renamed to `backup`
-      undone/       the repaired state after an undo, which swaps `backup` with STORE and renames `backup` to `undone`
+      undone/       the repaired state, after an undo. The undo swaps `backup` with STORE, so `backup` contains the
+                    repaired state. Then the undo renames `backup` to `undone`.
 
 Folders are identified by inode, which a rename keeps. So after a kill at any point, `settle` can identify each folder,
 and completes or undoes the swap.
@@ -113,7 +114,7 @@ class Attempt:
 
 
 class RepairPlaces:
-    """The folder beside a store that contains its repairs."""
+    """The folder STORE.reput-repair, which lies beside a store and contains the repairs of the store."""
 
     def __init__(self, store: Path) -> None:
         """Choose the folder beside a store for its repairs. `store` is a real path, without links.
@@ -129,7 +130,7 @@ class RepairPlaces:
             raise refused_link(self.root)
 
     def next(self) -> Attempt:
-        """Return the place of the next repair. Nothing is created."""
+        """Return the `Attempt` for the next repair, without creating its folder."""
         return Attempt(self.root / str(max((one.number for one in self.attempts()), default=0) + 1))
 
     def new_attempt(self, backup: Path) -> Attempt:

@@ -83,7 +83,7 @@ class Remaining:
 class Plan:
     """The plan of a store's repair.
 
-    backup         place of the old state after the repair
+    backup         folder of the old state after the repair
     findings       findings of the check, including findings for information only
     queues, index  whether ConsumeQueues and IndexFiles are rebuilt
     dispatch_from  physical offset from which messages are dispatched to queues in RocksDB that are not rebuilt; None if
