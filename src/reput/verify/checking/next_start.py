@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class Total(Protocol):
-    """A summary of the items of an IndexFile that lead into one log file. `total` is their number."""
+    """A summary of the items of an IndexFile that lead into one log file. `total` is the number of these items."""
 
     @property
     def total(self) -> int: ...
@@ -203,7 +203,7 @@ def dispatched_from(store: CheckedStore) -> int | None:
 
     After a crash, a broker dispatches from the beginning of the first file that its recovery checks. After a clean
     shutdown, a broker dispatches from the greatest offset in the queues. A 5.3.3 broker skips a message that begins
-    exactly there.
+    exactly at this offset.
     """
     if store.is_live:
         return None
@@ -223,7 +223,7 @@ def is_deleted(store: CheckedStore, table: SeenIndexFile) -> bool:
 
 
 def of_index_file(store: CheckedStore, table: SeenIndexFile) -> str:
-    """Return a text: what the next start does with a damaged IndexFile."""
+    """Return a text that says what the next start does with a damaged IndexFile."""
     if is_deleted(store, table):
         return f"deletes the file, because it is newer than the checkpoint, and indexes again from {store.checked}"
     return UNNOTICED
