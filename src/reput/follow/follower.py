@@ -163,10 +163,10 @@ class FollowedLog:
     def settled_before(self, checkpoints: list[LogCheckpoint]) -> int:
         """Return an offset, the start of a record or file, before which the log is certainly unchanged.
 
-        A matching checkpoint is no proof for the bytes just before it. After a truncation in the last file, the broker
-        overwrites the file from the cut on, and a checkpoint after the overwritten part still matches. A broker
-        truncates at most its unflushed bytes, so checkpoints at a distance of CHECKPOINT_SPACING_BYTES from the newest
-        one are safe.
+        A matching checkpoint does not prove that the bytes just before the checkpoint are unchanged. After a truncation
+        in the last file, the broker overwrites the file from the cut on, and a checkpoint after the overwritten part
+        still matches. A broker truncates at most its unflushed bytes, so checkpoints at a distance of
+        CHECKPOINT_SPACING_BYTES from the newest checkpoint are safe.
         """
         last = self.last_with_data()
         if not checkpoints:

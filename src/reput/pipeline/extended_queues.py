@@ -100,7 +100,7 @@ class _ExtendedQueue:
             folder = queue_folder(new / CONSUME_QUEUE_FOLDER, *queue)
             begun = ConsumeQueueWriter(folder, config.queue_entries), 0
         self._entries, position = begun
-        # `append` writes the unit of a message even if the queue then refuses its entry, as a broker does. Messages up
+        # `append` writes the unit of a message even if the queue then refuses the entry, as a broker does. Messages up
         # to this physical offset already have entries and units in the queue, so they get no second unit.
         self._written = self._entries.max_physical_offset
         folder = queue_folder(new / EXTENSION_FOLDER, *queue)

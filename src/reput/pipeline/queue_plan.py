@@ -314,8 +314,8 @@ def plan_queues(task: PlanTask) -> QueueLayout:
                 layout.tasks.append(_task(len(layout.tasks), "regular", first, split + 1, taken))
             before, first, taken = table.position.copy(), split + 1, 0
     regular = len(layout.tasks)
-    # A queue drops an entry unless its physical offset is above those of all earlier entries. With wrong offsets in the
-    # log, the number of entries is therefore not known in advance.
+    # A queue accepts an entry only if the entry's physical offset is higher than the physical offsets of all earlier
+    # entries. So if messages state wrong physical offsets, the number of accepted entries is not known in advance.
     if task.misplaced:
         table.irregular[:] = True
     kinds = _kinds(task, table, runs)

@@ -389,7 +389,7 @@ def _append(
 class _LastMessage:
     """Holds back the last message of a queue until the next message of the queue is known.
 
-    Whether the queue keeps a gap before a message depends on the queue offset of the next one (`append_entries`).
+    Whether the queue keeps a gap before a message depends on the queue offset of the next message (`append_entries`).
     """
 
     def __init__(self) -> None:

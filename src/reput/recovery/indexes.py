@@ -219,7 +219,7 @@ class Comparison:
         begin = start
         for batch in scan.batches():
             # If records of this batch state wrong physical offsets, these offsets cannot show where dispatch must
-            # start. In that case, dispatch starts at the begin of the batch.
+            # start. In that case, dispatch starts at the beginning of the batch.
             scanned = OffsetRange(begin, scan.end.position)
             trusted = None if scan.misplaced else scanned
             piece.last = _place(int(batch.messages["physical_offset"][-1]), trusted, begin)

@@ -137,7 +137,10 @@ class QueueFiles(FoundFiles):
         return position - position % self._file_entries
 
     def read(self, position: int, count: int) -> npt.NDArray[np.uint32]:
-        """Return the bytes of up to `count` entries, uint32[n, 5]: fewer at the end, none before the first entry."""
+        """Return the bytes of up to `count` entries, uint32[n, 5].
+
+        The result has fewer entries at the end of the queue, and none if `position` lies before the first entry.
+        """
         count = max(min(count, self.stop - position), 0) if position >= self.first else 0
         return self.read_padded(position, count)
 
