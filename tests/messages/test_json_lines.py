@@ -105,12 +105,12 @@ def test_what_the_store_decides_is_left_alone() -> None:
         (b'{"topic":"T","body_base64":"!"}', "Invalid base64 encoded string in `body_base64`"),
         (line(properties={"a": 1}), "Expected `str`, got `int`"),
         (line(keys=["a b"]), "has no space"),
-        (line(keys=["a"], properties={"KEYS": "b"}), "are not the KEYS of `properties`, 'b'"),
+        (line(keys=["a"], properties={"KEYS": "b"}), "but `properties` has KEYS 'b'; omit"),
         (
             line(tags="a", properties={"TAGS": "b"}),
-            "`tags` 'a' is not the TAGS of `properties`, 'b'",
+            "`tags` is 'a', but `properties` has TAGS 'b'; omit one of them",
         ),
-        (line(unique_key="a", properties={"UNIQ_KEY": "b"}), "`unique_key` 'a' is not"),
+        (line(unique_key="a", properties={"UNIQ_KEY": "b"}), "`unique_key` is 'a', but"),
         (
             line(properties_string="a\x01b", properties={"a": "c"}),
             "other fields contradict each other",

@@ -22,7 +22,7 @@ from reput.log.sources import LogListing, LogSource
 from reput.log.verdict import end_of_whole
 from reput.log.walk import LogWalk
 
-# Imported only for typing: commands that need no kernel must not wait for numba.
+# Imported only for type checkers, so that commands that need no kernel do not wait for numba.
 if TYPE_CHECKING:
     from reput.log.scan import ScanBuffers
 

@@ -43,7 +43,8 @@ def end_within(
         if file.gap:
             position = after_header(reader, file, start)
         for batch in scan.batches():
-            # Records are adjacent until the first damage, even if they state other physical offsets.
+            # Records are adjacent until the first damage, so add up their sizes. The physical offsets that the records
+            # state may be wrong.
             sizes = batch.messages["size"] + file.gap
             ends = position + np.cumsum(sizes, dtype=np.int64)
             stop = end_for_broker(WalkVerdict(file.end, scan.damage))

@@ -79,7 +79,10 @@ class KnownRanges:
         return _settled(file)
 
     def keep(self, within: OffsetRange, stamp: tuple[int, ...], seen: TimedPiece) -> None:
-        """Keep the result of a scan of a range that reaches the end of its file and has no damage."""
+        """Keep `seen`, the result of a scan of the range `within`.
+
+        Call this method only if the range ends at the end of its file, and the scan found no damage.
+        """
         file = self._log.file_at(within.start)
         if file is not None:
             pieces = (seen._replace(start=within.start, stop=within.stop),)
@@ -128,7 +131,8 @@ class KnownRanges:
 
         Raises StoreAccessError, StoreChangedError.
         """
-        # This method is called many times in a row. For a file that does not grow, comparing the stamp is enough.
+        # This method is called many times in a row, so avoid reading the cache each time: if the file's stamp has not
+        # changed, the result in memory is still valid.
         known = self._learned.get(file)
         with suppress(OSError):
             if (

@@ -39,9 +39,10 @@ def after_header(reader: RangeReader, file: CommitLogFile, position: int) -> int
 
 
 def is_ledger_end(reader: RangeReader, file: CommitLogFile, position: int) -> bool:
-    """Return whether the records of a DLedger file end before `position`, where the next record would begin.
+    """Return whether the records of a DLedger file have ended, so that no record begins at `position`.
 
-    Then the place of the next record's header has the mark that ends the file, or is too short for a mark.
+    The header of such a record would lie directly before `position`. At the end, the file has its end mark in place of
+    this header, or has too few bytes left for an end mark.
 
     Raises as `after_header` does.
     """

@@ -199,7 +199,7 @@ def with_archive(
     storage, place = find_store(store, options)
     if storage.is_archive or storage.is_joined:
         raise UsageError(
-            f"{fspath(store)}: is an archive; pass the path of a store to join with an archive"
+            f"{fspath(store)}: an archive cannot be joined with an archive; pass the path of a store"
         )
     older = fspath(archive)
     if not is_url(older):

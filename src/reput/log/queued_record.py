@@ -76,7 +76,10 @@ def names_further_queues(record: LocatedRecord) -> bool:
 
 
 def further_places(record: LocatedRecord) -> Iterator[tuple[str, int, int]]:
-    """Yield topic, queue id and queue offset of each queue that INNER_MULTI_DISPATCH names, dispatched or not."""
+    """Yield topic, queue id and queue offset of each queue that INNER_MULTI_DISPATCH names.
+
+    This function does not check whether the message is dispatched (`is_dispatched`).
+    """
     if not names_further_queues(record):
         return
     own_id, _ = _QUEUE_PLACE.unpack_from(record.data, record.layout.position)
@@ -124,7 +127,8 @@ def may_skew(before: int, after: int, taken: int) -> bool:
 
 def _further_offset(record: LocatedRecord, topic: str, queue_id: int, own_id: int) -> int | None:
     for name, further_id, offset in further_places(record):
-        # A broker without enableLmq uses the message's own queue id instead of 0.
+        # The id of a light queue (%LMQ%) is 0. But a broker without enableLmq uses `own_id`, the id of the queue in the
+        # message's own topic.
         if name == topic and queue_id in (further_id, own_id):
             return offset
     return None

@@ -34,7 +34,7 @@ from reput.format.commit_log import (
 from reput.log.files import CommitLogFile, check_none_shorter, holes
 from reput.log.sources import LogSource
 
-# Imported only for typing: a query by key does not load NumPy.
+# Imported only for type checkers, so that a query by key does not load NumPy.
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt

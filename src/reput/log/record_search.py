@@ -1,8 +1,9 @@
 """Find the next record without a walk: search for its magic, then verify the record.
 
 A record is verifiable if it states its physical offset, lengths that add up, and the CRC of its body
-(`reput.format.commit_log.is_proven`). A record forged inside a body can meet all these conditions. So a split (a range
-for one task) that begins at a record found here is valid only if the walk over the previous split ends at this record.
+(`reput.format.commit_log.is_proven`). Bytes of a message's body can imitate a record and meet all these conditions. So
+a split (a range for one task) that begins at a record found here is valid only if the walk over the previous split ends
+at this record.
 """
 
 from __future__ import annotations

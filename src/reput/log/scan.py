@@ -48,7 +48,7 @@ class ScanEnd:
     """The place and reason at which a walk ended.
 
     position   physical offset of the first byte that was neither read as a record nor skipped
-    finished   whether the file has nothing more to read: the walk met its blank, its end or unreadable bytes
+    finished   whether the walk is done with the file: it met the file's blank, the file's end or unreadable bytes
     unreadable why no record begins at `position`; "" if the walk ended at `stop`, a blank or the file's end
     data_follows  whether a verifiable record lies after `position` in this file
     torn       whether any byte after `position` in this file is not zero
@@ -123,7 +123,7 @@ class FileScan:
         self._open_file = open_file
         self._window_base, self._by_window = start, False
         self._buffers = buffers or ScanBuffers()
-        # The table grows if the log has more queues, or longer names.
+        # If the log has more queues or longer topic names than fit, the table is replaced by a larger one.
         self._table = new_queue_table(1 << 10, 1 << 18)
         self._queues: list[Queue] = []
         self._state = np.zeros(walk.STATE_FIELDS, np.int64)
@@ -212,7 +212,7 @@ class FileScan:
             self.end.position = base + int(self._state[walk.POSITION])
             if status == walk.BATCH_FULL or (self._by_window and self._state[walk.MESSAGES]):
                 yield self._take_batch()
-            # For more queues than expected, the kernel resumes with a larger table.
+            # If the table has no room for another queue, the kernel continues with a larger table.
             if status == walk.TABLE_FULL:
                 self._table = grown(self._table)
             elif status != walk.BATCH_FULL:

@@ -2,9 +2,9 @@
 
 A file begins with a record. Inside the file, only a walk from its beginning shows where records begin. However, walks
 from different starts soon reach the same records. So the first record of a range is found by a walk from a verifiable
-record some megabytes before the range. If this walk meets damage, it may have begun at a record forged in a body, so it
-is repeated from the file's beginning. A caller that later joins all splits of a log can instead guess the first record,
-and scan again where the guess was wrong.
+record some megabytes before the range. If this walk meets damage, it may have begun at bytes of a message's body that
+imitate a record, so the walk is repeated from the file's beginning. A caller that later joins all splits of a log can
+instead guess the first record, and scan again where the guess was wrong.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ DEFAULT_SPLIT_BYTES = 64 << 20
 """Default size of the log range per task."""
 
 _APPROACH_BYTES = 8 << 20
-"""A walk begins this many bytes before a range. No message is that long. So even a walk that begins at a
-record forged in a message's body reaches the end of this message before the range."""
+"""A walk begins this many bytes before a range. No message is that long. So even a walk that begins
+at bytes of a message's body that imitate a record reaches the end of this message before the range."""
 
 
 def cut(
@@ -43,8 +43,8 @@ def cut(
 def guess_record(open_file: OpenFile, file: CommitLogFile, start: int, stop: int) -> int | None:
     """Return the physical offset of the first verifiable record in [start, stop); None if no such record exists.
 
-    This record may be forged in a body. The caller must check that a walk from an earlier record reaches the returned
-    record.
+    This record may be fake: bytes of a message's body can imitate a record. So the caller must check that a walk from
+    an earlier record reaches the returned offset.
 
     Raises StoreNotFoundError, StoreAccessError, StoreChangedError.
     """

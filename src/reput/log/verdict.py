@@ -39,7 +39,10 @@ class WalkVerdict:
 
     @property
     def tail_start(self) -> int:
-        """Return the offset of the first damage after the last readable record, or `position` without damage there."""
+        """Return the offset of the first damage after the last readable record.
+
+        Return `position` if no damage follows this record.
+        """
         return self._tail_start(())
 
     def _tail_start(self, followed: Collection[int]) -> int:
@@ -78,7 +81,7 @@ def end_for_broker(verdict: WalkVerdict) -> int:
 
 
 class FileEnd(NamedTuple):
-    """The end of one file's records for a recovering broker, and whether the broker continues with the next file."""
+    """Where a recovering broker finds the end of a file's records, and whether it continues with the next file."""
 
     position: int
     is_passed: bool

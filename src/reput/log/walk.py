@@ -211,7 +211,8 @@ class LogWalk:
         """Return whether the log ends at one of the positions in `tail`. If not, the bytes there are damage."""
         for end in tail:
             if self._is_seen_end(file, end) or not self._data_follows(file, end):
-                # Finding an end takes a search through the rest of the file, so the next walk tries this end first.
+                # Finding the end of the log takes a search through the rest of the file. So the next walk first tests
+                # whether this end is still the end.
                 self._log.seen_ends[file.path] = end, self._head(file, end)
                 self.at_end, self.position = True, end
                 self.damage = [lost for lost in self.damage if lost.start < end]

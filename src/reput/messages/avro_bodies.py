@@ -310,7 +310,8 @@ class _RecordTypes:
     def _array(self, items: Any, path: str) -> tuple[pa.DataType | None, _Convert | None]:
         if self._is_empty(items):
             raise self._refused(
-                f"{path}: values of this array take no bytes, so its length has no limit"
+                f"{path}: an array whose values take no bytes is not supported, "
+                "because a short body could contain millions of such values"
             )
         kind, convert = self.of(items, f"{path}[]")
         if kind is None:

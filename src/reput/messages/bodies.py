@@ -30,7 +30,7 @@ _PIECE_BYTES = 1 << 20
 
 
 class BodyError(ValueError):
-    """Raised for a body that cannot be decompressed. The message states the reason."""
+    """Raised for a body that cannot be decompressed. The text of the error states the reason."""
 
 
 class BodyTooLargeError(BodyError):

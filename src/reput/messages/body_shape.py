@@ -29,7 +29,7 @@ _JSON_TYPES = {
     "timestamp": pa.timestamp("us", tz="UTC"),
 }
 _TYPES = {**_JSON_TYPES, "float": pa.float32(), "binary": pa.binary(), "date": pa.date32()}
-"""Column types by name. JSON uses `_JSON_TYPES`; other encodings also use the rest."""
+"""Column types by name. Shapes of JSON bodies use only `_JSON_TYPES`; shapes of other bodies use all these types."""
 
 _DECIMAL = re.compile(r"decimal\((\d+), ?(\d+)\)")
 _MOST_DIGITS = 38
@@ -220,9 +220,10 @@ def evolved(known: BodyShape, given: BodyShape, widens: Widenings) -> BodyShape:
 
 
 def united(known: BodyShape, given: BodyShape, widens: Widenings) -> tuple[BodyShape, list[str]]:
-    """Return a shape with the fields of `known` and `given`, and a line for each field whose types conflict.
+    """Return a shape with the fields of `known` and `given`, and one line of text for each conflict.
 
-    The fields of `known` come first. They keep their types unless `given` has wider ones.
+    The fields of `known` come first. They keep their types unless `given` has wider ones. A conflict is a field with
+    two types of which neither is wider, or two fields whose names differ only in case.
     """
     conflicts: list[str] = []
     kind = _united(known.type, given.type, widens, "", conflicts)
@@ -264,7 +265,7 @@ def _united(
 
 
 def changes(known: BodyShape, now: BodyShape) -> list[str]:
-    """Return a line for each field of `now` that is new, or has a wider type."""
+    """Return one line of text for each field of `now` that is new, or has a wider type."""
     return list(_changes(known.type, now.type, ""))
 
 

@@ -40,7 +40,8 @@ def with_charset(
         try:
             texts.append(None if body is None else body.decode(charset).encode())
         except UnicodeError:
-            # Besides decode(), encode() may raise UnicodeError: UTF-7 allows unpaired surrogates, UTF-8 does not.
+            # Even encode() may fail: a text that was decoded from UTF-7 may contain unpaired surrogates, which UTF-8
+            # cannot encode.
             texts.append(None)
             misfits[row] = [whole_misfit(f"the body is not {charset}")]
     parsed = parse(pa.array(texts, pa.binary()))

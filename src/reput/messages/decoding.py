@@ -184,7 +184,7 @@ def _is_decimal(value: Any, digits: int, scale: int) -> bool:
     if not isinstance(value, Decimal) or not value.is_finite():
         return False
     _, numbers, exponent = value.as_tuple()
-    # Digits after the decimal point must fit into the scale, and digits before it into the remaining digits.
+    # At most `scale` digits may follow the decimal point, and at most `digits - scale` digits may precede it.
     places = max(-int(exponent), 0)
     return places <= scale and len(numbers) + int(exponent) <= digits - scale
 

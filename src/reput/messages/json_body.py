@@ -115,7 +115,10 @@ class _Parser:
         self._take(rows[middle:])
 
     def _sort_out(self, rows: Rows, error: str) -> None:
-        """Test a few rows one by one, set apart the rows whose body does not match the shape, and parse the others."""
+        """Test each of a few rows, whose bodies Arrow could not parse together.
+
+        Set apart the rows whose body does not match the shape. Parse the rest of these few rows.
+        """
         found = [_misfit(self._bodies.text(row), self._shape.type) for row in rows.tolist()]
         self._misfits.update(
             (row, misfit) for row, misfit in zip(rows.tolist(), found, strict=True) if misfit

@@ -176,7 +176,10 @@ class Base64:
 def text_or_base64(
     runs: Runs, before: bytes, name: str, name_of_base64: str = ""
 ) -> list[JsonColumn]:
-    """Return columns that write each value as the field `name` if it is UTF-8 or null, else as `name_of_base64`."""
+    """Return one or two columns: values that are UTF-8 or null become the field `name`.
+
+    Other values become the field `name_of_base64` (by default, `name` followed by "_base64"), in base64.
+    """
     valid = room(len(runs.starts), np.uint8)
     kernel.are_utf8(runs.data, runs.starts, runs.stops, valid)
     is_text = valid.view(np.bool_) | (runs.kinds != PRESENT)

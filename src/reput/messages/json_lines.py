@@ -181,7 +181,11 @@ def _body(line: _Line) -> bytes:
 
 
 def _compressed_body(line: _Line, body: bytes) -> bytes:
-    """Return the compressed body. Raises LineError if it cannot be decompressed, or differs from the sent body."""
+    """Return the compressed body to store. `body` is the value of the line's field `body` or `body_base64`.
+
+    Raises LineError if the body to store cannot be decompressed, or if it comes from the line's `body_stored_base64`,
+    and its decompressed form differs from `body`.
+    """
     stored = line.body_stored_base64
     # The body could not be decompressed when it was exported: store the same damaged bytes again.
     if stored is None and line.body_error is not None:
@@ -231,14 +235,18 @@ def _completed(properties: dict[str, str], line: _Line) -> dict[str, str]:
         if known is None:
             properties[KEYS] = joined_keys(line.keys)
         elif KEY_SEPARATOR.join(line.keys) != known and line.keys != split_keys(known):
-            raise LineError(f"`keys` {line.keys!r} are not the {KEYS} of `properties`, {known!r}")
+            raise LineError(
+                f"`keys` is {line.keys!r}, but `properties` has {KEYS} {known!r}; omit one of them"
+            )
     return properties
 
 
 def _complete(properties: dict[str, str], name: str, value: str, field: str) -> None:
     if properties.setdefault(name, value) != value:
         known = properties[name]
-        raise LineError(f"`{field}` {value!r} is not the {name} of `properties`, {known!r}")
+        raise LineError(
+            f"`{field}` is {value!r}, but `properties` has {name} {known!r}; omit one of them"
+        )
 
 
 def _host(text: str) -> Host:

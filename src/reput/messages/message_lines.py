@@ -174,7 +174,8 @@ def _properties_string(records: Records, properties: pa.MapArray) -> list[JsonCo
     names, values = runs_of(properties.keys), runs_of(properties.items)
     maps = properties.offsets.to_numpy()
     kernel.are_in_hash_map_order(names.data, names.starts, names.stops, maps, ordered)
-    # Each pair contains a separator, and each except the last has a separator after it.
+    # The expected length of a properties string: all names and values, one separator in each pair, and one separator
+    # after each pair except the last.
     counts = np.diff(maps)
     ends = np.concatenate(
         [[0], np.cumsum(names.stops - names.starts + values.stops - values.starts)]
@@ -183,7 +184,8 @@ def _properties_string(records: Records, properties: pa.MapArray) -> list[JsonCo
     is_whole = taken == runs.stops - runs.starts
     has_unique_key = records.spans["unique_key_bytes"] > 0
     # If a message is put with its properties as a map, a missing UNIQ_KEY is added, and the properties are written in
-    # the order of Java's HashMap. So a map cannot restore a properties string that has no UNIQ_KEY or another order.
+    # the order of Java's HashMap. So a map cannot restore a properties string that lacks UNIQ_KEY, or whose properties
+    # are in another order.
     needed = ~(is_whole & has_unique_key & valid.view(np.bool_) & ordered.view(np.bool_))
     return (
         text_or_base64(runs.only(needed), b",", "properties_string", "properties_base64")

@@ -83,7 +83,10 @@ def message_lines(messages: Sequence[MessageExt]) -> Iterator[str]:
 
 
 def _widths(names: Sequence[str], rows: Sequence[tuple[str, ...]], most: int) -> list[int]:
-    """Return the widths of all columns except the last; zeros if they exceed the width of the terminal."""
+    """Return the width of each column except the last, which gets 0.
+
+    Return 0 for every column if the columns together are wider than the terminal (`most` characters).
+    """
     from rich.cells import cell_len
 
     widths = [max(map(cell_len, column)) for column in zip(names, *rows, strict=True)]

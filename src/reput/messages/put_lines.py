@@ -242,11 +242,12 @@ class LinesPut:
             self.report.seconds = time.monotonic() - began
 
     def _put_block(self, block: Block) -> None:
-        """Put plain lines as columns, and all other lines one by one.
+        """Put the lines of a block: compiled functions parse the plain lines, and Python parses all other lines.
 
-        If only a few plain lines were consecutive, some of the next lines are put one by one, even if they are plain: 2
-        lines, then 4, and so on. Without this rule, a block in which plain and other lines alternate would start the
-        compiled functions (see `PlainLines`) for every second line.
+        After a run of plain lines that is too short to save time (`_SHORT_RUN`), Python also parses the next 2 lines,
+        even if they are plain. After each further short run, the number of these lines doubles. A long run resets it.
+        Without this rule, a block in which plain and other lines alternate would start the compiled functions for every
+        second line.
         """
         # The compiled functions support only the properties strings of 4.9. In 5.x, each string ends with a separator.
         if self._store.form != FORM_OF_FOUR:
