@@ -64,8 +64,8 @@ class IndexFileSearch:
     def find_each(self, groups: Iterable[npt.NDArray[np.int32]]) -> Iterator[tuple[int, BulkHits]]:
         """See `BulkSearch.find_each`.
 
-        The first group of many keys reads the used part of the file into memory: 420 MB if the file is full. Later
-        groups are looked up in this memory.
+        At first, chains are followed in the file. When a group has many hashes or very many entries, the used part of
+        the file is read into memory: 420 MB if the file is full. All later chains are followed in memory.
         """
         chains: _Chains | None = None
         for number, hashes in enumerate(groups):
@@ -151,7 +151,10 @@ class IndexFileSearch:
     def _walk(
         self, chains: _Chains, hashes: npt.NDArray[np.int32], start: int, room: int
     ) -> tuple[int, BulkHits]:
-        """Search the hashes from number `start` on; return the number of the first one not searched, and the hits."""
+        """Search the hashes from index `start` on.
+
+        Return the index of the first hash that was not searched, and the hits of the searched hashes.
+        """
         which, offsets = np.empty(room, np.int32), np.empty(room, np.int64)
         broken = np.zeros(len(hashes), np.uint8)
         done, count = look_up_keys(

@@ -39,7 +39,10 @@ class IndexEntries:
         return words.reshape(-1, _ITEM_WORDS)
 
     def pieces(self, begin: int, end: int, overlap: int = 0) -> Iterator[tuple[int, Items]]:
-        """Yield the items from `begin` to `end` - 1 in pieces: (first number, items). Pieces share `overlap` items."""
+        """Yield the items from `begin` to `end` - 1 in pieces, as pairs (number of the first item, items).
+
+        Each piece except the last also contains the first `overlap` items of the next piece.
+        """
         for first in range(begin, end, _PIECE_ITEMS):
             yield first, self.items(first, min(first + _PIECE_ITEMS + overlap, end))
 
@@ -49,7 +52,10 @@ class IndexEntries:
             yield items.reshape(-1).view(ITEM_DTYPE)
 
     def pieces_from_end(self, begin: int, end: int) -> Iterator[tuple[int, Items]]:
-        """Yield the items from `begin` to `end` - 1 in pieces: (first number, items), the last piece first."""
+        """Yield the items from `begin` to `end` - 1 in pieces, as pairs (number of the first item, items).
+
+        The last piece comes first.
+        """
         for stop in range(end, begin, -_PIECE_ITEMS):
             first = max(stop - _PIECE_ITEMS, begin)
             yield first, self.items(first, stop)

@@ -152,10 +152,10 @@ class BulkSearch(Protocol):
         ...
 
     def find_each(self, groups: Iterable[npt.NDArray[np.int32]]) -> Iterator[tuple[int, BulkHits]]:
-        """Yield the hits of each group of ascending hashes, as (number of the group, hits).
+        """Yield the hits of each group of ascending hashes, as pairs (index of the group, hits).
 
-        A group may have several results. The next group is taken after all results of the previous one. Raises
-        StoreChangedError, StoreAccessError.
+        A group may have several pairs. The next group is taken from `groups` only after the last pair of the previous
+        group. Raises StoreChangedError, StoreAccessError.
         """
         ...
 

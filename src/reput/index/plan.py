@@ -164,8 +164,9 @@ class Planner:
         stored_ms = max(
             self._checkpoint.physic_msg_timestamp, self._checkpoint.logics_msg_timestamp
         )
-        # If the newest entry's message lies near the end of the log, and is not older than the checkpoint, nothing was
-        # lost. This test takes one read, whereas `newest_timestamp` walks over the end of the log.
+        # If the message of the index's newest entry is near the end of the log, and is not older than the checkpoint,
+        # the log has not lost its end. This test takes one read, whereas `newest_timestamp` walks over the end of the
+        # log.
         if log_end - newest <= _MOST_BYTES and self._newest_indexed() >= stored_ms:
             return None
         if self._seen_end[0] != log_end:

@@ -56,25 +56,26 @@ class Stamps(NamedTuple):
 
 
 def stamps_before(file: IndexFileReader, log: CommitLogReader) -> Stamps:
-    """Return the stamps of the files that a proof or a spot check is about to read.
+    """Return the stamps (inode, size, change time) of the files that a proof or a spot check is about to read.
 
-    A stamp is excluded if a later change of the file could leave the stamp unchanged.
+    A file is excluded if a later change could leave its stamp the same.
 
     Raises StoreAccessError, StoreChangedError.
     """
     last = file.next_item - 1
     own = settled_stamp(file.path) if last > 0 else None
     if own is None:
-        # No result will be kept for this IndexFile, because it could change without a change of its stamp.
+        # No result will be kept for this IndexFile: it has no items, or a later change could leave its inode, size and
+        # change time the same.
         return Stamps(None, {})
     start, stop = file.offset(1), file.offset(last)
     return Stamps(own, log_stamps(f for f in log.files if f.start <= stop and start < f.end))
 
 
 def log_stamps(files: Iterable[CommitLogFile]) -> dict[int, Stamp]:
-    """Return the stamps of log files, by the physical offset of the file.
+    """Return the stamps (inode, size, change time) of log files, by the physical offset of the file.
 
-    Files that could change without a change of their stamp are excluded.
+    A file is excluded if a later change could leave its stamp the same.
     """
     taken = {file.start: settled_stamp(file.path) for file in files}
     return {begin: stamp for begin, stamp in taken.items() if stamp is not None}
@@ -172,7 +173,11 @@ def _identity(file: IndexFileReader, items: int) -> dict[str, Any]:
 def _log_files(
     log: CommitLogReader, ranges: Sequence[OffsetRange], before: dict[int, Stamp]
 ) -> list[list[int]]:
-    """Return, for each log file in the ranges: its start, and the inode, size and change time from `before`."""
+    """Return [start, inode, size, change time] of each log file from the first range to the last range.
+
+    `before` has the inode, size and change time that a file had before the proof or spot check. A file that `before`
+    lacks gets three zeros, so that it later counts as changed.
+    """
     return [
         [file.start, *before.get(file.start, NO_STAMP)]
         for file in log.files
@@ -241,7 +246,7 @@ def _ranges(kept: dict[str, Any]) -> list[OffsetRange]:
 
 
 def _first_change(kept: Sequence[Sequence[int]], log: CommitLogReader) -> int | None:
-    """Return the physical offset of the first changed log file, or None if all are unchanged."""
+    """Return the physical offset of the first changed log file, or None if no log file has changed."""
     stamps = {start: Stamp(*stamp) for start, *stamp in kept}
     for file in log.files:
         if file.start in stamps and stamps[file.start] != stamp_of(file.path):

@@ -271,9 +271,9 @@ def _hours(database: RocksFolder) -> Iterator[int]:
             return
         hour = int.from_bytes(key[:8], "big", signed=True)
         yield hour
-        # The database sorts hours as unsigned numbers, so negative hours come last. End at the first of them: after -1,
-        # the loop would begin again at 0. Also end at the largest hour, because the next one does not fit in eight
-        # bytes.
+        # The database sorts hours as unsigned numbers, so negative hours come last. End at the first negative hour:
+        # after -1, the loop would begin again at 0. Also end at the hour 2**63 - 1, because 2**63 does not fit in a
+        # signed number of eight bytes.
         if hour < 0 or hour >= (1 << 63) - 1:
             return
         first = first_of_hour(hour + 1)

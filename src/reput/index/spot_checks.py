@@ -33,19 +33,19 @@ _SAMPLED_ITEMS = 128
 _GAPS, _GAPS_IF_IN_DOUBT = 8, 64
 # If more files than this are checked together, fewer gaps of the log (see above) are examined for each file.
 _FULL_SHARE = 100
-# At most this many records are read in each gap.
+# In the gap between the messages of two consecutive items, at most _READ_RECORDS records of the log are read. If they
+# have more than _READ_BYTES bytes, fewer records are read.
 _READ_RECORDS = 8
-# At most this many bytes are read in each gap.
 _READ_BYTES = 16 << 10
 # Consecutive items often belong to one message. To find the item of the next message, at most this many items are
 # read. Few messages have more keys.
 _SAME_MESSAGE = 64
 
-# A page of slots is in doubt if it has so few used slots, or leads only to such old items, that the probability of an
-# intact page like this is below 1e-9. LEAST_DOUBT is the negative logarithm of 1e-9 (`SlotPages`).
+# A page of slots is in doubt if it has too few used slots, or leads only to old items. The limits are such that an
+# intact page is in doubt with a probability below 1e-9. LEAST_DOUBT is the negative logarithm of 1e-9 (`SlotPages`).
 LEAST_DOUBT = 21.0
-# If the slot of a hash is in a page that may have lost slots, all items are searched for the hash. The slot is trusted
-# if its chain contains the newest items with this hash. At most this many items are compared with the chain.
+# If the slot of a hash is in a page in doubt, which may have lost slots, all items are searched for the hash. The slot
+# is trusted if its chain contains the newest items with this hash. At most this many items are compared with the chain.
 _MOST_COMPARED = 1 << 10
 # If this many pages of a file were in doubt but proved intact, all later doubts about pages of the file are ignored.
 _MOST_UNFOUNDED = 4
@@ -166,11 +166,12 @@ class LostSlotsError(UntrustedIndexError):
 class SlotPages:
     """Checks the slot table of one IndexFile: whether the slots near a requested slot match the items.
 
-    After a power cut, whole pages of a memory-mapped file may be zeros, or in an earlier state. Such a page of slots
-    hides items, and no chain shows this. But the hashes of keys spread over all slots. So a page is in doubt if it has
-    far fewer used slots than the file's other pages, or if its newest item is far older than the file's newest item. If
-    hashes spread evenly, the probability that a valid page is in doubt is 1e-9. For a page in doubt, all items are
-    searched for the hash, and its slots are trusted only if they lead to all matches.
+    After a power cut, whole pages of a memory-mapped file may be zeros, or in an earlier state. If such a page contains
+    slots, look-ups miss items, although all chains seem valid. But the hashes of keys spread over all slots. So a page
+    is in doubt if it has far fewer used slots than the file's other pages, or if its newest item is far older than the
+    file's newest item. If hashes spread evenly, the probability that a valid page is in doubt is 1e-9. If the page of a
+    requested slot is in doubt, all items are searched for the requested hash. The slot is trusted only if its chain
+    contains the newest items with this hash.
 
     A check costs one small read per page, and a search of all items if a page is in doubt.
     """
@@ -192,9 +193,8 @@ class SlotPages:
         if doubt is not None and doubt < LEAST_DOUBT:
             self.is_trusted[page] = True
             return
-        # A page is in doubt if evenly spread hashes would hardly ever result in such a page. Several pages of this file
-        # were in doubt but proved intact, so its hashes do not spread evenly, and a doubt about another page means
-        # nothing.
+        # Doubts assume that hashes spread evenly over the slots. Several pages of this file were in doubt but proved
+        # intact. So the file's hashes do not spread evenly, and a doubt about another page means nothing.
         if doubt is not None and self._unfounded >= _MOST_UNFOUNDED:
             return
         if not self._leads_to_all(key_hash, last):

@@ -45,13 +45,17 @@ def spot_check(
     before: Verdict | None = None,
     files: int = 1,
 ) -> Verdict:
-    """Judge a file by some of its entries. If a file with many entries has only grown, examine only its new entries."""
+    """Judge a file by some of its entries.
+
+    If an earlier verdict, `before`, trusted all of a file with many entries, examine only the entries added since then.
+    If an added entry is wrong, or entries are missing, examine the whole file.
+    """
     if not file.is_consistent():
         return Verdict(last, problem="header and entries differ in their beginning or end")
     if before is not None and before.last == last:
         return before
-    # If a file has only grown, the change may have damaged old items as well. So a file with few items is examined as a
-    # whole again, because this is cheap. In a larger file, only the new items are examined.
+    # Even if a file seems only to have grown (it has more items than before), its old items may have been damaged. So a
+    # file with few items is examined as a whole again, which is cheap. In a larger file, only new items are examined.
     has_grown = before is not None and before.is_whole and FEW_ITEMS < last > before.last
     if before is not None and has_grown and entry_holds(file, log, last):
         whole = OffsetRange(before.ranges[0].start, file.offset(last))

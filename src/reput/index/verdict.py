@@ -26,14 +26,15 @@ class Proof:
     ranges     physical offsets, oldest first: each key of each message that begins there is in these items, and a
                look-up reaches it
     problems   the reasons why the ranges do not cover more, one line each
-    gap_bytes  0 if every message of the ranges was compared with its items. Otherwise, long ranges were searched for
-               messages without items only in samples, and wherever the messages of consecutive items begin more than
-               this many bytes apart
-    is_kept    whether the proof is remembered; False if the file has changed, or could change without changing its
-               stamp
+    gap_bytes  0 if every message of the ranges was compared with its items. Otherwise, only two kinds of places in long
+               ranges were searched for messages without items: samples, and the log between consecutive items whose
+               messages begin more than this many bytes apart
+    is_kept    whether the proof is remembered; False if the file has changed, or if a later change could leave its
+               inode, size and change time the same
     is_timed   whether the seconds of items 2 and later never decrease, and the compared items agree with their messages
                (`reput.index.times`)
-    seen       stamps of the log files that contain the ranges; the proof is valid until one of them changes
+    seen       stamps (inode, size, change time) of the log files that contain the ranges; the proof is valid until a
+               stamp changes
     """
 
     items: int

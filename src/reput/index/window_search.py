@@ -1,4 +1,4 @@
-"""Find candidates outside a query's time window with kernels, so that the query examines only the others one by one.
+"""Use kernels to find the candidates outside a query's time window. The query examines only the other candidates.
 
 The kernels read the record of each candidate, because only the record has the store time. A candidate is skipped if its
 record is whole, states the candidate's offset, has a key with the candidate's hash, and was stored outside the window.
