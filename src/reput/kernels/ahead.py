@@ -100,7 +100,10 @@ def compile_all(modules: Sequence[str], progress: Progress = lambda done, count:
 
 @contextmanager
 def _without_interrupts() -> Iterator[None]:
-    """Let processes that this thread starts ignore Ctrl-C, which a terminal sends to all processes of a command."""
+    """Make child processes ignore Ctrl-C if this thread starts them in the `with` block.
+
+    A terminal sends Ctrl-C to all processes of a command. This process handles Ctrl-C, and ends its child processes.
+    """
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return

@@ -60,7 +60,7 @@ def mark_holders(data, at, patterns, pattern_at, is_word, shorter, table, marked
 
 @njit(cache=True, nogil=True)
 def _last_before(data, position, end, patterns, pattern_at):
-    """Return the number of the last pattern that is not greater than data[position:end], or -1."""
+    """Return the index of the last pattern that is not greater than data[position:end]; -1 if all are greater."""
     low, high = np.int64(0), np.int64(len(pattern_at) - 1)
     while low < high:
         middle = (low + high) >> 1

@@ -163,7 +163,7 @@ def body_crcs(data, position, length, crc):
 
 @njit(cache=True, nogil=True)
 def find_wrong_bodies(data, position, sys_flag, wrong):
-    """Write the numbers of records whose body does not match its CRC to `wrong`, and return their count.
+    """Write the index of each record whose body does not match its CRC to `wrong`. Return the number of these records.
 
     position, sys_flag  int64 and int32 per record; each record is wholly inside `data`. Empty bodies are not compared.
     """

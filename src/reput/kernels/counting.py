@@ -11,7 +11,7 @@ from reput.kernels.jit import njit
 SAMPLE = 16
 # Number of keys between the prefetch of a counter and its use.
 _AHEAD = 32
-# Differences of two times within this bound do not overflow.
+# Times are limited to this many milliseconds before or after 1970, so that differences of two times do not overflow.
 _MOST_TIME = 1 << 61
 
 
@@ -19,9 +19,10 @@ _MOST_TIME = 1 << 61
 def count_messages(
     messages, key_hash, is_counted, before_ms, begin_ms, part_ms, cells, keys, tags
 ):  # fmt: skip
-    """Count a batch; return the time of its last message, and the longest gap between two messages.
+    """Count the messages, keys and tags of a batch, by adding them to `cells`, `keys` and `tags`.
 
-    Both are within 2**61 ms.
+    Returns the store time of the last message, and the longest time between two consecutive messages, both in ms. Store
+    times below -2**61 or above 2**61 are replaced by these limits.
 
     messages, key_hash  columns of a DispatchBatch
     is_counted          bool[queues]: whether the tags codes of a queue's messages are hashes of tags, and so are

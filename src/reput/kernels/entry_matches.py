@@ -73,9 +73,9 @@ def match_items(messages, key_hash, state, items, begin, first_begin):
 
     messages, key_hash  columns of a DispatchBatch
     state        int64[ITEM_STATE_FIELDS], updated here. Four fields state where the next call continues: ROW is the row
-                 of the message, KEY_OF_ROW the number of the key within this message, KEY the number of the key within
-                 the batch, and ITEM the number of the item. Other fields are the message times of the first and the
-                 last item so far
+                 of the message, KEY_OF_ROW the index of the key within this message, KEY the index of the key within
+                 the batch, and ITEM the index of the item in `items`. Other fields are the message times of the first
+                 and the last item so far
     items        uint32[n, 5], the file's bytes
     begin        time (ms) from which the seconds of all items except items[0] are counted
     first_begin  time (ms) from which the seconds of items[0] are counted: the previous file's end timestamp if items[0]

@@ -181,8 +181,9 @@ def follow_chain(items, first, item, count, newest, begin, end, key_hash, slot_t
     hits        int64[n], set to the physical offsets, without consecutive duplicates
 
     Returns (item, newest, number of items that were followed, number of hits). A chain leads to ever smaller numbers.
-    The returned item is one of three: the next item to follow (`first` or lower, because the item before `first` is not
-    in this part), the item at which the chain breaks, or CHAIN_END if the chain has no further hits.
+    The returned item is one of three: the next item to follow, if its number is `first` or lower; the item at which the
+    chain breaks; CHAIN_END if the chain has no further hits. Item `first` itself cannot be followed here, because the
+    item before it, with which it must be compared, is not in this part.
     """
     slot = np.uint32(np.uint32(key_hash) % slot_total)
     steps, found = 0, 0
@@ -214,7 +215,7 @@ def look_up_keys(
     count             highest number of an item to consider; items with higher numbers may not be linked yet
     begin, end        range of the physical offsets to return; offsets descend, so a search ends below `begin`
     key_hash          int32; keys from `start` on are looked up
-    hits_key, hits_offset  int32 and int64, room for hits: number of the key, and offset; without consecutive duplicates
+    hits_key, hits_offset  int32 and int64, room for hits: index of the key, and offset; without consecutive duplicates
     broken            uint8 per key, set to 1 if a chain leads into another slot, or to an item that is not older
 
     Returns (keys done, hits). If the room for hits is too small, the function returns before all keys are done, and

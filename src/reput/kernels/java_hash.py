@@ -105,8 +105,8 @@ def _hash_any(data, position, end, value):
 def character_at(data, position, end):
     """Return (code point, number of bytes) of the character at `position` < `end`.
 
-    The code point of a character of four bytes is returned as -1: Java's parsers take none of these characters as a
-    digit, and callers that compare characters compare their bytes instead.
+    For a character of four bytes, the returned code point is -1. No caller needs the code point: Java's parsers accept
+    none of these characters as a digit, and callers that compare two of these characters compare the bytes.
     """
     first = byte_at(data, position)
     if first < 0x80:
@@ -140,7 +140,10 @@ def _low_bits(data, position):
 
 @njit(cache=True, nogil=True)
 def sequence_length(data, position, end):
-    """Return the length of a valid sequence (2 to 4 bytes), or minus the number of bytes that one U+FFFD replaces."""
+    """Return the length of the character at `position`, which is not ASCII: 2 to 4 bytes.
+
+    If the bytes are malformed, return a negative number: -n if one U+FFFD replaces n bytes.
+    """
     first = byte_at(data, position)
     if first < 0xC2 or first > 0xF4:
         return -1

@@ -48,7 +48,7 @@ def put_text(out, at, data, start, stop):
         position += 8
         at += 8
     if ascii_only and position < stop and position + 8 <= len(data) and at + 8 <= len(out):
-        # Copy the last few bytes as one full word. The bytes after the text are copied as well, but do not count.
+        # Copy the last few bytes as one full word. The next text overwrites the word's bytes after this text.
         ours = ~(_ALL << np.uint64(8 * (stop - position)))
         ascii_only = not word_at(data, position) & ours & _NOT_ASCII
         if ascii_only:
@@ -122,7 +122,10 @@ def _same_decoded(data, start, stop, other, other_stop):
 
 @njit(inline="always")
 def _character_bytes(data, position, stop):
-    """Return the length of a character, or minus the number of bytes that one U+FFFD replaces."""
+    """Return the length of the character at `position`: 1 to 4 bytes.
+
+    If the bytes are malformed, return a negative number: -n if one U+FFFD replaces n bytes.
+    """
     if byte_at(data, position) < 0x80:
         return np.int64(1)
     return np.int64(sequence_length(data, position, stop))

@@ -62,7 +62,10 @@ _INT32 = 1 << 31
 
 @njit(inline="always")
 def _field(data, at, guess):
-    """Return the number of the field whose name begins at `at` and ends with a quote, or -1. Try `guess` first."""
+    """Return the index in FIELDS of the name that begins at `at` and ends with a quote; -1 for an unknown name.
+
+    Compare with the field `guess` first.
+    """
     length = _ENDS[guess + 1] - _ENDS[guess]
     if same_bytes(data, at, _NAMES, _ENDS[guess], length) and byte_at(data, at + length) == QUOTE:
         return guess
@@ -109,8 +112,8 @@ def parse_lines(
             at += 1
             lines += 1
             continue
-        # A line that does not begin with { is not plain, so stop. The caller reads it in another way, and calls again
-        # for the next lines.
+        # Stop at a line that does not begin with {. The caller reads this line with `reput.messages.json_lines`, and
+        # then calls this kernel again for the next lines.
         if byte_at(data, at) != OPEN:
             return row, line, lines
         at = skip_space(data, at + 1)
@@ -129,7 +132,8 @@ def parse_lines(
             field = _field(data, at + 1, follows[before])
             if field < 0 or seen >> field & 1:
                 break
-            # `seen` has a bit per field. A line with a field twice is not plain.
+            # `seen` has one bit per field. If a line has a field twice, the test above leaves the line to
+            # `reput.messages.json_lines`.
             seen |= np.int64(1) << field
             follows[before] = field
             before = field

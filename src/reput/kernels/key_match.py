@@ -61,7 +61,9 @@ def hash_keys(topics, topic_at, keys, key_at, hashes):
 
 @njit(cache=True, nogil=True)
 def find_wanted(key_hash, wanted, bounds, shift, found):
-    """Write the rows of key_hash that are in `wanted` to found, int64[len(key_hash)]; return their number.
+    """Write the index of each hash in `key_hash` that is also in `wanted` to found, int64[len(key_hash)].
+
+    Returns how many of the hashes are in `wanted`.
 
     wanted  int32, sorted; hashes with hash >> shift == b are wanted[bounds[b]:bounds[b + 1]]
     """
@@ -143,10 +145,10 @@ def locate_records(data, begins, ends, at_file_end, records):
 def match_keys(
     data, records, candidates, record_of, offsets, key_hash, topics, topic_at, keys, key_at, verdicts
 ):  # fmt: skip
-    """Compare topics and keys of candidates with their records. Write a result per candidate to verdicts, uint8[n].
+    """Compare the wanted topic and key of each candidate with its record. Write the result to verdicts, uint8[n].
 
-    candidates  int64[n], the number of each candidate's wanted key
-    record_of   int64[n], the row of each candidate's record in `records`
+    candidates  int64[n], for each candidate: the index of its key among the wanted keys
+    record_of   int64[n], for each candidate: the row of its record in `records`
     offsets, key_hash  int64 and int32 per wanted key: physical offset at which its record should be, and its hash
     topics, topic_at, keys, key_at  topic and key of each wanted key, as in `hash_keys`
     """

@@ -44,7 +44,8 @@ n bytes hold at most (n + 1) // 4 properties, because the last property may lack
 """
 
 _MAX_STRING_BYTES = 1 << 15
-# Up to this number, names are compared one by one; above it, in a hash table.
+# Up to this number of names in a record, each name is compared with the names before it. Further names are searched for
+# in a hash table.
 _FEW = 24
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 # Slots of the hash table of names: four for each property that the longest allowed properties string can contain.
@@ -204,9 +205,9 @@ def split_properties(
 def split_any_properties(
     data, parts, spans, maps, name_offsets, names, value_offsets, values, progress
 ):  # fmt: skip
-    """Split the properties of the remaining records, whether they are plain or not (see `split_properties`).
+    """Split the properties of the remaining records into names and values, after `split_properties` has stopped.
 
-    Call this after `split_properties` has stopped at a record that is not plain.
+    This kernel can split the records at which `split_properties` stops, and takes the same arguments.
     """
     pairs = np.empty((_MAX_STRING_BYTES // LEAST_PROPERTY_BYTES + 1, 4), np.int64)
     slots = np.zeros(_SLOTS, np.int64)
@@ -221,7 +222,8 @@ def split_any_properties(
             name_offsets[total], value_offsets[total] = name_at, value_at
         maps[row + 1] = total
         progress[0], progress[1] = row + 1, total
-        # The following records are probably plain, and the kernel for plain records is faster.
+        # The following records probably have few properties, all in ASCII, and no name twice. `split_properties`, the
+        # kernel for such records, is faster.
         split_properties(
             data, parts, spans, maps, name_offsets, names, value_offsets, values, progress
         )
@@ -253,9 +255,11 @@ def _put_ascii(out, at, data, start, stop):
 
 @njit(inline="always")
 def _note_span(span, name, count, start, stop):
-    """Store the place of a property's value if its name is wanted.
+    """Store the place of a property's value in `span` if the property is UNIQ_KEY, KEYS or TAGS.
 
-    `count` and `name` are the name's length and last 8 bytes.
+    name         the last 8 bytes of the property's name, or the whole name if it is shorter
+    count        length of the name in bytes
+    start, stop  place of the value
     """
     if count == 8 and name == _UNIQ_KEY:
         span.unique_key, span.unique_key_bytes = start, stop - start
@@ -267,9 +271,10 @@ def _note_span(span, name, count, start, stop):
 
 @njit(cache=True, nogil=True)
 def _find_pairs(data, parts, row, pairs, slots):
-    """Find the properties of any record, plain or not (see `split_properties`). Return the number of properties.
+    """Find the properties of a record. Return the number of properties.
 
     pairs  set to start and stop of the name, and start and stop of the value, of each property
+    slots  hash table of names, which all records share (see `_find_or_enter`)
     """
     position = parts[row].properties
     stop = position + parts[row].properties_bytes
@@ -293,7 +298,7 @@ def _find_pairs(data, parts, row, pairs, slots):
 
 @njit(inline="always")
 def _find_name(data, pairs, count, start, stop):
-    """Return the number of the pair with this name, or `count`."""
+    """Return the index of the pair with this name; `count` if no pair has the name."""
     for pair in range(count):
         if same_text(data, start, stop, pairs[pair, 0], pairs[pair, 1]):
             return np.int64(pair)
@@ -308,10 +313,10 @@ def _enter_all(data, pairs, count, slots, row):
 
 @njit(cache=True, nogil=True)
 def _find_or_enter(data, pairs, count, slots, row, start, stop):
-    """Return the number of the pair with this name; enter a new name as pair `count`.
+    """Return the index of the pair with this name. If no pair has the name, enter it as pair `count`; return `count`.
 
-    The hash table `slots` contains, in each slot, the number of a pair in the lower bits and the number of its row in
-    the upper bits. So the table need not be cleared between rows.
+    Each used slot of the hash table `slots` has the index of a pair in its lower 16 bits, and the pair's row + 1 in its
+    upper bits. A slot of an earlier row counts as empty, so the table need not be cleared between rows.
     """
     slot = (java_hash(data, start, stop, 0) & 0x7FFFFFFF) * 0x9E3779B1 >> 16 & _MASK
     while slots[slot] >> 16 == row + 1:

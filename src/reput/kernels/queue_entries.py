@@ -86,10 +86,10 @@ def append_entries(
     """Lay out the entries that `ConsumeQueue.putMessagePositionInfo` (4.9.3) accepts.
 
     If an entry's queue offset lies after the queue's end, the broker closes this gap: it appends the entry at the end.
-    This kernel keeps the gap if it may be due to lost messages: between the messages of the previous entry and of this
-    one, the log must have enough bytes for one record per missing queue offset. Usually, only the bytes that cannot be
-    read and the bytes of refused messages count. But if the queue's following message has the entry's queue offset + 1,
-    the entry's queue offset is confirmed, and all bytes count.
+    This kernel keeps the gap if lost messages can explain the gap: between the messages of the previous entry and of
+    this entry, the log must have enough bytes for one record per missing queue offset. Usually, these bytes must be
+    unreadable or belong to refused messages. But if the next message of the queue has the next queue offset, the
+    entry's queue offset is confirmed. Then the bytes may belong to any messages.
 
     messages             rows with physical_offset, size and tags_code
     rows, queue_offset   int64 per entry; `queue_offset` may have one more element: the queue offset of the message that

@@ -43,7 +43,7 @@ def read_records(
     Stop at the first record that is not in this log file, fails a check, or does not fit into `out`.
 
     file            descriptor of the log file, which has the physical offsets from `begin` to `end`
-    entries, entry  uint8, entries as they are stored; number of the first entry to read
+    entries, entry  uint8, entries as they are stored; index of the first entry to read
     queue_id, queue_offset  the queue; queue offset of entry 0
     topic           uint8, the topic with its length before it
     codes           int64, the tags codes of wanted messages; empty for all messages

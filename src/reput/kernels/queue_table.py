@@ -25,10 +25,10 @@ _MIX_NAME, _MIX_ID, _ONE = np.uint64(0x9E3779B1), np.uint64(0x85EBCA77), np.uint
 
 
 class QueueTable(NamedTuple):
-    """Arrays of an open-addressing hash table. Kernels take them one by one, in this order.
+    """Arrays of an open-addressing hash table. Kernels take each array as a separate argument, in this order.
 
-    used    int64[2], number of queues, and bytes of names
-    slots   int32, numbers of queues, or -1
+    used    int64[2], number of queues, and number of bytes used in `names`
+    slots   int32, the number of a queue in each slot; -1 if the slot is empty
     queues  QUEUE_DTYPE, one row per queue
     names   uint8, the bytes of all names
     """
@@ -94,7 +94,10 @@ def find_queue(slots, queues, names, data, start, count, queue_id, name_hash):
 
 @njit(cache=True, nogil=True)
 def queue_number(used, slots, queues, names, data, start, count, queue_id, name_hash):
-    """Return the number of the queue named data[start:start+count]. A new queue is added; the caller has made room."""
+    """Return the number of the queue with this id and the name data[start:start+count].
+
+    If the table lacks the queue, add it. The caller has made room.
+    """
     number = find_queue(slots, queues, names, data, start, count, queue_id, name_hash)
     if number >= 0:
         return number

@@ -32,9 +32,10 @@ _MIX, _SHIFT = np.uint64(0x9E3779B97F4A7C15), np.uint64(32)
 
 @njit(cache=True, nogil=True)
 def locate_parts(data, positions, parts):
-    """Write where the parts of each record begin in `data`, and their lengths, to `parts`, PARTS_DTYPE[n].
+    """Find the parts of each record, such as its body and topic.
 
     positions  position of each record in `data`
+    parts      PARTS_DTYPE[n], set to the position of each part in `data`, and to its length
     """
     for row in range(len(positions)):
         at = positions[row]
@@ -146,8 +147,8 @@ def number_runs(data, start, step, stop, slots, first, number):
     Each string has 8 bytes or more.
 
     slots   int32, zeros; its length is a power of two of at least 2n
-    first   int64[n], set to the first row with each number
-    number  int32[n], set to the number of each row
+    first   int64[n], set to the first row of each distinct string
+    number  int32[n], set to the number of each row's string
     """
     used = 0
     mask = len(slots) - 1
