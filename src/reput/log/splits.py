@@ -75,7 +75,10 @@ def first_record(
 
 
 def _record_before(reader: RangeReader, file: CommitLogFile, start: int, stop: int) -> int | None:
-    """Return the record at which the walk begins; None if no record can begin in the range."""
+    """Return the offset at which a walk to `start` begins; None if no record can begin in [start, stop).
+
+    This is the offset of a verifiable record shortly before `start`, or else the beginning of the file.
+    """
     if start - file.start <= _APPROACH_BYTES:
         return file.start
     approach = start - _APPROACH_BYTES
@@ -84,6 +87,6 @@ def _record_before(reader: RangeReader, file: CommitLogFile, start: int, stop: i
         return near
     nothing_here = CommitLogFile(file.start, stop - file.start, file.path)
     if first_nonzero(reader, nothing_here, approach) is None:
-        # Only zeros follow, so no record begins there.
+        # All bytes from `approach` to `stop` are zero, so no record begins there.
         return None
     return file.start

@@ -144,7 +144,7 @@ class LogWalk:
             self.position = after_header(reader, file, self.position)
 
     def _read(self, file: CommitLogFile) -> LocatedRecord:
-        """Return the record at the position. Raises RecordError if a broker's reader would stop there."""
+        """Return the record at the walk's position. Raises RecordError if a broker's reader would stop there."""
         needed = min(_ENOUGH_BYTES, file.end - self.position)
         while True:
             at = self._at(file, needed)
@@ -160,7 +160,10 @@ class LogWalk:
         return record
 
     def _at(self, file: CommitLogFile, needed: int) -> int:
-        """Return the index of the position in the window. Read a new window if fewer than `needed` bytes are left."""
+        """Return the index of the walk's position in the window.
+
+        If fewer than `needed` bytes of the window follow this position, read a new window first.
+        """
         at = self.position - self._window_start
         if not 0 <= at <= len(self._window) - needed:
             self._window_start, at = self.position, 0
@@ -197,7 +200,7 @@ class LogWalk:
         return len(head) == BLANK_BYTES and read_size_and_magic(head, 0)[1] == BLANK_MAGIC
 
     def _is_written_now(self, file: CommitLogFile) -> bool:
-        """Return whether the record at the position became readable since the window was read."""
+        """Return whether the record at the walk's position became readable since the window was read."""
         self._forget_window()
         try:
             self._read(file)
