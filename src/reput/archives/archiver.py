@@ -166,7 +166,7 @@ class _Archiver:
         was, found = manifest.settings.get(name, 300_000), now.get(name, 300_000)
         if was != found:
             raise UsageError(
-                f"{self._place}: is the archive of a store whose ConsumeQueue files have {was:,} entries, not {found:,}"
+                f"{self._place}: is the archive of a store with {was:,} entries per ConsumeQueue file, not {found:,}"
             )
 
     def _check_is_same(self, manifest: Manifest, files: list[CommitLogFile]) -> None:

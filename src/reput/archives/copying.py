@@ -161,7 +161,7 @@ def _scanned(task: CopyTask, size: int, topics: frozenset[str]) -> ScannedFile:
 
 
 def upload_file(objects: ObjectStore, index: IndexObject, path: Path) -> IndexObject:
-    """Upload the object of an index from a local file, in parts. Return `index`."""
+    """Upload a local file, in parts, as the stored object that `index` describes. Return `index`."""
 
     def chunks() -> Iterator[bytes]:
         with FileReader(str(path)) as file:

@@ -177,7 +177,8 @@ def archived_files(
     Raises:
         StoreNotFoundError, StoreAccessError, StoreChangedError; FormatError for the manifest.
     """
-    # Bypass the user's cache: the caller will delete the store's files, and then has only the archive's objects.
+    # Compare the archive's own objects, and not copies in the user's cache. The caller will delete the store's files,
+    # and then the archive's objects are the only copies that last.
     archive, log = Archive(place, options, is_cached=False), StoreLog(store).list()
     archived = {file.begin: file for file in archive.manifest.log if file.is_sealed}
     until, entries = log.begin, []

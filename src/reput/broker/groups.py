@@ -276,7 +276,7 @@ class GroupConfig:
     retry_queues: int = 1
     most_retries: int = 16
     others: Mapping[str, Any] = field(default_factory=dict, hash=False)
-    """Further settings in subscriptionGroup.json or from an admin tool. They have no attribute, and stay unchanged."""
+    """Further settings in subscriptionGroup.json or from an admin tool. They are not used, and are kept unchanged."""
 
     def as_json(self) -> dict[str, Any]:
         """Return the settings as the JSON object that clients expect."""
@@ -426,7 +426,9 @@ class SubscriptionGroups:
         with self._guard:
             if config.name not in self._known and len(self._known) >= self._most:
                 most = self._most
-                raise LimitError(f"group {config.name} is not created: there are {most} groups")
+                raise LimitError(
+                    f"group {config.name} is not created: the maximum of {most} groups is reached"
+                )
             self._known[config.name] = config
             self._change()
 

@@ -1,4 +1,4 @@
-"""Define the budgets of the server's clients in both protocols, and check the names that clients send.
+"""Define the budgets of clients of RocketMQ's protocol and of HTTP. Check names of topics and groups.
 
 SECURITY.md lists the budgets, and a test compares its list with this module.
 

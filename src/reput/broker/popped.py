@@ -253,12 +253,12 @@ class PoppedMessages:
 class _Copies:
     """The copies of revived messages, which a broker put into retry topics (`PopReviveService.reviveRetry`).
 
-    A copy has the unique key of its message, and a number of reconsume times that is higher by one.
+    A copy has the unique key of its message, and a reconsume count (reconsumeTimes) that is higher by one.
     """
 
     def __init__(self, store: MessageStore, committed: dict[tuple[str, str, int], int]) -> None:
         self._store, self._committed = store, committed
-        # For each popped message: its unique key, and the reconsume times of its copy in a retry topic.
+        # For each popped message: its unique key, and the reconsume count of its copy in a retry topic.
         self._of: dict[tuple[PopKey, int], tuple[str, int]] = {}
         self._wanted: dict[str, dict[tuple[str, int], list[MessageExt]]] = {}
 

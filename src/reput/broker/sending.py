@@ -101,8 +101,8 @@ class Sent(NamedTuple):
     """One message from a client, or a batch for one queue.
 
     Attributes:
-        example: Topic whose settings are copied if the message's topic must be created, with at most `example_queues`
-            queues.
+        example: Topic whose settings are copied if the message's topic must be created.
+        example_queues: Maximum number of queues of the created topic.
         queue_id: The queue, or a number below 0 for any queue.
         properties: The properties string as it was sent.
         most_retries: Maximum number of retries for a message of a retry topic; None means the limit of its group.

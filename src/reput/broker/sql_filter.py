@@ -251,7 +251,8 @@ class _FilterParser:
         bounds = [(low.evaluate, _ORDERS[above]), (high.evaluate, _ORDERS[below])]
 
         def between(properties: Properties) -> Value:
-            # Evaluate once, not once per bound. Otherwise, nested expressions would take 2^depth steps.
+            # Evaluate the left operand of BETWEEN once, not once per bound. Otherwise, nested expressions would take
+            # 2^depth steps.
             value = evaluate(properties)
             found: Value = not is_negated
             # BETWEEN needs both comparisons, so a false one decides. NOT BETWEEN needs one, so a true one decides.

@@ -215,7 +215,9 @@ class TopicTable:
     def _put(self, config: TopicConfig) -> TopicConfig:
         is_new = config.name not in self._known and config.name not in self._deleted
         if is_new and len(self._known) + len(self._deleted) >= self._most:
-            raise LimitError(f"topic[{config.name}] is not created: there are {self._most} topics")
+            raise LimitError(
+                f"topic[{config.name}] is not created: the maximum of {self._most} topics is reached"
+            )
         is_unknown = config.name not in self._known
         self._known[config.name] = config
         self._change()

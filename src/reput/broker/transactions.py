@@ -167,8 +167,8 @@ class Transactions:
                 pulled = self._store.pull(topic, 0, queue_offset, _MOST_AT_ONCE)
             except MessageNotFoundError:
                 return
-            # The queue ends where the next offset does not advance. A pull without messages does not prove the end: the
-            # next offset may be after expired messages.
+            # At the end of the queue, a pull returns no messages, and its next offset is not after the requested
+            # offset. A pull that returns no messages but a later offset has skipped expired messages.
             if not pulled.messages and pulled.next_begin_offset <= queue_offset:
                 return
             yield from pulled.messages

@@ -111,8 +111,9 @@ def _keep(first: socket.socket, parent: int, count: int) -> socket.socket:
             with near, contextlib.suppress(OSError):
                 socket.send_fds(first, [b"w"], [near.fileno()])
         ready, _, _ = select.select([first], [], [], _LOOK_S)
-        # The main process never writes to the socket. So the socket is readable only if the main process has closed it.
-        # If the main process was killed, the nursery has another parent now.
+        # End if the main process has closed the socket or has ended. The main process never writes to the socket, so
+        # the socket becomes readable only when it is closed. When the main process has ended, the nursery has another
+        # parent.
         if ready or os.getppid() != parent:
             _end(workers)
             os._exit(0)

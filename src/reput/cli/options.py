@@ -481,7 +481,7 @@ owner_options = together(config_options, queue_entries_option, text_or_json("Out
 
 
 def own(store: str, broker_config: str | None, **sizes: int | None) -> WritableStore:
-    """Open an existing store as its owner, which recovers it. File sizes that are not given are taken from its files.
+    """Open an existing store for writing, and recover it. File sizes that are not given are taken from its files.
 
     Raises StoreNotFoundError, StoreLockedError if a broker runs on it, and the errors of `open_store`.
     """

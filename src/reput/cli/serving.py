@@ -245,7 +245,7 @@ class Serving:
         )
 
     def _own(self, path: str, address: Host) -> SharedStore:
-        """Open a store as its owner.
+        """Open a store for writing.
 
         With synchronous flushing, the server, not the store, waits for a flush: one flush serves all waiting senders
         (group commit). So the store is always opened with asynchronous flushing.

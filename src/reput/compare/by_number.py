@@ -102,7 +102,7 @@ class NumberedMessages:
 
         Args:
             stored: The entries of the queue.
-            size_of: Returns the number of messages in the inner batch at a physical offset, from the log.
+            size_of: Reads the inner batch at a physical offset of the log, and returns its number of messages.
         """
         expected = self.expected
         _, both, theirs = np.intersect1d(
@@ -141,7 +141,7 @@ class NumberedLog:
         self.readable: list[OffsetRange] = []
 
     def messages(self, queues: Collection[Queue]) -> Iterator[NumberedMessages]:
-        """Yield the messages of these queues that lie before the end of the log. Raises StoreError."""
+        """Yield the messages of the given queues, up to the end of the log. Raises StoreError."""
         buffers = ScanBuffers()
         for file in self._files:
             scan = FileScan(file, file.start, file.end, SALVAGE, self._rules, buffers=buffers)

@@ -207,7 +207,7 @@ class _Prover:
     def _say_when(self) -> bool:
         """Return whether the times of some items match the store times of their messages.
 
-        These items are spread evenly between the last item and the first item whose message has not expired.
+        The compared items are spread evenly from the first item whose message has not expired to the file's last item.
         """
         begin_ms = self._file.header().begin_timestamp
         first = max(self._entries.first_at(self._log.min_offset, 1, self._last), 2)
@@ -248,7 +248,7 @@ class _Prover:
     def _are_linked(self, newest: int, slots: int, seed: np.uint64, total: np.uint64) -> bool:
         """Return whether look-ups reach all items up to `newest`, and the items are in order.
 
-        The order of items that the header does not count yet is not checked.
+        Items that the header does not count yet may have any order.
         """
         before, wrong, self._messages = -1, 0, 0
         seconds, falls = 0, 0

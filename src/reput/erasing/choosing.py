@@ -222,7 +222,8 @@ class _Messages:
     def ids(self) -> pa.Array:
         """Return the unique key of each row; null if it has none.
 
-        A message that was sent in a list has two keys: its own and the list's (see `_Links`). Return its own.
+        If a 5.x client sent several messages in one call, as a list, each has two unique keys: its own and the list's.
+        Return the message's own unique key.
         """
         return self._unique(first=True)
 
@@ -428,7 +429,8 @@ class Chooser:
             for offset, number in zip(
                 offsets, rows.column("queue_offset").to_pylist(), strict=True
             ):
-                # A record must keep its length, but erasing a part of a compressed body would change the length.
+                # Erase all messages of a compressed batch. The record must keep its length, but a compressed body
+                # without some of the messages would have another length.
                 if offset in self._compressed:
                     self._whole.add(offset)
                     found.inner.pop(offset, None)

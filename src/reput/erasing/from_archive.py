@@ -217,10 +217,10 @@ class _ArchiveErasure:
         ]
 
     def _old_objects(self, manifest: Manifest, listed: Iterable[str] | None = None) -> list[str]:
-        """Return old objects of erased log files and of their indexes, which the manifest no longer names.
+        """Return stored objects that an erasure has replaced, and that the manifest no longer names.
 
-        Objects of log files that are not sealed are excluded, because another archiver may be uploading such an object.
-        If they stay unused, `reput archive` deletes them after a day.
+        These objects contain log files or indexes. Objects of log files that are not sealed are excluded, because another archiver may be uploading such an object.
+        If the excluded objects stay unused, `reput archive` deletes them after a day.
         """
         begins = {begin for one in manifest.erasures for begin in one.begins}
         spans = [
@@ -241,10 +241,10 @@ class _ArchiveErasure:
         return old
 
     def _delete_unnamed(self, listed: Iterable[str], manifest: Manifest) -> None:
-        """Delete the old objects of erased log files (see `_old_objects`) that were listed before the commit.
+        """Delete the old objects (see `_old_objects`) among those that were listed before the commit.
 
-        No later manifest can name these objects: other archivers never upload an erased log file again. If an archiver
-        began to merge indexes before the commit, it discards the result.
+        No later manifest can name the deleted objects. After messages in an archived log file were erased, no archiver
+        uploads that log file again. If an archiver began to merge indexes before the commit, it discards the result.
         """
         for name in self._old_objects(manifest, listed):
             self._progress("delete", 0, 1)

@@ -197,7 +197,7 @@ class _Tracer:
                     self._take(number, message, found_by)
 
     def _is_of_same_list(self, message: MessageExt) -> bool:
-        """Return whether the message is not wanted, but a 5.x client sent it in one list with a wanted message."""
+        """Return whether the message itself is not wanted, but was sent in the same list as a wanted message (5.x)."""
         own = message.unique_keys[:-1]
         found = self._own_ids.get(message.unique_key or "")
         return bool(own) and found is not None and found.isdisjoint(own)
@@ -217,9 +217,9 @@ class _Tracer:
         # A 5.x client can send several messages in one call, as a list. All of them have the list's id as their last
         # unique key. If the user asked for this id, all messages of the list belong to the trace.
         if unique_key and own_ids and unique_key != self._asked_for:
-            # A message with ids of its own was sent in a list. Its copies in retry topics have only the list's id, so
-            # that id is looked up as well. The look-up also finds the other messages of the list. To skip them,
-            # remember the ids of the wanted messages.
+            # This message was sent in a list: it has an id of its own before the list's id. Its copies in retry topics
+            # have only the list's id, so look up the list's id as well. The look-up also finds the other messages of
+            # the list. To skip the others, remember the own ids of the wanted messages.
             self._own_ids.setdefault(unique_key, set()).update(own_ids)
         self._want_key(unique_key)
         origin = properties.get(ORIGIN_MESSAGE_ID)

@@ -81,7 +81,8 @@ def stated_batch_size(text: str | None) -> int | None:
 
 
 def _entry_of(fields: tuple[int, ...]) -> BatchEntry:
-    # A subclass of a NamedTuple cannot add fields, so the other four values are set as attributes.
+    # BatchEntry is a subclass of a NamedTuple with three fields. Such a subclass cannot add fields, so its four further
+    # values are set as attributes.
     entry = BatchEntry(*fields[:3])
     entry.store_timestamp, entry.base_offset, entry.batch_size, entry.compacted_offset = fields[3:7]
     return entry

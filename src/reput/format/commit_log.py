@@ -324,7 +324,7 @@ def decode(buffer: bytes | memoryview, position: int = 0, end: int | None = None
 
 
 def decode_located(buffer: bytes | memoryview, layout: RecordLayout) -> MessageExt:
-    """Return the record with the layout that `locate` returned."""
+    """Decode the record for which `locate` returned this layout."""
     position = layout.position
     total, magic, crc, queue_id, flag, queue_offset, physical_offset, sys_flag, born = (
         HEAD.unpack_from(buffer, position)

@@ -58,6 +58,6 @@ def real_queue(topic: str, properties: Mapping[str, str]) -> tuple[str | None, i
     if not topic.startswith(_RETRIED):
         return topic or None, queue_id
     popped = popped_topics(topic, properties)
-    # The name of a pop retry topic may be split in several ways. Then the topic is unknown.
+    # If the name of a pop retry topic can be split into group and topic in several ways, the topic is unknown.
     only = popped[0] if len(popped) == 1 else None
     return properties.get(RETRY_TOPIC, only), None

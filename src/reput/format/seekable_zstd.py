@@ -24,9 +24,9 @@ _FOOTER = struct.Struct("<IBI")
 """The footer of the seek table: number of frames, flags (0: no checksums), magic."""
 _ENTRY_BYTES = 8
 _MOST_STORED_BYTES = FRAME_BYTES + (FRAME_BYTES >> 7)
-"""Maximum size of a compressed frame: the size of its content plus 1/128 of that size (512 bytes).
+"""Maximum size of a compressed frame: 64 KiB of content plus 512 bytes.
 
-zstd adds at most 1/256 of the content's size plus 32 bytes (288 bytes in total).
+zstd makes incompressible content larger by at most 1/256 plus 32 bytes: 288 bytes for 64 KiB.
 """
 
 

@@ -183,7 +183,10 @@ class QueueTimes:
 
 
 def _first(queue: QueueReader, number: int, stop: int) -> _FoundTime | None:
-    """Return the first entry that is not pre-blank, from queue offset `number` to before `stop`; None if all are."""
+    """Return the first entry that is not pre-blank, from queue offset `number` to before `stop`.
+
+    Returns None if all entries in this range are pre-blank.
+    """
     for found in queue.numbered(number, stop):
         if found[1] != PRE_BLANK:
             return _FoundTime(*found)

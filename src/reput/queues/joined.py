@@ -13,7 +13,9 @@ from reput.queues.store_queues import open_queues
 
 
 class ContinuedQueues:
-    """A QueueIndex of a store and its archive. Entries of messages before the store's log lead into the archive.
+    """A QueueIndex of a store and its archive.
+
+    Entries of messages that are older than the store's log come from the archive.
 
     folder  folder of the store's queues
     """

@@ -143,8 +143,8 @@ def is_light(topic: str) -> bool:
     """Return whether a topic has light queues (%LMQ%).
 
     Entries of a light queue have no gaps, so an entry's number may differ from the queue offset of its message.
-    Messages of open transactions take queue offsets but have no entry. A 4.9.3 broker counts from 0 again each time it
-    starts.
+    Messages of open transactions take queue offsets but have no entry. When a 4.9.3 broker starts, the queue offsets in
+    light queues begin at 0 again.
     """
     return topic.startswith(LMQ_PREFIX)
 

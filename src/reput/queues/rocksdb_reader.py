@@ -61,8 +61,8 @@ class RocksQueues:
     ) -> None:
         """Prepare a database for `store_queues.open_queues`.
 
-        `delays_ms` has the delay of each delay level. The newest delayed message of a level in the database shows the
-        delay of this level. `delays_ms` is used for levels without such a message.
+        The newest delayed message of a delay level shows the delay of this level. `delays_ms` has the delays of all
+        levels, and is used for levels without a message in the database.
         """
         self.folder, self._storage, self._open_log = folder, storage, open_log
         self._delays_ms = delays_ms

@@ -180,7 +180,10 @@ class WritableDatabase:
                 self._parts[name].flush()
 
     def check_in_place(self) -> None:
-        """Raise StoreFailedError if the database's lock file was deleted or replaced. Raises StoreAccessError."""
+        """Raise StoreFailedError if the database's lock file was deleted or replaced.
+
+        Raises StoreAccessError if the file cannot be examined.
+        """
         check_in_place(self._folder / _DATABASE_LOCK, self._lock)
 
     def disown(self) -> None:

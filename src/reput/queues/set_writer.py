@@ -367,8 +367,8 @@ class RocksQueueSetWriter(QueueSetWriter):
     def cut(self, physical_offset: int) -> None:
         """Remove the entries of messages at or after an offset. Raises StoreAccessError.
 
-        A broker leaves such entries, moves the ends of their queues back, and overwrites the entries later. If a
-        queue has no remaining entries, its stored end is removed as well.
+        If a queue has no entries left, its stored end is removed as well. A broker keeps the entries instead: it only
+        moves the ends of the queues back, and overwrites the entries later.
         """
         if self.checkpoint() <= physical_offset:
             # The database has no entries of messages at or after this offset.

@@ -37,7 +37,10 @@ if TYPE_CHECKING:
 KEPT_BY: Mapping[str | None, tuple[str, ...]] = {
     None: (), "index": QUEUE_SETTINGS, "consumequeue": INDEX_SETTINGS,
 }  # fmt: skip
-"""Maps each value of a rebuild's argument `only` to the settings of the files that such a rebuild leaves unchanged."""
+"""The settings that a rebuild does not need, by its argument `only` (the files to rebuild; None for all files).
+
+A rebuild of IndexFiles does not need QUEUE_SETTINGS, and a rebuild of ConsumeQueues does not need INDEX_SETTINGS.
+"""
 
 
 @dataclass(frozen=True)  # Without slots=True, because cached properties need a __dict__.
@@ -60,7 +63,7 @@ class StoreFacts:
 
     @cached_property
     def parts(self) -> StoreParts:
-        """Return the parts of the store, identified by their names. Raises StoreAccessError."""
+        """Return the store's parts, according to the names of its files and folders. Raises StoreAccessError."""
         return parts_of(self.path, self.storage)
 
     @cached_property

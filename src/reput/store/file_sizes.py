@@ -49,8 +49,8 @@ if TYPE_CHECKING:
 
 _MOST_NAMED = 3
 _LEAST_EXTENSION_BYTES = 64
-# If the only file of a queue is full, at most this many records of the log are read after its last message, to find
-# a further message of the queue.
+# If the only file of a queue is full, search the log for messages of the queue after the file's last one. Stop after
+# this many records.
 _RECORDS_AFTER = 1 << 14
 
 
@@ -326,7 +326,7 @@ def _was_cut(store: str, kind: FileSize, queues: Sequence[_QueueFolder], storage
     """Return whether the log has messages of a queue after the last entry of its only file, which is full.
 
     Call this function only if `queues` have a single nonempty file. The size of files is derived from the files, so a
-    single file looks full even if it was truncated. Only the log can show that its queue had more entries.
+    single file looks full even if it was truncated. Only the log can show that the file had more entries.
     """
     queue = next(queue for queue in queues if queue.files)
     file = next((file for file in queue.files if file.size), None)

@@ -144,7 +144,8 @@ class RowReader:
 
 
 def _digests(data: npt.NDArray[np.uint8], positions: Column, size: Column) -> Column:
-    # A digest joins two CRCs: of a record's bytes before the field PHYSICALOFFSET, and after it. A CRC has 31 bits.
+    # A digest joins two CRCs of 31 bits: one of the record's bytes before the field PHYSICALOFFSET, and one of the
+    # record's bytes after this field.
     low, high = np.empty(len(size), np.int32), np.empty(len(size), np.int32)
     body_crcs(data, positions, np.full(len(size), PHYSICAL_OFFSET_POSITION), low)
     body_crcs(data, positions + _BEHIND_OFFSET, size - _BEHIND_OFFSET, high)

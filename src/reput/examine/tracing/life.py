@@ -288,7 +288,8 @@ class _Names:
             # Do not follow the origin of the origin: two damaged records could name each other, without an end.
             return self.of(first, may_follow=False)
         if event.role in (Role.RETRY, Role.DEAD_LETTER) and own not in self._unique_keys:
-            # The retry names no origin, and no message has its unique key. Take the latest message with the same KEYS.
+            # The retry names no origin, and no original message has the retry's unique key. Take the latest earlier
+            # message with the same KEYS.
             earlier = [
                 one
                 for one in self._by_keys.get(properties.get(KEYS, ""), [])

@@ -222,7 +222,10 @@ class SearchedStore:
         self._is_shortened |= answer.cursor is not None
 
     def add_place(self, message: MessageExt) -> None:
-        """Record that only this message was read, unless a look-up by key has already searched a range of the log."""
+        """Report only this message's bytes as the searched range of the log, for a message found by its offset id.
+
+        If a look-up has already added a searched range, that range stays, and nothing is added.
+        """
         place = OffsetRange(message.physical_offset, message.physical_offset + message.size_bytes)
         if not self._answers:
             self._answers.append(Coverage(place, (), (place,), (), ()))
