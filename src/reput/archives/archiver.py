@@ -1,8 +1,8 @@
 """Copy a store into an archive: log files as seekable zstd, indexes, and the broker's configuration.
 
 Each log file is committed separately, after its objects were uploaded. The archive may also have objects that its
-manifest does not name. A killed process leaves such objects. A merge leaves its old objects, because readers may still
-use them. A later run deletes them when they are a day old.
+manifest does not name. A killed process leaves such objects. A merge leaves the indexes that it has replaced, because
+readers may still use them. A later run deletes all these objects when they are a day old.
 """
 
 from __future__ import annotations
@@ -273,7 +273,7 @@ class _Archiver:
             return after
 
         manifest = commit(self._objects, change)
-        # Delete these objects after the commit, because readers need them until then.
+        # Delete the objects of expired files after the commit, because readers need them until then.
         for name in sorted(gone.keys() - manifest.objects().keys()):
             self._objects.delete(name)
 

@@ -103,7 +103,7 @@ class Joining:
 
 @dataclass(slots=True)
 class _Membership:
-    """The groups of one connection. For each consumer group, there is the number and size of its subscriptions."""
+    """The groups of one connection. `consumers` has the number and size of each consumer group's subscriptions."""
 
     consumers: dict[str, tuple[int, int]] = field(default_factory=dict)
     producers: set[str] = field(default_factory=set)

@@ -359,7 +359,8 @@ class SentMessages:
     def _retried(self, sent: Sent, queue_id: int) -> tuple[str, int]:
         """Return topic and queue for a message sent to a retry topic.
 
-        They are the message's own, or those of the dead letter topic after the last retry.
+        After the last retry, the message goes to the dead letter topic. Before, it goes to the topic to which it was
+        sent.
         """
         group = self._groups.get(sent.topic.removeprefix(RETRY_TOPIC_PREFIX))
         most = group.most_retries if sent.most_retries is None else sent.most_retries

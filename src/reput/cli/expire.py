@@ -85,7 +85,7 @@ def command(
 
 
 def _archived_files(store: str, before: int, archive: str) -> ArchivedFiles:
-    """Return the files of the plan that are archived. Print the name of the first one that is not."""
+    """Return the files of the plan that are archived. Print the name of the first file that is not archived."""
     from reput.archives.restoring import archived_files
 
     planned = plan_by_time(Path(store), before).log_files

@@ -83,7 +83,8 @@ class _ArchiveErasure:
         chooser = Chooser(self._place, self._choice, self._options, self._progress)
         chosen = chooser.find()
         eraser = Eraser(chosen, self._id)
-        # Bytes that belong to no message may be remains of an erased one, so files with such bytes are also rewritten.
+        # Bytes that belong to no message may be remains of an erased message. So files with such bytes are also
+        # rewritten.
         concerned = [
             (file, entry)
             for file, entry in _files(log, archive.manifest)
@@ -159,8 +160,8 @@ class _ArchiveErasure:
                     if is_concerned and part not in done[kind]:
                         done[kind][part] = self._rewritten_index(now, part, kind, change[kind])
             self._progress("commit", 0, 1)
-            # Only objects in this list are deleted later. List them before the commit, because objects that others
-            # upload afterwards may be in use.
+            # Only objects in this list are deleted later. List them before the commit, because objects that other
+            # archivers upload afterwards may be in use.
             self._seen = self._listed()
             manifest = self._replaced(archive.manifest, now.manifest, new, done, record)
             # If the manifest does not record this erasure, nothing was committed, because another archiver has changed
@@ -219,7 +220,8 @@ class _ArchiveErasure:
     def _old_objects(self, manifest: Manifest, listed: Iterable[str] | None = None) -> list[str]:
         """Return stored objects that an erasure has replaced, and that the manifest no longer names.
 
-        These objects contain log files or indexes. Objects of log files that are not sealed are excluded, because another archiver may be uploading such an object.
+        Such an object is a log file or an index. Objects of log files that are not sealed are excluded, because another
+        archiver may be uploading such an object.
         If the excluded objects stay unused, `reput archive` deletes them after a day.
         """
         begins = {begin for one in manifest.erasures for begin in one.begins}
@@ -241,7 +243,7 @@ class _ArchiveErasure:
         return old
 
     def _delete_unnamed(self, listed: Iterable[str], manifest: Manifest) -> None:
-        """Delete the old objects (see `_old_objects`) among those that were listed before the commit.
+        """Delete the old objects (see `_old_objects`) that were listed before the commit.
 
         No later manifest can name the deleted objects. After messages in an archived log file were erased, no archiver
         uploads that log file again. If an archiver began to merge indexes before the commit, it discards the result.

@@ -281,8 +281,8 @@ def _problems(manifest: Manifest) -> Iterator[str]:
 def _is_index_of(part: IndexObject, log: Sequence[LogFile]) -> bool:
     """Return whether an index begins and ends where log files do, and states their correct number.
 
-    A reader concludes from a missing key that no message has it. So an index of one file must not claim the range of
-    several files.
+    If an index lacks a key, a reader assumes that no message in the index's log files has this key. So an index of one
+    file must not claim the range of several files.
     """
     first = bisect_left(log, part.begin, key=lambda file: file.begin)
     stop = bisect_left(log, part.end, key=lambda file: file.begin)

@@ -38,7 +38,7 @@ class IndexedKey(NamedTuple):
 class RocksIndexItem(NamedTuple):
     """An item of the index.
 
-    A key may contain the separator, so the stored key can be split in several ways. `names` has the result of each.
+    A key may contain the separator, so the stored key can be split in several ways. `names` has the result of each way.
     """
 
     hour: int

@@ -55,7 +55,7 @@ def decode_timer_unit(data: bytes, position: int = 0) -> TimerUnit | None:
         return None
     size, *fields, _ = _UNIT.unpack_from(data, position)
     unit = TimerUnit(*fields)
-    # The bit of value 1 is always set. Of the others, only those of values 2 and 4 may be set.
+    # The bit of value 1 is always set. Of the other bits, only those of values 2 and 4 may be set.
     is_unit = size == TIMER_UNIT_BYTES and 1 <= unit.magic <= 7 and unit.magic & 1
     return unit if is_unit and unit.physical_offset >= 0 and unit.size > 0 else None
 

@@ -16,7 +16,7 @@ from reput.format.host import Host, encode_host
 UNIQUE_KEY_BYTES = 32
 _PREFIX = struct.Struct(">4sHI")
 # If a clock is set back to the previous month, the time since the month began is negative. The client writes 0 if the
-# clock is less than this many ms before the month, and the negative time if the clock is further back
+# clock shows less than this many ms before the month began. Otherwise, it writes the negative time
 # (`MessageClientIDSetter.createUniqIDBuffer`).
 _LONGEST_STEP_BACK_MS = 1_000_000
 _TWO_DIGITS = [f"{byte:02X}" for byte in range(256)]

@@ -21,7 +21,7 @@ from reput.queues.queue_index import LostEntriesError, QueueReader
 TimestampOf = Callable[[int, ConsumeQueueEntry], int | None]
 """A function that returns the store timestamp (ms) for a queue offset and its entry.
 
-None if the log file is missing.
+It returns None if the log file is missing.
 """
 
 _EVER = (1 << 63) - 1

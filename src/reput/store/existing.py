@@ -108,7 +108,7 @@ def refuse_to_repair(facts: StoreFacts) -> None:
 def keep_expired_queues(
     output: Path, new: Path, log_begin: int, kind: str = CONSUME_QUEUE_FOLDER
 ) -> int:
-    """Link into the folder `new` the queues whose messages have all expired. Return the number of these queues.
+    """Create links in the folder `new` to queues whose messages have all expired. Return the number of linked queues.
 
     Like a broker, keep the last file of such a queue: it determines the queue offset of the next message. A queue
     counts as expired if all its entries have physical offsets before the beginning of the log.

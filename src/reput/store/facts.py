@@ -172,7 +172,7 @@ class StoreFacts:
             return recovered_end(log, start, whole_records=self.config.check_record_crc)
 
     def broker_start(self, files: Sequence[CommitLogFile]) -> int:
-        """Return the physical offset from which a broker that starts now would check a log that consists of `files`.
+        """Return the physical offset from which a broker that starts now would check the log. `files` are its files.
 
         Raises StoreAccessError.
         """

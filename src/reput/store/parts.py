@@ -79,7 +79,7 @@ class StoreParts:
         version: "5.x" if a file proves it; else "4.9 or 5.x", because a 5.x broker may leave no file of its own
         log: how the CommitLog is stored
         queues: the kinds of queues in the store
-        others: further parts by the name of their file or folder
+        others: what the further files and folders contain, by name
         findings: parts that are unknown or cannot be read
     """
 

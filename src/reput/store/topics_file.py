@@ -21,7 +21,7 @@ from reput.queues.rocksdb_database import is_database
 TOPICS_PATH = os.path.join(CONFIG_FOLDER, TOPICS_FILE)
 _MOST_BYTES = 64 << 20
 _BATCH_TYPE = "BatchCQ"
-# Two generations of the format; a broker uses the newer one if both exist.
+# The databases that may contain topics, by version of their format. If both exist, a broker uses version 2.
 _DATABASES = {2: ROCKSDB_CONFIG_FOLDER, 1: ROCKSDB_TOPICS_FOLDER}
 
 

@@ -81,7 +81,7 @@ class Difference:
             queue in the other store. The other store is probably older.
         examples: The first differences of each part and `What`.
         notes: Remarks in words.
-        damage: The unreadable parts of A, and those of B. They are not compared.
+        damage: The unreadable parts of A, and the unreadable parts of B. These parts are not compared.
     """
 
     way: Way

@@ -285,7 +285,8 @@ class _Names:
             first = self._by_id.get(origin)
             if first is None or not may_follow or first is event:
                 return origin
-            # Do not follow the origin of the origin: two damaged records could name each other, without an end.
+            # Do not follow the origin of the origin: if two damaged records named each other, the search would never
+            # end.
             return self.of(first, may_follow=False)
         if event.role in (Role.RETRY, Role.DEAD_LETTER) and own not in self._unique_keys:
             # The retry names no origin, and no original message has the retry's unique key. Take the latest earlier
