@@ -66,7 +66,8 @@ def search_of(
     Args:
         query: The parameters.
         default_limit: The limit if there is no such parameter.
-        is_pasted: Whether the key comes from the search field, into which users paste several keys, or offsets.
+        is_pasted: Whether the parameter `key` is text from the search field. The text may contain several keys and
+            ids, or an offset.
         most: The greatest allowed limit.
 
     Raises:
@@ -124,7 +125,10 @@ def optional_integer(query: QueryParams, name: str) -> int | None:
 
 
 def time(query: QueryParams, name: str, label: str = "") -> int | None:
-    """Parse a time in any form of the command line. Raises UsageError, which names `label` if it is given."""
+    """Parse a time in any form that the command line accepts.
+
+    Raises UsageError, whose message calls the parameter `label` if a label is given, otherwise `name`.
+    """
     value = text(query, name)
     try:
         return None if value is None else parse_time(value, now_ms())

@@ -73,7 +73,8 @@ class Downloads:
         headers = {
             "content-disposition": f'attachment; filename="{name}.{kind}"',
             "content-length": str(file.seek(0, 2)),
-            # If a browser shows the file in spite of its disposition, nothing in a message's body may run as a page.
+            # Content-Disposition asks browsers to save the file. If a browser displays the file nevertheless, this
+            # policy keeps scripts in the bodies of messages from running.
             "content-security-policy": "sandbox; default-src 'none'",
         }
         return StreamingResponse(

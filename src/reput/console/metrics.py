@@ -85,7 +85,7 @@ class Metrics:
         return encode(self.registry), content_type
 
     def measured(self, app: ASGIApp) -> ASGIApp:
-        """Return a middleware around the app that counts requests by route."""
+        """Wrap the app in a middleware, and return the middleware. It counts and times requests by route."""
 
         async def run(scope: Scope, receive: Receive, send: Send) -> None:
             if scope["type"] != "http":

@@ -163,7 +163,7 @@ class _TopicCounts:
                 messages, largest = 0, list[TopicFacts]()
                 for one in facts:
                     messages += one.messages
-                    # Keep only the largest topics, because the facts of all would take much memory.
+                    # Keep only the largest topics, because a TopicFacts for every topic would take much memory.
                     largest = nsmallest(_MOST_TOPICS, [*largest, one], key=_rank)
                 end = time.monotonic()
                 # The pause before a store is counted again grows with the number of stores, so that all counts together

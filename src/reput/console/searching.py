@@ -68,7 +68,7 @@ class Until:
     """Decides when a search must end: at a deadline, or when the user stops it."""
 
     def __init__(self, deadline: float | None = None) -> None:
-        """Set the deadline, by `time.monotonic`. By default, it is now plus the usual time limit."""
+        """Set the deadline, by `time.monotonic`. The default is the present time plus `HTTP.search_s`."""
         self._deadline = time.monotonic() + HTTP.search_s if deadline is None else deadline
         self._stopped = Event()
 

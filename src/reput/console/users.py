@@ -196,7 +196,9 @@ def parse_users(data: bytes, place: str) -> Users:
     def roles_of(table: Mapping[str, Any], name: str, where: str) -> frozenset[Permission]:
         given = table.get(name, [])
         if not isinstance(given, list) or any(one not in tuple(Permission) for one in given):
-            raise wrong(f"{where}: {name} must be a list of {', '.join(Permission)}")
+            raise wrong(
+                f"{where}: {name} must be a list; each item must be one of {', '.join(Permission)}"
+            )
         return frozenset(map(Permission, given))
 
     def known(table: Any, where: str, *names: str) -> Mapping[str, Any]:

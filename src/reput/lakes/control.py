@@ -4,7 +4,7 @@ DEST/_reput/, or DEST.reput/ beside a folder of Parquet files
   owner           the lock of the run that writes the table
   format          the format of the table, written with the first commit
   staging/<run>/  files that are not committed yet
-  pending.json    a commit in progress, and its table; deleted when all its files are in place
+  pending.json    the commit in progress, and the table to which it belongs; deleted when the commit is finished
 """
 
 from __future__ import annotations

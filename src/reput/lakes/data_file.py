@@ -112,7 +112,7 @@ def _crc_sum(bodies: pa.Array) -> int:
     offsets = np.frombuffer(buffers[1], np.int64 if wide else np.int32)
     offsets = offsets[bodies.offset : bodies.offset + len(bodies) + 1].astype(np.int64)
     data = np.frombuffer(buffers[2] or b"", np.uint8)
-    # Numba has another type for writable arrays, and would compile a second kernel.
+    # Pass a read-only array in every call. Numba would compile the kernel a second time for writable arrays.
     data.flags.writeable = False
     crcs = np.empty(len(bodies), np.int32)
     body_crcs(data, offsets[:-1], np.diff(offsets), crcs)

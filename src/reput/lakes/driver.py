@@ -1,7 +1,7 @@
 """Run an export from beginning to end, with any runner and any table format, in these steps.
 
-recover   if the last run was interrupted after its commit, do its step `finish`; if before, delete its files
-plan      divide the log after the table's marks, the offsets up to which it was exported, into ranges
+recover   if the last run was interrupted after its commit, do its step `finish`; before its commit, delete its files
+plan      divide each log into ranges, beginning at the table's mark: the offset up to which this log was exported
 write     run a task per range, which writes staged files, reads them back and counts rows
 reconcile compare the rows read with the rows written, and check ranges for gaps; after a mismatch, commit nothing
 merge     combine small files of a partition

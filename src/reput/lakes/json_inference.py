@@ -43,7 +43,7 @@ from reput.messages.json_text import has_control
 from reput.table.plan import ReadTask
 
 MOST_LEVELS = 16
-"""Maximum number of levels of nested objects and lists, because readers of tables recurse once per level."""
+"""Maximum number of levels of nested objects and lists. Readers of tables recurse once per level."""
 
 MOST_NAME_BYTES = 255
 SAMPLE_BYTES = 64 << 20

@@ -223,7 +223,7 @@ class LakeBucket:
                 # If the table cannot be released, other runs can take it after `_PATIENCE_S` seconds.
                 self.change(owner=None)
                 self.store.delete(self._alive(self._run))
-            # Forget the version, so that `_current` reads the head again.
+            # Other runs may now replace the object `head`. Without a version, `_current` reads this object again.
             self._version = ""
 
     def _busy(self) -> StoreLockedError:
@@ -253,7 +253,8 @@ class LakeBucket:
     def _check_whole(self, head: Mapping[str, Any]) -> None:
         """Raise UsageError if a table with rows has lost its objects."""
         if head.get("commit") is None or head.get("pending") is not None:
-            # The table may have no files before the first commit, or if an interrupted commit has not copied its files.
+            # The table may have no files yet: nothing was committed, or a commit was interrupted before the files were
+            # copied.
             return
         commit = self.read_commit(head["commit"])
         if commit.rows.rows and next(self._names(), None) is None:

@@ -19,7 +19,7 @@ from reput.lakes.data_file import DataFile, bring, opened_parquet
 from reput.lakes.lake_bucket import LakeBucket
 
 Placed = Sequence[tuple[str, DataFile]]
-"""Final names, and the staged files to move there."""
+"""Pairs of a final name and the staged file that gets this name."""
 
 
 class TableFiles(Protocol):
@@ -34,7 +34,7 @@ class TableFiles(Protocol):
         """Create the folder of the table; do nothing in a bucket."""
 
     def settings(self) -> Mapping[str, str]:
-        """Return the settings with which libraries that use the crate object_store access the table."""
+        """Return settings for libraries that access the table with the Rust crate `object_store`."""
 
     def opened(self, paths: Iterable[str]) -> tuple[list[str], pa.fs.FileSystem | None]:
         """Return paths of data files for pyarrow, and its file system. The file system is None for local files."""

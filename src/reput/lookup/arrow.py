@@ -249,9 +249,9 @@ def _opened(
 
 
 def _shown(store: NamedStore, path: str) -> str:
-    """Return what names a store in the column `store` and in the coverage, so that users can join both.
+    """Return a store's text in the column `store` and in the coverage. The same text in both lets users join them.
 
-    A store without a name is named by its absolute path, `path`.
+    The text is the store's name. For a store without a name it is the absolute path, `path`.
     """
     return path if store.name == store.path else store.name
 
@@ -358,7 +358,7 @@ def _plain(kind: pa.DataType) -> pa.DataType:
 
 
 def stage_keys(keys: Iterable[pa.RecordBatch], folder: str, threads: int = 1) -> list[KeyPart]:
-    """Stage keys in this process. Raises the errors of `stage_parts` and of the batches."""
+    """Stage keys in this process. Raises the errors of `stage_parts`, and errors of the iterator `keys`."""
     return list(stage_parts(keys, join(folder, "keys"), threads))
 
 

@@ -78,7 +78,8 @@ def write_run(
     if not table.num_rows:
         return None
     offsets = table["offset"].to_numpy()
-    # Each task reads a range of the log. After sorting, the candidates in this range are one slice of the file.
+    # Sort by offset: each task reads a range of the log, and the candidates in this range are then consecutive rows of
+    # the file that is written here.
     order = np.argsort(offsets, kind="stable")
     offsets = offsets[order]
     write_arrow(path, RUN_SCHEMA, table.take(integers(order)).combine_chunks().to_batches())

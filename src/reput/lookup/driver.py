@@ -76,7 +76,8 @@ def look_up(
     )
     job.search()
     stale = job.read([run for plan in job.stores for run in plan.runs])
-    # The comparison has shown which index entries are wrong. Their segments are scanned for the affected keys.
+    # `stale` are candidates from wrong index entries. An IndexFile with a wrong entry for a key is not trusted for this
+    # key. Scan the part of the log that the IndexFile covers for such keys.
     job.lose(stale)
     job.unwrap()
     places = places_of(join(folder, "answer"))
@@ -185,7 +186,7 @@ class _LookUp:
         tasks: Sequence[_SearchTask],
         ranges: Sequence[tuple[StorePlan, ScannedRange]],
     ) -> None:
-        """Run the search tasks. Repeat scans until each split of a range begins where the previous one ended."""
+        """Run the search tasks. Repeat the scan of each split (part of a range) that began at a wrong offset."""
         replaced: list[ReplacedFound] = []
         # A result states only the number of its task. `owner` has the range to which this task belongs.
         owner = {task.number: part for _, part in ranges for task in part.splits}
@@ -200,7 +201,8 @@ class _LookUp:
                     replaced.append(found)
                 else:
                     self.stores[found.store].take(found)
-            # Each split guesses where its first record begins. If the guess was wrong, the split is scanned again.
+            # The scan of a split guesses where the first record of the split begins. The guess was wrong if the scan of
+            # the previous split ended at another offset. Then scan the split again.
             tasks = [task for _, part in ranges if (task := part.rescan()) is not None]
             phase = "rescan"
         for plan, part in ranges:

@@ -210,7 +210,10 @@ def _from_text(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
 
 
 def window_of(parts: Iterable[KeyPart]) -> TimeWindow | None:
-    """Return the smallest window that contains the windows of all keys; None if it is unbounded, or without keys."""
+    """Return the smallest window that contains the windows of all keys.
+
+    Return None if there are no keys, or if the smallest window is unbounded at both ends.
+    """
     begin, end = _UNBOUNDED, -_UNBOUNDED - 1
     for part in parts:
         keys = _keys_of(part.path)

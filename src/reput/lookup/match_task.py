@@ -227,7 +227,7 @@ def _matches(
 
 
 def _pieces(slices: tuple[RunSlice, ...]) -> Iterator[pa.Table]:
-    """Yield the candidates of slices in pieces that fit into memory. A column `segment` is added to each piece."""
+    """Yield the candidates of some slices in tables that fit into memory. Each table has a further column `segment`."""
     waiting: list[pa.RecordBatch] = []
     rows = 0
     for part in slices:

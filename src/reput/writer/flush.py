@@ -121,8 +121,8 @@ class Flusher:
         check_at = time.monotonic() + self._interval_s
         while self._pause():
             try:
-                # Check only at intervals whether the files are still in place. Callers wait for most syncs, and the
-                # check would delay them.
+                # Check only at intervals whether the files are still in place. A check before each sync would delay
+                # the callers that wait for the sync.
                 if time.monotonic() >= check_at:
                     self._check_in_place()
                     check_at = time.monotonic() + self._interval_s

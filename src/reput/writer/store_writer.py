@@ -53,7 +53,8 @@ from reput.writer.writer_settings import WriterSettings
 __all__ = ["StoreWriter", "WriterSettings", "now_ms"]
 _log = logging.getLogger("reput.store")
 _MANY = 4096
-# Before expired files are deleted to make room, a put waits at most this long for dispatch.
+# If the disk is full, a put deletes old log files, but never files with messages that are not dispatched. So the put
+# first waits for dispatch, at most for this time.
 _ROOM_PATIENCE_S = 10.0
 _BUSY = "another process, such as a broker, owns this store; stop it, or open with mode 'r'"
 
@@ -262,9 +263,9 @@ class StoreWriter:
         return PutResults.joined(parts, self._log.id_prefix)
 
     def _are_put_singly(self, messages: Sequence[Message]) -> bool:
-        """Return whether some of these messages cannot be put as columns.
+        """Return whether these messages must be put one by one, not together as columns (one array per attribute).
 
-        Such messages may take several queue offsets, or go to queues that INNER_MULTI_DISPATCH names.
+        This is the case if a message may take several queue offsets, or go to queues that INNER_MULTI_DISPATCH names.
         """
         log = self._log
         if log.has_further_queues and any(map(may_have_further_queues, shapes_of(messages))):

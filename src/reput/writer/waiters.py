@@ -32,7 +32,8 @@ class Waiters:
         ticket.acquire()
         self._tickets.append(ticket)
         try:
-            # Check after the ticket is in the list, so that no change of the state is missed.
+            # Call `is_so` only after the ticket is in the list. If the state changes after this call, `notify_all`
+            # finds the ticket and wakes this thread.
             while not is_so():
                 left_s = -1 if end is None else end - time.monotonic()
                 if end is not None and left_s <= 0:

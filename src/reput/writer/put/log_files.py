@@ -140,7 +140,7 @@ class LogFiles:
 
     def _prepare_piece(self) -> None:
         ready = min(self.ready + _PIECE_BYTES, self.end)
-        # Prepare with zeros: this part of the file was never written.
+        # `prepare_empty` overwrites the bytes with zeros. No message was written to this part of the file yet.
         self.file.prepare_empty(self.ready - self.start, ready - self.start)
         self.ready = ready
 
@@ -152,8 +152,8 @@ class LogFiles:
             is_short = self.ready < min(self._used + _AHEAD_BYTES, self.end)
             if is_short:
                 self._prepare_piece()
-                # The writer calls `prepare` before a write that ends after `mark`, and `prepare` wakes this thread.
-                # About half of _AHEAD_BYTES is still prepared at that time.
+                # The writer calls `prepare` before a write that ends after `mark`, and `prepare` wakes this thread. The
+                # next _AHEAD_BYTES / 2 after `mark` are already prepared, so that the write need not wait.
                 self.mark = max(self.mark, self.ready - _AHEAD_BYTES // 2)
             return is_short
 

@@ -117,7 +117,7 @@ def properties_string(
     # Most messages have no property except KEYS. For them, this special case takes half the time of the general case.
     if keys and not given and not message.tags and not isinstance(given, _WHOLE):
         text = _KEYS_IS + _joined_at_once(keys) + _AND_UNIQ_KEY_IS + unique_keys.next(now_ms)
-        # The text must have exactly one separator, the one before UNIQ_KEY. A second one is part of a key: then the
+        # The text must have exactly one separator, the one before UNIQ_KEY. If a key contains another separator, the
         # general case below refuses the message.
         if text.count(PROPERTY_SEPARATOR) == 1:
             return form.check_properties(encode_utf8(text + form.ending))
