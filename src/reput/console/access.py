@@ -33,7 +33,7 @@ _HEADERS = {
 
 
 class Access:
-    """The second outermost middleware, inside the audit. It refuses requests that are not allowed.
+    """A middleware that refuses requests that are not allowed. Only the middleware `Audit` is outside of it.
 
     If the server has no token, only requests for the given host names are answered. Without this check, a page of
     another site could make its own name resolve to this machine (DNS rebinding), and read all stores. Requests caused

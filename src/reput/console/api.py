@@ -103,7 +103,7 @@ class Api:
     ) -> Response:
         share = Share()
         steps = search(store, wanted, share)
-        # Refuse too many searches now, because the status of an answer cannot change after it has begun.
+        # Raise BusyError now if too many searches are running: once an answer has begun, its status cannot change.
         self._mounts.check_room()
         if choice(request.query_params, "format", ("json", "jsonl")) == "jsonl":
             return self._stream(_search_lines(steps, share))

@@ -47,7 +47,8 @@ class Group:
     Attributes:
         name: The name of the group.
         queues: The queues for which the group has committed an offset.
-        dead_by_store: Number of its dead letters that have not expired, by store. Stores without any are not listed.
+        dead_by_store: Number of the group's dead letters that have not expired, by store. Stores without dead letters
+            are not listed.
     """
 
     name: str
@@ -56,7 +57,7 @@ class Group:
 
     @property
     def dead(self) -> int:
-        """Number of its dead letters in all stores."""
+        """Return the number of the group's dead letters in all stores."""
         return sum(self.dead_by_store.values())
 
     @property

@@ -51,7 +51,8 @@ _COUNTED_S = 2.0
 _SURVEYED_S = 300.0
 
 
-# Clients may send any method. If all were accepted as labels, each would be kept until the process ends.
+# Accept only these methods as labels. Clients may send any text as a method, and every label is kept until the process
+# ends.
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS"})
 
 
@@ -85,7 +86,7 @@ class Metrics:
         return encode(self.registry), content_type
 
     def measured(self, app: ASGIApp) -> ASGIApp:
-        """Wrap the app in a middleware, and return the middleware. It counts and times requests by route."""
+        """Wrap the app in a middleware that counts and measures requests by route. Return the middleware."""
 
         async def run(scope: Scope, receive: Receive, send: Send) -> None:
             if scope["type"] != "http":
@@ -179,7 +180,7 @@ class _StoreCollector(Collector):
         yield from self._written()
 
     def _written(self) -> Iterator[Metric]:
-        """Yield the bytes that this process has put into each store but not yet flushed, or not yet dispatched."""
+        """Yield two metrics of each store: how many bytes of its log are not flushed yet, and not dispatched yet."""
         unflushed = GaugeMetricFamily(
             "reput_store_unflushed_bytes", "Bytes of log that are not durable yet", labels=["store"]
         )

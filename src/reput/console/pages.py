@@ -84,7 +84,7 @@ class Pages:
         if request.method == "GET":
             return await self._views.page(request, "login.html", next=wanted, is_wrong=False)
         assert self._users is not None
-        # Anybody may send this form, so it is read only if it states a small size.
+        # Anybody may send this form, so read its body only if Content-Length states a small size.
         size = request.headers.get("content-length", "")
         is_small = size.isdigit() and int(size) <= _MOST_FORM_BYTES
         form = parse_qs((await request.body()).decode("utf-8", "replace")) if is_small else {}

@@ -238,7 +238,7 @@ class Results:
             self.rows += part.rows[begin : taken[name]]
             if taken[name] == len(part.rows):
                 del waiting[name]
-        # For a store without a row on this page, the next page begins at the same place as this one.
+        # For a store without a row on this page, the next page begins where this page began.
         self._shown_to = {
             name: part.rows[taken[name] - 1].physical_offset
             if taken[name]

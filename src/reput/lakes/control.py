@@ -151,7 +151,7 @@ class Control:
         return self._folder, place / CONTROL_FOLDER, folder_beside(place)
 
     def pending(self) -> Commit | None:
-        """Return the unfinished commit of the last run, or None. Raises UsageError if it belongs to another table."""
+        """Return the last run's commit if it is unfinished, or None. Raises UsageError for another table's commit."""
         if not self._pending.exists():
             return None
         text = read_text(self._pending)
@@ -340,7 +340,8 @@ class BucketControl(Control):
             yield self._bucket.staged(run)
         except StoreError:
             with suppress(StoreAccessError):
-                # Perhaps another run has taken the table and deleted the staged files of this run. Then report this.
+                # Another run may have taken the table, and deleted the staged files of this run. In this case,
+                # `check_owner` raises the error that reports the cause.
                 self._bucket.check_owner()
             raise
         finally:

@@ -49,9 +49,10 @@ SPLIT_BYTES = 1 << 30
 _LEAST_SPLIT_BYTES = 128 << 20
 # With much smaller ranges, there would be more tasks than messages.
 _LEAST_GIVEN_BYTES = 16 << 10
-# Several tasks per slot of the runner, so that all slots finish at about the same time.
+# Number of tasks for each slot of the runner. With several tasks per slot, all slots finish at about the same time.
 _TASKS_PER_SLOT = 4
-# Planning this many stores serially takes longer than starting a job.
+# With at least this many stores, parallel tasks plan the export: planning serially would take longer than starting the
+# tasks.
 _MANY_STORES = 64
 
 

@@ -246,7 +246,7 @@ class ShapeInference:
 
 
 def _agrees(kind: str, known: pa.DataType | None) -> bool:
-    """Return whether a value of this kind fits the type of a table's field. Inference ignores a value that does not."""
+    """Return whether a value of this kind fits the type of a table's field. Inference ignores all other values."""
     if known is None:
         return True
     if pa.types.is_struct(known) or is_list(known):

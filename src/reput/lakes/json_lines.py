@@ -111,7 +111,7 @@ class _LinesExport:
         self._buffers = ScanBuffers()
 
     def write(self, output: BinaryIO, state: State | None) -> dict[str, ReadMark]:
-        """Write the messages after the marks in `state`, up to which earlier runs exported. Return the new marks."""
+        """Write all messages after those of earlier runs, whose marks are in `state`. Return the new marks."""
         bounds, ends = extents_of(self.sources, state, self.report)
         plan = plan_of(
             self.sources, bounds, self.request, self._fail_on_data_loss, _WHOLE_FILES, self.report,

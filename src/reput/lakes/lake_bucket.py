@@ -7,8 +7,8 @@
       commits/<run>.json    files and state of a commit
       staging/<run>/        files that are not committed yet
 
-The head is replaced by conditional writes, which fail if another run has replaced it since. So if a run was presumed
-dead and has lost the table, it cannot replace the head any more, and commits nothing.
+A run replaces the head by conditional writes, which fail if another run has replaced the head meanwhile. So a run that
+was presumed dead, and has lost the table to another run, cannot replace the head any more, and commits nothing.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Plan an export: find its stores, the table's mark for each, and the ranges of the logs after these marks.
+"""Plan an export: find its stores, and the range of each store's log that is not in the table yet.
 
-A mark is the offset up to which a store's log has been exported to the table.
+The range begins at the table's mark for the store: the offset up to which the log has been exported to the table.
 """
 
 from __future__ import annotations
@@ -195,7 +195,7 @@ def open_stores(
             )
     if len(places) < len(found) or len({source.name for source in found}) < len(found):
         twice = max(found, key=lambda one: [other.name for other in found].count(one.name))
-        raise UsageError(f"{twice.name}: two stores have this name; give each its own")
+        raise UsageError(f"{twice.name}: two stores have this name; give each store its own name")
     return found
 
 

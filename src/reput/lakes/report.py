@@ -133,6 +133,6 @@ def _where(report: ExportReport) -> str:
 
 
 def _files(report: ExportReport) -> str:
-    if not report.files and report.file_bytes:  # The lines were written to a stream.
+    if not report.files and report.file_bytes:  # JSON Lines were written to a stream.
         return ""
     return "1 file, " if report.files == 1 else f"{report.files:,} files, "

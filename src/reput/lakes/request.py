@@ -47,7 +47,7 @@ TABLE_COLUMNS = pa.schema(
 KNOWN_COLUMNS = pa.schema([*TABLE_COLUMNS, *ORIGIN_COLUMNS])
 """All columns that a request may name."""
 
-# In a list of columns, this stands for TABLE_COLUMNS.
+# A name that stands for TABLE_COLUMNS in a list of columns.
 _USUAL = "*"
 
 

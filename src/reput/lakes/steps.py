@@ -62,7 +62,11 @@ class ExportStep:
         self.results: list[TaskResult] = []
 
     def next_tasks(self, waiting: Sequence[ReadTask]) -> Sequence[ReadTask]:
-        """Return the tasks to run next: enough to reach the step's size, a few if it has a time limit, else all."""
+        """Return the tasks to run next.
+
+        If the step has a maximum size, return enough tasks to reach the size. If it has a time limit, return a few
+        tasks, so that the time is checked between them. Otherwise, return all tasks.
+        """
         if self._every.log_bytes is not None:
             left = self._every.log_bytes - self._bytes
             for count, task in enumerate(waiting, 1):

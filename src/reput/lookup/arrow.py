@@ -287,7 +287,7 @@ def _discard(folder: str) -> None:
             delete_objects(store, [one.name for one in store.list()])
 
 
-# Staged objects would otherwise remain in the bucket.
+# Delete staged objects when the process ends. Otherwise, they would remain in the bucket.
 @atexit.register
 def _discard_all() -> None:
     for place in sorted(_staged_places):

@@ -116,7 +116,7 @@ class ScannedRange:
             self.position = expected = found.end
             if found.finished:
                 if found.unreadable and not self.is_read:
-                    # `finish` decides whether the log ends before these bytes, or they are damaged.
+                    # `finish` decides whether the log ends before the unreadable bytes, or these bytes are damaged.
                     rest = self.file.lost(found.end, self.file.end, found.unreadable)
                     verdict = WalkVerdict(rest.stop, [*damage, rest], is_unreadable=True)
                     self.position = verdict.tail_start

@@ -190,7 +190,7 @@ def _scan(task: LookupScanTask, start: int, found: ScanFound) -> Iterator[Hits]:
         if not scan.misplaced and sum(len(hits.hashes) for hits in waiting) > _RUN_HITS:
             yield _together(waiting)
             waiting = []
-            # The walk must not find these hits again.
+            # If a walk follows, it begins after these records, so that it does not find their hits again.
             last = batch.messages[-1]
             start = int(last["physical_offset"]) + int(last["size"])
     # If records state wrong offsets, a walk finds the actual offsets.
@@ -221,7 +221,7 @@ def _walk(task: LookupScanTask, start: int, wanted: HashTable) -> Hits:
 
 
 def _together(waiting: list[Hits]) -> Hits:
-    """Join hits, sorted by hash, without duplicates."""
+    """Join hits, sort them by hash and offset, and drop duplicates."""
     hashes = np.concatenate([np.empty(0, np.int32), *(hits.hashes for hits in waiting)])
     offsets = np.concatenate([np.empty(0, np.int64), *(hits.offsets for hits in waiting)])
     order = np.lexsort((offsets, hashes))
@@ -281,7 +281,7 @@ def run_replaced_task(
         return ReplacedFound(task.store, [])
     if known.ids is None:
         return ReplacedFound(task.store, [], known.damage)
-    # Kernels need writable arrays.
+    # Copy the hashes: kernels need writable arrays, and an array from `np.frombuffer` is read-only.
     hashes = np.frombuffer(known.ids.hashes, np.int32).copy()
     entries = wanted_hashes(task.wanted).find(hashes)
     hits = Hits(hashes[entries], np.frombuffer(known.ids.offsets, np.int64)[entries])
@@ -349,7 +349,7 @@ def run_inner_task(folder: str, columns: tuple[str, ...], task: InnerTask) -> Un
 
 
 def _may_hold(wanted: HashTable, batch: OpenBatch) -> bool:
-    # Copies, because the kernel takes only writable arrays.
+    # Copy the bytes, because the kernel accepts only writable arrays.
     data = np.frombuffer(bytearray(batch.data), np.uint8)
     topic = np.frombuffer(bytearray(encode_utf8(batch.outer.topic)), np.uint8)
     table = wanted.hashes, wanted.bounds, wanted.shift

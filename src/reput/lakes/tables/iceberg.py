@@ -348,7 +348,7 @@ class _Iceberg:
             transaction.add_files(
                 paths,
                 snapshot_properties={**state, _RUN: commit.state.run},
-                check_duplicate_files=False,  # Only this run uses these names, so skip the check.
+                check_duplicate_files=False,  # Only this run uses these file names.
             )
 
     def _bring_in_fields(self, transaction: Transaction) -> None:

@@ -187,7 +187,7 @@ class CommitLogWriter:
         # A broker clears the sign bit of the CRC.
         crc = crc32(body) & 0x7FFFFFFF
         with self._lock:
-            # This is the test of `_check`, but without a call, because every put runs it.
+            # Test the conditions of `_check` here, because a call would slow down every put.
             if (
                 self._under_way is not None
                 or self.position < self._files.start

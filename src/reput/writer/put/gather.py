@@ -44,8 +44,8 @@ _Value = TypeVar("_Value", bound=Hashable)
 _Names = tuple[str, ...] | None
 _MOST_NAMES = 12
 """Maximum number of properties in columns. With more, a Java HashMap has more buckets, and so another order."""
-# Number of messages of a put that are searched first for rare fields, such as a host or a flag. If any message sets
-# such a field, usually one of the first messages does. The search ends there.
+# Number of messages of a put that are searched first for rare fields, such as a host or a flag. If any message has such
+# a field, usually one of the first messages has one, and the other messages need not be searched.
 _PROBED = 1 << 6
 _NUMBERS: tuple[tuple[str, Callable[[Sequence[Message]], list[int]]], ...] = (
     ("flag", lambda messages: [m.flag for m in messages]),

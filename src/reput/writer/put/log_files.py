@@ -194,7 +194,7 @@ class LogFiles:
             self._disk.check_in_place(file.path, identity_of(file.fileno))
 
     def put_back(self) -> None:
-        """Restore files that another process deleted, under their names. No message may be put at the same time.
+        """Restore files that another process deleted, under their old names. No message may be put at the same time.
 
         Raises StoreAccessError, for example if another file has one of the names.
         """
