@@ -17,7 +17,7 @@ _ASKED = ("store", "key", "topic", "message", "begin", "end", "contains", "how",
 
 
 class Audit:
-    """Calls `write` with a description of each answered request. Without `write`, it does nothing.
+    """Calls `write` with a description of each answered request. Without `write`, the middleware does nothing.
 
     This is the outermost middleware, so that refused requests are recorded as well.
     """

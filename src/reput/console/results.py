@@ -140,9 +140,10 @@ class Results:
 
     @property
     def advice(self) -> str | None:
-        """Return a suggestion of similar topics, perhaps empty, if no searched store has the topic; else None.
+        """Return a hint with similar topics if no searched store has the requested topic; else None.
 
-        Also returns None if no topics are found in any store: consumequeue/ may be lost, so the topic may exist.
+        The hint is empty if no topic is similar. Also return None if the stores have no topics at all: consumequeue/
+        may be lost, so the requested topic may exist.
         """
         known = set[str]()
         if self._wanted.topic is not None:

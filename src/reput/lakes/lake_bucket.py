@@ -341,7 +341,7 @@ class LakeBucket:
         self.remove(names)
 
     def delete_staged(self, run: str) -> None:
-        """Delete the staged files of a run. This is safe even if another run has taken the table."""
+        """Delete the staged files of a run. The deletion is safe even if another run has taken the table."""
         self.remove([one.name for one in self.store.list(f"{self.control}/staging/{run}/")])
 
     def write_commit(self, commit: Commit) -> str:

@@ -115,7 +115,8 @@ def merged_files(
 def run_merge(job: MergeJob, group: Group) -> list[DataFile]:
     """Merge a group of files.
 
-    Running it twice is safe. Raises StoreAccessError, for example if the rows written differ from the rows read.
+    A second call for the same group does no harm. Raises StoreAccessError, for example if the rows written differ from
+    the rows read.
     """
     # All files of a group belong to one partition, so the rows need not be divided again.
     first = group[0]

@@ -247,7 +247,10 @@ def _by_path(
 
 
 def check_apart(place: str | Path, sources: Sequence[LogListing]) -> None:
-    """Raise UsageError if the destination lies in a store: its broker might read the files, or refuse to start."""
+    """Raise UsageError if the destination lies in a store.
+
+    The broker of the store might read the files of the table, or refuse to start because of them.
+    """
     if is_url(place):
         for source in sources:
             # The path of a log file is STORE/commitlog/NAME.

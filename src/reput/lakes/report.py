@@ -63,7 +63,7 @@ class ExportReport(Sealable, ShownAsTable, Report):
     total_s: float = 0.0
 
     def note(self, *lines: str) -> None:
-        """Add to the notes."""
+        """Add lines to the notes."""
         self.notes = [*self.notes, *lines]
 
     @property

@@ -86,7 +86,7 @@ class TaskResult:
 def run_export(job: ExportJob, task: ReadTask) -> TaskResult:
     """Run a task.
 
-    Running it twice is safe, even concurrently. Raises StoreAccessError and the errors of `RangeBatches`.
+    The same task may run twice, even at the same time. Raises StoreAccessError and the errors of `RangeBatches`.
     """
     part = task.part
     start = part.start

@@ -153,7 +153,7 @@ class _Rewrite:
 
 
 def run_rewrite(job: MergeJob, work: _Rewrite) -> list[DataFile]:
-    """Rewrite a file without its superseded rows. Running it twice is safe.
+    """Rewrite a file without its superseded rows. A second call for the same file does no harm.
 
     Raises:
         StoreAccessError: The rows written differ from the rows read.

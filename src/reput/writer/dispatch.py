@@ -123,7 +123,8 @@ class DispatchService:
 
         Raises:
             StoreFailedError: Dispatch has failed.
-            UsageError: The caller is an arrival callback. Dispatch waits for callbacks, so this would never return.
+            UsageError: The caller is an arrival callback. Dispatch waits for callbacks, so the call would never
+                return.
         """
         if self.position < physical_offset and timeout_s != 0:
             if self.is_own_thread:

@@ -140,8 +140,8 @@ def carry_out(report: ExpiryReport, disk: Disk) -> None:
     for path in map(Path, (*report.log_files, *report.queue_files)):
         disk.delete(path)
         disk.sync_folder(path.parent)
-    # After a power cut, any of these IndexFiles may still exist. Readers accept that, so one sync for all deletions
-    # suffices.
+    # After a power cut, any of these IndexFiles may still exist. Readers accept such files, so one sync for all
+    # deletions suffices.
     for path in map(Path, report.index_files):
         disk.delete(path)
     if report.index_files:

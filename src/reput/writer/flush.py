@@ -61,7 +61,7 @@ class Flusher:
     def wait(self, physical_offset: int) -> None:
         """Wait until all bytes before an offset are durable.
 
-        Raises StoreFailedError if a failure prevents that.
+        Raises StoreFailedError if these bytes can no longer become durable.
         """
         is_counted = False
         try:
@@ -72,7 +72,7 @@ class Flusher:
             self._work.notify_all()
             self._done.wait_for(lambda: self.flushed >= physical_offset or self._is_over)
         finally:
-            # An interrupt may come before the caller is counted. Then the caller must not be subtracted.
+            # If an interrupt came before the caller was counted, the caller must not be subtracted.
             with self._counting:
                 self._waiting -= is_counted
         if self.flushed < physical_offset:

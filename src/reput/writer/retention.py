@@ -128,7 +128,7 @@ class Retention:
     def expire(self, before: int, until: int | None = None) -> ExpiryReport:
         """Delete files whose last message was stored before a time (ms). Raises StoreAccessError.
 
-        `until` is a physical offset: files that end after it stay.
+        `until` is a physical offset: files that end after this offset are not deleted.
         """
         with self.paused, closing(CommitLogReader(StoreLog(self._store))) as log:
             most = self._until() if until is None else min(self._until(), until)

@@ -84,7 +84,8 @@ def fitting_config(facts: StoreFacts, log_file_bytes: int | None) -> tuple[Store
 def mark_open(store: Path, config: StoreConfig, disk: Disk) -> None:
     """Create `abort` durably. In a 5.x store, it contains the id of this process (`createTempFile`, 5.3.3).
 
-    A 5.x store also gets an empty `abort.bak` if it has none, because a broker leaves one. Raises StoreAccessError.
+    A 5.x store also gets an empty file `abort.bak` if it has no such file, because a broker leaves one. Raises
+    StoreAccessError.
     """
     content = str(os.getpid()).encode() if config.is_five else b""
     with disk.open(store / ABORT_FILE, len(content)) as file:

@@ -215,7 +215,7 @@ class StoreWriter:
         return self._files.syncs
 
     def put(self, message: Message) -> PutResult:
-        """Put one message. With synchronous flushing, it is durable when this returns.
+        """Put one message. With synchronous flushing, the message is durable when the call returns.
 
         Raises MessageRefusedError, StoreFailedError, StoreAccessError.
         """
@@ -229,7 +229,7 @@ class StoreWriter:
     def put_run(self, messages: Sequence[Message]) -> list[PutResult | ReputError]:
         """Put several messages in one call. `CommitLogWriter.put_run` describes which messages are allowed.
 
-        With synchronous flushing, they are durable when this returns.
+        With synchronous flushing, the messages are durable when the call returns.
         """
         self.check_open()
         if self._log.has_further_queues:
@@ -342,8 +342,8 @@ class StoreWriter:
     def close(self) -> None:
         """Dispatch and sync everything, and release the lock. The shutdown is clean only if all steps succeed.
 
-        A put in flight ends first, and no further put begins. In a forked child this does nothing, because the parent
-        owns the store.
+        A put in flight ends first, and no further put begins. In a forked child, `close` does nothing, because
+        the parent owns the store.
 
         Raises:
             StoreFailedError, StoreAccessError: Not everything could be dispatched and synced. Opening the store again
@@ -386,7 +386,7 @@ class StoreWriter:
         self._index_prover.prove()
 
     def disown(self, parent: int) -> None:
-        """In a forked child, leave the store to the parent. This works in any state of the parent's threads."""
+        """In a forked child, leave the store to the parent. `disown` works in any state of the parent's threads."""
         self._is_forked = True
         self._closed = f"process {parent} owns the store, and this is a fork of it; open the store after the fork"
         self._log.disown()

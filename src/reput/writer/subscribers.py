@@ -28,7 +28,7 @@ class Dispatcher(Protocol):
     """Receives messages after their dispatch to ConsumeQueue and IndexFile, batch by batch, in log order."""
 
     def dispatch(self, batch: DispatchBatch) -> None:
-        """Receive a batch. Its arrays are valid until this returns."""
+        """Receive a batch. The arrays of the batch are valid until `dispatch` returns."""
 
 
 class Subscription(Closing):

@@ -496,8 +496,8 @@ class CommitLogWriter:
     def _settle(self) -> None:
         """Finish an interrupted put. The position moves past its complete records. An incomplete record is cleared.
 
-        If this is interrupted, the next thread that takes the lock calls it again. So every step must be safe to run
-        twice.
+        If `_settle` is interrupted, the next thread that takes the lock calls `_settle` again. So every step must be
+        safe to run twice.
         """
         files, put = self._files, self._under_way
         # The interrupted put has created the next file, but perhaps not written the blank at the end of this one.

@@ -32,7 +32,7 @@ _MOST_OPEN = 32
 
 
 class Preparer:
-    """Calls `prepare_piece` in a thread, on request, until it returns False.
+    """Calls `prepare_piece` in a thread, on request, until `prepare_piece` returns False.
 
     The thread starts only after two requests within a fifth of a second. Prepared bytes must be flushed later, so they
     are a waste if puts are rare.
@@ -225,7 +225,7 @@ class LogFiles:
                     self._open.pop(start).close()
 
     def close(self) -> None:
-        """Unmap and close the files. Nothing is written after this."""
+        """Unmap and close the files. Nothing is written to the files afterwards."""
         with self._preparing:
             self._is_closed = True
         self._preparer.close()

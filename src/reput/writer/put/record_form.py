@@ -57,7 +57,7 @@ class RecordForm:
 
     @property
     def crc_bytes(self) -> int:
-        """Size of the CRC property at a record's end; 0 if records have none."""
+        """Return the size of the CRC property at a record's end; 0 if records have no CRC property."""
         return CRC_PROPERTY_BYTES if self.has_crc else 0
 
     def encode_topic(self, topic: str) -> bytes:
