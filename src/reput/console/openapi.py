@@ -71,7 +71,8 @@ def endpoints(api: Api) -> list[Endpoint]:
             has_lines=True,
         ),
         Endpoint(
-            "/api/messages/{id}", api.message, "The message with an offset id, or all with a unique key",
+            "/api/messages/{id}", api.message,
+            "The message with an offset message id, or all messages with a unique key",
             (Parameter("id", "An offset message id, or a unique key."), _STORE, _TOPIC, _FORMAT),
             has_lines=True,
         ),
@@ -93,7 +94,7 @@ def endpoints(api: Api) -> list[Endpoint]:
         ),
         Endpoint(
             "/api/check", api.check, "Findings of a check, as JSON lines",
-            (_STORE, Parameter("mode", "quick (default), or full, of which one runs at a time.")),
+            (_STORE, Parameter("mode", "quick (default) or full. Only one full check runs at a time.")),
             has_lines=True,
         ),
     ]  # fmt: skip

@@ -56,7 +56,7 @@ _MANY = 4096
 # If the disk is full, a put deletes old log files, but never files with messages that are not dispatched. So the put
 # first waits for dispatch, at most for this time.
 _ROOM_PATIENCE_S = 10.0
-_BUSY = "another process, such as a broker, owns this store; stop it, or open with mode 'r'"
+_BUSY = "another process, such as a broker, owns this store; stop that process, or open the store with mode 'r'"
 
 
 class Disownable(Protocol):
