@@ -17,7 +17,7 @@ from reput.examine.queue_inspection import (
 )
 from reput.examine.store_inspection import StoreInspection, inspect_store
 from reput.files.patterns import expand_to_one
-from reput.files.storage import Storage, is_url, storage_of
+from reput.files.storage import Storage, is_url, listed_size, storage_of
 from reput.format import checkpoint
 from reput.format.batch_consume_queue import BATCH_ENTRY_BYTES, NOT_COMPACTED, decode_batch_entry
 from reput.format.commit_log import (
@@ -229,9 +229,9 @@ def _index_geometry(
         raise FormatError(path, min(size, given.file_bytes), f"{size} bytes, but {sizes}")
     folder = os.path.dirname(path if is_url(path) else os.path.abspath(path))
     beside = sorted(
-        (entry.path, entry.stat().st_size)
+        (entry.path, its_size)
         for entry in storage.list(folder)
-        if entry.is_file() and is_index_file_name(entry.name)
+        if is_index_file_name(entry.name) and (its_size := listed_size(entry)) is not None
     )
     known = GeometryFinder(hash_slots, index_items, storage).find([*beside, (path, size)])
     if size in known:

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from itertools import chain
 from os import PathLike, fspath
 
-from reput.errors import FormatError
-from reput.files.storage import LOCAL, Storage
+from reput.errors import FormatError, StoreNotFoundError
+from reput.files.storage import LOCAL, Storage, listed_size
 from reput.findings import Finding, Kind
 from reput.format.checkpoint import Checkpoint
 from reput.format.file_names import (
@@ -101,7 +101,7 @@ def inspect_store(path: str | PathLike[str], storage: Storage = LOCAL) -> StoreI
         if folder in (CONSUME_QUEUE_FOLDER, INDEX_FOLDER) or storage.entry(path) is not None:
             found.sizes[folder] = _sizes([path], storage)
     _read_queues(found, storage)
-    _read_index_files(found, storage)
+    _read_index_files(found, storage, facts.is_live)
     checkpoint = os.path.join(found.path, CHECKPOINT_FILE)
     if storage.entry(checkpoint) is not None:
         _read_checkpoint(found, checkpoint, storage)
@@ -117,23 +117,30 @@ def _read_queues(found: StoreInspection, storage: Storage) -> None:
             found.queues.append(QueueSummary(topic, queue_id, begin, end))
 
 
-def _read_index_files(found: StoreInspection, storage: Storage) -> None:
+def _read_index_files(found: StoreInspection, storage: Storage, is_live: bool) -> None:
     folder = os.path.join(found.path, INDEX_FOLDER)
     for entry in sorted(storage.list(folder), key=lambda entry: entry.name):
         name, path = entry.name, entry.path
         if not is_index_file_name(name):
             found.findings.append(Finding(Kind.FOREIGN_FILE, path, "not the name of an IndexFile"))
             continue
-        size = entry.stat().st_size
+        size = listed_size(entry)
+        # A running broker may have deleted the file since it was listed, or may still be creating it.
+        if size is None or (is_live and size < HEADER_BYTES):
+            continue
         if size < HEADER_BYTES:
             reason = "too short for the header of an IndexFile"
             found.findings.append(Finding(Kind.INDEX_FILE_SIZE, path, reason, size))
             continue
-        with storage.open(path) as reader:
-            header = decode_header(reader.read(0, HEADER_BYTES))
+        try:
+            with storage.open(path) as reader:
+                header = decode_header(reader.read(0, HEADER_BYTES))
+        except StoreNotFoundError:  # The file has expired since it was listed.
+            continue
         found.index_files.append(IndexSummary(name, size, header))
         # The header of a new IndexFile has offset 0. This offset is not damage, even if the log is empty and ends at 0.
-        if header.end_physical_offset >= max(found.log_end, 1):
+        # While a broker runs, its log has grown since `log_end` was found.
+        if header.end_physical_offset >= max(found.log_end, 1) and not is_live:
             end = header.end_physical_offset
             reason = f"leads to offset {end}, the log ends at {found.log_end}"
             found.findings.append(Finding(Kind.INDEX_HEADER, path, reason, 24))
@@ -161,7 +168,10 @@ def _sizes(folders: Iterable[str], storage: Storage, levels: int = _LEVELS) -> F
             total.size_bytes += inner.size_bytes
             total.allocated_bytes += inner.allocated_bytes
         else:
-            status = entry.stat()
+            try:
+                status = entry.stat()
+            except FileNotFoundError:  # The file was deleted since it was listed.
+                continue
             total.files += 1
             total.size_bytes += status.st_size
             # The unit of `st_blocks` is 512 bytes, whatever the block size of the file system.

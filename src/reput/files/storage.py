@@ -319,6 +319,14 @@ def size_of(path: str, storage: Storage) -> int:
     return entry.stat().st_size
 
 
+def listed_size(entry: FolderEntry) -> int | None:
+    """Return the size of a listed file; None if it is not a regular file, or was deleted since it was listed."""
+    try:
+        return entry.stat().st_size if entry.is_file() else None
+    except FileNotFoundError:
+        return None
+
+
 class _Stated:
     """An entry that was requested by path, not taken from a listing."""
 

@@ -19,6 +19,7 @@ from reput.files.storage import (
     Storage,
     absolute,
     is_url,
+    listed_size,
     real_place,
     storage_of,
 )
@@ -241,7 +242,7 @@ def _of_folder(storage: Storage, path: str, folder: str, options: Mapping[str, s
 def _listed(
     storage: Storage, name: str, entries: Iterable[FolderEntry], folder: str | None
 ) -> LogListing:
-    sizes = [(entry, entry.stat().st_size) for entry in entries]
+    sizes = [(entry, listed_size(entry)) for entry in entries]
     files = sorted(
         CommitLogFile(
             _start_of(storage, entry, size),

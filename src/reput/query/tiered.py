@@ -15,7 +15,7 @@ from os import PathLike
 from typing import NamedTuple
 
 from reput.errors import CorruptMessageError, MessageNotFoundError, StoreError, StoreNotFoundError
-from reput.files.storage import FolderEntry, Storage, storage_of
+from reput.files.storage import FolderEntry, Storage, listed_size, storage_of
 from reput.findings import Finding, Kind
 from reput.format.commit_log import (
     MIN_RECORD_BYTES,
@@ -189,9 +189,8 @@ class FlatFile:
 
 def _segment(entry: FolderEntry) -> TieredSegment | None:
     start = parse_segment_name(entry.name)
-    if start is None or not entry.is_file():
-        return None
-    return TieredSegment(start, entry.stat().st_size, entry.path)
+    size = listed_size(entry)
+    return None if start is None or size is None else TieredSegment(start, size, entry.path)
 
 
 @dataclass

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from reput.errors import CorruptMessageError, MessageNotFoundError, StoreNotFoundError
-from reput.files.storage import Storage
+from reput.files.storage import Storage, listed_size
 from reput.findings import Finding, Kind
 from reput.format.commit_log import MessageExt
 from reput.format.file_names import (
@@ -118,7 +118,9 @@ class TimerLog:
         files = [entry for entry in entries if parse_offset_file_name(entry.name) is not None]
         reached = 0
         for entry in sorted(files, key=lambda entry: entry.name):
-            size, position = entry.stat().st_size, 0
+            size, position = listed_size(entry), 0
+            if size is None:
+                continue
             start = parse_offset_file_name(entry.name) or 0
             if reached and start != reached:
                 # A file of the timer log begins where the previous one ends. If there is a gap between them, the units

@@ -13,7 +13,6 @@ its first entry. The first unwritten entry ends the queue.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from itertools import pairwise
@@ -22,7 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from reput.config import StoreConfig
 from reput.errors import StoreError
-from reput.files.storage import LOCAL, Storage
+from reput.files.storage import LOCAL, Storage, listed_size
 from reput.format.batch_consume_queue import (
     BATCH_ENTRY_BYTES,
     BATCH_ENTRY_DTYPE,
@@ -183,9 +182,6 @@ def _list(folder: str, storage: Storage, kind: QueueKind) -> list[QueueFile]:
     found = []
     for entry in storage.list(folder):
         start = kind.first_entry(entry.name)
-        if start is not None and entry.is_file():
-            # The file may have expired since it was listed.
-            with suppress(FileNotFoundError):
-                count = entry.stat().st_size // kind.entry_bytes
-                found.append(QueueFile(start, count, entry.path, entry.inode()))
+        if start is not None and (size := listed_size(entry)) is not None:
+            found.append(QueueFile(start, size // kind.entry_bytes, entry.path, entry.inode()))
     return sorted(found)

@@ -230,7 +230,11 @@ class StoreFacts:
         Raises StoreError.
         """
         sizes = [doubt.finding() for doubt in self.doubts]
-        sizes += [odd.finding() for odd in self.odd_files]
+        sizes += [
+            odd.finding()
+            for odd in self.odd_files
+            if not self.is_live or odd.is_settled(self.storage)
+        ]
         # While a broker writes, the end of the log is always incomplete.
         ends = [] if self.is_live else self.ends.findings()
         return [*self.parts.findings, *self.holes, *sizes, *ends]

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from reput.config import INDEX_SETTINGS, LOG_SETTING, StoreConfig
 from reput.errors import ReputError, raise_if_refused
-from reput.files.storage import FolderEntry, Storage
+from reput.files.storage import Storage, listed_size
 from reput.findings import Finding, Kind
 from reput.format.batch_consume_queue import BatchEntry
 from reput.format.commit_log import BLANK_BYTES
@@ -96,6 +96,17 @@ class OddFile(NamedTuple):
 
     def finding(self) -> Finding:
         return Finding(self.kind, self.path, self._detail, min(self.size, self.whole))
+
+    def is_settled(self, storage: Storage) -> bool:
+        """Return whether the file still has this size, and is not one that the owner of the store is still creating.
+
+        A file that is being created is short, and the last one of its folder.
+        """
+        entry = storage.entry(self.path)
+        if entry is None or entry.stat().st_size != self.size:
+            return False
+        names = [one.name for one in storage.list(os.path.dirname(self.path))]
+        return self.size > self.whole or os.path.basename(self.path) != max(names, default="")
 
 
 class _SizedFile(NamedTuple):
@@ -256,16 +267,8 @@ def _queue_folders(folder: str, storage: Storage) -> Iterator[_QueueFolder]:
 
 def _files_in(folder: str, storage: Storage) -> Iterator[_SizedFile]:
     for start, entry in offset_entries(folder, storage):
-        if (size := _bytes_of(entry)) is not None:
+        if (size := listed_size(entry)) is not None:
             yield _SizedFile(start, size, entry.path)
-
-
-def _bytes_of(entry: FolderEntry) -> int | None:
-    """Return the size of a file; None if it is not a regular file, or was deleted since it was listed."""
-    try:
-        return entry.stat().st_size if entry.is_file() else None
-    except FileNotFoundError:
-        return None
 
 
 def _size_of(
@@ -356,7 +359,7 @@ def _was_cut(store: str, kind: FileSize, queues: Sequence[_QueueFolder], storage
 def _index_files(folder: str, storage: Storage) -> list[tuple[str, int]]:
     """Return the paths and sizes of the IndexFiles that are not empty, oldest first."""
     names = (entry for entry in storage.list(folder) if is_index_file_name(entry.name))
-    return sorted((entry.path, size) for entry in names if (size := _bytes_of(entry)))
+    return sorted((entry.path, size) for entry in names if (size := listed_size(entry)))
 
 
 def _index_sizes(files: Sequence[tuple[str, int]], storage: Storage) -> _Shown:

@@ -39,7 +39,7 @@ from reput.verify.checking.tally import counted
 # Bytes of the log. Dispatch writes the index shortly after the queues. If the last message in the index is this far
 # before the last one in the queues, the index is not merely late, but disabled or damaged.
 _BEHIND_BYTES = 64 << 20
-_MORE_LOOKS = 5  # Maximum number of further attempts if a listed file expires before it is opened.
+_MORE_LOOKS = 20  # Maximum number of further attempts if a listed file expires before it is opened.
 _NO_START = "does not start"
 
 
@@ -81,6 +81,13 @@ class CheckedStore:
     @property
     def begin(self) -> int:
         return self.files[0].start
+
+    def begin_now(self) -> int:
+        """Return the physical offset of the log's first file. A running broker may have deleted files since `begin`."""
+        if not self.is_live:
+            return self.begin
+        log = StoreLog(self.path, folders=self.facts.log_folders).list()
+        return min((file.start for file in log.files), default=self.begin)
 
     @property
     def config(self) -> StoreConfig:

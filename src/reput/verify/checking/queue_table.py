@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from stat import S_ISREG
 
 import numpy as np
 import numpy.typing as npt
 
 from reput.compare.found import EntryPlaces, LogEdges, Span, Spans
-from reput.errors import ReputError, raise_if_refused
+from reput.errors import ReputError, StoreNotFoundError, raise_if_refused
 from reput.files.reader import FileReader
 from reput.findings import Finding, Kind
 from reput.format.consume_queue import ENTRY_BYTES, PRE_BLANK
@@ -69,11 +70,17 @@ def _list_files(job: QueueJob, table: CheckedQueue) -> Iterator[tuple[int, int, 
     paths = sorted(Path(table.places.folder).iterdir())
     for path in paths:
         start = parse_offset_file_name(path.name)
-        if start is None or not path.is_file() or path.is_symlink():
+        try:
+            status = path.lstat()
+        except FileNotFoundError:
+            if job.is_live:  # The file has expired since it was listed.
+                continue
+            raise
+        if start is None or not S_ISREG(status.st_mode):
             detail = "not the name of a ConsumeQueue file"
             table.findings.append(Finding(Kind.FOREIGN_FILE, str(path), detail))
             continue
-        size = path.stat().st_size
+        size = status.st_size
         is_being_made = job.is_live and path == paths[-1] and size < whole
         if (size != whole and not is_being_made) or start % whole:
             detail = (
@@ -103,11 +110,19 @@ class _QueueReading:
 
     def run(self) -> None:
         for first, count, path in self._table.places.files:
+            try:
+                reader = FileReader(path)
+            except StoreNotFoundError:
+                if not self._job.is_live:
+                    raise
+                # The file has expired, so all files before it have expired as well.
+                self._next = None
+                continue
             if self._next is not None and first > self._next and self._gap is None:
                 detail = f"no file has entries {self._next} to {first - 1}"
                 self._note(Kind.MISSING_QUEUE_FILE, self._next, detail, first - self._next)
             self._next = first + count
-            with FileReader(path) as reader:
+            with reader:
                 last = reader.last_nonzero(count * ENTRY_BYTES)
                 used = 0 if last is None else last // ENTRY_BYTES + 1
                 for begin in range(0, used, _PIECE_ENTRIES):

@@ -231,10 +231,8 @@ def _missing_queues(
     queues: Collection[tuple[str, int]],
     known_end: int,
 ) -> Iterator[Finding]:
-    without: dict[Queue, tuple[int, int]] = {}
-    cut: dict[Queue, tuple[int, int]] = {}
+    seen: list[tuple[Queue, int, int, int]] = []
     firsts: dict[Queue, int] = {}
-    keys = 0
     for record in sampled_records(log, OffsetRange(store.begin, store.end), _SAMPLES):
         place = own_place(record)
         at = record.physical_offset
@@ -242,14 +240,20 @@ def _missing_queues(
         if place is None or at > known_end or at >= store.end:
             continue
         queue, number = Queue(place[0], place[1]), place[2]
-        keys += len(read_keyed_record(record).keys)
-        if tuple(queue) not in queues:
+        seen.append((queue, number, at, len(read_keyed_record(record).keys)))
+        if tuple(queue) in queues and queue not in firsts:
+            firsts[queue] = index.queue(*queue).min_queue_offset(0)
+    without: dict[Queue, tuple[int, int]] = {}
+    cut: dict[Queue, tuple[int, int]] = {}
+    keys, begin = 0, store.begin_now()
+    for queue, number, at, its_keys in seen:
+        if at < begin:  # Messages that expired meanwhile need no entry.
+            continue
+        keys += its_keys
+        if queue not in firsts:
             count, first = without.get(queue, (0, at))
             without[queue] = count + 1, first
-            continue
-        if queue not in firsts:
-            firsts[queue] = index.queue(*queue).min_queue_offset(0)
-        if number < firsts[queue]:
+        elif number < firsts[queue]:
             count, first = cut.get(queue, (0, at))
             cut[queue] = count + 1, first
     has_index = bool(store.index) or store.facts.local_database(INDEX_DATABASE_FOLDER) is not None
