@@ -166,7 +166,7 @@ def test_standard_files_may_be_missing_among_descriptors_and_others_not(
 @pytest.mark.parametrize(
     ("argument", "reason"),
     [
-        ("shop.proto", "write the message type after #, one of: Order, Nothing"),
+        ("shop.proto", "FILE#TYPE; TYPE is one of: Order, Nothing"),
         ("shop.proto#Nope", "no message Nope; choose one of: shop.Order, shop.Order.Line"),
         ("shop.proto#Nothing", "shop.Nothing has no fields"),
         ("missing.proto#M", "cannot be read: No such file"),

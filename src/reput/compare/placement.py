@@ -72,7 +72,8 @@ def entry_of_each(
 ) -> npt.NDArray[np.intp]:
     """Return for each message the row of its entry, or -1 if it has none.
 
-    If a message has several entries, the entry with the stated number counts, or else the first entry.
+    If a message has several entries, use the entry at the queue offset that the message states. If there is none, use
+    the first entry.
 
     Args:
         offsets: Physical offsets of messages.

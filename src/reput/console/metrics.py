@@ -41,8 +41,8 @@ _GAUGES = {
     "reput_store_groups_left_out": "Consumer groups without a metric of their lag",
     "reput_store_counted_seconds": "When end, queues, groups and lag were counted, in seconds since 1970",
 }
-# Report the lags of at most this many consumer groups: per store, and in all stores together. Each lag is a time
-# series in Prometheus.
+# The metrics have the lags of at most _MOST_GROUPS consumer groups of each store, and of at most _MOST_LAGS groups of
+# all stores together. Each lag is a time series in Prometheus.
 _MOST_GROUPS, _MOST_LAGS = 100, 5_000
 # No broker accepts a longer name, but a file of offsets can contain any text.
 _MOST_NAME = 255

@@ -86,7 +86,7 @@ class IndexFileBuilder:
     ) -> None:
         """Put entries as `putKey` does. The message of entry i is row `key_row[i]` of `messages`.
 
-        Raises IndexFullError when they do not fit, StoreAccessError.
+        Raises StoreAccessError, and IndexFullError if the entries do not fit.
         """
         done = 0
         while done < len(key_hash):

@@ -82,8 +82,8 @@ def scan_records(
         properties_bytes = record_end - properties_at
         sys_flag = read_i32(data, position + 36)
 
-        # 2. Check that there is room for all rows of this record. A key or a further queue takes at least two bytes of
-        # the properties, which limits the number of rows.
+        # 2. Check that there is room for all rows of this record. Each key and each further queue is
+        # a row, and takes at least two bytes of the properties. So the length of the properties limits the rows.
         most = properties_bytes // 2 + 2
         further = most if multi_dispatch else 0
         if (

@@ -130,12 +130,11 @@ def decode_batch(
         columns: Names of `reput.messages.schema`, in the requested order; None for `COLUMNS`.
         base: Physical offset of the first byte of `data`.
         store: Value of the column `store`.
-        decompressed: Whether to decompress bodies. This function does not limit their total size, but `Records.batches`
-            does.
+        decompressed: Whether to decompress bodies. This function does not limit their total size, so the caller must
+            ensure that it is at most 2 GiB, as `Records.batches` does.
 
     Returns:
-        The batch, and the rows whose bodies could not be decompressed and stay as stored. All bodies together must not
-        exceed 2 GiB.
+        The batch, and the rows whose bodies could not be decompressed and stay as stored.
 
     Raises:
         UsageError: a column is unknown.

@@ -231,7 +231,9 @@ def _found(descriptors: bytes, message: str, where: str) -> Descriptor:
         if len(own) == 1:
             return own[0]
         names = ", ".join(one.name for one in own[:10]) or "none"
-        raise _refused(where, f"write the message type after #, one of: {names}")
+        raise _refused(
+            where, f"name a message type after the file, as FILE#TYPE; TYPE is one of: {names}"
+        )
     fitting = [name for name in known if name == message] or [
         name for name in known if name.endswith(f".{message}")
     ]

@@ -354,7 +354,7 @@ class Search:
 
 @dataclass(frozen=True, slots=True)
 class Unindexed:
-    """Messages of a store that are in no index.
+    """What an index may lack although it is trusted: inner messages, and unique keys that were replaced.
 
     inner_topics      topics whose records may be inner batches (5.x)
     has_replaced_ids  whether a record may have several unique keys, of which the index has only the last (5.x)

@@ -268,8 +268,8 @@ class QueueTail:
                     unnumbered = 0 if newer is None else newer - number - 1
                     yield QueuedEntry(*entry_there, topic, queue_id, number, unnumbered)
                 newer = None if entry_there is None else number
-            # The first entry that was read may be a batch that begins before `start`. The next read must end before
-            # this batch.
+            # Entries are read from the end of the queue to its beginning. The first entry of this read may be a batch
+            # that begins before `start`, so the next read must end where this batch begins.
             stop = queue.span(start)[0]
             step = min(2 * step, _MOST_ENTRIES)
         try:

@@ -14,8 +14,8 @@ class QueueSurvey:
 
     An entry's rank is its place in this order. An entry's number is its position in the queue.
 
-    If the entries in the files ascend by physical offset, without an empty entry between them, a rank is a position in
-    the queue, and entries are read on demand. Otherwise, all entries are kept in memory, sorted by physical offset.
+    If the entries in the files ascend by physical offset, without an empty entry between them, ranks equal numbers,
+    and entries are read on demand. Otherwise, all entries are kept in memory, sorted by physical offset.
 
     begin, stop  the first rank, and the rank after the last
     last         physical offset of the last entry's message; -1 if there are no entries
@@ -80,7 +80,7 @@ class QueueSurvey:
     def read(self, rank: int, count: int) -> RawEntries:
         """Return up to `count` entries, uint32[n, 5], from the entry at `rank` on.
 
-        If `is_ordered`, ranks are positions in the queue, so the result includes pre-blank entries. Otherwise,
+        If `is_ordered`, ranks equal numbers, so the result includes pre-blank entries. Otherwise,
         pre-blank entries have no rank, and the result does not include them.
         """
         count = max(min(count, self.stop - rank), 0)
@@ -95,15 +95,15 @@ class QueueSurvey:
         return self._numbers[rank : rank + count]
 
     def number_before(self, rank: int) -> int:
-        """Return the position of the last entry before the position `rank`; -1 if no such entry exists.
+        """Return the number of the last entry before the entry at `rank`; -1 if no such entry exists.
 
-        Pre-blank entries do not count. `is_ordered` must be true, because only then is a rank a position in the queue.
+        Pre-blank entries do not count. `is_ordered` must be true, because only then do ranks equal numbers.
         """
         return self.found.last_before(rank)
 
     def number_from(self, rank: int) -> int:
-        """Return the position of the first entry at or after the position `rank`; `stop` if no such entry exists.
+        """Return the number of the first entry at or after `rank`; `stop` if no such entry exists.
 
-        Pre-blank entries do not count. `is_ordered` must be true, because only then is a rank a position in the queue.
+        Pre-blank entries do not count. `is_ordered` must be true, because only then do ranks equal numbers.
         """
         return self.found.next_entry(rank, self.stop)

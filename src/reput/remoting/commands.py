@@ -90,7 +90,7 @@ class Command(msgspec.Struct):
         return value if value is None or type(value) is str else _as_text(value)
 
     def int32(self, name: str, default: int | None = None) -> int:
-        """Return a 32-bit field. Raises FieldError for another value, or if it is missing without a default."""
+        """Return a field. Raises FieldError if it is not a 32-bit integer, or is missing and has no default."""
         return self._number(name, default, 31)
 
     def int64(self, name: str, default: int | None = None) -> int:

@@ -71,8 +71,9 @@ def check_store(
 def _unexpired(store: CheckedStore, findings: Iterable[Finding]) -> Iterator[Finding]:
     """Yield findings, except those about messages that the broker has deleted since the check began.
 
-    A broker deletes log files before the queue files of their messages (`CleanCommitLogService` and
-    `CleanConsumeQueueService` of `DefaultMessageStore`), so between these deletions nothing is missing.
+    A broker deletes log files first, then the queue files of their messages (`CleanCommitLogService` and
+    `CleanConsumeQueueService` of `DefaultMessageStore`). So after both deletions, a check that read the log files
+    before would report the entries of their messages as missing.
     """
     for finding in findings:
         at = finding.physical_offset
