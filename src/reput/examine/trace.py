@@ -310,10 +310,10 @@ class _Tracer:
         return Life(tuple(events), tuple(reasons_of(events, self._end_ms(events))), searched)
 
     def _end_ms(self, events: Sequence[Event]) -> int:
-        """Return the end (ms) of the stores that have a delayed or half record of the traced message.
+        """Return the store time (ms) of the newest message in the stores that have a delayed or half record.
 
-        The end is the store time of the newest message of any topic in these stores; 0 if no store has such a record.
-        A delayed message that has not been delivered is overdue only if it was due before this end.
+        Only delayed and half records of the traced message count; 0 if no store has one. A delayed message that has not
+        been delivered is overdue only if it was due before this time.
         """
         waiting = {event.store for event in events if event.role in (*WAITING, Role.HALF)}
         stores = [one.store for one in self._searched if one.store.path in waiting]

@@ -162,9 +162,9 @@ class LookupCoverage:
     def as_json(self, names: Sequence[str]) -> list[dict[str, Any]]:
         """Return a row for each store: how many bytes of its log an index covered, and how many were scanned.
 
-        These numbers apply to keys whose index entries are trusted. `lost` lists segments whose entries could not be
-        used for some keys, and which were scanned instead. `inner_batches` has the number of keys that were compared
-        with messages of inner batches. This number is None if no key's topic has inner batches.
+        These numbers apply to keys whose index entries are trusted. `lost` lists the parts of the log that were scanned
+        for some keys, because the index entries of these parts could not be used. `inner_batches` has the number of
+        keys that were compared with messages of inner batches. This number is None if no key's topic has inner batches.
         """
         return [
             {

@@ -307,8 +307,8 @@ def plan_queues(task: PlanTask) -> QueueLayout:
         entries_of.append(int(of_split["entries"].sum()))
         taken += entries_of[-1]
         if taken >= task.share or split == len(task.staged) - 1:
-            # Several regular tasks (see QueueTask) share the work of writing a queue. But in a store with extension
-            # files, one task writes all entries of a queue. So no regular tasks are needed.
+            # Several tasks of the kind `regular` (see QueueTask) share the work of writing a queue. But in a store with
+            # extension files, a single task of another kind writes all entries of a queue.
             if not task.extended:
                 _write(_positions_file(folder, len(layout.tasks)), before.data)
                 layout.tasks.append(_task(len(layout.tasks), "regular", first, split + 1, taken))

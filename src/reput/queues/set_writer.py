@@ -1,9 +1,9 @@
 """Write all queues of a writable store: in files, or in RocksDB.
 
 `RocksQueueSetWriter` mirrors `RocksDBConsumeQueueStore.putMessagePosition` and `.truncateDirty`, and
-`RocksDBConsumeQueueOffsetTable` (tag rocketmq-all-5.3.3). It writes all additions of a batch at once, without a
-write-ahead log: entries, ends of queues, and the offset up to which messages are dispatched. After a crash the database
-is in the state after an earlier batch, and missing entries are dispatched again from the CommitLog.
+`RocksDBConsumeQueueOffsetTable` (tag rocketmq-all-5.3.3). It writes all additions of a batch (entries, ends of
+queues, and the offset up to which messages are dispatched) at once, without a write-ahead log. After a crash the
+database is in the state after an earlier batch, and missing entries are dispatched again from the CommitLog.
 """
 
 from __future__ import annotations
@@ -459,7 +459,7 @@ class RocksQueueSetWriter(QueueSetWriter):
         self._database.disown()
 
     def close(self, sync: bool) -> None:
-        """Write the memory to files, and close the database. Raises StoreAccessError."""
+        """Write the additions that are still in memory to files, and close the database. Raises StoreAccessError."""
         self._close_log()
         self._database.close()
 

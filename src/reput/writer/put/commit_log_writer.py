@@ -535,7 +535,7 @@ class CommitLogWriter:
         self.position = self._files.start
 
     def _encode_topic(self, queue: tuple[str, int]) -> tuple[int, bytes]:
-        """Return magic and length-prefixed topic for the records of a queue."""
+        """Return the magic code, and the length-prefixed topic, of the records of a queue."""
         topic, queue_id = queue
         check_queue_id(queue_id)
         data = self.form.encode_topic(topic)
