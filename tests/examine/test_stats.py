@@ -9,14 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from reput.examine.measuring.figures import StoreFigures
-from reput.examine.measuring.log_figures import FrequentHashes
+from reput.errors import StoreNotFoundError
+from reput.examine.measuring.figures import StoreFigures, Timeline
+from reput.examine.measuring.log_figures import FrequentHashes, LogFigures
 from reput.examine.stats import measure_store
 from reput.query.open_store import open_store
 from reput.verify.index_inspection import inspect_index_file
 from tests.examine.stories import Story
 from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenStore, TornCase
+from tests.index.proving import messages
+from tests.oracle.forge import write_store
 from tests.oracle.records import Record
 from tests.oracle.walk import read_log, walk
 
@@ -53,6 +56,26 @@ def test_counts_are_those_of_the_oracle(golden: Golden, name: str) -> None:
     assert order == sorted(order, reverse=True)
     assert sum(one.messages for one in found.queues) == len(records)
     assert found.damage == []
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_only_a_file_that_expires_during_the_measurement_is_left_out(
+    tmp_path: Path, first: bool
+) -> None:
+    log = messages(500)
+    path = write_store(tmp_path, log.files())
+    with open_store(path) as store:
+        files = store.commit_log.files
+        figures = LogFigures(Timeline(0, 1 << 40, 1))
+        gone = files[0 if first else 1]
+        Path(gone.path).unlink()
+        if first:
+            figures.read(store.commit_log, log.end_offset)
+            assert figures.messages == sum(offset >= gone.end for offset in log.offsets)
+            assert figures.damage == []
+        else:
+            with pytest.raises(StoreNotFoundError):
+                figures.read(store.commit_log, log.end_offset)
 
 
 def test_the_timeline_has_each_message_in_its_part(golden: Golden) -> None:

@@ -138,7 +138,7 @@ def measure_store(store: MessageStore, parts: int = PARTS) -> StoreFigures:
 
     Raises:
         StoreAccessError, StoreChangedError: a file cannot be read, or became shorter.
-        StoreNotFoundError: files expired during the measurement.
+        StoreNotFoundError: a file is missing, and has not expired.
     """
     end = store.end_offset()
     first_ms, last_ms = _times(store, end)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 import numpy as np
 import numpy.typing as npt
 
-from reput.errors import StoreError
+from reput.errors import StoreError, StoreNotFoundError
 from reput.examine.measuring.figures import Frequent, Gap, QueueFigures, Timeline, TopicFigures
 from reput.findings import Finding
 from reput.format.commit_log import SYS_FLAG_INNER_BATCH, MessageExt
@@ -83,7 +83,7 @@ class LogFigures:
         self._last_ms: int | None = None
 
     def read(self, log: CommitLogReader, log_end: int) -> None:
-        """Read all files of a log, which ends at `log_end`.
+        """Read all files of a log, which ends at `log_end`. Files that a broker deletes meanwhile are not counted.
 
         Raises StoreNotFoundError, StoreAccessError, StoreChangedError.
         """
@@ -95,8 +95,14 @@ class LogFigures:
                 file, file.start, file.end, SALVAGE, buffers=buffers, open_file=log.source.open
             )
             counted = _Cells(self.timeline.parts)
-            for batch in scan.batches(by_window=True):
-                self._count(batch, counted)
+            try:
+                for batch in scan.batches(by_window=True):
+                    self._count(batch, counted)
+            except StoreNotFoundError:
+                log.refresh()
+                if file.start >= log.min_offset:
+                    raise
+                continue
             self._add(counted.queues, counted.cells)
             self.damage += scan.unread(log_end)
 
