@@ -97,7 +97,7 @@ class QueryResult:
 
     Attributes:
         cursor: where to continue (`after=cursor`) if the limit shortened the answer, else None
-        coverage: the searched ranges; the answer `is_complete` if all of them could be read
+        coverage: the searched ranges; `is_complete` is True if all of them could be read
     """
 
     messages: tuple[MessageExt, ...]

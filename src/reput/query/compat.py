@@ -143,7 +143,7 @@ class BrokerView:
         return file is not None and self._log.read(file, physical_offset, BLANK_BYTES) == nothing
 
     def store_timestamp(self, physical_offset: int) -> int | None:
-        """Return the store time of the message that `lookMessageByOffset` decodes; None if it returns null.
+        """Return the store time of the message that `lookMessageByOffset` returns; None if that method returns null.
 
         If the beginning of the log has expired, offset 0 means the first remaining message. Raises UnreadableError,
         StoreAccessError.
@@ -165,7 +165,7 @@ class BrokerView:
         return _decoded_timestamp(self._read(file, physical_offset, size))
 
     def message_size(self, physical_offset: int) -> int | None:
-        """Return the size of the message that `getData` returns; None if it returns null.
+        """Return the size of the message that `getData` returns; None if that method returns null.
 
         Raises UnreadableError, StoreAccessError.
         """
@@ -393,7 +393,8 @@ def _read(view: BrokerView, offsets: list[int], end: int) -> tuple[list[int], in
             if number == 0:
                 timestamp = view.store_timestamp(offset)
                 if timestamp is None:
-                    # The broker's reader returns null, so only this offset is skipped.
+                    # `lookMessageByOffset` returns null here. The broker's loop catches the NullPointerException, and
+                    # continues with the next offset.
                     continue
                 end = timestamp
             size = view.message_size(offset)

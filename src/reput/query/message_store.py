@@ -246,9 +246,10 @@ class MessageStore(StoreReader):
         return found._replace(coverage=replace(found.coverage, notes=notes))
 
     def _unindexed(self, batch_topics: Collection[str] | None) -> Unindexed:
-        """Describe which messages have no index entries.
+        """Describe the messages that a query must find without an index.
 
-        Messages in inner batches of `batch_topics` (None: of all topics) have none either.
+        These are messages in inner batches of the topics `batch_topics` (None means all topics), and records with
+        several unique keys, of which the index has only the last.
         """
         topics = self._batch_topics.names()
         inner_topics = topics if batch_topics is None else topics.intersection(batch_topics)

@@ -271,7 +271,7 @@ class _KernelRead:
 
 
 def _work() -> npt.NDArray[np.uint8]:
-    """Return this thread's buffer. Compiled pulls (`_kernel`) use the buffer to read records with gaps between them."""
+    """Return this thread's buffer. Compiled pulls (`_kernel`) use this buffer to read records that are not adjacent."""
     found: npt.NDArray[np.uint8] | None = getattr(_of_thread, "work", None)
     if found is None:
         found = _of_thread.work = np.empty(_WORK_BYTES, np.uint8)

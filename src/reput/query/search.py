@@ -106,8 +106,8 @@ class Search:
 
         Two further searches find messages without index entries. `inner` finds messages of inner batches. If a record
         has several unique keys (5.x), the index has only the last one, and `replaced` finds messages by the others. The
-        answer has at most `max_bytes` of records, but at least one record. Segments without an IndexFile that are
-        longer than `most_scanned_bytes` are skipped.
+        answer has at most `max_bytes` of records, but at least one record. A segment that must be scanned is skipped if
+        it is longer than `most_scanned_bytes`.
         """
         self._most_scanned_bytes = _UNBOUNDED if most_scanned_bytes is None else most_scanned_bytes
         self._inner, self._replaced = inner, replaced
@@ -204,7 +204,7 @@ class Search:
         """Add the messages of a segment that have no index entries."""
         found = search.find(segment.start, min(segment.stop, self._before), self._is_wanted)
         # A scan of the segment compares all unique keys of a record, not only the last one. So if the segment was
-        # scanned, these messages were found before: do not add them twice.
+        # scanned, the scan has already found the messages of `ReplacedIdSearch`: do not add these messages again.
         if isinstance(search, ReplacedIdSearch):
             known = {one.physical_offset for one in self._found}
             found = [one for one in found if one.physical_offset not in known]

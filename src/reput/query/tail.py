@@ -131,9 +131,9 @@ class QueueTail:
             if entry.physical_offset >= stop:
                 continue
             queue = entry.topic, entry.queue_id
-            # Entries are read newest first, so the expected queue offset is the one before the entry that was read
-            # last. But a batch (5.x) has several queue offsets, and an entry only for the first one. So subtract the
-            # number of the batch's other queue offsets.
+            # Entries are read newest first, so the expected queue offset is one less than that of the entry read before.
+            # A batch (5.x) has several queue offsets, but only one entry, for the first of these offsets. So for a
+            # batch, also subtract the number of its other queue offsets.
             if entry.unnumbered and queue in expected:
                 expected[queue] -= entry.unnumbered
             if hashes and not _may_match(entry, hashes):
@@ -257,8 +257,8 @@ class QueueTail:
                 except (StoreNotFoundError, MessageNotFoundError):
                     return
                 except LostEntriesError as error:
-                    # The queue is read backwards, so the previous read began at `stop`. If lost entries extend beyond
-                    # `stop`, that read has already reported the damage.
+                    # The queue is read backwards, so the previous read covered the entries from `stop` on. If a range
+                    # of lost entries crosses `stop`, the previous read has already reported this range.
                     if error.resume_offset <= stop:
                         self.damage.append(Finding.of_error(Kind.QUEUE_GAP, error))
                     position = max(error.resume_offset, position + 1)

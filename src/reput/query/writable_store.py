@@ -83,7 +83,7 @@ class WritableStore(SharedStore, Closing):
 
     @property
     def recovery(self) -> RecoveryReport:
-        """Return the result of the recovery when the store was opened."""
+        """Return the result of the recovery that ran when the store was opened."""
         return self._writer.recovery
 
     @property

@@ -32,7 +32,7 @@ class KeyedStretch:
     """A range of the log, and the requested messages that begin in it.
 
     records: the requested messages; None if the whole range must be read to find them
-    is_frequent: whether the whole range must be read because it has too many candidates
+    is_frequent: whether the whole range must be read because too many index entries have a requested key's hash
     """
 
     range: OffsetRange
@@ -139,7 +139,8 @@ def _joined(stretches: list[KeyedStretch]) -> list[KeyedStretch]:
 def _look_up(log: CommitLogReader, segment: Segment, hashes: Collection[int]) -> KeyedStretch:
     """Find the requested messages in a segment, which is a range of the log.
 
-    Return the whole segment if no index covers it, or if a scan is faster.
+    The result has the places of these messages (`records`). If no trusted index covers the segment, or if a scan is
+    faster, `records` is None, and the caller scans the whole segment.
     """
     if segment.part is None:
         return KeyedStretch(segment.range)

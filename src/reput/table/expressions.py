@@ -38,7 +38,7 @@ class _UnknownError(Exception):
 
 
 def used_columns(expression: pc.Expression, schema: pa.Schema) -> list[str]:
-    """Return the columns that an expression uses: those without which it cannot be bound to a schema."""
+    """Return the columns that an expression uses. Without a used column, an expression does not fit the schema."""
     return [name for name in schema.names if not _binds(expression, schema, name)]
 
 

@@ -202,10 +202,10 @@ def choices(conditions: Iterable[Condition], column: str) -> frozenset[str] | No
 
 
 def sought_keys(conditions: Sequence[Condition]) -> tuple[str, frozenset[str]] | None:
-    """Return a column and the keys to look up in IndexFiles; None if IndexFiles cannot answer the conditions.
+    """Find conditions that require one of several keys. Return their column, and the keys to look up in IndexFiles.
 
-    IndexFiles can answer if every message that meets all conditions has one of the keys, and is indexed. Rolled-back
-    messages and messages without keys have no index entries.
+    Return None if such a look-up could miss messages that meet all conditions. The look-up misses none if all of these
+    messages have one of the keys and are indexed. Rolled-back messages and messages without keys are not indexed.
     """
     if not any(condition.excludes("transaction", "rollback") for condition in conditions):
         return None

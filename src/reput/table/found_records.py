@@ -1,8 +1,8 @@
-"""Read scattered records of a CommitLog file, to which an index leads, as if they were consecutive.
+"""Read scattered records of a CommitLog file as if they were consecutive.
 
-ConsumeQueues lead to the records of some topics. The queues may be incomplete: prepared and rolled-back messages have
-no entries, queues may be lost, and dispatch may be late. Therefore ConsumeQueues are used only up to the first gap: the
-entries of all queues together must cover the file up to there. The rest of the file is scanned.
+ConsumeQueues or IndexFiles show where these records are. ConsumeQueues may be incomplete: prepared and rolled-back
+messages have no entries, queues may be lost, and dispatch may be late. Therefore ConsumeQueues are used only up to the
+first gap: the entries of all queues together must cover the file up to there. The rest of the file is scanned.
 """
 
 from __future__ import annotations

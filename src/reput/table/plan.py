@@ -50,11 +50,11 @@ def pack(tasks: Sequence[Task], split_bytes: int, least_tasks: int = 1) -> list[
     """Pack consecutive ranges into tasks.
 
     Args:
-        tasks: Ranges in order, each not much larger than `split_bytes`.
-        split_bytes: Maximum log bytes per task. A single larger range is a task of its own.
-        least_tasks: Minimum number of tasks, if there are enough ranges. A number above 1 limits each task to
-            1/`least_tasks` of all bytes. The default, 1, limits each task to an eighth of all bytes, or to 16 MiB if
-            that is more. `split_bytes` limits tasks in both cases.
+        tasks: The ranges to pack, in order, each not much larger than `split_bytes`.
+        split_bytes: Maximum log bytes per packed task. A single larger range is a task of its own.
+        least_tasks: Minimum number of packed tasks, if there are enough ranges. If this number is above 1, a packed
+            task has at most 1/`least_tasks` of all bytes. With the default 1, a packed task has at most an eighth of
+            all bytes, or 16 MiB if that is more. `split_bytes` limits packed tasks in both cases.
     """
     total = sum(cost_of(task.part) for task in tasks)
     share = -(-total // least_tasks) if least_tasks > 1 else max(total // _TASKS, _LEAST_BYTES)
@@ -151,7 +151,8 @@ def plan_reading(
     plan = ReadPlan()
     total = sum(file.size for source in sources for file in source.files)
     wanted_bytes = max(min(split_bytes, -(-total // max(least_tasks, 1))), MIN_RECORD_BYTES)
-    # Limit the number of tasks only if they are smaller than by default. So even a very large log can be read.
+    # A very large log may need more than `_MAX_TASKS` tasks of the default size, and must be readable. So refuse too
+    # many tasks only if the arguments make the tasks smaller than the default.
     if wanted_bytes < SPLIT_BYTES and total // wanted_bytes > _MAX_TASKS:
         raise UsageError(
             f"splitBytes {split_bytes}, minPartitions {least_tasks}: "

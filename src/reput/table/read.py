@@ -195,7 +195,8 @@ class RangeBatches:
         for condition in self._conditions:
             if not len(rows):
                 break
-            # A piece has few queues, so conditions on the queue are evaluated once per queue, not per message.
+            # The messages of a piece (a block of records) belong to few queues. So evaluate a condition on the queue
+            # once per queue, not once per message.
             if condition.column in _QUEUE_COLUMNS:
                 of_queue = [getattr(queue, condition.column) for queue in piece.batch.queues]
                 kind = ALL_COLUMNS.field(condition.column).type

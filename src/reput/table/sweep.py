@@ -37,7 +37,8 @@ _CHECKED_AT_ONCE = 16
 # Messages with these flags are decoded one by one.
 _ASIDE = SYS_FLAG_COMPRESSED | SYS_FLAG_INNER_BATCH
 Offsets = npt.NDArray[np.int64]
-_SPARE = list[ScanBuffers]()  # Unused buffers. A search takes buffers only while it reads a piece.
+# Unused buffers. A search takes buffers from this list to read one piece of the log, and then puts them back.
+_SPARE = list[ScanBuffers]()
 
 
 class SweptTo(NamedTuple):

@@ -35,7 +35,10 @@ _SCANNED = {"store", "physical_offset", "size"}
 ALL_PARTS = ("scan", "columns")
 _FEW_PROCESSORS = 2
 _done: set[str] = set()
-"""Parts that this process has compiled. Remembered here, because writing the cache may be impossible."""
+"""Parts of the kernels that this process has compiled, or has found in the cache.
+
+The cache alone does not show which parts are compiled, because writing the cache may be impossible.
+"""
 
 
 def parts_of(columns: Iterable[str]) -> tuple[str, ...]:
@@ -68,7 +71,10 @@ def warm_up() -> None:
 
 @contextmanager
 def _no_garbage_collection() -> Iterator[None]:
-    """Disable garbage collection during the `with` block. It would take a fifth of the time to compile kernels."""
+    """Disable garbage collection during the `with` block.
+
+    While kernels are compiled, garbage collection would take a fifth of the time.
+    """
     was_enabled = gc.isenabled()
     gc.disable()
     try:

@@ -51,7 +51,7 @@ def check_store(
         progress: Called with the phases index, queues and log.
 
     Yields:
-        Findings about names and sizes, IndexFiles, queues, files of the log in order, then the store as a whole.
+        Findings, in this order: about names and sizes, IndexFiles, queues, log files, and the store as a whole.
 
     Raises:
         StoreNotFoundError: The store has no CommitLog.
@@ -72,8 +72,8 @@ def _unexpired(store: CheckedStore, findings: Iterable[Finding]) -> Iterator[Fin
     """Yield findings, except those about messages that the broker has deleted since the check began.
 
     A broker deletes log files first, then the queue files of their messages (`CleanCommitLogService` and
-    `CleanConsumeQueueService` of `DefaultMessageStore`). So after both deletions, a check that read the log files
-    before would report the entries of their messages as missing.
+    `CleanConsumeQueueService` of `DefaultMessageStore`). If a check reads a log file before both deletions, and the
+    queues after them, it finds messages without entries, although nothing is damaged.
     """
     for finding in findings:
         at = finding.physical_offset

@@ -1,4 +1,4 @@
-"""Predict the next start of a broker of the store's version, without starting one.
+"""Predict what a broker of the store's version does when it starts next. No broker is started.
 
 Mirrors `DefaultMessageStore.load`, `IndexService.load`, `CommitLog.recoverNormally` and `.recoverAbnormally` (tags
 rocketmq-all-4.9.3, rocketmq-all-5.3.3).
@@ -181,14 +181,15 @@ def _skipped(store: CheckedStore) -> Iterator[Finding]:
 
 
 def _is_queued(store: CheckedStore, message: MessageExt) -> bool:
-    """Return whether a queue entry leads to this message, which begins at the greatest offset that the queues state.
+    """Return whether a queue entry leads to this message.
 
-    A ConsumeQueue states where its newest message ends, so a message that begins there has no entry. A batch queue
-    states where its newest record begins, so this record has an entry.
+    The message begins at the greatest physical offset that any queue states. ConsumeQueues state the offset at which
+    their newest message ends, so a message that begins there has no entry. Batch queues state the offset at which their
+    newest record begins, so this record has an entry.
     """
     if store.facts.known_offset.in_rocksdb:
-        # If queue entries are in RocksDB, the greatest offset is the physical offset after the last dispatched message.
-        # The message that begins there has no entry.
+        # Queues in RocksDB state the physical offset after the last dispatched message. The message that begins at this
+        # offset has no entry.
         return False
     with closing(open_queues(store.path)) as queues:
         try:
@@ -202,8 +203,8 @@ def dispatched_from(store: CheckedStore) -> int | None:
     """Return the physical offset from which the next start dispatches messages, or None if it dispatches none.
 
     After a crash, a broker dispatches from the beginning of the first file that its recovery checks. After a clean
-    shutdown, a broker dispatches from the greatest offset in the queues. A 5.3.3 broker skips a message that begins
-    exactly at this offset.
+    shutdown, a broker dispatches from the greatest physical offset that any queue states. A 5.3.3 broker skips a
+    message that begins exactly at this offset.
     """
     if store.is_live:
         return None

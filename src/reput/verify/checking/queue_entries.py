@@ -50,9 +50,11 @@ class SkewRun(NamedTuple):
 
 @dataclass(slots=True)
 class LightQueue:
-    """The entries of a light queue for one log file.
+    """The entries of a light queue that lead into one log file.
 
-    `taken` counts messages after the message of the last entry: messages that took a queue offset but have no entry.
+    runs   the entries, as runs of consecutive entries with the same lag
+    taken  number of messages that took a queue offset but have no entry, and are in the log after the message of the
+           last entry
     """
 
     runs: list[SkewRun] = field(default_factory=list)
@@ -104,9 +106,10 @@ class _State(NamedTuple):
 
 
 class LightQueues:
-    """Decides which lags of light queues (LMQ) are findings, file by file in log order.
+    """Finds wrong lags of entries in light queues (LMQ).
 
-    The lag of an entry is the queue offset of its message minus the number of the entry.
+    The lag of an entry is the queue offset of its message minus the number of the entry. A lag is wrong if a broker
+    cannot have caused it. Call `take` for each log file, in log order.
     """
 
     def __init__(self, log_begin: int) -> None:

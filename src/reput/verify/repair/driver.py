@@ -208,10 +208,11 @@ def _rebuild(plan: Plan, new: Path, runner: Runner, progress: Progress) -> None:
 
 
 def _dispatch_rest(plan: Plan, new: Path) -> None:
-    """If the queues' database is kept, add the entries that it lacks, up to the end of the log.
+    """If the queues' database (RocksDB) is kept, add the entries that it lacks, up to the end of the log.
 
-    The repaired store has no `abort`. A 5.3.3 broker that starts without `abort` skips a message that begins where the
-    database ends.
+    A broker would not add all of these entries. The database states the physical offset after the last dispatched
+    message. A 5.3.3 broker that starts without `abort` skips the message that begins at this offset, and the repaired
+    store has no `abort`.
     """
     if plan.dispatch_from is not None:
         dispatch_rest(new, batch_topics(str(new)), plan.config)
@@ -357,7 +358,7 @@ def plan_repair(
         StoreNotFoundError: The store has no CommitLog.
         StoreLockedError: A broker or another writer owns the store.
         StoreAccessError: A file cannot be read.
-        StoreError: The store contains a link, or it cannot be swapped with a folder beside it.
+        StoreError: The store contains a link, or its folder cannot be replaced by a repaired one.
     """
     places = _places(store)
     check_repairable(store)

@@ -101,7 +101,10 @@ class Attempt:
         return record
 
     def write_record(self, store: Path) -> Record:
-        """Write the record, durably. Raises StoreAccessError, and StoreChangedError if a folder is missing."""
+        """Write `repair.json` durably, and return its contents.
+
+        Raises StoreAccessError, and StoreChangedError if the store or the repaired state is missing.
+        """
         old, new = inode_of(store), inode_of(self.new)
         if old is None or new is None:
             raise StoreChangedError(f"{store}: was moved meanwhile; repair it again")
@@ -199,7 +202,7 @@ class RepairPlaces:
                 look_like(folder, self.store)
 
     def check_disk(self) -> None:
-        """Raise StoreError if the store cannot be swapped with a folder beside it."""
+        """Raise StoreError if the store is a mount point, which cannot be renamed, and so cannot be swapped."""
         if not shares_parent_s_disk(self.store):
             raise StoreError(
                 f"{self.store}: is a mount point, which a repair cannot swap; specify a store "
