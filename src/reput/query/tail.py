@@ -131,9 +131,9 @@ class QueueTail:
             if entry.physical_offset >= stop:
                 continue
             queue = entry.topic, entry.queue_id
-            # Entries are read newest first, so the expected queue offset is one less than that of the entry read before.
-            # A batch (5.x) has several queue offsets, but only one entry, for the first of these offsets. So for a
-            # batch, also subtract the number of its other queue offsets.
+            # Entries are read newest first, so the expected queue offset decreases by 1 with each entry. A batch (5.x)
+            # has several queue offsets, but only one entry, for the first of these offsets. So for a batch, also
+            # subtract the number of its other queue offsets.
             if entry.unnumbered and queue in expected:
                 expected[queue] -= entry.unnumbered
             if hashes and not _may_match(entry, hashes):

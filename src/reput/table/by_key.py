@@ -140,7 +140,7 @@ def _look_up(log: CommitLogReader, segment: Segment, hashes: Collection[int]) ->
     """Find the requested messages in a segment, which is a range of the log.
 
     The result has the places of these messages (`records`). If no trusted index covers the segment, or if a scan is
-    faster, `records` is None, and the caller scans the whole segment.
+    faster, the result has no `records`, and the caller scans the whole segment.
     """
     if segment.part is None:
         return KeyedStretch(segment.range)
