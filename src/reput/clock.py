@@ -92,7 +92,7 @@ def _checked_ms(text: str) -> int:
 
 def _ago_ms(amount: str | None, unit: str | None) -> int:
     if amount is None or unit is None:
-        return 0  # The text is `now`.
+        return 0  # The text is the word "now".
     unit = unit.lower()
     unit_ms = _UNITS_MS.get(unit) or _UNITS_MS.get(unit.removesuffix("s"))
     if unit_ms is None:

@@ -61,7 +61,9 @@ def archive_store(
     runner: Runner | None = None,
     progress: Progress = silent,
 ) -> ArchiveReport:
-    """Copy the sealed (full) log files of a store that an archive lacks, as `reput.archive` specifies.
+    """Copy the sealed (full) log files of a store to an archive, except those that the archive already has.
+
+    `reput.archive` explains the arguments.
 
     With a runner, tasks copy several files at once, and this process commits them in order.
     """

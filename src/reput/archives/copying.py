@@ -161,7 +161,7 @@ def _scanned(task: CopyTask, size: int, topics: frozenset[str]) -> ScannedFile:
 
 
 def upload_file(objects: ObjectStore, index: IndexObject, path: Path) -> IndexObject:
-    """Upload a local file, in parts, as the stored object that `index` describes. Return `index`."""
+    """Upload the file of an index to the archive, in parts. Return `index`, which has the object's name and size."""
 
     def chunks() -> Iterator[bytes]:
         with FileReader(str(path)) as file:

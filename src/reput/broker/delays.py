@@ -80,14 +80,15 @@ class DelayedDelivery:
         for queue_offset, entry in self._entries(level, queue_id):
             if entry != PRE_BLANK:
                 now = self._clock_ms()
-                # No message waits longer than its level's delay. If a message would still have to wait longer, for
-                # example because the clock was set back, deliver the message at once, as a broker does.
+                # From now on, no message may wait longer than its level's delay. If the delivery time is later than
+                # that, for example because the clock was set back, deliver the message now, as a broker does.
                 is_due_ever = entry.tags_code <= now + self._delays_ms[level - 1]
                 if is_due_ever and entry.tags_code > now:
                     break
                 self._put(entry)
                 count += 1
-            # Record each delivery at once. If a later one fails, this message is not delivered again.
+            # Record each delivery before the next one starts. If the delivery of a later message fails, the messages
+            # before it are not delivered again.
             with self._guard:
                 self._offsets[level] = queue_offset + 1
                 self._file.is_changed = True

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from reput.errors import ReputError
 
 CLUSTER = "reput"
-"""Default name of the cluster of all stores of one server."""
+"""Default cluster name. All stores that a server serves belong to one cluster."""
 MOST_FRAME_BYTES = 16 << 20
 """The longest frame that a broker accepts (`com.rocketmq.remoting.frameMaxLength`), including its length field."""
 _NAME = re.compile(r"[%|a-zA-Z0-9_-]+")
@@ -96,7 +96,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class HttpLimits:
-    """The limits of HTTP clients per process.
+    """The limits for HTTP clients. Each server process applies them separately.
 
     Attributes:
         answer_bytes: Size of messages (decompressed, as JSON) or list entries in one answer. The client gets the rest

@@ -170,7 +170,10 @@ class ConsumerOffsets:
         return found
 
     def remove(self, is_wanted: Callable[[str, str], bool]) -> None:
-        """Remove the offsets of each topic and group for which `is_wanted` returns true."""
+        """Remove the offsets of all topics and groups that the caller wants removed.
+
+        `is_wanted(topic, group)` returns whether to remove the group's offsets in the topic.
+        """
         with self._guard:
             for topic, group in self._pairs():
                 if is_wanted(topic, group):
@@ -233,9 +236,9 @@ class ConsumerOffsets:
     def snapshot(
         self, is_wanted: Callable[[str, str], bool] = lambda topic, group: True
     ) -> Callable[[], bytes]:
-        """Return a function that encodes the current offsets in the file's form. It may run in any thread.
+        """Return a function that encodes the current offsets in the file's form. The function may run in any thread.
 
-        Only topics and groups for which `is_wanted` returns true are included.
+        `is_wanted(topic, group)` returns whether to include the group's offsets in the topic.
         """
         # A copy of the outer map is enough, because `commit` replaces the inner maps.
         table = dict(self._table)

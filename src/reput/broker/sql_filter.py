@@ -49,7 +49,7 @@ _Evaluate = Callable[[Properties], Value]
 
 
 class _NoMatchError(Exception):
-    """Raised for a comparison that fails in a broker, so that the message does not match."""
+    """Raised for a comparison that throws an exception in a broker. The filter then does not match the message."""
 
 
 class _Operand:

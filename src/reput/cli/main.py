@@ -124,7 +124,7 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        # An unknown command may be one of mqadmin, which many users type by habit.
+        # Users of RocketMQ's tool mqadmin type its commands here by habit. Name the command of reput to use instead.
         if args and args[0][:1] != "-" and args[0] not in {*_MODULES, *_OLD}:
             from reput.cli.mqadmin import advice
             from reput.nearest import did_you_mean
@@ -147,7 +147,7 @@ class LazyGroup(click.Group):
         try:
             result = super().invoke(ctx)
             # Flush here, so that a closed pipe or a full disk is reported as an error of the command.
-            # A parent process can start this one without a stdout.
+            # There is no stdout if the parent process started this process with stdout closed.
             if sys.stdout is not None:
                 sys.stdout.flush()
         # click would turn a BrokenPipeError into exit code 1, which means "nothing found" here.

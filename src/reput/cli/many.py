@@ -40,7 +40,7 @@ resume_option = click.option(
 def stores_bar(stores: int) -> AbstractContextManager[Callable[[object], None]]:
     """Return a bar on stderr that counts finished stores; without a terminal, a stand-in that prints nothing."""
     if not stderr_is_terminal():
-        # Loading rich takes as long as searching dozens of stores.
+        # Do not draw a bar: importing the library `rich`, which draws it, takes as long as searching dozens of stores.
         return nullcontext(lambda answer: None)
     from reput.cli.progress import StoresBar
 

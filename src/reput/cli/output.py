@@ -63,7 +63,7 @@ def emit(renderable: RenderableType, to: Console) -> None:
 
 
 def warn(*lines: object) -> None:
-    """Print damage, advice and other lines that are not part of the answer on stderr."""
+    """Print lines on stderr that do not belong to the answer, such as damage and advice."""
     for line in lines:
         click.echo(f"reput: {printable(str(line))}", err=True)
 

@@ -260,13 +260,17 @@ def _cleared(manifest: Manifest) -> Manifest:
 
 
 def _span_of(name: str) -> tuple[int, int] | None:
-    """Return the range of physical offsets in an object's name: BEGIN-ID for a log file, BEGIN-END-ID for an index."""
+    """Return the range of physical offsets that an object's name states; None if the name has another form.
+
+    The name of an index is BEGIN-END-ID. The name of a log file is BEGIN-ID. It does not state the end of the file, so
+    the range of a log file has only one offset, BEGIN.
+    """
     kind, _, rest = name.partition("/")
     first, *others = rest.split("-")
     begin = parse_offset_file_name(first)
     if begin is None or not others:
         return None
-    # The name of a log file states only where the file begins. This offset suffices to find the file.
+    # The range needs no more offsets: the caller compares it with the ranges of whole log files.
     if kind == "log":
         return begin, begin + 1
     end = parse_offset_file_name(others[0])

@@ -118,7 +118,7 @@ def _bodies(
 
 
 def spellings(data: bytes) -> set[bytes]:
-    """Return encoded forms of a text: Base64, hexadecimal, UTF-16, and as in JSON and URLs."""
+    """Return a text in other encodings: in Base64, hexadecimal digits and UTF-16, and as escaped in JSON and URLs."""
     digits = data.hex().encode()
     found = {digits, digits.upper()}
     # A longer text that contains this one may have been encoded as Base64, in groups of three bytes. This text may

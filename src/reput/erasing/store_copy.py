@@ -80,8 +80,8 @@ def check_source(facts: StoreFacts, leave_out: Collection[str] = ()) -> None:
         if name == COMPACTION_FOLDER and not _has_compaction_logs(Path(facts.path)):
             continue
         raise UsageError(
-            f"{facts.path}: {name} may contain copies of messages, which cannot be erased; "
-            f"exclude it with leave_out {name}",
+            f"{facts.path}: {name} may contain copies of messages, and reput cannot erase messages "
+            f"in {name}; to exclude {name} from the new store, pass leave_out {name}",
             arguments=["leave_out"],
         )
 

@@ -139,7 +139,7 @@ def _read_index_files(found: StoreInspection, storage: Storage, is_live: bool) -
             continue
         found.index_files.append(IndexSummary(name, size, header))
         # The header of a new IndexFile has offset 0. This offset is not damage, even if the log is empty and ends at 0.
-        # While a broker runs, its log has grown since `log_end` was found.
+        # If a broker runs, its log may have grown since `log_end` was read. So a later offset is not damage either.
         if header.end_physical_offset >= max(found.log_end, 1) and not is_live:
             end = header.end_physical_offset
             reason = f"leads to offset {end}, the log ends at {found.log_end}"

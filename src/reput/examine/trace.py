@@ -139,8 +139,8 @@ class _Tracer:
         self._unknown: set[str] = set()  # Requested ids without a message in any store.
         self._halves: set[_Place] = set()
         self._asked_for = ""
-        # A 5.x client can send several messages in one call, as a list. Key: the list's id; value: ids of its wanted
-        # messages.
+        # A 5.x client can send several messages in one call, as a list. For each list, the dict has the list's id, and
+        # the ids of those messages of the list that belong to the trace.
         self._own_ids: dict[str, set[str]] = {}
 
     def ask_for_key(self, key: str, topic: str | None) -> None:
@@ -158,7 +158,9 @@ class _Tracer:
             self._unknown.add(message_id)
 
     def follow(self) -> None:
-        """Follow keys and origins until nothing new is found.
+        """Look up the unique keys and the origin ids of all found messages, until nothing new is found.
+
+        A copy of a message, such as a retry, states the id of the original message as its origin id.
 
         Queues are read only when the indexes yield nothing more, because reading them is slow.
         """
@@ -217,9 +219,9 @@ class _Tracer:
         # A 5.x client can send several messages in one call, as a list. All of them have the list's id as their last
         # unique key. If the user asked for this id, all messages of the list belong to the trace.
         if unique_key and own_ids and unique_key != self._asked_for:
-            # This message was sent in a list: it has an id of its own before the list's id. Its copies in retry topics
-            # have only the list's id, so look up the list's id as well. The look-up also finds the other messages of
-            # the list. To skip the others, remember the own ids of the wanted messages.
+            # The message was sent in a list, and has two unique keys: its own id, then the list's id. Its copies in
+            # retry topics have only the list's id, so look up the list's id as well. The look-up also finds the other
+            # messages of the list. To skip the other messages, remember the own id of each message that was taken.
             self._own_ids.setdefault(unique_key, set()).update(own_ids)
         self._want_key(unique_key)
         origin = properties.get(ORIGIN_MESSAGE_ID)

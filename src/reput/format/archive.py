@@ -174,7 +174,8 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         snapshots: snapshots, oldest first
         erasures: objects with erasure records, oldest first
         clearings: number of times that an erasure has deleted all objects that the manifest does not list. If this
-            number changes during a merge of indexes, the merge is discarded, because its new object may be deleted
+            number changes during a merge of indexes, the merge is discarded, because the erasure may have deleted the
+            merged index
         before: last link of the hash chain (see `chained`) over the entries of all expired log files; empty if no file
             has expired
         chain: last link of the same hash chain, continued over the entries in `log`

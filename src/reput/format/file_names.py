@@ -70,7 +70,7 @@ def offset_file_name(offset: int) -> str:
 
 
 def parse_offset_file_name(name: str) -> int | None:
-    """Return the offset in a file name, or None for another name."""
+    """Return the offset that a file name consists of; None if the name is not an offset of 20 digits."""
     # `isdigit` alone would also accept digits of other scripts.
     if len(name) == _OFFSET_DIGITS and name.isascii() and name.isdigit():
         return int(name)
@@ -98,12 +98,13 @@ def is_index_file_name(name: str) -> bool:
 def index_file_names(first_timestamps: Sequence[int], now_ms: int) -> list[str]:
     """Return names for IndexFiles whose first entries were stored at these times (ms), oldest file first.
 
-    The names are unique and ascending, whatever the times are, and none is later than `now_ms`. A broker that continues
-    the store names its next file by its clock, and that name must sort after all of these. Names are in local time, as
-    a broker's are.
+    The names are unique and ascending, whatever the times are, and none is later than `now_ms`: a broker that continues
+    the store names its next file by its clock, and the name of this file must sort after all other names. Like a
+    broker, use local time in names.
     """
-    # Each name needs a later millisecond than the previous one, and none may be after `now_ms`. So the first name must
-    # not be after `latest`.
+    # A name is a time in milliseconds. Each name must be later than the previous one, and the last name must not be
+    # later than `now_ms`. So the first name must not be later than `latest`. For each further name, this limit is
+    # 1 ms later.
     latest = _local_ms(now_ms) - len(first_timestamps)
     names, previous = [], 0
     for number, timestamp in enumerate(first_timestamps):

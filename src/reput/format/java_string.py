@@ -168,7 +168,9 @@ def _second_byte_range(first: int) -> tuple[int, int]:
 
 @lru_cache(4096)
 def hash_map_order(names: tuple[str, ...], least_buckets: int = _LEAST_BUCKETS) -> tuple[str, ...]:
-    """Return distinct `names`, given in order of insertion, in the order in which a Java `HashMap` iterates over them.
+    """Return names in the order in which a Java `HashMap` iterates over them.
+
+    The argument `names` has distinct names, in the order in which they were inserted into the map.
 
     A table starts with 16 buckets, or the given number, and doubles when the keys exceed three quarters of the buckets.
     Iteration visits the buckets in order, and the keys of a bucket in order of insertion. In a table of at least 64

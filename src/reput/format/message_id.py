@@ -29,10 +29,10 @@ def encode_offset_id(store_host: Host, physical_offset: int) -> str:
 
 
 def decode_offset_id(text: str) -> OffsetMessageId:
-    """Return the place that 32 (IPv4) or 56 (IPv6) hexadecimal digits state. Raises ValueError for any other text.
+    """Decode an offset id, which has 32 (IPv4) or 56 (IPv6) hexadecimal digits. Raises ValueError for any other text.
 
-    A client's unique key also has 32 digits, so it can be decoded as well. Only the record at the decoded offset shows
-    which of the two ids the text is.
+    A unique key also has 32 digits, so it can be decoded as if it were an offset id. Only the record at the decoded
+    offset shows which of the two ids the text is.
     """
     if len(text) not in _LENGTHS:
         raise ValueError(

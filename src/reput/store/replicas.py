@@ -23,7 +23,7 @@ class Replicas:
     """The replicas among some stores.
 
     Attributes:
-        first: The name of each replica's master, by the name of the replica.
+        first: A dict from the name of each replica to the name of its master, which is not itself among the keys.
         differing: Findings about stores with the same cluster and broker name, but different bytes.
     """
 

@@ -11,7 +11,8 @@ from reput.format.java_string import encode_utf8
 int32 = st.integers(-(2**31), 2**31 - 1)
 int64 = st.integers(-(2**63), 2**63 - 1)
 
-# Bytes at which the rules of UTF-8 change. Random sequences of them are often valid, truncated or forbidden characters.
+# Bytes at which the rules of UTF-8 change. Among random sequences of these bytes, valid, truncated and forbidden
+# characters are all frequent.
 _TURNING_POINTS = (
     0x00, 0x01, 0x02, 0x20, 0x2C, 0x41, 0x7F, 0x80, 0x8F, 0x90, 0x9F, 0xA0, 0xBF, 0xC0, 0xC1, 0xC2,
     0xDF, 0xE0, 0xE4, 0xED, 0xEF, 0xF0, 0xF3, 0xF4, 0xF5, 0xFF,

@@ -148,7 +148,7 @@ Numbered = tuple[int, Event]
 
 
 class ReasonKind(StrEnum):
-    """The kind of a reason. docs/trace.md explains each one."""
+    """The kinds of reasons why a message was delivered late, twice or never. docs/trace.md explains each kind."""
 
     STORED_LATE = "stored_late"
     NOT_QUEUED = "not_queued"

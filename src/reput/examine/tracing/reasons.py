@@ -246,7 +246,7 @@ def reasons_of(events: Sequence[Event], end_ms: int) -> Iterator[Reason]:
     The reasons of each message come first, then the reasons that concern several messages.
 
     Args:
-        events: The events in order of time, with `life` set.
+        events: The events in order of time. In each event, `life` must be the number of the message that it belongs to.
         end_ms: The newest store time in the stores. The stores show every delivery before this time.
     """
     numbered = list(enumerate(events))

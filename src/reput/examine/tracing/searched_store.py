@@ -222,7 +222,7 @@ class SearchedStore:
         self._is_shortened |= answer.cursor is not None
 
     def add_place(self, message: MessageExt) -> None:
-        """Report only this message's bytes as the searched range of the log, for a message found by its offset id.
+        """Add a message that was found by its offset id. Only the bytes of the message count as searched.
 
         If a look-up has already added a searched range, that range stays, and nothing is added.
         """
