@@ -61,7 +61,7 @@ def archive_store(
     runner: Runner | None = None,
     progress: Progress = silent,
 ) -> ArchiveReport:
-    """Copy the sealed (full) log files of a store to an archive, except those that the archive already has.
+    """Copy the sealed (full) log files of a store to an archive. Skip files that the archive already has.
 
     `reput.archive` explains the arguments.
 

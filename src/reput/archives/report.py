@@ -69,8 +69,8 @@ class ProvenMessage:
         physical_offset, size: The place of the message in the log.
         sha256: The SHA-256 of its record.
         archive: The id of the archive.
-        generation: Number of the manifest of the archive from which the proof was written.
-        chain: Last link of the hash chain over the entries of log files in this manifest.
+        generation: Number of the archive's manifest at the time when the proof was written.
+        chain: Last link of the hash chain over the archive's log files, as this manifest states it.
         signed_by: The public key of the signature in hexadecimal digits; empty if the proof is not signed.
         erasures: Names of the objects that document erasures in the message's log file. Always empty if the message
             was verified from a proof file, which does not contain these names.

@@ -1,8 +1,8 @@
 """Keep the committed offsets of each group in each queue (`ConsumerOffsetManager`, tag rocketmq-all-4.9.3).
 
-A served store keeps them in config/consumerOffset.json, under `topic@group`. `committed_offsets` reads them from every
-place in which a broker may keep them. It mirrors `LmqConsumerOffsetManager`, and the managers of `broker.config.v1` and
-`.v2` (tag rocketmq-all-5.3.3). `consumer_lag` compares them with the ends of the queues.
+A served store keeps them in config/consumerOffset.json, under `topic@group`. `committed_offsets` reads the
+offsets from every place in which a broker may keep them, and mirrors `LmqConsumerOffsetManager` and the managers of
+`broker.config.v1` and `.v2` (tag rocketmq-all-5.3.3). `consumer_lag` compares offsets with the ends of the queues.
 """
 
 from __future__ import annotations
@@ -313,9 +313,8 @@ def is_kept_elsewhere(store: Path) -> bool:
 def committed_offsets(store: Path) -> list[CommittedOffset]:
     """Return each group's offset in each queue, in any order.
 
-    They come from RocksDB if it has offsets, else from files.
-
-    A broker that keeps offsets in RocksDB does not delete its old files of offsets, but no longer reads them.
+    If RocksDB has offsets, the files of offsets are ignored: a broker that keeps offsets in RocksDB does not delete its
+    old files, but no longer reads them.
 
     Raises:
         MissingExtraError: rocksdict is not installed.

@@ -163,7 +163,7 @@ class TopicTable:
         self._version: dict[str, int] = {}
         self._known, self._deleted = self._read()
         self._version |= {"counter": self._version.get("counter", 0), "timestamp": clock_ms()}
-        # Topics that are not in the file yet. The value is the counter of the data version when the topic was created.
+        # For each topic that is not in the file yet: the counter of the data version when the topic was created.
         self._unsaved: dict[str, int] = {}
         self._found = self.find()
         self._found_at = clock_ms()

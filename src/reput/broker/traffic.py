@@ -26,7 +26,7 @@ class Traffic:
     """The requests of all connections of a process.
 
     Attributes:
-        requests: Number of requests by names of request and outcome.
+        requests: Number of requests, by the name of the request and the name of the outcome.
         seconds: Durations until the answer, by name of the request. Requests that waited for messages are not included.
         gauges: Figures that are computed on request: name, explanation, function that returns the value.
     """
@@ -39,8 +39,8 @@ class Traffic:
     ) -> None:
         """Prepare to count.
 
-        `name_of` and `outcome_of` return names of codes. All unknown codes must share one name, so that clients cannot
-        fill the memory.
+        `name_of` returns the name of a request code, `outcome_of` the name of a response code. All unknown codes must
+        share one name, so that clients cannot fill the memory.
         """
         self._name_of, self._outcome_of = name_of, outcome_of
         self.requests: dict[tuple[str, str], int] = {}

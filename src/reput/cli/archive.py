@@ -91,7 +91,7 @@ def command(
     signing_key: str | None,
     layout: str,
 ) -> int:
-    """Copy the log files of STORE that ARCHIVE lacks, with indexes of their keys and queues; or verify ARCHIVE.
+    """Copy new log files of STORE to ARCHIVE, with indexes of their keys and queues; or verify ARCHIVE.
 
     With --verify, omit STORE. ARCHIVE is a folder, or a URL of S3, GCS or Azure. Every command that
     reads a store can also read an archive. STORE is only read; a broker may run on it.

@@ -124,7 +124,8 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        # Users of RocketMQ's tool mqadmin type its commands here by habit. Name the command of reput to use instead.
+        # An unknown command may be a command of RocketMQ's tool mqadmin, typed by habit. `advice` names the reput
+        # command to use instead.
         if args and args[0][:1] != "-" and args[0] not in {*_MODULES, *_OLD}:
             from reput.cli.mqadmin import advice
             from reput.nearest import did_you_mean
@@ -147,7 +148,7 @@ class LazyGroup(click.Group):
         try:
             result = super().invoke(ctx)
             # Flush here, so that a closed pipe or a full disk is reported as an error of the command.
-            # There is no stdout if the parent process started this process with stdout closed.
+            # Python sets sys.stdout to None if the parent process started this process with stdout closed.
             if sys.stdout is not None:
                 sys.stdout.flush()
         # click would turn a BrokenPipeError into exit code 1, which means "nothing found" here.

@@ -198,11 +198,11 @@ def command(
 ) -> int:
     """Find all messages with a key or an id, or of a topic and time, newest first.
 
-    Topic and keys of every candidate are compared, so no message with another key is printed. Ranges
-    that no IndexFile covers are read message by message. The last lines report the searched and the
-    unreadable ranges, so "No message" means that the message does not exist. With jsonl and csv these
-    lines go to stderr, as does the advice to run `reput prove` if only samples of an IndexFile were
-    compared with the log.
+    IndexFiles have only hashes of keys. So the topic and keys of each message that they yield are
+    read and compared, and no message with another key is printed. Ranges that no IndexFile covers are
+    read message by message. The last lines report the searched and the unreadable ranges, so "No
+    message" means that the message does not exist. With jsonl and csv these lines go to stderr, as does
+    the advice to run `reput prove` if only samples of an IndexFile were compared with the log.
 
     For several STOREs, or a fleet file, there is one answer with a column for the store. If a store cannot be read,
     the answer is incomplete.

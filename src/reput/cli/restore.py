@@ -55,7 +55,7 @@ def command(
     The broker's configuration (config/) comes from the first snapshot taken after the last restored file was archived.
     Committed offsets beyond the end of a restored queue are set to its end.
 
-    With --topic or --key, DEST is a new store with copies of the messages that they select. The copies get new offsets;
+    With --topic or --key, DEST is a new store with copies of the selected messages. The copies get new offsets;
     the properties REPUT_ORIGIN_STORE, REPUT_ORIGIN_OFFSET and REPUT_ORIGIN_QUEUE_OFFSET state their origin. --begin and
     --end then select messages by store time. Nothing else of the archive is copied.
 

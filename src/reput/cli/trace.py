@@ -79,9 +79,9 @@ def command(
 ) -> int:
     """Print all records of a message, in order of time, and explain its delivery.
 
-    A message's records have the same unique key, or name each other as origin. They are followed
-    through all topics and stores: retries, dead letters, scheduled copies, half and op messages of
-    transactions. If a message has several KEYS, only the one given by --key is followed. The
+    A message's records are found by its unique key. Some records, such as retries, instead state the id
+    of the original message. The search covers all topics and stores: retries, dead letters, scheduled
+    copies, half and op messages of transactions. Of several KEYS, only the given --key is searched. The
     sentences after the table explain why the message was delivered late, twice or never, as far as
     the stores show it.
 

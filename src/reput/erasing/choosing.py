@@ -79,7 +79,7 @@ class Choice:
             compile_filter(self.query, True)
 
     def keeps(self, rows: pa.RecordBatch) -> Mask:
-        """Return a mask that is true for the messages to erase, that is, for the rows that meet all conditions."""
+        """Return a mask that is true for the messages to erase. Their rows meet all conditions of this choice."""
         met = np.ones(len(rows), np.bool_)
         if self.topics:
             met &= _mask(pc.is_in(rows.column("topic"), pa.array(self.topics, pa.string())))

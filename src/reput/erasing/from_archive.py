@@ -183,8 +183,8 @@ class _ArchiveErasure:
                 raise StoreChangedError(
                     f"{self._place}: a log file was archived again meanwhile; run the command again"
                 )
-            # Another erasure has deleted objects that the manifest does not name. Our uploads may be among them: the
-            # manifest does not name them yet.
+            # Another erasure has deleted all objects that the manifest does not name. The manifest does not name our
+            # uploads yet, so they may be deleted as well.
             if manifest.clearings != began.clearings:
                 raise StoreChangedError(
                     f"{self._place}: another erasure changed the archive meanwhile; run the "
@@ -221,8 +221,8 @@ class _ArchiveErasure:
         """Return stored objects that an erasure has replaced, and that the manifest no longer names.
 
         Such an object is a log file or an index. Objects of log files that are not sealed are excluded, because another
-        archiver may be uploading such an object.
-        If the excluded objects stay unused, `reput archive` deletes them after a day.
+        archiver may be uploading such an object. If an excluded object stays unused, `reput archive` deletes it after a
+        day.
         """
         begins = {begin for one in manifest.erasures for begin in one.begins}
         spans = [

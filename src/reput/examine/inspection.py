@@ -80,7 +80,7 @@ def inspect(
     """Identify `path` by its folder and name, or else by its content, and read it completely.
 
     Args:
-        path: A path or URL, or a pattern that matches exactly one.
+        path: A path, a URL, or a pattern that matches exactly one path.
         config: Settings of the broker, for the walk over a log file.
         hash_slots: Number of slots of an IndexFile; None to derive it from the file.
         index_items: Number of items of an IndexFile; None to derive it from the file.

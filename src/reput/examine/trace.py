@@ -1,9 +1,9 @@
 """Trace a message: find all its records, and explain why it was delivered late, twice or never.
 
-Records of one message have its unique key, or name its message id as their origin. The trace follows unique keys and
-origins from record to record, until it finds no new records. Of the keys in the property KEYS, it follows only the
-requested one. Look-ups by key are as exact and complete as those of `reput query`. Some records have no index entry,
-such as op messages. They are read from their queues (`tracing.searched_store.UnindexedQueues`), up to a limit.
+Records of one message have its unique key, or state its message id as their origin id. The trace follows unique keys
+and origin ids from record to record, until it finds no new records. Of the keys in the property KEYS, it follows only
+the requested one. Look-ups by key are as exact and complete as those of `reput query`. Records without an index entry,
+such as op messages, are read from their queues (`tracing.searched_store.UnindexedQueues`), up to a limit.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ class _Tracer:
         self._asked_keys: set[str] = set()
         self._wanted_origins: set[str] = set()
         self._asked_origins: set[str] = set()
-        # The retry queues have been searched for records that name one of these ids as their origin.
+        # The retry queues have already been searched for copies of the messages with these ids.
         self._named: set[str] = set()
         self._unknown: set[str] = set()  # Requested ids without a message in any store.
         self._halves: set[_Place] = set()

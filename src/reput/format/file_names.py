@@ -125,7 +125,7 @@ def index_file_name_of(previous: str | None, first_timestamp: int, now_ms: int) 
     """Return the name that `index_file_names` gives to the file after `previous`.
 
     Args:
-        previous: name of the previous file, or None.
+        previous: name of the previous file; None for the first file.
         first_timestamp: store time (ms) of the file's first entry.
         now_ms: current time.
     """
@@ -144,7 +144,7 @@ def index_file_name_of(previous: str | None, first_timestamp: int, now_ms: int) 
 def next_index_file_name(previous: str | None, now_ms: int) -> str:
     """Return the name of an IndexFile created at `now_ms`.
 
-    If `previous` is not earlier, return the next number after it.
+    If the name would not sort after `previous`, which is the name of the previous file, return the number after it.
     """
     name = (_EPOCH + _local_ms(now_ms) * _MS).strftime(_INDEX_TIME)[:-3]
     return name if previous is None or previous < name else f"{int(previous) + 1:0{len(name)}d}"

@@ -10,7 +10,7 @@ DIGIT_ZEROS = (
     0x1A90, 0x1B50, 0x1BB0, 0x1C40, 0x1C50, 0xA620, 0xA8D0, 0xA900, 0xA9D0, 0xA9F0, 0xAA50, 0xABF0,
     0xFF10,
 )  # fmt: skip
-# By number of bits: a number with fewer digits than this always fits into an integer of that size.
+# For integers of 32 and of 64 bits: a number with fewer digits than this always fits.
 _SHORT_DIGITS = {32: 10, 64: 19}
 
 

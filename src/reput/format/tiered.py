@@ -63,7 +63,7 @@ def segment_name(offset: int) -> str:
 
 
 def parse_segment_name(name: str) -> int | None:
-    """Return the offset at which the segment of this name begins; None for any other name."""
+    """Return the offset at which the segment of this name begins; None if the name is not a segment's."""
     offset = parse_offset_file_name(name[_HASH_DIGITS:])
     # A segment's name begins with digits of the MD5 of its offset. A name with other digits belongs to another file.
     return offset if offset is not None and segment_name(offset) == name else None

@@ -73,7 +73,7 @@ def answered_by(
     """Find replicas whose complete answers replace the incomplete answers of other stores.
 
     Returns a dict from the name of each replaced store to the name of its replica. A slave may lag behind its
-    master. It replaces the master only if it has the whole known range of the master's log.
+    master, so a slave replaces the master only if it has the whole known range of the master's log.
 
     Args:
         stores: All stores.

@@ -90,7 +90,7 @@ def is_for_consumers(role: Role) -> bool:
 def was_scheduled(message: MessageExt) -> bool:
     """Return whether a record is the delivered copy of a delayed message.
 
-    The broker leaves the delay's properties in it.
+    In the copy, the broker leaves the properties that requested the delay.
     """
     properties = message.properties
     has_waited = DELAY in properties or TIMER_OUT_MS in properties
