@@ -98,8 +98,8 @@ def command(
 
     FILE has the columns topic and key (a unique key, or one of a message's KEYS), and optionally begin and end: store
     times, both inclusive, in milliseconds or as 2026-11-20T08:00:00Z. Other columns are copied to the output. Each row
-    yields one row per message that has the key, or one row of nulls. IndexFiles have only hashes of keys, so the topic
-    and the keys of every message that they yield are read from the log and compared. Parts of the log that no IndexFile
+    yields one row per message that has the key, or one row of nulls. IndexFiles have only hashes of keys, so every
+    message that they lead to is read, and counts only if its topic and key match. Parts of the log that no IndexFile
     covers are scanned once for all keys. The column is_complete reports for each row whether the whole log could be
     read. DIR.coverage.json, or stderr if the answer goes to stdout, reports the searched ranges.
 

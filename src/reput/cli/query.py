@@ -198,9 +198,9 @@ def command(
 ) -> int:
     """Find all messages with a key or an id, or of a topic and time, newest first.
 
-    IndexFiles have only hashes of keys. So the topic and keys of each message that they yield are
-    read and compared, and no message with another key is printed. Ranges that no IndexFile covers are
-    read message by message. The last lines report the searched and the unreadable ranges, so "No
+    IndexFiles have only hashes of keys, and two keys may have the same hash. So each message found is
+    read, and printed only if its topic and key match. Ranges that no IndexFile covers are read message
+    by message. The last lines report the searched and the unreadable ranges, so "No
     message" means that the message does not exist. With jsonl and csv these lines go to stderr, as does
     the advice to run `reput prove` if only samples of an IndexFile were compared with the log.
 

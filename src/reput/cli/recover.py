@@ -32,7 +32,8 @@ def command(store: str, layout: str, broker_config: str | None, **sizes: int | N
 
     The CommitLog ends where a broker would end it: in the files that a broker checks, at the first record that cannot
     be read or has a wrong CRC. The bytes after it are cleared. Missing entries of ConsumeQueues are written; every
-    existing entry keeps its queue offset. In IndexFiles, missing entries are written, and duplicate ones are removed.
+    existing entry keeps its queue offset. In IndexFiles, missing entries are written, and wrong or
+    duplicate ones are removed.
 
     Damage in older files of the CommitLog is only reported: all entries keep their queue offsets, also the entries of
     unreadable messages. If a message in the checked files has no entry and a wrong queue offset, nothing is changed.

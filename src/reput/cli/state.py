@@ -76,10 +76,11 @@ def _lag(
 ) -> int:
     """Compare the offsets that consumer groups committed with the queues of STORE.
 
-    The offsets come from consumerOffset.json and lmqConsumerOffset.json in config/, or from the
-    RocksDB database there in which a 5.x broker may keep offsets (experimental). A running broker
-    writes the files only every few seconds. The lag of a queue is the queue's end minus the committed
-    offset. Messages that expired before the group consumed them are counted in `expired`.
+    The offsets come from the files consumerOffset.json and lmqConsumerOffset.json in config/. A 5.x
+    broker may keep offsets in a RocksDB database instead, which is read as well (experimental). A
+    running broker writes its offsets to disk only every few seconds. The lag of a queue is the queue's
+    end minus the committed offset. Messages that expired before the group consumed them are counted
+    in `expired`.
 
     Queues of several STOREs, or of a fleet file, are listed together with their stores. The lag of
     a group is the sum over all stores.
