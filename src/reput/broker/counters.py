@@ -95,7 +95,7 @@ class Counters:
         return datetime.fromtimestamp(self._clock_ms() / 1000).toordinal()
 
     def put(self, topic: str, messages: int, size_bytes: int) -> None:
-        """Count the messages of one request to send, which were stored in a topic."""
+        """Count messages that one request has stored in a topic."""
         now = self._clock_ms()
         with self._guard:
             self._add(TOPIC_PUT_NUMS, topic, messages, now)

@@ -80,8 +80,8 @@ class DelayedDelivery:
         for queue_offset, entry in self._entries(level, queue_id):
             if entry != PRE_BLANK:
                 now = self._clock_ms()
-                # From now on, no message may wait longer than its level's delay. If the delivery time is later than
-                # that, for example because the clock was set back, deliver the message now, as a broker does.
+                # If the delivery time is later than now plus the level's delay, for example because the clock was set
+                # back, deliver the message now, as a broker does.
                 is_due_ever = entry.tags_code <= now + self._delays_ms[level - 1]
                 if is_due_ever and entry.tags_code > now:
                     break
