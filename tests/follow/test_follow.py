@@ -236,7 +236,7 @@ def test_settings_are_remembered_and_others_refused(golden: Golden, tmp_path: Pa
     with owning(output):
         assert begin(store, output, config) == FollowState(output, config, is_fresh=True)
         assert begin(store, output, None) == FollowState(output, config, is_fresh=True)
-        with pytest.raises(UsageError, match="created with other settings"):
+        with pytest.raises(UsageError, match="created with other values of hash_slots"):
             begin(store, output, replace(config, hash_slots=7))
         with (
             pytest.raises(StoreLockedError, match="another process maintains these"),

@@ -400,7 +400,7 @@ class Follower:
         return last is None or last.physical_offset < log.begin or log.holds(last)
 
     def _dispatch(self, target: int) -> None:
-        """Index the messages before the physical offset `target`. The log must not change any more before `target`."""
+        """Index the messages before the physical offset `target`. The part of the log before `target` must be final."""
         report, files, last, is_misplaced = self.report, self._log.files, None, False
         for file in files:
             if file.end <= report.position or file.start >= target:

@@ -118,8 +118,11 @@ def begin(store: Path, output: Path, config: StoreConfig | None) -> FollowState:
         state = FollowState(output, config, is_fresh=True)
         state.save(Disk())
     elif config is not None and config != state.config:
+        stored = asdict(state.config)
+        names = ", ".join(name for name, value in asdict(config).items() if value != stored[name])
         raise UsageError(
-            f"{output}: was created with other settings; omit these options, or choose another output",
+            f"{output}: was created with other values of {names}; pass no settings to use the "
+            f"folder's own, or choose another output",
             arguments=["output"],
         )
     return state

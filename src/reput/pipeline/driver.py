@@ -176,7 +176,8 @@ class _Known(NamedTuple):
     def report(self, output: str) -> RebuildReport:
         report = RebuildReport(self.source.path, output, config=self.config, notes=self.notes)
         ends = self.ends
-        # Skip findings after the end of the rebuilt log: the report counts these bytes as the log's torn end.
+        # Skip findings after the end of the rebuilt log: the report counts the bytes after this end as the log's torn
+        # end.
         report.note(*[str(one) for one in ends.findings() if one.start < ends.rebuild])
         return report
 

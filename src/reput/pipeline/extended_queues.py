@@ -90,7 +90,10 @@ def write_extended_queues(
 
 
 class _ExtendedQueue:
-    """The files of one queue: its entries, its units, and a reader of the old units."""
+    """Writes the entries of one queue, and their units (records in the extension files).
+
+    If the store already has units of the queue, their filter bit maps are copied.
+    """
 
     def __init__(
         self, new: Path, queue: Queue, config: StoreConfig, known: ConsumeQueueSetReader,

@@ -65,9 +65,9 @@ class OldNumbers(NamedTuple):
             at = np.searchsorted(self.changed[:, 0], offsets)
             found = self.changed[np.minimum(at, len(self.changed) - 1)]
             result = np.where(found[:, 0] == offsets, found[:, 1], stated)
-        # A kept entry occupies its queue offset, so no message gets this queue offset. Normally, the message of a kept
-        # entry is unreadable. A readable message has a kept entry only if its record states a wrong physical offset. It
-        # keeps this entry, and gets no new one.
+        # An entry that is kept from the old database occupies its queue offset, so no message gets a new entry there.
+        # Normally, the message of a kept entry is unreadable. The message is readable only if its record states a wrong
+        # physical offset. Such a message needs no new entry, because it has the kept one.
         if len(self.kept_at):
             result = np.where(np.isin(result, self.kept_at), _REFUSED, result)
         return result

@@ -1,8 +1,9 @@
 """Write ConsumeQueues in object storage, where an object cannot be written in parts.
 
 A regular task (`queue_plan.QueueTask`) writes the entries of one range of the log. It stages each file that its entries
-fill. It writes all other entries, as pieces of files, into one object per task. Join tasks then build the remaining
-files from the pieces. A row describes a piece (`_ROW`). The object of a task has this layout:
+fill: it uploads the file as an object. It writes all other entries, as pieces of files, into one object per task. Join
+tasks then build the remaining files from the pieces. A row describes a piece (`_ROW`). The object of a task has this
+layout:
 
     number of rows (8 bytes) | rows, sorted by queue and file | entries of the pieces, in the order of the rows
 """
@@ -37,7 +38,7 @@ from reput.queues.kinds import CONSUME_QUEUE, queue_folder
 _ROW = np.dtype(
     [("queue", np.int64), ("file", np.int64), ("first", np.int64), ("entries", np.int64)]
 )
-"""A piece of a queue file: `entries` entries from entry `first` on. `entries` is _WHOLE if the whole file is staged."""
+"""A piece of a queue file: `entries` entries from entry `first` on. If the piece is a whole file, `entries` is _WHOLE."""
 _WHOLE = -1
 _COUNT_BYTES = 8
 _CHUNK_BYTES = 1 << 20
@@ -77,7 +78,10 @@ def _pieces(job: WriteJob, number: int) -> str:
 
 
 def _stage_pieces(job: WriteJob, task: QueueTask, folder: Path) -> int:
-    """Stage full files, and the pieces of all other files. Return the number of full files."""
+    """Upload each full ConsumeQueue file, and all pieces of other files as one object. Return the number of full files.
+
+    A piece contains the entries of a file that is not full.
+    """
     numbers = {queue: number for number, queue in enumerate(read_plan(job.plan).queues)}
     of_file = job.config.queue_entries
     rows: list[tuple[int, int, int, int]] = []
@@ -137,7 +141,9 @@ def _copy(path: Path, start: int, stop: int, into: FileWriter, position: int) ->
 
 
 def join_pieces(job: WriteJob, task: JoinTask) -> int:
-    """Stage the files that consist of pieces; return their number. Safe to run twice, also at the same time.
+    """Build ConsumeQueue files from the pieces of all tasks, and upload these files. Return the number of files.
+
+    Safe to run twice, also at the same time.
 
     Raises StoreAccessError, StoreChangedError.
     """

@@ -224,7 +224,7 @@ class SplitRuns:
 
     def __init__(self, scanned: str, staged: Sequence[str]) -> None:
         self._scanned, self._staged = scanned, staged
-        # The number of each queue, by its name in the footers of staged files.
+        # Maps the name of a queue, as in the footers of staged files, to the queue's number.
         self._numbers: dict[str, int] = {}
         self.queues: list[Queue] = []
 
@@ -386,7 +386,8 @@ def _task(number: int, kind: Kind, first: int, stop: int, entries: int) -> Queue
 def _kinds(task: PlanTask, table: RunTable, runs: SplitRuns) -> dict[str, set[int]]:
     """Return, for each kind of special task, the numbers of the queues that need such a task.
 
-    The kind `unnamed` has no tasks: the topics of its queues cannot name a folder, so these queues are not written.
+    The result also has the key `unnamed`, for which there are no tasks. Its queues are not written, because their
+    topics cannot be names of folders.
     """
     queues = runs.queues
     irregular = set(np.flatnonzero(table.irregular).tolist())

@@ -72,10 +72,10 @@ def _irregular(staged: Sequence[Path], files: ConsumeQueueSetReader) -> Iterator
                 continue
             begin = ends.get(queue, max(first, 0))
             end = ends[queue] = begin + entries
-            # A broker appends all these entries to a queue only if the queue ends at or before queue offset `slack`.
-            # But a broker always accepts an entry with queue offset 0, so `summarize_runs` computes `slack` from the
-            # other entries. If the only entry has queue offset 0, `slack` is therefore meaningless, and the condition
-            # `slack == begin` must not be tested.
+            # A run is regular if its queue offsets are begin, begin + 1, and so on. Then `first` and `slack` equal
+            # `begin`, and `highest` equals `end - 1`. But `summarize_runs` computes `slack` without the entries that
+            # have queue offset 0. If the run's only entry has queue offset 0, `slack` is therefore meaningless, and is
+            # not compared with `begin`.
             if (first, slack if end > 1 else begin, highest) != (begin, begin, end - 1):
                 odd.add(queue)
     for queue, end in ends.items():
@@ -89,7 +89,7 @@ def _irregular(staged: Sequence[Path], files: ConsumeQueueSetReader) -> Iterator
 def _given_numbers(
     staged: Sequence[Path], queues: set[Queue]
 ) -> dict[Queue, tuple[_Numbers, _Numbers]]:
-    """Return physical offsets and queue offsets of the entries of these queues, in log order."""
+    """Return, for each of `queues`, the physical offsets and the queue offsets of its entries, in log order."""
     found: dict[Queue, list[tuple[_Numbers, _Numbers]]] = {}
     for path in staged:
         for batch in read_batches(str(path), _FIELDS, queues):

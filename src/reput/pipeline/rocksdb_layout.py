@@ -39,7 +39,10 @@ _FIRST, _LAST = 0, (1 << 64) - 1
 
 
 class KeyedRange(NamedTuple):
-    """Entries of a queue with unsigned queue offsets in [first, last]. RocksDB compares keys as unsigned bytes."""
+    """The entries of one queue whose queue offsets, read as unsigned integers, are in [first, last].
+
+    The queue offsets are read as unsigned because RocksDB compares keys as unsigned bytes.
+    """
 
     queue: Queue
     first: int

@@ -150,9 +150,9 @@ def _joins(summary: SplitSummary, expected: int, end_offset: int) -> bool:
     """
     if summary.start != expected:
         return False
-    # IndexService skips messages before the message that it indexed last. The scan of this split assumed that this last
-    # message is at `end_offset_in`. In a serial scan, it is at `end_offset`. Both scans skip the same messages if no
-    # message with index entries lies between these two offsets.
+    # IndexService skips messages before the message that it indexed last. The scan of this split assumed that the last
+    # indexed message is at `end_offset_in`, but the right offset is `end_offset`. The wrong assumption makes no
+    # difference if no message with index entries lies between these two offsets.
     if summary.end_offset_in == end_offset or summary.first_keyed_offset is None:
         return True
     return summary.end_offset_in <= end_offset <= summary.first_keyed_offset

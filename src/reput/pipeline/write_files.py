@@ -279,10 +279,10 @@ def _write_irregular(
 def _walk(
     job: WriteJob, batches: Batches, queues: dict[Queue, ConsumeQueueWriter]
 ) -> tuple[int, int]:
-    """Append the entries of all messages to these queues.
+    """Append the entries in `batches` that belong to `queues`.
 
-    Return two numbers: the appended entries, and all entries of these queues in `batches`. An entry is not appended if
-    the queue already has this entry, or if the entry's queue offset lies before the queue's end.
+    Return two counts: of the appended entries, and of all entries in `batches` that belong to `queues`. An entry is not
+    appended if the queue already has this entry, or if the entry's queue offset lies before the queue's end.
     """
     taken = given = 0
     lost, held = job.lost_ranges(), {name: _LastMessage() for name in queues}
@@ -343,7 +343,7 @@ _KINDS = (CONSUME_QUEUE_FOLDER, EXTENSION_FOLDER)
 
 
 def _compared(batches: Batches, old: dict[Queue, OldQueue]) -> dict[Queue, ConsumeQueueWriter]:
-    """Compare the old queues with all messages, and return writers that append to these queues."""
+    """Compare the old queues with all messages in `batches`, and return writers that append to these queues."""
     for batch in batches(_QUEUE_FIELDS):
         for number, name in enumerate(batch.queues):
             if name in old:
@@ -366,8 +366,8 @@ def _append(
 ) -> tuple[int, int]:
     """Append a batch's entries to the queues that have a writer.
 
-    Return two numbers: the appended entries, and all entries of these queues in the batch. An entry is not appended if
-    the queue already has this entry, or if the entry's queue offset lies before the queue's end.
+    Return two counts: of the appended entries, and of all entries of these queues in the batch. An entry is not
+    appended if the queue already has this entry, or if the entry's queue offset lies before the queue's end.
     """
     entries = batch.queue_entries()
     taken = given = 0

@@ -154,7 +154,7 @@ class KeptBatches(NamedTuple):
 
     entries   the entries in log order
     written   number of entries that were missing or wrong
-    moved     number of entries whose record states other queue offsets
+    moved     number of entries whose queue offset differs from the queue offset in the record
     kept      number of entries that lead to unreadable parts of the log
     unplaced  records that have no entry and no place for one
     """
@@ -255,7 +255,8 @@ class BatchMatching:
             # The crash may have left an entry with a wrong size, because the record was incomplete.
             entries["batch_size"][-1] = size
         # The queue offsets in entries must ascend in log order. Remove the entries outside the longest ascending
-        # sequence, and insert each of them again if the queue offset in its record fits.
+        # sequence. Insert a removed entry again, with the queue offset that its record states, if this queue offset
+        # lies between those of the neighbouring entries.
         rows = np.flatnonzero(self._is_right)
         chosen = rows[ascending(entries["base_offset"][rows])]
         self._add_misnumbered(entries, np.setdiff1d(rows, chosen))
@@ -276,9 +277,10 @@ class BatchMatching:
         return KeptBatches(held, written, self.moved, kept, unplaced)
 
     def _add_misnumbered(self, entries: _Entries, rows: npt.NDArray[np.intp]) -> None:
-        """Add the entries `rows` to the missing entries, because the queue offsets in these entries are out of order.
+        """Treat the entries `rows` as missing, because the queue offsets in these entries are out of order.
 
-        Each added entry gets the queue offset that its record states.
+        A missing entry is written again, with the queue offset that its record states, if this queue offset lies
+        between the queue offsets of the neighbouring entries.
         """
         rows = rows[self._stated[rows] >= 0]
         if len(rows):

@@ -48,7 +48,8 @@ class ExtendedQueueFiles(QueueFiles):
     def read_padded(self, position: int, count: int) -> npt.NDArray[np.uint32]:
         """See QueueFiles.
 
-        An entry with an unreadable unit keeps the unit's address, which differs from any tags code.
+        Each entry of the result has the tags code of its unit. If the unit is unreadable, the entry has the unit's
+        address instead, which is never equal to a tags code.
         """
         data = super().read_padded(position, count)
         resolve_units(data.reshape(-1).view(ENTRY_DTYPE)["tags_code"], self.units)
@@ -58,7 +59,8 @@ class ExtendedQueueFiles(QueueFiles):
         """Return the unit addresses in the entries from `begin` to `stop`."""
         data = super().read_padded(begin, stop - begin)
         codes = data.reshape(-1).view(ENTRY_DTYPE)["tags_code"]
-        # Entries of further queues (multi-dispatch) have a tags code, not an address.
+        # The entry of a message in a further queue (multi-dispatch) has no unit. It contains the tags code itself, not
+        # an address, so skip it.
         return codes[codes <= LAST_ADDRESS]
 
     def has_bit_maps(self, position: int) -> bool:
@@ -73,7 +75,10 @@ class ExtendedQueueFiles(QueueFiles):
         return False
 
     def units_end(self, position: int) -> int:
-        """Return the byte position at which the units of the entries before `position` end."""
+        """Return the byte offset in the extension files after the last unit of the entries before `position`.
+
+        `position` is a position in the queue. Returns 0 if no entry before `position` has a unit.
+        """
         for stop in range(position, self.first, -_BLOCK_ENTRIES):
             addresses = self._addresses(max(stop - _BLOCK_ENTRIES, self.first), stop)
             if len(addresses):
@@ -99,9 +104,10 @@ def find_extended_queues(store: Path, config: StoreConfig) -> dict[Queue, QueueF
 def cut_units(
     found: Mapping[Queue, QueueFiles], kept: Mapping[Queue, int], config: StoreConfig, disk: Disk
 ) -> dict[Queue, int]:
-    """Remove the units after the unit of each queue's last entry. Return the byte position after the remaining units.
+    """Remove the units after the unit of each queue's last entry.
 
-    `kept` has the position after each queue's last entry. Raises StoreAccessError.
+    Return, for each queue, the byte offset in its extension files after the last remaining unit. `kept` has the
+    position after each queue's last entry. Raises StoreAccessError.
     """
     ends = {}
     for name, queue in found.items():

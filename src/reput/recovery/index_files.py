@@ -164,7 +164,7 @@ class RecoveredIndexFiles:
             before = file.offset(file.count - 1)
 
     def number(self, name: str, count: int) -> int | None:
-        """Convert the end of the index in a recovery point to an item number counted over all files.
+        """Convert the end of the index, as a recovery point states it, to an item number counted over all files.
 
         Args:
             name: Name of the last IndexFile, or an empty string for an empty index.

@@ -164,7 +164,10 @@ class Comparison:
         return self._matchings.get(name) or QueueMatching(name, None)
 
     def has_expired(self, name: Queue) -> bool:
-        """Return whether a queue has entries of messages before the compared range: messages that may have expired."""
+        """Return whether a queue has entries of messages that lie before the compared range of the log.
+
+        Such messages may have expired.
+        """
         survey = self.matching(name).survey
         return survey is not None and survey.rank_at(self._begin, survey.begin) > survey.begin
 

@@ -122,8 +122,8 @@ def find_log_end(
     """Return the end of the log, and set the report's `checked_from`. For `known` see `first_file_to_check`.
 
     Raises:
-        StoreError: `whole_records` is set (see `recovered_end`), but an intact record has no CRC of its own. A broker
-            with forceVerifyPropCRC would cut off the record and everything after it.
+        StoreError: `whole_records` is set (see `recovered_end`), but an intact record lacks the property with the CRC
+            of the whole record. A broker with forceVerifyPropCRC would cut off the record and everything after it.
         StoreAccessError: The log cannot be read.
     """
     first = first_file_to_check(files, checkpoint, report.is_clean, known)
@@ -139,11 +139,13 @@ def find_log_end(
 
 
 def _refuse_without_crc(log: CommitLogReader, physical_offset: int) -> None:
-    """Raise StoreError if the recovered log ends before an intact record, only because this record has no own CRC.
+    """Raise StoreError if the recovered log ends before an intact record that has no record CRC.
 
-    `physical_offset` is the end of the recovered log. A broker with forceVerifyPropCRC would cut off the record and
-    everything after it. Nothing is raised if the record is damaged, because then the log rightly ends before the
-    record. A record counts as damaged if a crash tore it, or if the following record has a CRC.
+    A record CRC is a property with the CRC of the whole record (enabledAppendPropCRC, 5.x). A broker with
+    forceVerifyPropCRC would cut off a record without this property, and everything after the record. Nothing is raised
+    if the record is damaged, because then the log rightly ends before the record. A record without the property counts
+    as damaged if a crash tore it, or if the following record has the property. `physical_offset` is the end of the
+    recovered log.
     """
     record = _located(log, physical_offset)
     if record is None or _has_crc(record) or not crc_matches(record.data, record.layout):

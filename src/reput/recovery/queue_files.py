@@ -208,7 +208,7 @@ class QueueFiles(FoundFiles):
         return self.first_at(_MAX_OFFSET, self.first, self.stop)
 
     def end_before(self, position: int) -> int:
-        """Return the physical offset at which the message of the last entry before `position` ends.
+        """Find the last entry before `position`, and return the physical offset after its message.
 
         Returns -1 if there is no such message.
         """
@@ -302,7 +302,7 @@ class QueueFiles(FoundFiles):
             return ConsumeQueueWriter(self.folder, self._file_entries, disk=disk)
         self._clear(position, disk, is_begun)
         for start in self.starts:
-            # Sync these entries. The process that wrote them has died, so they may exist only in the page cache.
+            # Sync the kept entries. The process that wrote them has died, so they may exist only in the page cache.
             if durable < start + self._file_entries and start < position:
                 with disk.open(self.path(start), self._file_bytes) as file:
                     file.sync()

@@ -358,7 +358,8 @@ class QueueMatching:
     def skip_to(self, part: QueuePart, physical_offset: int, unread: Sequence[OffsetRange]) -> None:
         """Skip the entries before the first entry that leads to `physical_offset` or later.
 
-        The skipped entries match no message. Of these entries, the queue keeps only entries that lead into `unread`.
+        The skipped entries match no message. The queue keeps a skipped entry only if the entry leads into one of the
+        ranges `unread`: the parts of the log whose messages cannot be compared.
         """
         survey = self.survey
         if survey is None:
@@ -518,8 +519,9 @@ class QueueMatching:
         places may not ascend.
         """
         if self._is_light:
-            # If there are as many free numbers as messages, the messages get the numbers in log order. Otherwise the
-            # messages get no entries, because nothing shows which number belongs to which message.
+            # Between two neighbouring entries, compare the number of free queue offsets with the number of messages. If
+            # both are equal, the messages get the queue offsets in log order. Otherwise the messages get no entries,
+            # because nothing shows which queue offset belongs to which message.
             _, inverse, counts = np.unique(missing.low, return_inverse=True, return_counts=True)
             within = np.arange(len(inverse)) - (np.cumsum(counts) - counts)[inverse]
             fits = counts[inverse] == missing.high - missing.low - 1
@@ -553,13 +555,14 @@ class KeptQueue(NamedTuple):
 
 
 def _one_each(offsets: Offsets, numbers: Offsets, stated: Offsets) -> npt.NDArray[np.intp]:
-    """Return the largest set of entries that can all be right: at most one per message, with ascending positions.
+    """Return the largest set of entries that can all be right.
 
-    The arrays have one row per entry: its physical offset, its number (the position in the queue), and the queue offset
-    that its message states. The result has the indices of the chosen rows.
+    Entries can all be right if each leads to a different message, and if their positions in the queue ascend in log
+    order. The arrays have one row per entry: its physical offset, its number (the position in the queue), and the queue
+    offset that its message states. The result has the indices of the chosen rows.
 
-    Of several entries of one message, choose the one whose number is the queue offset that the message states, if the
-    numbers still ascend.
+    Of several entries of one message, choose the one whose number is the queue offset that the message states, unless
+    the numbers of the chosen entries would then no longer ascend.
     """
     # Sort the rows by physical offset, but the entries of one message by descending position in the queue. Then no
     # ascending sequence of positions can contain two entries of one message.

@@ -14,8 +14,9 @@ class QueueSurvey:
 
     An entry's rank is its place in this order. An entry's number is its position in the queue.
 
-    If the entries in the files ascend by physical offset, without an empty entry between them, ranks equal numbers,
-    and entries are read on demand. Otherwise, all entries are kept in memory, sorted by physical offset.
+    If the entries in the files ascend by physical offset, without an empty entry between them, the rank of an entry is
+    equal to its number, and entries are read on demand. Otherwise, all entries are kept in memory, sorted by physical
+    offset.
 
     begin, stop  the first rank, and the rank after the last
     last         physical offset of the last entry's message; -1 if there are no entries
@@ -80,8 +81,9 @@ class QueueSurvey:
     def read(self, rank: int, count: int) -> RawEntries:
         """Return up to `count` entries, uint32[n, 5], from the entry at `rank` on.
 
-        If `is_ordered`, ranks equal numbers, so the result includes pre-blank entries. Otherwise,
-        pre-blank entries have no rank, and the result does not include them.
+        `rank` is the entry's place in log order. If `is_ordered`, the place of an entry is its position in the queue,
+        and the result includes pre-blank entries. Otherwise, pre-blank entries have no place, and the result does not
+        include them.
         """
         count = max(min(count, self.stop - rank), 0)
         if self.is_ordered:
@@ -95,15 +97,17 @@ class QueueSurvey:
         return self._numbers[rank : rank + count]
 
     def number_before(self, rank: int) -> int:
-        """Return the number of the last entry before the entry at `rank`; -1 if no such entry exists.
+        """Return the queue position of the last entry before `rank`; -1 if no such entry exists.
 
-        Pre-blank entries do not count. `is_ordered` must be true, because only then do ranks equal numbers.
+        Pre-blank entries do not count. `rank` is an entry's place in log order. `is_ordered` must be true, because only
+        then are places in log order also positions in the queue.
         """
         return self.found.last_before(rank)
 
     def number_from(self, rank: int) -> int:
-        """Return the number of the first entry at or after `rank`; `stop` if no such entry exists.
+        """Return the queue position of the first entry at or after `rank`; `stop` if no such entry exists.
 
-        Pre-blank entries do not count. `is_ordered` must be true, because only then do ranks equal numbers.
+        Pre-blank entries do not count. `rank` is an entry's place in log order. `is_ordered` must be true, because only
+        then are places in log order also positions in the queue.
         """
         return self.found.next_entry(rank, self.stop)

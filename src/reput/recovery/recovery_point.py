@@ -2,8 +2,9 @@
 
 The file `reput.known` states that all messages before one physical offset are in ConsumeQueues and IndexFiles, durably
 and exactly once. It records where each queue and the index end at that offset, and the modification times of the files
-that are already full. The file is replaced periodically and when the store is closed. A clean shutdown adds a digest of
-all other files.
+that are already full. The file is replaced periodically and when the store is closed. A clean shutdown adds a digest.
+The digest covers `checkpoint`, and the sizes and modification times of the CommitLog files and of the queue files and
+IndexFiles that are not full yet.
 
 A recovery point is valid as long as the files that it names exist unchanged. A broker ignores the file, but changes the
 time of `lock` when it starts, which makes the recovery point invalid. The indexes of `reput.follow.follower` have a
@@ -316,9 +317,9 @@ def expired_unindexed(
 ) -> Finding | None:
     """Return a finding if messages expired before they were indexed, else None.
 
-    Such messages leave no trace except a gap: the indexes end before the start of the log's `first` file. The indexes
-    end at the recovery point `known`, or at the last entry of a ConsumeQueue if that is later. If neither exists, the
-    indexes may be new, so there is no finding. Raises StoreAccessError.
+    Such messages leave no trace except a gap: the indexes end before the start of the log's `first` file. The end
+    of the indexes is the recovery point `known`, or the end of the last message that has a ConsumeQueue entry if that
+    is later. If neither exists, the indexes may be new, so there is no finding. Raises StoreAccessError.
     """
     ends = [end for found in queues if (end := found.end_before(found.written)) >= 0]
     if known is not None:

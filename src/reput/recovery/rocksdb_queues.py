@@ -75,11 +75,13 @@ def recover_database(
 def misnumbered(
     store: Path, files: Sequence[CommitLogFile], config: StoreConfig, log_end: int
 ) -> list[Finding]:
-    """Return a finding for each queue with misnumbered messages among the messages without a database entry.
+    """Check the messages that have no entry in the database. Return a finding for each queue with misnumbered messages.
 
-    A message is misnumbered if its queue offset is not higher than the queue offset of the previous message. This is
-    possible, because no checksum covers the queue offset in a record. A broker would write the entry all the same, and
-    so replace the entry of an earlier message. `files` are the log's files. Raises as `recover_database` does.
+    A message is misnumbered if its queue offset is not higher than the queue offset of the queue's previous message.
+    Damage can change a queue offset unnoticed, because no checksum covers the queue offset in a record. A broker would
+    write the entry all the same, and so replace the entry of an earlier message.
+
+    `files` are the log's files. Raises as `recover_database` does.
     """
     folder = store / CONSUME_QUEUE_FOLDER
     if not files or not facts_of(store).has_queue_database:

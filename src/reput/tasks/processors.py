@@ -26,7 +26,8 @@ def _quotas(groups: str, mount: str) -> Iterator[tuple[int, int]]:
     """
     with suppress(OSError, ValueError):
         for line in Path(groups).read_text().splitlines():
-            # Version 2 has one hierarchy, without controllers: `0::/path`. Version 1 has `4:cpu,cpuacct:/path`.
+            # Each line is a hierarchy of control groups. In cgroup version 2, there is one hierarchy, without
+            # controllers: `0::/path`. In version 1, each hierarchy has controllers: `4:cpu,cpuacct:/path`.
             number, controllers, path = line.split(":", 2)
             if number == "0" and not controllers:
                 yield from _along(f"{mount}{path}", mount, ("cpu.max",))
@@ -36,11 +37,11 @@ def _quotas(groups: str, mount: str) -> Iterator[tuple[int, int]]:
 
 
 def _along(folder: str, root: str, names: tuple[str, ...]) -> Iterator[tuple[int, int]]:
-    """Yield the limits that the files `names` of a folder, and of its parents up to `root`, state."""
+    """Yield the limits stated by the files `names` in `folder` and in its parents up to `root`."""
     for parent in (Path(folder), *Path(folder).parents):
         if not parent.is_relative_to(root):
             return
-        # Without a limit, the quota is `max` (version 2) or -1.
+        # Without a limit, the quota is `max` (cgroup version 2) or -1 (cgroup version 1).
         with suppress(OSError, ValueError):
             words = " ".join((parent / name).read_text() for name in names).split()
             quota, period = map(int, words)
