@@ -92,7 +92,7 @@ def _old_batches(
 ) -> dict[Queue, BatchMatching]:  # fmt: skip
     """Compare the old queues with all messages. Return the old queues from which messages take their queue offsets.
 
-    Appends to `elsewhere` the log ranges of records that state a physical offset other than their own.
+    Appends to `elsewhere` the log ranges of records that state a wrong physical offset.
     """
     found = {}
     for queue in pack:

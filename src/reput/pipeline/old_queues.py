@@ -33,7 +33,7 @@ from reput.recovery.queue_survey import QueueSurvey
 class LogPart(NamedTuple):
     """The begin and end of the log, and its unreadable ranges.
 
-    misplaced  whether some messages state a physical offset other than their own
+    misplaced  whether some messages state a wrong physical offset
     """
 
     begin: int

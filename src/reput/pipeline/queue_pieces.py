@@ -38,7 +38,8 @@ from reput.queues.kinds import CONSUME_QUEUE, queue_folder
 _ROW = np.dtype(
     [("queue", np.int64), ("file", np.int64), ("first", np.int64), ("entries", np.int64)]
 )
-"""A piece of a queue file: `entries` entries from entry `first` on. If the piece is a whole file, `entries` is _WHOLE."""
+"""A piece of a queue file: `entries` entries from entry `first` on. For a piece that is a whole file, `entries` is
+_WHOLE."""
 _WHOLE = -1
 _COUNT_BYTES = 8
 _CHUNK_BYTES = 1 << 20

@@ -132,7 +132,7 @@ class PlanTask:
     plan             the folder for the files of the plan
     output           the store whose queues are replaced; None if no queues are replaced
     share            entries per task
-    misplaced        whether some messages state a physical offset other than their own
+    misplaced        whether some messages state a wrong physical offset
     lost             whether parts of the log cannot be read
     in_pieces        whether regular tasks (see QueueTask) stage pieces of files. They do so in object storage, where no
                      two tasks can write parts of one object

@@ -45,7 +45,7 @@ class LogSummary:
 
     @property
     def misplaced(self) -> int:
-        """Return the number of messages that state a physical offset other than their own."""
+        """Return the number of messages that state a wrong physical offset."""
         return sum(split.misplaced for split in self.splits)
 
     @property

@@ -64,7 +64,7 @@ class ComparedPiece:
                  offsets, the physical offset of an earlier record
     index_wrong  physical offset of the first message with missing items, or None if all items are right
     damage       its unreadable ranges
-    elsewhere    ranges where records state a physical offset other than their own
+    elsewhere    ranges where records state a wrong physical offset
     """
 
     start: int
