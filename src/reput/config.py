@@ -77,7 +77,7 @@ class StoreConfig:
     queues_in_rocksdb: bool = False
 
     def __post_init__(self) -> None:
-        # A value that was read from JSON is a list, which is not hashable.
+        # JSON has no tuples: if the settings were read from JSON, `log_folders` is a list, which is not hashable.
         object.__setattr__(self, "log_folders", tuple(self.log_folders))
         check_fields(self)
         _require(self.queue_entries >= 1, "queue_entries must be at least 1", "queue_entries")

@@ -124,7 +124,7 @@ def test_expired_messages_are_an_error_unless_told_otherwise(
         (["--to", "jsonl", "--table", "a.b"], "--table: cannot be used with jsonl"),
         (["--table", "a.b"], "--to parquet does not take --table"),
         (["--catalog-property", "a=b"], "--to parquet does not take --catalog-property"),
-        (["--to", "iceberg", "--table", "messages"], "--table messages: write NAMESPACE.NAME"),
+        (["--to", "iceberg", "--table", "messages"], "--table messages: must have the form NAMESPACE.NAME"),
         (["--name", "a", "--name", "b"], "--name: pass one name for each of the 1 stores, all different"),
         (["--split-size", "0"], "--split-size"),
         (["--split-size", "1k"], "--split-size must be at least 16384, not 1024"),

@@ -188,7 +188,8 @@ class _Archiver:
             raise self._older() if common else self._another()
         # The usual case: the store still has an archived log file. Compare the newest such file.
         if common:
-            # Skip log files with erased messages: they differ from the store's files on purpose.
+            # Skip the archive's log files in which messages were erased: these files differ from the store's files on
+            # purpose.
             erased = {begin for one in manifest.erasures for begin in one.begins}
             common = [one for one in common if one.begin not in erased]
             if common and not self._is_equal(common[-1], here[common[-1].begin, common[-1].size]):

@@ -73,6 +73,7 @@ class Transactions:
 
     def prepared(self, physical_offset: int, queue_offset: int, group: str) -> MessageExt:
         """Return the prepared message that a group's decision names. Raises TransactionError."""
+        # The texts of the errors are those of a broker's answers.
         try:
             stored = self._store.get(physical_offset)
         except StoreError:
@@ -157,8 +158,9 @@ class Transactions:
         first = min(self._open, default=self._half_at)
         self._offsets.commit(GROUP, HALF_TOPIC, 0, first)
         if not self._open and not self._decided_early:
-            # Commit the offset of the decisions only if no message is undecided. After a restart, half messages are
-            # read from the oldest undecided one on, so the decisions about the half messages after it are needed again.
+            # Commit the offset in the queue of decisions only when all half messages are decided. After a restart, half
+            # messages are read again from the oldest undecided one on. The decisions about later half messages are then
+            # needed again.
             self._offsets.commit(GROUP, OP_TOPIC, 0, self._op_at)
 
     def _new(self, topic: str, queue_offset: int) -> Iterator[MessageExt]:

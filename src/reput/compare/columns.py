@@ -91,7 +91,10 @@ def unmatched(left: Sequence[AnyColumn], right: Sequence[AnyColumn]) -> tuple[Ro
 
 
 def in_common(left: Sequence[AnyColumn], right: Sequence[AnyColumn]) -> tuple[Rows, Rows]:
-    """Pair the rows of two tables that have the same values. Of repeated rows, only the first one is paired."""
+    """Pair each row of one table with the row of the other table that has the same values.
+
+    If a table has equal rows, only the first of them is paired. Return the numbers of the paired rows in each table.
+    """
     order, run = _sorted_rows(left, right)
     number = np.empty(len(order), np.int64)
     number[order] = run

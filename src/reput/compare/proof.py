@@ -288,7 +288,8 @@ class _Prover:
         first, last = run
         start, stop = entries.offset(first), min(entries.offset(last) + 1, self._log.files_end)
         if first > 1 and entries.offset(first - 1) < begin:
-            start = begin  # All older messages have expired, so the items cover the log from its beginning.
+            # The message of the item before `first` has expired, so the items cover the log from its beginning.
+            start = begin
         kept: list[OffsetRange] = []
         if known is not None and first < known.items:
             edge = entries.offset(known.items)
@@ -315,7 +316,7 @@ class _Prover:
     ) -> tuple[int, list[OffsetRange]] | None:
         """Compare sampled ranges. Return the end of the last one, and the ranges of messages without an item.
 
-        Return None if all messages must be compared, because the first message of a sample lacks an item.
+        If the first message of a sample lacks an item, return None: all messages must then be compared.
         """
         entries, mean = self._entries, (stop - start) // max(self._messages, 1)
         gaps, widths = np.empty((2, _CHECKED_GAPS), np.int64)

@@ -41,7 +41,8 @@ class Anchor(NamedTuple):
     place  the path that is opened: it leads to the same folder, and contains no links
     inode  identifies the folder even if it is renamed
     boot   boot id of the machine that read the inode; other machines may see other inodes on a shared disk
-    owner  user and group to which root gives the entries that it creates in the folder
+    owner  user and group of new entries in the folder. A process that runs as root makes them the owner of every entry
+           that the process creates
     """
 
     name: str
@@ -250,7 +251,8 @@ def real_path(path: AnyPath) -> str:
 
     Links below an anchor (open folder) are not resolved, because opening the path refuses them.
 
-    Raises StoreAccessError if root would follow another user's link to a place that the link's owner does not own.
+    Raises StoreAccessError if this process runs as root, and the path contains a link of another user to a target that
+    this other user does not own.
     """
     above = _above(path)
     if above is not None:
@@ -380,7 +382,9 @@ def _above(path: AnyPath, strictly: bool = False) -> tuple[_Held, list[str]] | N
 
 @contextmanager
 def at(path: AnyPath) -> Iterator[tuple[int | None, str]]:
-    """Yield the descriptor of a file's folder, and the file's name; for a path without an anchor, None and the path.
+    """Yield the descriptor of a file's folder, and the file's name.
+
+    If the file is not below an anchor (a folder that this process holds open), yield None and the path instead.
 
     Raises OSError, and StoreAccessError for a link in the path.
     """
@@ -431,9 +435,9 @@ def _open_or_create(folder: int, name: str, flags: int, mode: int, owner: tuple[
     """Open as `os.open` does. A file that is created here gets the user and group `owner`."""
     if not flags & os.O_CREAT:
         return os.open(name, flags, dir_fd=folder)
-    # Only a file that is created here gets the owner, but O_CREAT alone does not show whether the file is new. So the
-    # file is first opened without O_CREAT, then created with O_EXCL. Another process may create or delete the file
-    # between these steps, so both are repeated.
+    # Only a file that is created here is given to the user and group `owner`. But O_CREAT alone does not show whether
+    # the file is new. So the file is first opened without O_CREAT, then created with O_EXCL. Another process may create
+    # or delete the file between these steps, so both are repeated.
     while True:
         if not flags & os.O_EXCL:
             with suppress(FileNotFoundError):

@@ -56,9 +56,9 @@ from reput.format.seekable_zstd import FRAME_BYTES, Frames, decode_tail, tail_by
 from reput.tasks.processors import usable_cpus
 
 DIGESTS, QUEUES = b"reput.digests", b"reput.queues"
-"""Keys of two lists in an index's metadata: the SHA-256 of each row group, and the queues (only in a queue index).
+"""Names under which the metadata of an index stores two lists: the SHA-256 of each row group, and the queues.
 
-Both lists are in the order of the rows.
+Only an index of queue entries has the list of queues. Both lists are in the order of the rows.
 """
 GROUP_ROWS = 1 << 16
 # Limits on sizes that the archive's own metadata states: damaged or hostile metadata must not exhaust memory.

@@ -28,7 +28,7 @@ _MOST_FETCHED = 32
 def write_arrow(
     path: str | PathLike[str], schema: pa.Schema, batches: Iterable[pa.RecordBatch]
 ) -> None:
-    """Write batches to a temporary file of this attempt, then rename it.
+    """Write batches to a temporary file, then rename it to `path`. For a URL, upload it.
 
     Every user of the folder can read the file. Raises StoreAccessError.
     """
@@ -60,7 +60,7 @@ def _fetched(url: str) -> pa.Buffer:
 
 
 def save_array(path: str, array: npt.NDArray[Any]) -> None:
-    """Write a .npy file. The group may read it only if its folder is shared with the group.
+    """Write a .npy file. The file's Unix group may read the file only if its folder is shared with this group.
 
     See `reput.files.private.new_private_folder`. Raises StoreAccessError.
     """

@@ -142,7 +142,8 @@ class Disk:
 
     def delete(self, path: Path) -> None:
         """Delete a file if it exists; durable after `sync_folder`."""
-        # Add the path first, because another thread may call `check_in_place` during the deletion.
+        # Add the path to `deleted` before the deletion. Another thread may call `check_in_place` during the deletion,
+        # and must not report the file.
         self.deleted.add(path)
         delete(path)
 

@@ -54,7 +54,10 @@ class FileSystem:
             return within(self.limits.metadata, place, lambda: self.arrow.get_file_info(path))
 
     def entries(self, folder: str, recursive: bool = False) -> list[pa.fs.FileInfo]:
-        """List a folder by name, and its subfolders if `recursive`. Raises StoreAccessError."""
+        """Return the entries of a folder, sorted by path; if `recursive`, also those of its subfolders.
+
+        Raises StoreAccessError.
+        """
         wanted = pa.fs.FileSelector(folder, allow_not_found=True, recursive=recursive)
         place, limit = self.prefix + folder, self.limits.data if recursive else self.limits.metadata
         with _explained(place):

@@ -59,7 +59,7 @@ class MappedWriter(FileWriter):
 
         This is ten times as fast as the page faults that the first write to each page would cause otherwise.
         """
-        # madvise accepts only the beginning of a page.
+        # madvise accepts only addresses at which a page begins.
         begin -= begin % mmap.PAGESIZE
         # Linux before 5.14 lacks MADV_POPULATE_WRITE. It then loads the pages one by one, each at its first write.
         with suppress(OSError):

@@ -65,12 +65,13 @@ class ObjectStore(Protocol):
         """
 
     def upload(self, name: str, chunks: Iterable[bytes]) -> int:
-        """Write a large object in parts, whole or not at all, and return its size.
+        """Write a large object in parts, and return its size. Readers see the whole object or none.
 
-        The write has no condition, so the name must be unique to the writer, for example by a UUID. An object that
-        exists before the upload begins is not replaced; of two simultaneous writers, the last one wins.
+        Whether an object of this name exists is checked only before the upload. If two writers upload the same name at
+        the same time, the last one replaces the object of the other. So the name must be unique to the writer, for
+        example by a UUID.
 
-        Raises ObjectConflictError if the object exists.
+        Raises ObjectConflictError if the object exists before the upload.
         """
 
     def get(self, name: str) -> StoredObject:
@@ -156,7 +157,8 @@ def check_readable(place: str, size: int) -> None:
     """Raise StoreAccessError for an object that is larger than the limit of `get`."""
     if size > MOST_GET_BYTES:
         raise StoreAccessError(
-            f"{place}: has {size:,} bytes, but reput writes at most {MOST_GET_BYTES:,} bytes into it"
+            f"{place}: is not read, because it has {size:,} bytes; reput never writes more than "
+            f"{MOST_GET_BYTES:,} bytes there, so another program must have written it"
         )
 
 

@@ -36,7 +36,7 @@ def joined_place(archive: str, store: str) -> str:
 def split_joined(path: str) -> tuple[str, str] | None:
     """Return archive and store of a path that `joined_place` returned; None for any other path."""
     archive, joint, store = path.partition(_JOIN)
-    # A local path may contain the separator as well, and must not be mistaken for an archive and a store.
+    # The separator between archive and store may also occur within a local path. Such a path must not be split.
     is_both = joint and "://" in archive and (store.startswith("/") or "://" in store)
     return (archive, store) if is_both else None
 

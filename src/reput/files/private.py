@@ -80,7 +80,7 @@ def _of_another(parent: str | os.PathLike[str]) -> StoreAccessError:
 
 
 def create_like_folder(path: str | os.PathLike[str]) -> None:
-    """Create an empty file. The group may read and write it only if its folder is shared with the group.
+    """Create an empty file. Its Unix group may read and write it only if the folder is shared with this group.
 
     Raises:
         StoreAccessError: the file exists already, or the system refuses.

@@ -65,8 +65,8 @@ class RocksFolder(Closing):
     def __init__(self, folder: str, families: Sequence[str]) -> None:
         self.folder = folder
         for attempt in range(_ATTEMPTS):
-            # A running broker has locked the LOCK file, so it is not linked. The library creates its own in the
-            # temporary folder.
+            # The temporary folder gets no link to the database's LOCK file, because a running broker has locked this
+            # file. The library creates another LOCK file in the temporary folder.
             self._view = FolderView(folder, without=("LOCK",))
             try:
                 self._database, known = _open(self._view.path, families)
@@ -184,7 +184,8 @@ def _all_items(family: Any, first: bytes | None) -> Iterator[tuple[Any, Any]]:
     while some := list(islice(items, step)):
         yield from some
         last, is_empty, step = some[-1][0], False, min(4 * step, _MOST_AT_ONCE)
-    # The iterator ends silently at a damaged block. So search for an item after the last one that it has returned.
+    # The iterator ends silently at a damaged block. To notice this, seek past the last item that the iterator has
+    # returned. If another item is there, the iterator has ended too early.
     after = family.iter()
     if last is None:
         after.seek_to_first()

@@ -55,7 +55,9 @@ def stamp_of(path: str) -> Stamp:
 
 
 def present_stamp(path: str) -> Stamp | None:
-    """Return the current stamp of a file; None if a change right now could leave the stamp the same.
+    """Return the current stamp of a file; None if the file has just changed.
+
+    A further change at this moment might not alter the stamp: two changes within a tick of the clock get the same time.
 
     The stamp shows whether facts from an earlier read still hold. Raises OSError.
     """
@@ -64,7 +66,7 @@ def present_stamp(path: str) -> Stamp | None:
 
 
 def settled_stamp(path: str) -> Stamp | None:
-    """Return the stamp of a file, to be compared after reading; None if a later change may leave the stamp the same."""
+    """Return the stamp of a file, to be compared after reading; None if a later change might not alter the stamp."""
     try:
         status = os.stat(path)
         kind = _file_system(status.st_dev)

@@ -1,7 +1,7 @@
 """Define storages: the local machine, or a file system that `reput.files.file_systems` opens.
 
-Readers of a store list and open its files through a `Storage`. So they read a store on S3 like a local store. Paths of
-a storage that is not local are whole URLs.
+Code that reads a store uses a `Storage` to list the store's files and to open them. So this code reads a store on S3
+like a local store. Paths of a storage that is not local are whole URLs.
 """
 
 from __future__ import annotations
@@ -297,7 +297,8 @@ def storage_of(
             # The archive may have been deleted since the last read, and a store may be in its place.
             with suppress(StoreNotFoundError):
                 return ArchiveStorage.of(text, options)
-        # This user has not read an archive here before, so one request finds out whether there is one.
+        # This user has not read an archive at this URL before. So send a request to find out whether the URL is an
+        # archive.
         if not is_pattern(text):
             one, place = RemoteStorage.of(text, options or {}, lists_all=False)
             if one.entry(f"{place}/{ARCHIVE_MANIFEST}") is not None:

@@ -266,7 +266,7 @@ def exchange_at_once(left: Path, right: Path) -> bool:
     """
     try:
         renameat2 = _libc().renameat2
-    # Some C libraries lack the function.
+    # Some C libraries have no function renameat2.
     except AttributeError:
         return False
     with at(left) as (one, here), at(right) as (other, there):

@@ -61,7 +61,7 @@ class Finding:
 
     @property
     def is_wrong(self) -> bool:
-        """Return whether the finding is a warning or damage."""
+        """Return True for a warning or damage, False for information (Severity.INFO)."""
         return self.severity is not Severity.INFO
 
     @property

@@ -165,8 +165,8 @@ class FollowedLog:
 
         A matching checkpoint does not prove that the bytes just before the checkpoint are unchanged. After a truncation
         in the last file, the broker overwrites the file from the cut on, and a checkpoint after the overwritten part
-        still matches. A broker truncates at most its unflushed bytes, so checkpoints at a distance of
-        CHECKPOINT_SPACING_BYTES from the newest checkpoint are safe.
+        still matches. A broker truncates at most its unflushed bytes, which are fewer than CHECKPOINT_SPACING_BYTES.
+        So a checkpoint is safe if it is at least this number of bytes before the newest one.
         """
         last = self.last_with_data()
         if not checkpoints:

@@ -45,8 +45,8 @@ def diff_export(
     Args:
         store: The store's folder or URL.
         destination: The table.
-        name: The store's name in the table; by default its path. If the table has no store of this name, the store
-            with the same log is used.
+        name: The store's name in the table; by default its path. If the table has no store of this name, the rows that
+            were exported from the same log are used.
         store_is_b: Whether the store is called B in the result, and the table A.
         storage_options: Options of a store's URL.
 

@@ -111,7 +111,10 @@ class _LinesExport:
         self._buffers = ScanBuffers()
 
     def write(self, output: BinaryIO, state: State | None) -> dict[str, ReadMark]:
-        """Write all messages after those of earlier runs, whose marks are in `state`. Return the new marks."""
+        """Write the messages that earlier runs did not read. Return the offset up to which each store is now read.
+
+        `state` has these offsets after the last run. If `state` is None, write all messages.
+        """
         bounds, ends = extents_of(self.sources, state, self.report)
         plan = plan_of(
             self.sources, bounds, self.request, self._fail_on_data_loss, _WHOLE_FILES, self.report,

@@ -59,7 +59,8 @@ class LookupAnswer:
 
         A key's messages are ordered by store, and within a store from the newest to the oldest.
 
-        Rows have the keys' columns, the message's columns (null without a message), and the coverage.
+        Rows have the columns of the key, the columns of the message (null without a message), and a column that states
+        how completely the stores were searched for the key: `is_complete` if `is_flat`, otherwise `coverage`.
         """
         know(self.places)
         rows = map_arrow(f"{self.parts[number].path}.rows").read_all()

@@ -97,8 +97,8 @@ def _csv_keys(open_file: Callable[[], Any], malformed: list[str]) -> Keys:
     )  # fmt: skip
 
     def batches() -> Iterator[pa.RecordBatch]:
-        # The file is opened only when it is read, and then closed. A reader that stays open reads ahead in threads,
-        # which has aborted processes at their exit.
+        # The file is opened only when it is read, and then closed. A reader that stays open reads ahead in threads.
+        # Such threads have made processes abort when they exited.
         with pa.csv.open_csv(open_file(), parse_options=parse, convert_options=text) as reader:
             yield from reader
 
@@ -159,7 +159,10 @@ def coverage_text(found: Lookup) -> bytes:
 
 
 def write_coverage(found: Lookup, output: str) -> None:
-    """Write the coverage beside the answer. Raises StoreAccessError."""
+    """Write a file beside the answer that states how completely the stores were searched (the coverage).
+
+    Raises StoreAccessError.
+    """
     path = coverage_path(output)
     with writing_to(path), replacing(path) as attempt:
         write_durable(attempt, coverage_text(found))
@@ -187,7 +190,10 @@ class BucketOutput:
             )
 
     def write_coverage(self, found: Lookup) -> None:
-        """Write the coverage beside the answer. Raises StoreAccessError, and UsageError if the coverage exists."""
+        """Write an object beside the answer that states how completely the stores were searched (the coverage).
+
+        Raises StoreAccessError, and UsageError if the object exists.
+        """
         try:
             self._store.put_new(f"{self._name}.coverage.json", coverage_text(found))
         except ObjectConflictError:

@@ -111,8 +111,8 @@ def diff(
     Args:
         a: A store or an export.
         b: The other store or export.
-        name: The name of the store in the export; by default the store's path. If the export has no store of this name,
-            the store is found by its log.
+        name: The store's name in the export; by default the store's path. If the export has no store of this name, use
+            the rows that were exported from the same log.
         catalog: The catalog of an Iceberg export.
         table: The table of an Iceberg export.
         reading: Settings of the stores as for `open_store`.

@@ -140,10 +140,10 @@ def _indexed(store: MessageStore, begin: int, end: int) -> float | None:
 
 
 def _largest_lag(store: MessageStore) -> tuple[tuple[int, str] | None, str]:
-    """Return the largest lag of any consumer group with the name of the group, then an error message.
+    """Return the largest lag of a consumer group and the name of this group, as a pair; also return an error message.
 
-    A group's lag is the sum of the lags of its queues. If reading the lags failed, the lag is None, and the message
-    states the reason. Otherwise the message is empty. The lag is also None if the store is not local or has no groups.
+    A group's lag is the sum of the lags of its queues. If reading the lags failed, the pair is None, and the message
+    states the reason. Otherwise the message is empty. The pair is also None if the store is not local or has no groups.
     """
     if not store.storage.is_local:
         return None, ""

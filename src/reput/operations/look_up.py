@@ -44,8 +44,8 @@ def look_up(
             folder or URL), `storage_options` of URLs, `coverage` ("rows" adds the coverage to each row), `progress`.
 
     Returns:
-        A reader with the columns of the keys, the columns of the messages, and `is_complete`: whether all parts of the
-        stores in which the row's key was looked up were readable. `reput.reports.coverage_of` returns the coverage of
+        A reader with the columns of the keys, the columns of the messages, and `is_complete`: whether the look-up could
+        read everything that it had to search for the row's key. `reput.reports.coverage_of` returns the coverage of
         each store.
 
     Raises:

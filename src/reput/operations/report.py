@@ -98,7 +98,8 @@ class ClusterPages:
 
     def write(self, answer: StoreAnswer[StoreReport]) -> None:
         """Write the page of one store, unless it could not be read. Raises StoreAccessError."""
-        # A report from the `resume` file is not a StoreReport. It has a page already, which an earlier run wrote.
+        # If the report comes from the `resume` file, it is no StoreReport. An earlier run has then written the store's
+        # page already.
         if isinstance(answer.report, StoreReport):
             make_folder(self._folder)
             page = answer.report.html().encode("utf-8", "backslashreplace")

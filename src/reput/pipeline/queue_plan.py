@@ -7,8 +7,8 @@
 
 One task makes the plan. It reads the runs of all splits, in log order. A run is a summary of the entries of one queue
 in one split (`reput.pipeline.queue_runs`). The runs would not fit into the driver's memory: 10,000 queues in 10,000
-splits have a hundred million runs. So the driver receives tasks of a few numbers each, which refer to the files of the
-plan:
+splits have a hundred million runs. So this task writes the plan to files, and returns only
+small tasks to the driver. Each of these small tasks has a few numbers, and refers to the files of the plan:
 
     plan.json      the names of all staged files and queues, and the queues of each pack (`QueuePlan`)
     positions-N    one int64 per queue: the position of its next entry when regular task N begins; -1 for a queue
@@ -41,7 +41,7 @@ from reput.pipeline.queue_runs import QueueRuns
 from reput.queues.kinds import check_topic, is_light
 
 MOST_ENTRIES = 16 << 20  # Maximum number of entries per task.
-# A task holds the state of all its queues in memory. So it gets at most this many queues.
+# Maximum number of queues per task. A task holds the state of all its queues in memory.
 _MOST_PACKED = 512
 _MOST_JOINED = 512  # Maximum number of ConsumeQueue files that one join task builds.
 # Maximum number of topics without a ConsumeQueue that the report names as examples.

@@ -37,10 +37,10 @@ class RocksTableWritten(NamedTuple):
 
     path      the file; None if the table would be empty
     entries   entries in the table
-    replaced  for each queue, the number of entries that a later entry with the same queue offset replaced
+    replaced  for each queue, the number of entries that were replaced by a later entry with the same queue offset
     ends      the newest entry of each queue in this table
     stop      physical offset after the newest message
-    refused   number of messages without an entry, because an old entry has their queue offset
+    refused   number of messages that got no entry: they had none before, and another message has their queue offset
     kept      number of old entries whose messages cannot be read
     """
 

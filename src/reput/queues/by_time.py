@@ -114,7 +114,7 @@ class QueueTimes:
         return self._queue.min_queue_offset(self._known.end())
 
     def _from(self, physical_offset: int) -> _FoundTime | None:
-        """Return the first entry of a message at or after a physical offset; None if no entry follows."""
+        """Return the first entry whose message begins at or after a physical offset; None if there is none."""
         number, stop = self._queue.min_queue_offset(physical_offset), self._queue.max_queue_offset()
         return _first(self._queue, number, stop)
 

@@ -524,7 +524,7 @@ class BatchQueueReader:
         try:
             return self._entry_at(number).base_offset
         except LostEntriesError as error:
-            # The first entry is lost, so the first existing one counts.
+            # The entry is lost, so use the next existing entry in its place.
             return self._entry_at(error.resume_offset).base_offset
 
     def files_before(self, min_physical_offset: int) -> list[str]:
@@ -559,9 +559,9 @@ class BatchQueueReader:
         return max(low - 1, first)
 
     def _last_from(self, queue_offset: int, number: int) -> BatchEntry | None:
-        """Return the last existing entry before entry `number` with a base offset of at most `queue_offset`.
+        """Search backwards, from entry `number` - 1 on, for an entry whose base offset is at most `queue_offset`.
 
-        Return None if no such entry exists.
+        Return the first such entry that is found. Lost entries are skipped. Return None if no such entry exists.
         """
         for before in range(number - 1, self._first() - 1, -1):
             try:

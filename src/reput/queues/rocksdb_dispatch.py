@@ -21,7 +21,10 @@ from reput.log.scan_mode import DispatchRules
 
 
 def rocksdb_rules(delays_ms: tuple[int, ...]) -> DispatchRules:
-    """Return the rules of a scan for dispatch into RocksDB. They include light queues."""
+    """Return the rules by which a scan of the log finds the queue entries for RocksDB.
+
+    By these rules, light queues get entries too.
+    """
     return DispatchRules(delays_ms, multi_dispatch=True, lmq=True, checks_topic=True)
 
 

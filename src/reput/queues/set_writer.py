@@ -137,9 +137,9 @@ class QueueSetWriter:
         return ()
 
     def refused_bytes(self) -> dict[Queue, int]:
-        """Return, by queue, the total size of the messages that were refused after the queue's last entry.
+        """Return, by queue, the total size of the messages whose entries were refused since the queue's last entry.
 
-        The queue has no entries of these messages. Queues without refused messages are not in the result.
+        A refused entry is not written. Queues without refused entries are not in the result.
         """
         return {}
 

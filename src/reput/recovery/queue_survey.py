@@ -40,7 +40,8 @@ class QueueSurvey:
         self.begin = self.position
         self.stop = self.found.last_before(self.found.first_at(log_end, self.begin, stop)) + 1
         while self.stop > self.begin:
-            # If the log ends within the message of the last entry, remove the entry: the message is dispatched again.
+            # Remove the last entry if the log ends within its message. When the log has a complete message at this
+            # place, that message is dispatched, and gets an entry.
             entry = self.found.entry(self.stop - 1)
             if entry is not None and entry.physical_offset + entry.size <= log_end:
                 self.last = entry.physical_offset

@@ -435,8 +435,8 @@ def _cut(
 ) -> list[LogRange]:
     """Split a range into tasks.
 
-    The unused end of the last file stays one task. It begins at `log_end`, or after the last byte that is not zero if
-    `log_end` is None.
+    The unused end of the last file stays one task. It begins at `log_end`. If `log_end` is None, it begins after the
+    last nonzero byte.
     """
     if part.topics is not None or part.found is not None or part.stop - part.start <= split_bytes:
         return [part]

@@ -393,8 +393,8 @@ class StoreWriter:
         self._queues.disown()
 
     def _end_to_flush(self) -> int:
-        # Read the store time before the position (the end of the last record). If another message is put between the
-        # two reads, the message with this store time still ends at or before the position.
+        # Read first the store time of the last message, and then the position (the end of the last record). If another
+        # message is put between the two reads, the message with this store time still ends at or before the position.
         timestamp = self._log.store_timestamp
         self._last_flush = timestamp, self._log.position
         return self._last_flush[1]

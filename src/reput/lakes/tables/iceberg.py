@@ -105,7 +105,9 @@ class _Iceberg:
                 "catalog: give a name in pyiceberg's configuration, or a URI", arguments=["catalog"]
             )
         if not _TABLE.fullmatch(table):
-            raise UsageError(f"table {table}: write NAMESPACE.NAME", arguments=["table"])
+            raise UsageError(
+                f"table {table}: must have the form NAMESPACE.NAME", arguments=["table"]
+            )
         self.name, self.layout, self._files = f"{files.name} ({table})", "iceberg", files
         # The URI is hashed, because it may contain a password.
         self.table = f"{table} of {hashlib.sha256((catalog or '').encode()).hexdigest()}"

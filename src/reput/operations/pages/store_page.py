@@ -35,7 +35,7 @@ _SEVERITIES = (Severity.DAMAGE, Severity.WARNING, Severity.INFO)
 
 @dataclass(frozen=True, slots=True)
 class IndexRow:
-    """One IndexFile: bars for its items and slots in use, and its slots by chain length."""
+    """The figures of one IndexFile: bars of its used items and used slots, and the number of slots per chain length."""
 
     name: str
     items: Bar

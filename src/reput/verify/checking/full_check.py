@@ -38,7 +38,8 @@ from reput.verify.checking.other_queues import OtherQueues
 from reput.verify.checking.queue_entries import LightQueues
 from reput.verify.checking.queue_table import CheckedQueue, QueueJob, read_queue_table
 
-# A group of tasks is full if it has this many tasks per worker and this many bytes, or the maximum number of tasks.
+# A group of tasks is full if it has _WAVE_TASKS tasks per worker and _WAVE_BYTES bytes. It is also full if it has
+# _WAVE_MOST_TASKS tasks.
 _WAVE_TASKS, _WAVE_BYTES, _WAVE_MOST_TASKS = 4, 1 << 30, 256
 Task = TypeVar("Task")
 Result = TypeVar("Result")
