@@ -1,4 +1,4 @@
-"""Check whether another user could replace a folder along a path while root uses the path."""
+"""Check whether another user could replace a folder along a path while the superuser (root) uses the path."""
 
 from __future__ import annotations
 

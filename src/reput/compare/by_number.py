@@ -81,7 +81,8 @@ class NumberedMessages:
         columns = (messages[name].astype(np.int64) for name in _NAMES)
         self._every = ExpectedEntries(numbers, *columns)
         # Several messages may state one queue offset, for instance after a restart with lost queues. Dispatch
-        # overwrites the entry, so the last message counts. np.unique finds first occurrences, hence the reversal.
+        # overwrites the entry each time, so the last message has the entry. np.unique finds first occurrences, hence
+        # the reversal.
         last = len(numbers) - 1 - np.unique(numbers[::-1], return_index=True)[1]
         self.expected = self._every.at(last)
         self._is_inner = messages["sys_flag"][last] & SYS_FLAG_INNER_BATCH != 0

@@ -2,7 +2,7 @@
 
 The number of an entry is its queue offset. The rule:
 
-1. An entry that leads to a message keeps its number. The queue offset in the record does not count, because no
+1. An entry that leads to a message keeps its number. The queue offset in the record is ignored, because no
    checksum covers it.
 2. An entry that points into an unreadable part of the log stays: its message may be restored.
 3. A message without an entry gets the number that it states, if this number is free and lies between the entries of
@@ -72,8 +72,8 @@ def entry_of_each(
 ) -> npt.NDArray[np.intp]:
     """Return for each message the row of its entry, or -1 if it has none.
 
-    If a message has several entries, use the entry at the queue offset that the message states. If there is none, use
-    the first entry.
+    If a message has several entries, use the entry at the queue offset that the message states. If that queue
+    offset has no such entry, use the first entry.
 
     Args:
         offsets: Physical offsets of messages.

@@ -5,8 +5,8 @@ led to write to a file of an attacker's choice. An anchor prevents this: it is a
 below an anchor is resolved from the anchor's descriptor, name by name, and a link on the way is refused. Any other path
 is opened normally.
 
-Files and folders that root creates below an anchor get the owner of the anchor's folder: a broker must be able to write
-to all files of its store.
+If a command runs as root, the files and folders that it creates below an anchor get the owner of the anchor's folder.
+Otherwise, a broker could not write to all files of its store.
 """
 
 from __future__ import annotations
@@ -111,8 +111,8 @@ def anchored(
     Args:
         folder: an existing folder.
         place: if `folder` is an allowed link, the path of the link's target; this path contains no links.
-        owner: a folder, by default `folder`. Files that root creates below the anchor get the same owner as this
-            folder.
+        owner: a folder, by default `folder`. If this process runs as root, files that it creates below the
+            anchor get the same owner as this folder.
 
     Raises:
         StoreAccessError: the folder cannot be opened, or its path contains a link.
@@ -364,7 +364,7 @@ def refused_link(path: AnyPath) -> StoreAccessError:
 def _above(path: AnyPath, strictly: bool = False) -> tuple[_Held, list[str]] | None:
     """Return the innermost anchor at or above a path, and the names that lead from it to the path.
 
-    With `strictly`, only an anchor above the path counts.
+    With `strictly`, an anchor at the path itself is ignored.
     """
     if not _held:
         return None
@@ -496,8 +496,8 @@ def make_folders(path: AnyPath) -> None:
 def make_own_folder(path: AnyPath) -> None:
     """Create a folder that only this user can enter. It always belongs to this user.
 
-    In particular, a folder that root creates belongs to root. Other entries that root creates below an anchor (open
-    folder) get the owner of the anchor.
+    So a folder that root creates here belongs to root, although other files and folders that root creates below an
+    anchor (open folder) get the owner of the anchor.
 
     Raises OSError, for example if it exists already, and StoreAccessError if another folder has replaced it.
     """

@@ -21,7 +21,7 @@ from reput.files.staged import reading, writing
 from reput.files.storage import is_url
 from reput.files.writer import explained
 
-# Number of fetched objects that a process keeps.
+# Maximum number of fetched objects that a process keeps in a cache.
 _MOST_FETCHED = 32
 
 

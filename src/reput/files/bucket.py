@@ -106,7 +106,7 @@ class Bucket:
         return str(written[self._version])
 
     def upload(self, name: str, chunks: Iterable[bytes]) -> int:
-        # An upload in parts cannot have a condition, so an existing object is searched for first.
+        # An upload in parts cannot be made conditional, so first check whether the object exists.
         with suppress(StoreNotFoundError):
             self.head(name)
             raise ObjectConflictError(f"{self.place}/{name}: exists already")

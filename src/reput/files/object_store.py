@@ -21,7 +21,7 @@ from reput.errors import ObjectConflictError, StoreAccessError, StoreNotFoundErr
 # 124 bytes remain for the path.
 _MOST_NAME_BYTES = 900
 MOST_PUT_BYTES = 64 << 20
-"""The largest conditional write. It is a single request, because multipart uploads have no condition."""
+"""The largest conditional write. It is a single request, because an upload in parts cannot be conditional."""
 MOST_GET_BYTES = 4 * MOST_PUT_BYTES
 """The largest object that `get` reads. Larger objects are read by ranges."""
 

@@ -94,7 +94,7 @@ class _Pool:
     def open(self, pooled: Pooled[_File]) -> _File:
         """Open a file. Close other files first if too many are open. Raises the errors of the file's `_open`."""
         with self._lock:
-            # The caller found the file closed. If the file is open now, another thread has opened it in the meantime. Or
+            # The caller found the file closed. If the file is open now, another thread has opened it meanwhile. Or
             # another thread wanted to close the file, but left it open because the file was in use (see `_closed`).
             if pooled._file is not None:
                 return pooled._file

@@ -1,7 +1,7 @@
 """Create temporary folders and files for message bodies, which no other user can read or change.
 
-A folder belongs only to its owner (0700, files 0600). If tasks run under other users of its group, it also belongs to
-the group (2770, files 0660). It must lie where no other user can replace it.
+Only its owner can enter such a folder (mode 0700, files 0600). If tasks run as other users of the owner's Unix group,
+the folder is shared with this group (mode 2770, files 0660). No other user may be able to replace the folder.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from reput.files.writer import explained
 from reput.ownership import is_out_of_reach
 
 Access = Literal["private", "group"]
-"""The users of a folder: its owner, or its owner and the members of its group."""
+"""The users of a folder: only its owner, or its owner and the members of its Unix group."""
 
 _FOLDER_MODES: dict[Access, int] = {"private": 0o700, "group": 0o2770}
 _GROUP_MAY_ENTER = 0o070

@@ -55,11 +55,10 @@ def stamp_of(path: str) -> Stamp:
 
 
 def present_stamp(path: str) -> Stamp | None:
-    """Return the current stamp of a file; None if the file has just changed.
+    """Return the current stamp of a file, to find out whether facts from an earlier read still hold.
 
-    A further change at this moment might not alter the stamp: two changes within a tick of the clock get the same time.
-
-    The stamp shows whether facts from an earlier read still hold. Raises OSError.
+    Return None if the file has just changed. A further change might then not alter the stamp, because two changes
+    within a tick of the clock get the same time. Raises OSError.
     """
     status = os.stat(path)
     return _stamp(status) if time.time_ns() - status.st_ctime_ns >= _TICK_NS else None

@@ -134,7 +134,7 @@ class FindReport(Report):
         yield from map(str, self.differing)
 
     def coverage(self) -> list[dict[str, Any]]:
-        """Return the coverage of each store, one object per store."""
+        """Return an object per store: how many bytes of its log were searched, and how many were unreadable."""
         return [
             {
                 "store": one.store,
@@ -148,7 +148,7 @@ class FindReport(Report):
         ]
 
     def total(self) -> dict[str, Any]:
-        """Return the sums of the coverage over all stores."""
+        """Return the sums of the numbers in `coverage` over all stores."""
         rows = self.coverage()
         sums = {name: sum(row[name] for row in rows) for name in _SUMMED}
         failed = sum(one.error is not None for one in self.answers)

@@ -79,7 +79,10 @@ class FileLookup(NamedTuple):
                         yield found
 
     def _write(self, runner: Runner, found: Lookup, bucket: BucketOutput | None) -> None:
-        """Write the coverage before the answer, so that a complete answer always has its coverage."""
+        """Write the answer, and a file that states how completely the stores were searched (the coverage).
+
+        The coverage is written first, so that a complete answer always has its coverage.
+        """
         if bucket is not None:
             if found.answer.is_flat:
                 bucket.write_coverage(found)

@@ -223,7 +223,7 @@ class StoresReport(Report, Generic[_Result]):
         yield self.headline
 
     def coverage(self) -> list[dict[str, Any]]:
-        """Return the coverage of each store, one object per store."""
+        """Return an object per store: its state, the size of its log, and whether it was completely readable."""
         return [
             {
                 "store": one.store,

@@ -28,7 +28,7 @@ class TraceReport(Report):
     Attributes:
         stores: The names of the searched stores.
         asked: The key, message id and topic in the request.
-        life: Events, reasons and coverage.
+        life: The events and reasons, and the searched ranges of each store.
         failed: Stores that could not be read.
         replica_of: For each replica, by name, the name of its master. Replicas were not searched.
         differing: Findings about stores with the same cluster and broker name whose logs differ.

@@ -48,7 +48,7 @@ class IndexRow:
 
 
 def coverage_bar(coverage: IndexCoverage) -> Bar | None:
-    """Return a bar of the log's ranges by coverage, or None if the log is empty."""
+    """Return a bar that shows which ranges of the log IndexFiles cover; None if the log is empty."""
     if not coverage.log_bytes:
         return None
     parts = [(float(one.end - one.begin), _STYLES[one.basis]) for one in coverage.ranges]
