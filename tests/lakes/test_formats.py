@@ -46,7 +46,7 @@ def test_a_registered_format_is_opened_with_its_options(tmp_path: Path) -> None:
 
 
 def test_a_name_is_registered_once() -> None:
-    with pytest.raises(UsageError, match="this format exists already"):
+    with pytest.raises(UsageError, match="a table format named parquet exists already"):
         register_format("parquet", SHELVES)
 
 

@@ -107,7 +107,7 @@ def test_a_table_that_is_gone_is_not_begun_again_by_itself(golden: Golden, tmp_p
         export(golden("basic").path, out, "delta")
     shutil.rmtree(out)
     with pytest.raises(
-        UsageError, match=r"out: does not exist, but .*out.reput records exports to it"
+        UsageError, match=r"out: does not exist, but exports to it are recorded in .*out.reput"
     ):
         export(golden("basic").path, out, incremental=True)
     shutil.rmtree(control_of(out))
@@ -371,7 +371,7 @@ def test_a_table_without_its_files_is_refused(golden: Golden, tmp_path: Path) ->
     other.mkdir()
     shutil.copytree(control_of(table), control_of(other))
     with pytest.raises(
-        UsageError, match=r"other: its files are missing, but .*other\.reput records"
+        UsageError, match=r"other: its files are missing, but .* recorded in .*other\.reput"
     ):
         export(store, other, incremental=True)
     for file in table.rglob("*.parquet"):

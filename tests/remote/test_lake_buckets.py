@@ -299,7 +299,7 @@ def test_what_is_not_a_table_is_refused(golden: Golden, lake: Lake) -> None:
     table = Bucket(other.url, s3)
     for one in list(table.list()):
         table.delete(one.name)
-    with pytest.raises(UsageError, match="does not exist, but s3://"):
+    with pytest.raises(UsageError, match="does not exist, but exports to it are recorded in s3://"):
         other.export(path, incremental=True)
 
 

@@ -87,7 +87,7 @@ def _mark_of(
 ) -> tuple[str, ReadMark]:
     """Return the name under which the table records the store, and the offset up to which it was exported.
 
-    If the table does not have the store's name, find the store with the same log.
+    If the table has no store of this name, return the name and offset of the table's store with the same log.
     """
     marks = {} if state is None else state.marks
     if source.name in marks:
@@ -123,8 +123,8 @@ class _TableComparison:
             self._found.notes.append(f"the export has no {', '.join(left_out)}")
         low = _LEAST
         for part in self._parts(request):
-            # The last part is empty. It covers the offsets after the store's last message, where the export may have
-            # rows.
+            # The last part is an empty table. It stands for the offsets after the store's last message, where the
+            # export may still have rows.
             high = int(part["physical_offset"][-1].as_py()) + 1 if len(part) else _MOST
             exported = self._rows.between(low, high, kept or ["physical_offset"])
             self._compare(part, exported)
@@ -136,7 +136,8 @@ class _TableComparison:
     def _parts(self, request: dict[str, object]) -> Iterator[pa.Table]:
         """Yield the store's messages in large parts, in the order of the log.
 
-        The last part is empty. It covers the offsets after the last message, where the export may have rows.
+        The last part is an empty table. It stands for the offsets after the store's last message, where the export may
+        still have rows.
         """
         columns = list(dict.fromkeys([*_PLACE, *self._compared, CORRUPT_REASON.name]))
         topics = request.get("topics") or None

@@ -135,7 +135,7 @@ class Control:
         # offsets recorded there, and skip the deleted messages.
         if found is not None and not place.is_dir() and self._folder.parent == place.parent:
             raise UsageError(
-                f"{place}: does not exist, but {self._folder} records exports to it; "
+                f"{place}: does not exist, but exports to it are recorded in {self._folder}; "
                 f"restore it, or delete {self._folder} to start over"
             )
         # Accept any table of this format. `state` checks later whether an export created it.

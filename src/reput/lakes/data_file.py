@@ -85,7 +85,7 @@ def opened_parquet(path: str | Path) -> Iterator[pq.ParquetFile]:
 
 
 def read_back(path: str) -> RowTally:
-    """Read a Parquet file again and return its tally."""
+    """Read a Parquet file again, and return its number of rows, their total size, and the sum of their bodies' CRCs."""
     total = RowTally()
     with opened_parquet(path) as file:
         names = [name for name in ("size", "body") if name in file.schema_arrow.names]
@@ -124,7 +124,7 @@ class DataFile:
     """One Parquet file.
 
     name        name in the staging folder
-    tally       number and checksums of its rows, computed from the written file
+    tally       number of rows, their total size, and the sum of their bodies' CRCs
     partition   names and values of its partition
     least, greatest  least and greatest values of some columns; times in ms since 1970
     is_reject     whether it contains rejected rows

@@ -1,6 +1,7 @@
 """Run an export from beginning to end, with any runner and any table format, in these steps.
 
-recover   if the last run was interrupted after its commit, do its step `finish`; before its commit, delete its files
+recover   if the last run was interrupted after its commit, do its step `finish`; if it was interrupted before its
+          commit, delete its files
 plan      divide each log into ranges, beginning at the table's mark: the offset up to which this log was exported
 write     run a task per range, which writes staged files, reads them back and counts rows
 reconcile compare the rows read with the rows written, and check ranges for gaps; after a mismatch, commit nothing
@@ -309,7 +310,7 @@ class _ExportRun:
         runner: Runner,
         staged: Staged,
     ) -> None:
-        """Commit the newest message of each key, and remove the rows of the table that it supersedes."""
+        """Commit the newest message of each key, and remove older rows of these keys from the table."""
         merge = MergeJob(
             job.folder, job.folder, job.file_schema, job.reject_schema, is_run=True,
             is_fast=job.request.is_fast,
@@ -361,8 +362,8 @@ def _joined(before: ReadTask, ended: TaskResult, after: ReadTask, began: TaskRes
     """
     one, other = before.part, after.part
     if one.file != other.file or one.stop != other.start or other.topics is not None:
-        # The two positions cannot be compared: the ranges are in different files, are not adjacent, or are read
-        # through ConsumeQueues.
+        # The end of one range cannot be compared with the beginning of the other: the ranges are in different files,
+        # are not adjacent, or are read through ConsumeQueues.
         return True
     if ended.start >= one.stop or ended.end < one.stop:
         # The end of the preceding range's last record is unknown: no record begins in that range, or the range ends

@@ -223,7 +223,8 @@ class LakeBucket:
                 # If the table cannot be released, other runs can take it after `_PATIENCE_S` seconds.
                 self.change(owner=None)
                 self.store.delete(self._alive(self._run))
-            # Other runs may now replace the object `head`. Without a version, `_current` reads this object again.
+            # Other runs may now replace the object `head`, so forget the version that this run has written. `_current`
+            # then reads the object again.
             self._version = ""
 
     def _busy(self) -> StoreLockedError:
@@ -259,7 +260,8 @@ class LakeBucket:
         commit = self.read_commit(head["commit"])
         if commit.rows.rows and next(self._names(), None) is None:
             raise UsageError(
-                f"{self.url}: does not exist, but {self.url_of(self.control)} records exports to it; "
+                f"{self.url}: does not exist, but exports to it are recorded in "
+                f"{self.url_of(self.control)}; "
                 f"restore it, or delete {self.url_of(self.control)} to start over"
             )
 

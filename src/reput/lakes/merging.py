@@ -25,8 +25,8 @@ _WORTH_IT = 4
 """Files of at least 1/4 of the target size are not combined: rewriting costs more than readers gain."""
 
 _WORTH_IT_AT_ONCE = 8 << 20
-"""A run combines only its files that are smaller than this. Otherwise, the run would write nearly all rows twice. A
-later compaction can combine the other files."""
+"""Of the files that it wrote, a run combines only those with fewer bytes than this number. If the run combined all its
+files, it would write nearly all rows twice. A later compaction can combine the larger files."""
 
 
 def check_target(target_bytes: int) -> int:

@@ -156,7 +156,8 @@ class ParquetFiles:
             least, greatest = bounds_of(metadata)
             tally = self._handed.pop(values)
             if not self._is_fast:
-                # The file is read again, so that the commit can be compared with the rows read from the log.
+                # Count the rows of the written file, and add up their sizes and CRCs. Before the commit, these totals
+                # are compared with the totals of the rows that were read from the log.
                 tally = read_back(place)
             elif metadata.num_rows != tally.rows:
                 raise StoreAccessError(

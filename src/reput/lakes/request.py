@@ -25,8 +25,8 @@ The field `json_body` of a request selects this encoding. The field `body` selec
 """
 
 JsonMode = Literal["strict", "permissive"]
-"""How to handle a body that does not fit its types: "strict" rejects the message, "permissive" stores null in the
-fields that do not fit."""
+"""How to handle a body with values that do not fit the types of their fields: "strict" rejects the message,
+"permissive" stores null in these fields."""
 
 Profile = Literal["safe", "fast"]
 INFER = "infer"
@@ -55,14 +55,16 @@ _USUAL = "*"
 class ExportRequest:
     """The messages to export, and their columns.
 
-    columns       names from KNOWN_COLUMNS, in order; None for TABLE_COLUMNS and partitions, "*" for TABLE_COLUMNS
+    columns       names from KNOWN_COLUMNS, in order; "*" stands for all TABLE_COLUMNS. None for TABLE_COLUMNS and the
+                  columns that `partition_by` names
     topics        topics of the messages; () for all
     begin_ms, end_ms  store timestamps of the first and last messages, both inclusive, in ms since 1970
     partition_by  names from PARTITIONS; day and hour are those of the store timestamp, in UTC
     on_corrupt    fail, skip or row, see `reput.table.read.RangeBatches`
     decompressed  whether to decompress bodies
     json_body     None, INFER, or the name of a file with a schema: bodies are parsed into the column `json`
-    json_mode     how to handle bodies that do not fit the types of the columns; also for other encodings than JSON
+    json_mode     how to handle bodies with values that do not fit the types of their fields; also for other encodings
+                  than JSON
     json_timestamps  whether INFER infers timestamps from texts that are ISO 8601 times with a zone
     body          encoding for `reput.messages.decoding.open_decoder`: bodies are decoded into a column with the
                   encoding's name; "json:infer" and "json:FILE" set `json_body` instead

@@ -37,7 +37,7 @@ class TableFiles(Protocol):
         """Return settings for libraries that access the table with the Rust crate `object_store`."""
 
     def opened(self, paths: Iterable[str]) -> tuple[list[str], pa.fs.FileSystem | None]:
-        """Return paths of data files for pyarrow, and its file system. The file system is None for local files."""
+        """Return the paths of data files, and the pyarrow file system that opens them; None for local files."""
 
     def bring(self, places: Placed, staged: Staged) -> None:
         """Move staged files to their places. An interrupted run may have moved some of them."""

@@ -249,9 +249,9 @@ def _opened(
 
 
 def _shown(store: NamedStore, path: str) -> str:
-    """Return a store's text in the column `store` and in the coverage. The same text in both lets users join them.
+    """Return the text that identifies a store in the answer: its name, or its absolute path `path` if it has no name.
 
-    The text is the store's name. For a store without a name it is the absolute path, `path`.
+    The column `store` and the coverage have the same text, so that users can join them.
     """
     return path if store.name == store.path else store.name
 

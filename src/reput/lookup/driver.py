@@ -43,8 +43,11 @@ from reput.store.store_reader import StoreReader
 from reput.tasks import Progress, Runner, no_progress, silent, waiting
 
 _GROUP_KEYS = 1 << 22
-"""Maximum keys per task. A task with many keys reads a whole IndexFile. With this number of keys, following the keys'
-chains takes longer than reading the file, so larger tasks would save little time.
+"""Maximum keys per task.
+
+A task with many keys reads a whole IndexFile, and then follows the keys' chains in memory. With this number of keys,
+following the chains takes longer than reading the file. So larger tasks, which would read the file less often, would
+save little time.
 """
 
 
@@ -77,7 +80,7 @@ def look_up(
     job.search()
     stale = job.read([run for plan in job.stores for run in plan.runs])
     # `stale` are candidates from wrong index entries. An IndexFile with a wrong entry for a key is not trusted for this
-    # key. Scan the part of the log that the IndexFile covers for such keys.
+    # key. So the part of the log that the IndexFile covers is scanned, to find such keys there.
     job.lose(stale)
     job.unwrap()
     places = places_of(join(folder, "answer"))
@@ -258,7 +261,7 @@ class _LookUp:
         return np.concatenate(stale)
 
     def lose(self, stale: npt.NDArray[np.int64]) -> None:
-        """Scan segments whose index has stale entries or broken chains, but only for the affected keys."""
+        """Scan the log ranges of IndexFiles with wrong entries or broken chains, but only for the affected keys."""
         found = [
             (plan, number, keys)
             for plan in self.stores

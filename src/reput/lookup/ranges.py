@@ -42,7 +42,7 @@ _MOST_TASK_CANDIDATES = 1 << 19
 
 @dataclass(slots=True)
 class ScannedRange:
-    """A range to scan for records that begin in [begin, stop) of one file. A record begins at `begin`.
+    """A range to scan for records that begin in [begin, stop) of one file. A record is known to begin at `begin`.
 
     The range is scanned in splits, one per task.
 
@@ -108,7 +108,8 @@ class ScannedRange:
                 # No record begins in this split: the last record of an earlier split reaches beyond it.
                 continue
             found = self._found[split.number]
-            # The split guessed a wrong beginning, or found no record. A record begins where the previous split ended.
+            # The split guessed a wrong beginning, or found no record. Scan it again from the end of the previous split,
+            # where a record certainly begins.
             if found.start != expected:
                 return replace(split, start=expected)
             self.runs += found.runs

@@ -23,7 +23,7 @@ class ContinuedQueues:
     def __init__(
         self, newer: QueueIndex, archive: Callable[[], ArchiveStorage], begin: Callable[[], int]
     ) -> None:
-        """Join two indexes.
+        """Join the queues of a store (`newer`) with the queues of its archive.
 
         `begin` returns the physical offset at which the store's log currently begins. `archive` returns the archive.
         """
@@ -75,7 +75,10 @@ class ContinuedQueue:
     """
 
     def __init__(self, older: QueueReader, newer: QueueReader, begin: int) -> None:
-        """Join two readers. `begin` is the physical offset at which the store's log begins."""
+        """Join the queue's readers: `older` reads the archive, `newer` the store.
+
+        `begin` is the physical offset at which the store's log begins.
+        """
         self._older, self._newer, self._begin = older, newer, begin
         self.folder: str = newer.folder
         self.kind: QueueKind = newer.kind

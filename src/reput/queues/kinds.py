@@ -149,7 +149,7 @@ def is_light(topic: str) -> bool:
 
 
 class QueueFile(NamedTuple):
-    """A file of a queue: queue index of its first entry, number of entries for which it has room, path, inode."""
+    """A file of a queue: number of its first entry, number of entries for which it has room, path, inode."""
 
     start: int
     count: int  # type: ignore[assignment]  # hides tuple.count
@@ -172,8 +172,8 @@ def list_queue_files(
     for _ in range(_MORE_LOOKS):
         if not any(before.stop != after.start for before, after in pairwise(files)):
             break
-        # While the folder was read, a file may have expired and another been created, which looks like a gap. Read it
-        # again.
+        # If a file expires and another file is created while the folder is listed, the list may have a gap. List the
+        # folder again.
         files = _list(folder, storage, kind)
     return files
 

@@ -175,7 +175,7 @@ class ConsumeQueueReader:
     def files_before(self, min_physical_offset: int) -> list[str]:
         """Return the files whose entries all belong to messages before a physical offset, oldest first.
 
-        The last file is excluded.
+        The queue's last file is never returned.
         """
         found: list[str] = []
         for file in self._files[:-1]:
@@ -229,7 +229,10 @@ class ConsumeQueueReader:
         return file is not None and self._entry(file, queue_offset).is_written
 
     def _on_from(self, queue_offset: int) -> Iterator[ConsumeQueueEntry]:
-        """Yield entries from a queue offset to the end of the files, including unwritten entries."""
+        """Yield the entries from a queue offset to the end of the files.
+
+        A place in which no entry was written yields an empty entry.
+        """
         while (file := self._file_of(queue_offset)) is not None:
             yield from self._read(file, queue_offset, _READ_ENTRIES)
             queue_offset = min(queue_offset + _READ_ENTRIES, file.stop)
@@ -530,7 +533,7 @@ class BatchQueueReader:
     def files_before(self, min_physical_offset: int) -> list[str]:
         """Return the files whose entries all belong to messages before a physical offset, oldest first.
 
-        The last file is excluded.
+        The queue's last file is never returned.
         """
         return self._files.files_before(min_physical_offset)
 

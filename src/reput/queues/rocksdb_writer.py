@@ -174,7 +174,7 @@ class WritableDatabase:
             self._database.write(changes._batch, self._how)
 
     def flush(self) -> None:
-        """Write the memory to files: entries first, then the offset up to which they are complete."""
+        """Write the changes in memory to files: entries first, then the offset up to which they are complete."""
         with _explained(self._folder):
             for name in (ENTRIES_FAMILY, OFFSETS_FAMILY):
                 self._parts[name].flush()
@@ -187,7 +187,10 @@ class WritableDatabase:
         check_in_place(self._folder / _DATABASE_LOCK, self._lock)
 
     def disown(self) -> None:
-        """Never close the database in a forked child. That would write the parent's memory into the parent's files."""
+        """Give up the database in a forked child, so that the child never closes it.
+
+        Closing it there would write entries that the parent has in memory into the parent's files.
+        """
         # This process is a forked child. Freeing its copy of this object would close the parent's database. The extra
         # reference prevents this, even when the child ends.
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self))

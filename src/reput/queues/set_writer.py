@@ -232,9 +232,10 @@ class ConsumeQueueSetWriter(QueueSetWriter):
     def _with_units(
         self, name: Queue, queue: ConsumeQueueWriter, messages: npt.NDArray[np.void], number: int
     ) -> npt.NDArray[np.void]:
-        """Write extension units for a queue's new messages. Return the messages, with addresses of units as tags codes.
+        """Write an extension unit for each new message, and replace its tags code by the unit's address.
 
-        Messages that are in the queue only because of INNER_MULTI_DISPATCH get no unit.
+        Messages that are in the queue only because of INNER_MULTI_DISPATCH get no unit, and keep their tags codes.
+        Returns the messages.
         """
         ends = messages["physical_offset"] + messages["size"]
         own = (messages["queue"] == number) & (ends > queue.max_physical_offset)
@@ -459,7 +460,7 @@ class RocksQueueSetWriter(QueueSetWriter):
         self._database.disown()
 
     def close(self, sync: bool) -> None:
-        """Write the additions that are still in memory to files, and close the database. Raises StoreAccessError."""
+        """Write the entries that are still in memory to files, and close the database. Raises StoreAccessError."""
         self._close_log()
         self._database.close()
 

@@ -137,8 +137,9 @@ def open_queues(
         store: folder with the queues.
         storage: storage of the store.
         open_log: opens the log of the queues; by default the store's own log.
-        config: the broker's settings; by default the settings of a new broker. If the queues are in RocksDB, the delay
-            of a level comes from the level's newest message, or from these settings if there is no such message.
+        config: the broker's settings; by default the settings of a new broker. Only queues in RocksDB need them, for
+            the delays of the levels of scheduled messages. If a level has messages in the database, its newest message
+            shows the delay, and the setting is not used.
 
     Raises:
         StoreAccessError: a file cannot be read.

@@ -142,8 +142,8 @@ class Flusher:
     def _gather(self) -> None:
         """Wait a moment for further callers, so that one sync serves all of them.
 
-        Callers that waited for the last sync may put their next messages at once, and then wait for the next sync. This
-        pause is short compared with a sync.
+        Callers that waited for the last sync often put their next messages right after it, and wait for the next sync.
+        Waiting for these callers here usually takes less time than a further sync.
         """
         patience_s = min(max(self._sync_s / 2, _LEAST_PATIENCE_S), _MOST_PATIENCE_S)
         self._work.wait_for(lambda: self._arrived >= self._expected, patience_s)

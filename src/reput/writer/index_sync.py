@@ -38,7 +38,7 @@ _store_log = logging.getLogger("reput.store")
 
 
 class IndexSync:
-    """Syncs the indexes of one open store, and then writes the checkpoint and the recovery point."""
+    """Syncs the queues and IndexFiles of one open store, and then writes the checkpoint and the recovery point."""
 
     def __init__(
         self,
@@ -66,7 +66,9 @@ class IndexSync:
         self._known: RecoveryPoint | None = None
 
     def run(self, log_end: int | None = None) -> None:
-        """Sync all indexes. `log_end` is the final end of the log if the store is being closed, else None.
+        """Sync all queues and IndexFiles.
+
+        `log_end` is the final end of the log if the store is being closed, else None.
 
         Raises StoreAccessError, StoreFailedError.
         """
@@ -120,10 +122,10 @@ class IndexSync:
 
 
 class IndexFlusher:
-    """Syncs indexes in its own thread.
+    """Syncs ConsumeQueues and IndexFiles in its own thread.
 
-    At short intervals, it syncs queues with many dirty pages. At longer intervals, it syncs all indexes. It syncs an
-    IndexFile as soon as the file is full.
+    At short intervals, the thread syncs queues with many dirty pages. At longer intervals, it syncs all queues and
+    IndexFiles. An IndexFile is also synced as soon as the file is full.
     """
 
     def __init__(
@@ -159,7 +161,7 @@ class IndexFlusher:
         self._work.notify_all()
 
     def stop(self) -> None:
-        """End the thread, if it has not ended. The caller must then sync all indexes."""
+        """End the thread, if it has not ended. The caller must then sync all queues and IndexFiles."""
         self._is_closing = True
         self._work.notify_all()
         if self._thread is not None:

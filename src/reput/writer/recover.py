@@ -111,7 +111,8 @@ class Recovery:
             report.expired_unindexed = expired_unindexed(
                 self._files[0], known, self._found.values()
             )
-        # All messages before the recovery point have expired, so the point proves nothing.
+        # All messages before the recovery point have expired. So the point says nothing about the remaining messages,
+        # and is ignored.
         if known is not None and known.end < log_begin:
             known = None
         if known is not None and not batches_agree(

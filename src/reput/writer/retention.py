@@ -142,11 +142,15 @@ class Retention:
             return self._delete(log, gone) if gone or not self._is_tidy else None
 
     def make_room(self) -> bool:
-        """Delete log files when the disk is full. Return whether any was deleted; never if no space limit is set."""
+        """Delete log files when the disk is full, and return whether any was deleted.
+
+        If no space limit is set, delete nothing.
+        """
         if not self._limits.are_of_space:
             return False
         with self.paused, closing(CommitLogReader(StoreLog(self._store))) as log:
-            # If no limit is reached, files of other programs fill the disk. Delete one log file in this case.
+            # The disk is full. If the store exceeds no limit, files of other programs fill the disk. Delete one log
+            # file in this case.
             gone = self._too_many(log) or list(deletable_files(log, self._until()))[:1]
             if gone:
                 self._delete(log, gone)

@@ -84,7 +84,7 @@ class Subscribers:
         grown: list[tuple[Queue, int]],
         dispatchers: tuple[tuple[Subscription, Dispatcher], ...],
     ) -> None:
-        """Pass a batch to these dispatchers, then call the callbacks of the queues that grew."""
+        """Pass a batch to the given dispatchers, then call the callbacks of the queues that grew."""
         for subscription, dispatcher in dispatchers:
             try:
                 dispatcher.dispatch(batch)

@@ -60,8 +60,8 @@ class WriterSettings:
             (flushConsumeQueueLeastPages).
         flush_consume_queue_thorough_interval_s: Interval after which all queues, IndexFiles and the checkpoint are
             flushed (flushConsumeQueueThoroughInterval).
-        append_retry_pause_s: Pause before a failed append to a ConsumeQueue is repeated, at most 30 times.
-        store_host: Address that records state as their store host.
+        append_retry_pause_s: Pause before each retry of a failed append to a ConsumeQueue (at most 30 retries).
+        store_host: Address that is written into each record as its store host.
         file_reserved_hours, delete_when, disk_max_used_space_ratio, max_commit_log_bytes: See RetentionLimits. By
             default nothing is deleted.
         clean_resource_interval_s: Interval between two checks of these limits (cleanResourceInterval).

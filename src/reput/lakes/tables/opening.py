@@ -83,7 +83,10 @@ _formats: dict[str, TableFormat] = {
 def register_format(name: str, table_format: TableFormat) -> None:
     """Register a format for exports. Raises UsageError if the name is taken."""
     if name in _formats:
-        raise UsageError(f"name {name}: this format exists already", arguments=["name"])
+        raise UsageError(
+            f"name: a table format named {name} exists already; choose another name",
+            arguments=["name"],
+        )
     _formats[name] = table_format
 
 

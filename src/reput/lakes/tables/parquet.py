@@ -80,7 +80,8 @@ class ParquetTable:
         last = self._last()
         has_files = next(self.folder.rglob("*.parquet"), None) is not None
         if last is None:
-            # Refuse files without manifests, because an export would write their messages again.
+            # Refuse Parquet files that no manifest lists: an export would not know that the messages in these files are
+            # already exported, and would write the messages again.
             if has_files:
                 raise UsageError(
                     f"{self.name}: has files, but their manifests in {self._commits} are missing; "
@@ -92,7 +93,7 @@ class ParquetTable:
         # that continues at these offsets would skip the messages of the deleted files.
         if commit.rows.rows and not has_files:
             raise UsageError(
-                f"{self.name}: its files are missing, but {self.control} records exports to it; "
+                f"{self.name}: its files are missing, but exports to it are recorded in {self.control}; "
                 f"restore the files, or delete {self.control} to start over"
             )
         return commit.state
@@ -107,7 +108,8 @@ class ParquetTable:
     @staticmethod
     def why_no_partition(column: str, text: str) -> str:
         if text in ("", _NO_VALUE):
-            # Escapes would not help: readers decode the folder's name before they compare it with the name for null.
+            # Escaping the value in the folder's name would not help. Readers unescape the name before they compare it
+            # with the name that stands for null.
             return f"a folder of this {column} would read as no {column}"
         length = len(os.fsencode(f"{column}={_escaped(text)}"))
         if length > MOST_NAME_BYTES:

@@ -52,7 +52,10 @@ PropertyTexts = tuple[bytes, Texts]
 
 
 def ends_of(texts: Sequence[bytes] | Sequence[str]) -> Offsets:
-    """Return the bounds of the texts in the joined text: int64[n + 1]. Text n begins at bound n."""
+    """Return the bounds of `n` texts in their joined text: int64[n + 1].
+
+    Text i begins at bound i, and ends before bound i + 1.
+    """
     return ends_of_lengths(np.fromiter(map(len, texts), np.int64, len(texts)))
 
 

@@ -104,7 +104,7 @@ class _JoinedRecords:
 
 
 class ColumnsUnderWay(NamedTuple):
-    """A put of many records in progress.
+    """The state of a put of many records, while the put is in progress.
 
     progress      int64[2]: number of records of the put that are already in the log, and physical offset at which the
                   last one ends

@@ -43,7 +43,10 @@ from reput.writer.put.routing import delayed, may_be_delayed
 _Value = TypeVar("_Value", bound=Hashable)
 _Names = tuple[str, ...] | None
 _MOST_NAMES = 12
-"""Maximum number of properties in columns. With more, a Java HashMap has more buckets, and so another order."""
+"""Maximum number of properties of a message whose properties are put as columns, one per property.
+
+With more properties, a Java HashMap has more buckets, and so another order.
+"""
 # Number of messages of a put that are searched first for rare fields, such as a host or a flag. If any message has such
 # a field, usually one of the first messages has one, and the other messages need not be searched.
 _PROBED = 1 << 6
@@ -219,7 +222,8 @@ def _shared_columns(names: _Names, messages: Sequence[Message]) -> list[Property
     for name in names:
         # `names` is not None here, so all properties are mappings.
         columns[name] = _texts([m.properties[name] for m in messages])  # type: ignore[index,call-overload]
-        # Refuse an empty value later, with an error that names its message.
+        # Messages with an empty value are encoded one by one, by `properties_string`. That function decides whether the
+        # empty value is allowed.
         if not np.diff(columns[name].at).all():
             raise _DoubtError
     for name, texts in (
