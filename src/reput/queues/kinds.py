@@ -44,7 +44,7 @@ from reput.format.rocksdb_queue import VALUE_BYTES
 if TYPE_CHECKING:
     import numpy as np
 
-# Number of times that a listing with missing files is repeated.
+# Maximum number of times that a folder is listed again if its list of files has a gap.
 _MORE_LOOKS = 2
 
 

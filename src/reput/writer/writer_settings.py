@@ -64,7 +64,7 @@ class WriterSettings:
         store_host: Address that is written into each record as its store host.
         file_reserved_hours, delete_when, disk_max_used_space_ratio, max_commit_log_bytes: See RetentionLimits. By
             default nothing is deleted.
-        clean_resource_interval_s: Interval between two checks of these limits (cleanResourceInterval).
+        clean_resource_interval_s: Interval between two checks of the retention limits (cleanResourceInterval).
         store_path_commit_log: Folder to which the store's commitlog/ may be a link (storePathCommitLog).
     """
 
@@ -105,7 +105,7 @@ class WriterSettings:
         )  # fmt: skip
 
     def changed(self, given: Mapping[str, Any]) -> WriterSettings:
-        """Return a copy of these settings, changed to the given values. None changes nothing. Raises UsageError."""
+        """Return a copy with the given values. A value of None keeps the present value. Raises UsageError."""
         unknown = given.keys() - {field.name for field in fields(WriterSettings)}
         if unknown:
             raise UsageError(f"open_store: a writable store has no setting {sorted(unknown)[0]!r}")

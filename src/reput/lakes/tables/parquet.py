@@ -110,12 +110,10 @@ class ParquetTable:
         if text in ("", _NO_VALUE):
             # Escaping the value in the folder's name would not help. Readers unescape the name before they compare it
             # with the name that stands for null.
-            return f"a folder of this {column} would read as no {column}"
+            return f"readers would take the folder of this {column} for the folder of null values"
         length = len(os.fsencode(f"{column}={_escaped(text)}"))
         if length > MOST_NAME_BYTES:
-            return (
-                f"a folder of this {column} would have a name of more than {MOST_NAME_BYTES} bytes"
-            )
+            return f"the folder of this {column} would have a name of more than {MOST_NAME_BYTES} bytes"
         return ""
 
     def publish(self, commit: Commit, staged: Path) -> None:
@@ -258,7 +256,7 @@ class ParquetBucketTable:
     @staticmethod
     def why_no_partition(column: str, text: str) -> str:
         if not text.isprintable():
-            return f"a folder of this {column} would have a name that buckets do not take"
+            return f"the folder of this {column} would have a name that buckets refuse"
         return ParquetTable.why_no_partition(column, text)
 
     def publish(self, commit: Commit, staged: Staged) -> None:
