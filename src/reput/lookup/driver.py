@@ -80,7 +80,7 @@ def look_up(
     job.search()
     stale = job.read([run for plan in job.stores for run in plan.runs])
     # `stale` are candidates from wrong index entries. An IndexFile with a wrong entry for a key is not trusted for this
-    # key. So the part of the log that the IndexFile covers is scanned, to find such keys there.
+    # key. Instead, the part of the log that the IndexFile covers is scanned for this key.
     job.lose(stale)
     job.unwrap()
     places = places_of(join(folder, "answer"))

@@ -12,9 +12,9 @@ appended at the end, as in a broker, which only logs the gap. But if lost messag
 fill it, so that no later entry moves (`append_entries`). If a queue starts above 0, pre-blank entries fill its first
 file up to its first entry.
 
-Extension: each message of the queue's own topic has a unit, a record in consumequeue_ext/. In the message's entry, the
-address of the unit replaces the tags code. Messages that are in the queue only because of INNER_MULTI_DISPATCH have no
-unit, and their entries keep the tags codes.
+Extension: each message that was sent to this queue has a unit, a record in consumequeue_ext/. In the message's entry,
+the address of the unit replaces the tags code. Messages that are in the queue only because of INNER_MULTI_DISPATCH have
+no unit, and their entries keep the tags codes.
 
 Batch queue: each record has one entry. An entry is dropped if the queue already has an entry of this or a later record.
 There are no pre-blank entries.
