@@ -184,7 +184,7 @@ def test_json_bodies_may_be_in_another_charset(tmp_path: Path, charset: str) -> 
         ({"charset": "zlib", "json_body": "infer"}, "charset zlib: unknown charset"),
         ({"charset": "nope", "json_body": "infer"}, "charset nope: unknown charset"),
         ({"body": "nope:x"}, "body nope:x: unknown encoding; known are json, avro, proto"),
-        ({"body": "avro"}, "body avro: write avro:FILE"),
+        ({"body": "avro"}, "body avro: specify avro:FILE"),
     ],
 )
 def test_what_cannot_be_asked_for_together(tmp_path: Path, request_: Any, reason: str) -> None:

@@ -113,9 +113,12 @@ def test_what_the_store_decides_is_left_alone() -> None:
         (line(unique_key="a", properties={"UNIQ_KEY": "b"}), "`unique_key` is 'a', but"),
         (
             line(properties_string="a\x01b", properties={"a": "c"}),
-            "other fields contradict each other",
+            "`properties_string` contradicts `properties`, `tags`",
         ),
-        (line(properties_string="a\x01b", tags="t"), "other fields contradict each other"),
+        (
+            line(properties_string="a\x01b", tags="t"),
+            "`properties_string` contradicts `properties`, `tags`",
+        ),
         (line(born_host="nowhere"), "born_host: 'nowhere' is no host"),
         (line(born_host="1.2.3:4"), "born_host: "),
         (line(born_host="1.2.3.4:4294967296"), "does not fit in four bytes"),

@@ -429,7 +429,7 @@ def timer_due(given: Mapping[str, str], now: int) -> int | None:
         raise MessageRefusedError(
             f"timer message illegal, the delay time should not be bigger than the max delay {MOST_TIMER_MS}ms"
         )
-    # Like a broker, round down to a multiple of the step. A time that already is a multiple is reduced by one step.
+    # Like a broker, reduce the time to the next lower multiple of the step, even if the time already is a multiple.
     return due - _TIMER_STEP_MS if due % _TIMER_STEP_MS == 0 else due - due % _TIMER_STEP_MS
 
 

@@ -121,7 +121,7 @@ def is_own_form(request: Request) -> bool:
 
 
 def _is_foreign(scope: Scope, headers: Headers) -> bool:
-    """Return whether a page of another site sent the request. A link to a page of this server is allowed."""
+    """Return whether a page of another site sent the request. Return False if the user followed a link on that page."""
     # Only browsers send Sec-Fetch-Site. A request without it comes from a program, and not from a page.
     site = headers.get("sec-fetch-site", "none")
     if site in ("same-origin", "none"):

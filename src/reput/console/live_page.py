@@ -131,7 +131,7 @@ class LivePage:
 
 
 class _Watched:
-    """Reads messages of several logs after their cursors.
+    """Reads the messages of several logs, beginning at the cursor of each log.
 
     Attributes:
         rows: The new messages, newest first.

@@ -85,7 +85,7 @@ def _decoded(decoder: BodyDecoder, body: bytes) -> str | None:
     """Decode a body, and return its values as JSON; None if it does not have the decoder's encoding."""
     try:
         return printable(indented(json_text_of(decoder.decode(body))), keep="\n")
-    # Producers can send any bytes as a body. The page shows a body that cannot be decoded in another view.
+    # Producers can send any bytes as a body. If a body cannot be decoded, the page shows it in another view.
     except (ValueError, ReputError, RecursionError):
         return None
 

@@ -310,8 +310,8 @@ class Searches:
     """The searches that are running, by their ids."""
 
     def __init__(self) -> None:
-        # The dictionary does not keep its values alive: only the page that shows a search does. So a search disappears
-        # from the dictionary when its page ends, even after an error.
+        # The dictionary has only weak references: the page that shows a search keeps the search alive. So a search
+        # disappears from the dictionary when its page ends, even after an error.
         self._running: WeakValueDictionary[str, Results] = WeakValueDictionary()
 
     def add(self, results: Results) -> Results:

@@ -31,7 +31,7 @@ def archived_files(storage: Storage) -> tuple[CommitLogFile, ...]:
 def archived_batch_topics(storage: Storage) -> frozenset[str]:
     """Return the topics that had batch queues when they were archived.
 
-    The storage must be an archive, or join a store with one.
+    The storage must be an archive, or a combination of a store and its archive.
     """
     archive = storage.older if isinstance(storage, JoinedStorage) else storage
     if not isinstance(archive, ArchiveStorage):

@@ -78,7 +78,8 @@ def find_logs(paths: Iterable[str], options: Mapping[str, str] | None = None) ->
                 of_folder = single.setdefault(real_place(folder), (storage, folder, {}))
                 of_folder[2][entry.name] = entry
     for place, (storage, folder, entries) in single.items():
-        # If another path names this folder or its store as a whole, `logs` already has all files of the folder.
+        # These files were named one by one. If another path names their folder or their store, `logs` already has all
+        # files of the folder.
         if place not in logs:
             log = logs[place] = _listed(storage, store_of(folder), entries.values(), None)
             _check_is_log(storage, log.files)
@@ -260,7 +261,10 @@ def _listed(
 
 
 def _check_is_log(storage: Storage, files: Sequence[CommitLogFile]) -> None:
-    """Raise UsageError if the first file has bytes but no record. ConsumeQueue files have the same form of name."""
+    """Raise UsageError if the first file has bytes but no record.
+
+    Such a file may be a ConsumeQueue file: the names of ConsumeQueue files and of log files have the same form.
+    """
     for file in files[:1]:
         with storage.open_file(file.path) as reader:
             head = reader.read(0, min(file.size, BLANK_BYTES))

@@ -89,7 +89,8 @@ def further_places(record: LocatedRecord) -> Iterator[tuple[str, int, int]]:
 def further_queues(properties: Mapping[str, str], own_id: int) -> Iterator[tuple[str, int, int]]:
     """Yield topic, queue id and queue offset of each queue that INNER_MULTI_DISPATCH in `properties` names.
 
-    `own_id` is the id of the queue in the message's own topic. As in `DefaultMessageStore.multiDispatchLmqQueue`, no
+    `own_id` is the queue id of the message in its own topic. A named queue gets this id too, unless it is a light queue
+    (%LMQ%), whose id is 0. As in `DefaultMessageStore.multiDispatchLmqQueue`, no
     queue is named if the numbers of names and offsets differ. The list ends at the first offset that is not a number.
     """
     names, offsets = (

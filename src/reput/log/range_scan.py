@@ -30,7 +30,8 @@ def scan_range(
 ) -> KnownFile:
     """Extend the facts about a file by a scan of the bytes after its known range.
 
-    ends  whether later files have data, so that unreadable bytes at the end of this file are damage
+    ends  whether the file no longer grows, because later files have data; unreadable bytes at its end are then damage,
+          and not a record that is still being written
 
     Raises StoreAccessError, StoreChangedError.
     """

@@ -124,7 +124,10 @@ class CommitLogReader:
 
     @property
     def first_offset(self) -> int:
-        """Return the physical offset of the first unexpired record. In a DLedger log, a header precedes the record."""
+        """Return the physical offset of the first unexpired record.
+
+        In a DLedger log, a header precedes each record. The returned offset is that of the record, not of the header.
+        """
         return self.files[0].start + self.files[0].gap
 
     @property

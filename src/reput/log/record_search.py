@@ -39,7 +39,8 @@ def find_record(reader: RangeReader, file: CommitLogFile, start: int, stop: int)
         end = file.start + data_end
         while position < min(stop, end):
             window = reader.read(position - file.start, min(length, end - position))
-            # Comparing with zeros, in a window that fits in a cache, is ten times as fast as searching.
+            # Skip windows of zeros. Comparing a window that fits into the processor's cache with zeros is ten times as
+            # fast as searching the window for a magic.
             if window != _ZEROS:
                 found = _search(reader, file, position, window, stop)
                 if found is not None:

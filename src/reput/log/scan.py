@@ -325,7 +325,7 @@ def _renumber_queues(
 ) -> None:
     """Merge queues whose names differ in bytes but decode to equal Java strings."""
     if len(set(queues)) < len(queues):
-        # In reverse order, so that the first queue of each name remains.
+        # Fill the map in reverse order: if several queues are equal, the first one overwrites the others.
         first = {queue: number for number, queue in reversed(list(enumerate(queues)))}
         renumber = np.array([first[queue] for queue in queues], np.int32)
         messages["queue"] = renumber[messages["queue"]]

@@ -22,8 +22,8 @@ DEFAULT_SPLIT_BYTES = 64 << 20
 """Default size of the log range per task."""
 
 _APPROACH_BYTES = 8 << 20
-"""A walk begins this many bytes before a range. No message is that long. So even a walk that begins
-at bytes of a message's body that imitate a record reaches the end of this message before the range."""
+"""A walk begins this many bytes before a range. The first record that it finds may be fake, inside the body of a
+message. No message is as long as this distance, so the walk leaves that message before it reaches the range."""
 
 
 def cut(

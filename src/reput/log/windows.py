@@ -42,8 +42,8 @@ def windows(
     # far.
     reach = np.maximum.accumulate(stops)
     apart = np.append(True, offsets[1:] > reach[:-1] + _GAP_BYTES)
-    # Even adjacent records are divided, so that no range is much longer than a quarter of `window_bytes`. A range is
-    # never split between windows, so a long range would make its window too large.
+    # A range is never split between windows, so a long range would make its window too large. So end a range after
+    # about a quarter of `window_bytes`, even if the next record is adjacent.
     apart |= np.append(True, np.diff(offsets // (window_bytes // 4)) > 0)
     range_first = np.flatnonzero(apart)
     range_of = np.cumsum(apart) - 1

@@ -65,7 +65,7 @@ def open_avro(argument: str) -> AvroFileDecoder | AvroRegistryDecoder:
         text = Path(argument).read_text("utf-8")
     except OSError as error:
         where = without_password(argument)
-        hint = "; for a schema registry write avro:registry:URL" if "://" in where else ""
+        hint = "; for a schema registry, specify avro:registry:URL" if "://" in where else ""
         raise UsageError(
             f"body avro:{where}: cannot be read: {error.strerror}{hint}", arguments=["body"]
         ) from None

@@ -11,7 +11,8 @@ from base64 import b64encode
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-if TYPE_CHECKING:  # Servers that do not export must not load Arrow.
+# Servers also decode bodies. They need Arrow only if they export, so importing this module must not load Arrow.
+if TYPE_CHECKING:
     import pyarrow as pa
 
 

@@ -1,7 +1,7 @@
 """Decode bodies in encodings other than JSON into typed columns: Avro, Protobuf, and encodings of plugins.
 
-A decoder turns one body into a mapping of Python values. `decode_bodies` calls it for many bodies, and compares every
-value with the shape of the table. Its result has the same form as that of `json_body.parse_bodies`.
+A decoder turns one body into a mapping of Python values. `decode_bodies` calls it for many bodies, and checks
+every value against the type of its column. Its result has the same form as that of `json_body.parse_bodies`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def open_decoder(text: str) -> BodyDecoder:
     name, colon, argument = text.partition(":")
     if not colon or not argument:
         raise UsageError(
-            f"body {without_password(text)}: write avro:FILE, avro:registry:URL, proto:FILE#Message, json:infer or "
+            f"body {without_password(text)}: specify avro:FILE, avro:registry:URL, proto:FILE#Message, json:infer or "
             "json:FILE",
             arguments=["body"],
         )

@@ -248,10 +248,10 @@ def parse_permissively(bodies: pa.BinaryArray, shape: BodyShape) -> ParsedBodies
 
 
 class _Pruned:
-    """A body with null in place of mismatching values.
+    """A body in which null replaces each value that does not match its column's type.
 
     text: the new body; None if the body is not a JSON object
-    misfits: the mismatches
+    misfits: why each of these values does not match
     """
 
     def __init__(self, body: bytes, kind: pa.DataType) -> None:

@@ -183,8 +183,8 @@ def _body(line: _Line) -> bytes:
 def _compressed_body(line: _Line, body: bytes) -> bytes:
     """Return the compressed body to store. `body` is the value of the line's field `body` or `body_base64`.
 
-    Raises LineError if the body to store cannot be decompressed, or if it comes from the line's `body_stored_base64`,
-    and its decompressed form differs from `body`.
+    Raises LineError if the body to store cannot be decompressed, or if the line's `body_stored_base64` decompresses to
+    another body than `body`.
     """
     stored = line.body_stored_base64
     # The body could not be decompressed when it was exported: store the same damaged bytes again.
@@ -219,8 +219,9 @@ def _properties(line: _Line) -> dict[str, str] | str | bytes:
         return _completed(line.properties or {}, line)
     stored = decode_properties(whole if isinstance(whole, str) else decode_utf8(whole))
     if line.properties not in (None, stored) or _completed(dict(stored), line) != stored:
+        field = "properties_string" if isinstance(whole, str) else "properties_base64"
         raise LineError(
-            "`properties_string` and other fields contradict each other; omit one of them"
+            f"`{field}` contradicts `properties`, `tags`, `keys` or `unique_key`; to change these, omit `{field}`"
         )
     return whole
 

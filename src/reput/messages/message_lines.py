@@ -33,7 +33,7 @@ Bytes = npt.NDArray[np.uint8]
 Offsets = npt.NDArray[np.int64]
 
 _AT_ONCE = 1 << 12
-"""Messages whose lines are built at once: few enough that these lines fit into the processor's cache."""
+"""Number of messages whose lines are built at once. These lines fit into the processor's cache."""
 
 _TRANSACTIONS = (b"none", b"prepared", b"commit", b"rollback")
 

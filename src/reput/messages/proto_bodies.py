@@ -59,7 +59,7 @@ def open_proto(argument: str) -> ProtoDecoder:
         from google.protobuf.descriptor_pb2 import FileDescriptorSet
         from google.protobuf.message import DecodeError
     except ImportError:
-        raise _missing("body proto needs protobuf") from None
+        raise _missing("body 'proto' needs the library protobuf") from None
     try:
         data = Path(path).read_bytes()
     except OSError as error:

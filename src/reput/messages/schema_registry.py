@@ -67,7 +67,7 @@ class SchemaRegistry:
             return self._known[number]
         if number not in self._unknown and len(self._unknown) >= _MOST_UNKNOWN:
             raise UndecodableBodyError(
-                f"the registry was not asked for this schema: it did not know {_MOST_UNKNOWN:,} other ids",
+                f"the registry had no schema for {_MOST_UNKNOWN:,} other ids, so it was not asked for the body's id",
                 number,
             )
         answer = None if number in self._unknown else self._service.get(f"schemas/ids/{number}")
@@ -101,7 +101,7 @@ class SchemaRegistry:
             inner = self._service.get(place)
             if inner is None:
                 raise UndecodableBodyError(
-                    "the registry lacks a schema that another refers to", subject
+                    "the registry lacks a schema to which another schema refers", subject
                 )
             found[name] = ""  # Marks the name as visited, because references may form a cycle.
             self._follow(inner, place, found)

@@ -36,7 +36,7 @@ def decode_body(request: Command) -> dict[str, Any]:
 
 
 def objects_of(body: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
-    """Return a list of objects from a body, or an empty list if it is missing. Raises FieldError."""
+    """Return the list of objects in a field of a body; an empty list if the body lacks the field. Raises FieldError."""
     found = body.get(name) or []
     if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
         raise FieldError(f"{name} is not a list of objects")

@@ -31,7 +31,7 @@ _PIECE_BYTES = 256 << 10
 counts them, because a TLS transport does not report all bytes that it holds.
 """
 _JOINED_BYTES = 64 << 10
-"""Answers up to this size are written together."""
+"""Maximum size of an answer that is written together with other answers. Larger answers are written separately."""
 _HANDED_S, _MOST_HANDED_S = 0.005, 1.0
 _MOST_OPAQUE = (1 << 31) - 1
 _SLICE_S = 0.001

@@ -17,7 +17,7 @@ class NameServer:
     """Answers name server requests for all brokers of a cluster, on each broker's port."""
 
     def __init__(self, cluster: Cluster, advertised: str | None = None) -> None:
-        """Answer for all brokers of `cluster`.
+        """Answer requests for routes to the brokers of `cluster`, and for its topics.
 
         Routes contain the host `advertised`, or by default the host by which the client reached this server.
         """

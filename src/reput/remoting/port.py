@@ -66,7 +66,7 @@ class Port:
         self._consuming: Consuming | None = None
 
     def open(self, broker: ServedBroker) -> None:
-        """Begin to answer requests to a broker."""
+        """Begin to answer clients' requests as a broker does. Before, this address answers only as a name server."""
         self._broker = broker
         self._pulling = Pulling(broker)
         parts = [

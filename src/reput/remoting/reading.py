@@ -29,7 +29,7 @@ class Reading:
     """Answers requests for messages from one broker's store."""
 
     def __init__(self, broker: ServedBroker, most_exact: int | None = None) -> None:
-        """Answer for `broker`.
+        """Answer requests from the store of `broker`.
 
         If `most_exact` is a number, queries by key are exact and return at most this many messages.
         """
@@ -134,6 +134,7 @@ class Reading:
                 if not self._broker.is_stored(message, offset):
                     raise AccessError(f"no message begins at the offset {offset}")
                 if not request.rights.may_read(message):
+                    # The text of a broker (`PlainPermissionManager.checkPerm`).
                     raise AccessError(f"No default permission for {message.topic}")
             return request.answer(body=record)
 

@@ -1,6 +1,7 @@
-"""Relay encrypted connections to another process. This process decrypts the bytes and passes them on.
+"""Relay the bytes of encrypted connections between clients and another process.
 
-A TLS connection cannot move to another process. It stays here, and the other process gets one end of a socket pair.
+A TLS connection cannot move to another process. So the process that accepted the connection keeps it, decrypts the
+client's bytes, and writes them to a socket pair. The other process has the other end of the pair.
 """
 
 from __future__ import annotations

@@ -96,7 +96,7 @@ class Rights:
         return self.may(f"{RETRY_TOPIC_PREFIX}{group}", SUB)
 
     def may_read(self, message: MessageExt) -> bool:
-        """Return whether the client that sent a request may read a message.
+        """Return whether the requesting client may read a message.
 
         The client needs rights for the message's topic, for the topic to which the message will be delivered and, for a
         retry, for the topic of the original message.
@@ -112,7 +112,7 @@ class Rights:
         return all(self.may(topic, SUB) for topic in topics if topic)
 
     def readable(self, records: Iterable[bytes]) -> list[bytes]:
-        """Return only the records that the client that sent the request may read."""
+        """Return only the records that the requesting client may read."""
         return list(records) if self.is_free else [one for one in records if self._may_read(one)]
 
     def _may_read(self, record: bytes) -> bool:

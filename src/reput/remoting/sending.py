@@ -207,7 +207,7 @@ class Sending:
         return self._durable(request, waits, work)
 
     def _put_run(self, run: list[_AcceptedSend], answers: list[Answer]) -> None:
-        """Put the messages of `run` together, answer their senders, and clear `run`."""
+        """Put the messages of `run` in one call, answer their senders, and clear `run`."""
         if not run:
             return
         try:
@@ -290,9 +290,9 @@ class Sending:
 
     def _recall_handle(self, topic: str, message: Message) -> str:
         found = decode_properties(decode_utf8(properties_of(message)))
-        # TIMER_OUT_MS is a multiple of the timer's step. When a client recalls the message, `timer_due` rounds the time
-        # in the handle down, and would reduce a multiple of the step by one step. So the handle has TIMER_OUT_MS plus
-        # one millisecond, which is rounded down to TIMER_OUT_MS.
+        # When a client recalls the message, `timer_due` reduces the time in the handle to the next lower multiple of
+        # the timer's step, even if the time already is a multiple. TIMER_OUT_MS is a multiple. So the handle has
+        # TIMER_OUT_MS plus one millisecond, which `timer_due` reduces to TIMER_OUT_MS.
         due = int(found[TIMER_OUT_MS]) + 1
         return RecallHandle(topic, self._broker.name, due, found[UNIQ_KEY]).encode()
 
@@ -411,6 +411,7 @@ class Sending:
             if not (request.rights.is_free or self._broker.is_stored(stored, offset)):
                 raise AccessError(f"no message begins at the offset {offset}")
             if not request.rights.may_read(stored):
+                # The text of a broker (`PlainPermissionManager.checkPerm`).
                 raise AccessError(f"No default permission for {stored.topic}")
             config = self._written.store.config
             message = sent_back(self._broker.topics, group, stored, level, most, config)
@@ -436,6 +437,7 @@ class Sending:
                 topic, _ = queue_of_prepared(prepared)
                 is_stored = self._broker.is_stored(prepared, place[0])
                 if not request.rights.may(topic, PUB) or not is_stored:
+                    # The text of a broker (`PlainPermissionManager.checkPerm`).
                     raise AccessError(f"No default permission for {topic}")
             transactions.end(prepared, decision)
             return request.answer()

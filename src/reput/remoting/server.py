@@ -134,7 +134,7 @@ class Server:
             self.handshakes.discard(made)
 
     def put_later(self, connection: Connection, request: Command, size: int) -> None:
-        """Queue a send request. Call `put_soon` next: it puts the messages of all queued requests together."""
+        """Queue a send request. Call `put_soon` next: it puts the messages of all queued requests in one call."""
         self._unput.append((connection, request, size))
         if len(self._unput) >= _MOST_TOGETHER or size > _LARGE_BYTES:
             self.put_now()

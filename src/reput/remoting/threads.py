@@ -49,7 +49,7 @@ class Job(NamedTuple):
 
 
 class User(Usage):
-    """A client of the threads.
+    """A client of the server, whose jobs run in the threads of a `FairThreads`.
 
     Attributes:
         begin: Called before each job. If it returns False, the client's jobs wait until `FairThreads.wake` is called.

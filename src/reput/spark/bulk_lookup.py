@@ -77,7 +77,9 @@ def answer_frame(spark: SparkSession, found: Lookup) -> DataFrame:
 
 @checked
 def coverage_of(found: DataFrame) -> DataFrame:
-    """Return the coverage of an answer of `lookup`, one row per store. Reads only the metadata of columns.
+    """Return how much of each store's log was searched for an answer of `lookup`: one row per store.
+
+    The numbers are in the metadata of the answer's columns, so the answer's rows are not read.
 
     Raises UsageError.
     """

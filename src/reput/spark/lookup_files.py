@@ -25,8 +25,8 @@ _TIMES = "spark.sql.parquet.outputTimestampType"
 def read_keys(spark: SparkSession, keys: str) -> DataFrame:
     """Read keys from a .csv file with a header, or from Parquet. Raises UsageError.
 
-    All columns of a .csv file are text. If a line has a wrong number of values, the job that reads the file fails.
-    Otherwise, Spark would fill or drop values, and look up wrong keys.
+    All columns of a .csv file are text. If a line has a wrong number of values, the job that reads the file fails. By
+    default, Spark would add nulls or drop values, and wrong keys would be looked up.
     """
     place = keys if "://" in keys else str(Path(keys).absolute())
     try:

@@ -107,7 +107,7 @@ class SourceOptions:
 
 
 def read_options(options: Mapping[str, str], folder: str = "") -> SourceOptions:
-    """Parse and check options. Relative paths are relative to `folder`; if this is "", to the working directory.
+    """Parse and check options. Relative paths are relative to `folder`; if `folder` is "", to the working directory.
 
     Raises UsageError for an unknown option or an invalid value.
     """

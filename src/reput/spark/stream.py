@@ -186,7 +186,7 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _why_another(self, source: LogListing, mark: ReadMark, buffers: ScanBuffers) -> str:
         """Return why a store's log is not the log that was read up to `mark`, or an empty string if it is that log.
 
-        The log may now end before the mark. To find its end, the last file must be read. So the end is searched only
+        The log may now end before the mark. To find the log's end, the last file must be read. So look for the end only
         if the mark is in the last file or after it.
         """
         last = source.last_with_data()

@@ -43,7 +43,7 @@ class RocketMQFunction:
     """The table function. Spark creates an instance for each call."""
 
     folder = ""
-    """Relative paths are relative to this folder; if it is "", to the working directory of Spark's process."""
+    """The folder to which relative paths are relative; "" for the working directory of Spark's process."""
 
     def eval(self, path: pa.Array | None = None, **options: pa.Array) -> Iterator[pa.RecordBatch]:
         """Read the messages of a store. Each argument is an array of one value.
