@@ -214,7 +214,7 @@ def parse_users(data: bytes, place: str) -> Users:
         raise wrong(str(error)) from None
     listed = parsed.get("user", [])
     if not isinstance(listed, list):
-        raise wrong("write [[user]] for each user")
+        raise wrong("each user must be a table [[user]], with two brackets")
     tokens: dict[str, ConsoleUser] = {}
     for number, one in enumerate(listed, 1):
         table = known(one, f"user {number}", "name", "token_sha256", "roles")

@@ -27,8 +27,8 @@ def scan_with_kernel(
     """Scan a range within one file for messages with one of these key hashes.
 
     Returns the messages' physical offsets, newest first; the damage; the physical offset after the last byte read; and
-    the times of all records, or None if they were not examined. If the last byte read lies before
-    `stop`, no record begins in the bytes between them.
+    the times of all records, or None if they were not examined. If the offset after the last byte read is less than
+    `stop`, no record begins between the two offsets.
 
     Raises StoreAccessError, StoreChangedError.
     """

@@ -90,8 +90,10 @@ def further_queues(properties: Mapping[str, str], own_id: int) -> Iterator[tuple
     """Yield topic, queue id and queue offset of each queue that INNER_MULTI_DISPATCH in `properties` names.
 
     `own_id` is the queue id of the message in its own topic. A named queue gets this id too, unless it is a light queue
-    (%LMQ%), whose id is 0. As in `DefaultMessageStore.multiDispatchLmqQueue`, no
-    queue is named if the numbers of names and offsets differ. The list ends at the first offset that is not a number.
+    (%LMQ%), whose id is 0.
+
+    As in `DefaultMessageStore.multiDispatchLmqQueue`, nothing is yielded if the numbers of names and offsets differ,
+    and the list ends at the first offset that is not a number.
     """
     names, offsets = (
         # Java's split drops empty strings at the end.

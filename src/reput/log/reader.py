@@ -126,7 +126,7 @@ class CommitLogReader:
     def first_offset(self) -> int:
         """Return the physical offset of the first unexpired record.
 
-        In a DLedger log, a header precedes each record. The returned offset is that of the record, not of the header.
+        In a DLedger log, a header precedes each record. The returned offset is the end of this header.
         """
         return self.files[0].start + self.files[0].gap
 

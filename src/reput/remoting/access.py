@@ -299,6 +299,6 @@ def _permissions(texts: Any) -> dict[str, int]:
     for text in texts or ():
         name, equals, permission = str(text).partition("=")
         if not equals or permission.strip() not in _PERMISSIONS:
-            raise ValueError(f"{text!r}: write TOPIC=PUB|SUB")
+            raise ValueError(f"{text!r}: must be NAME=PERMISSION, with PUB, SUB, PUB|SUB or DENY")
         found[name.strip()] = _PERMISSIONS[permission.strip()]
     return found

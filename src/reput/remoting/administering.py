@@ -425,7 +425,7 @@ def _changed_attributes(changes: str, current: dict[str, str], is_new: bool) -> 
     for change in filter(None, changes.split(",")):
         sign, (name, equals, value) = change[:1], change[1:].partition("=")
         if sign not in ("+", "-") or (sign == "+") != bool(equals):
-            raise FieldError(f"attributes: write +name=value or -name, not {change[:64]!r}")
+            raise FieldError(f"attributes: specify +name=value or -name, not {change[:64]!r}")
         if name not in _ATTRIBUTES:
             raise FieldError(f"unsupported key: {name[:64]}")
         if not is_new and name not in _CHANGEABLE and found.get(name) != value:

@@ -34,8 +34,8 @@ class Memory:
     def hold(self, holder: Holder, held_bytes: int) -> None:
         """Record the bytes that a connection holds now.
 
-        While all connections together exceed the limit, close the connection with the highest `_burden`. Do not simply
-        close the connection that grew last. Otherwise, one large client could lock out all others.
+        While all connections together exceed the limit, close the connection with the highest `_burden`. If the
+        connection that grew last were closed instead, one large client could lock out all others.
         """
         if not holder.held_bytes:
             holder.held_since = time.monotonic()

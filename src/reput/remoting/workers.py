@@ -26,7 +26,8 @@ from reput.remoting.connection import RelayedPeer
 from reput.remoting.service import Service
 
 _log = logging.getLogger("reput.serve")
-_MESSAGE_BYTES = 1 << 16  # Maximum size of a message. Its longest part is a path, of at most 4 KiB.
+# Maximum size of a message between the processes (`_Message`). Its longest part is a path, of at most 4 KiB.
+_MESSAGE_BYTES = 1 << 16
 _PATIENCE_S = 10.0
 
 

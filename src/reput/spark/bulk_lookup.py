@@ -64,7 +64,7 @@ _STAGED_SCHEMA = pa.schema(
 
 
 def answer_frame(spark: SparkSession, found: Lookup) -> DataFrame:
-    """Return the answer as a DataFrame, one partition per part of the key table. `coverage_of` returns its coverage."""
+    """Return the answer as a DataFrame, one partition per part of the key table. See also `coverage_of`."""
     parts = len(found.answer.parts)
     # Each partition has one row: the number of a part. Spark requires at least one partition, even without parts.
     numbers = spark.range(0, parts, 1, max(parts, 1))

@@ -40,8 +40,8 @@ class _ServerState(NamedTuple):
 
 
 _servers: dict[str, _ServerState] = {}
-"""What is known about the server of each session, by session id. A server keeps code that a session has sent for this
-session only, so other sessions send the code again."""
+"""The server of each session, by session id. Even if several sessions use one server, each must send the code: a server
+does not share it between sessions."""
 
 
 def ship(spark: Any, needs: tuple[str, ...] = DEPENDENCIES) -> bool:
