@@ -64,8 +64,9 @@ class IndexFileSearch:
     def find_each(self, groups: Iterable[npt.NDArray[np.int32]]) -> Iterator[tuple[int, BulkHits]]:
         """See `BulkSearch.find_each`.
 
-        At first, chains are followed in the file. When a group has many hashes or very many entries, the used part of
-        the file is read into memory: 420 MB if the file is full. All later chains are followed in memory.
+        Each group is an array of hashes. Chains are followed in the file until a group has many hashes, or its hashes
+        have very many entries. Then the used part of the file is read into memory (420 MB if the file is full), and all
+        further chains are followed in memory.
         """
         chains: _Chains | None = None
         for number, hashes in enumerate(groups):

@@ -89,8 +89,8 @@ def work_out(
 
 def _work_out(path: str, size: int, count: int, storage: Storage) -> IndexGeometry | None:
     is_default_size = size == DEFAULT_GEOMETRY.file_bytes
-    # If the default geometry passes all tests, no other geometry can. So do not search for another geometry: the search
-    # would read the file from its end.
+    # If the default geometry passes all tests, no other geometry can. So skip the search for another geometry, which
+    # would read more of the file: from its end back to the last nonzero byte.
     if is_default_size and _agrees(path, DEFAULT_GEOMETRY, storage, beyond_doubt=True):
         return DEFAULT_GEOMETRY
     with storage.open(path) as reader:

@@ -2,7 +2,7 @@
 
 A search for a key in all topics of a store needs one hash per topic, and an IndexFile contains hardly any of them. A
 hash is ruled out only if following its chain would find neither an entry nor damage. So its slot must be empty or
-lead to a valid chain of items with other hashes, and the page that contains the slot must not be in doubt
+lead to a valid chain of items with other hashes, and the page that contains the slot must not seem to have lost slots
 (`reput.index.spot_checks.SlotPages`).
 """
 
@@ -56,7 +56,7 @@ def worth_following(
 
 
 def _in_doubt(file: IndexFileReader, slots: SlotPages, hashes: Hashes, numbers: Hashes) -> Mask:
-    """Return a mask of the hashes whose page of slots is in doubt: it may have lost slots (`SlotPages`).
+    """Return a mask of the hashes whose slot is in a page that may have lost slots (`SlotPages`).
 
     For each of these hashes, `SlotPages.check` would search all items. `numbers` are the slots of the hashes,
     ascending.
@@ -74,8 +74,9 @@ def _in_doubt(file: IndexFileReader, slots: SlotPages, hashes: Hashes, numbers: 
         for length in np.unique(counts[0]):
             alike = np.flatnonzero(counts[0] == length)
             used, newest = counts[1][alike], counts[2][alike]
-            # First test an imaginary page of slots that combines the worst values of all these pages. If that page is
-            # not in doubt, none of the real pages is.
+            # These pages have equally many slots. First test an imaginary page that combines the worst values of all
+            # these pages: the fewest used slots, and the oldest items. If even the imaginary page does not seem to have
+            # lost slots, all these pages can be trusted.
             doubt = slots.doubt(int(length), int(used.min()), int(newest.min()), last)
             if doubt is None:
                 few[piece[alike]] = True

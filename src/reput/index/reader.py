@@ -329,8 +329,8 @@ class IndexFileReader:
         """Yield offsets as `offsets` does, beginning at an item of the chain.
 
         count   number of the last item that the header counts
-        newest  offset of the last item with this hash that was already read (a newer item). Offsets never increase
-                along a chain, so a first result with a higher offset is damaged
+        newest  physical offset of the previous item with this hash in the chain, if the caller has already read the
+                chain up to `item`. Offsets never increase along a chain, so an item with a higher offset is damaged
         """
         slots, most = self.hash_slots, self.index_items - 1
         slot, last = key_hash % slots, most

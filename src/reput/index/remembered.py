@@ -131,7 +131,8 @@ class Remembered:
                     "file": _identity(file, items), "log": _log_files(log, ranges, before.log),
                     "witness": _witness(file, log, items), **more}  # fmt: skip
             data = json.dumps(kept).encode()
-            # The stamp is compared last: if it is unchanged, the values above describe the same state.
+            # The stamp of the IndexFile is compared last: if it is unchanged, the file has not changed since before the
+            # proof or spot check. So the values above describe the file that was examined.
             is_same = stamp_of(file.path) == before.file
             if is_same and len(data) <= _MOST_BYTES:
                 self._cache.write(_name(file, kind), data)
@@ -173,7 +174,9 @@ def _identity(file: IndexFileReader, items: int) -> dict[str, Any]:
 def _log_files(
     log: CommitLogReader, ranges: Sequence[OffsetRange], before: dict[int, Stamp]
 ) -> list[list[int]]:
-    """Return [start, inode, size, change time] of each log file from the first range to the last range.
+    """Return [start, inode, size, change time] of the log files that contain the ranges, and of the files between them.
+
+    `ranges` are the ranges of the log that the proof or spot check covers, in ascending order.
 
     `before` has the inode, size and change time that a file had before the proof or spot check. A file that `before`
     lacks gets three zeros, so that it later counts as changed.
@@ -186,9 +189,9 @@ def _log_files(
 
 
 def _witness(file: IndexFileReader, log: CommitLogReader, items: int) -> list[int]:
-    """Return the physical offset and a checksum of the message that item number `items` leads to.
+    """Return the physical offset and a checksum of the message to which the last examined item leads.
 
-    A proof or spot check covers items 1 to `items`.
+    A proof or spot check examines items 1 to `items`.
     """
     offset = file.offset(items)
     return [offset, zlib.crc32(log.read_record(offset))]

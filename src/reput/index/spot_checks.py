@@ -44,8 +44,8 @@ _SAME_MESSAGE = 64
 # A page of slots is in doubt if it has too few used slots, or leads only to old items. The limits are such that an
 # intact page is in doubt with a probability below 1e-9. LEAST_DOUBT is the negative logarithm of 1e-9 (`SlotPages`).
 LEAST_DOUBT = 21.0
-# If the slot of a hash is in a page in doubt, which may have lost slots, all items are searched for the hash. The slot
-# is trusted if its chain contains the newest items with this hash. At most this many items are compared with the chain.
+# If the slot of a hash is in a page that may have lost slots, all items are searched for the hash. The slot is trusted
+# if its chain contains the newest items with this hash. At most this many items are compared with the chain.
 _MOST_COMPARED = 1 << 10
 # If this many pages of a file were in doubt but proved intact, all later doubts about pages of the file are ignored.
 _MOST_UNFOUNDED = 4
@@ -193,8 +193,9 @@ class SlotPages:
         if doubt is not None and doubt < LEAST_DOUBT:
             self.is_trusted[page] = True
             return
-        # Doubts assume that hashes spread evenly over the slots. Several pages of this file were in doubt but proved
-        # intact. So the file's hashes do not spread evenly, and a doubt about another page means nothing.
+        # If hashes spread evenly over the slots, a page with few used slots, or with only old items, has probably lost
+        # slots. But several such pages of this file proved intact. So the file's hashes do not spread evenly, and the
+        # doubt about this page is ignored.
         if doubt is not None and self._unfounded >= _MOST_UNFOUNDED:
             return
         if not self._leads_to_all(key_hash, last):

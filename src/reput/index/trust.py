@@ -141,8 +141,10 @@ def covered_ranges(
     """Return ranges of the log whose keys are all in items `first` to `last`, oldest first.
 
     No look-up reaches the `lost` items, so the ranges exclude their messages. A range lies between the messages of two
-    items and contains neither of these two messages, because some of their keys may be in a neighbouring file. If
-    older log files have expired, the first range begins with the log. Raises StoreAccessError.
+    items and contains neither of these two messages, because some of their keys may be in a neighbouring file. But if
+    the message of an earlier item has expired, the first range begins at the beginning of the log.
+
+    Raises StoreAccessError.
     """
     if file.offset(first) < log.min_offset:
         first = bisect_left(range(last + 1), log.min_offset, lo=first, key=file.offset)

@@ -26,9 +26,9 @@ class Proof:
     ranges     physical offsets, oldest first: each key of each message that begins there is in these items, and a
                look-up reaches it
     problems   the reasons why the ranges do not cover more, one line each
-    gap_bytes  0 if every message of the ranges was compared with its items. Otherwise, only two kinds of places in long
-               ranges were searched for messages without items: samples, and the log between consecutive items whose
-               messages begin more than this many bytes apart
+    gap_bytes  0 if every message of the ranges was compared with its items. Otherwise, only samples of long ranges were
+               compared. The samples include all gaps of more than `gap_bytes` bytes between the messages of consecutive
+               items
     is_kept    whether the proof is remembered; False if the file has changed, or if a later change could leave its
                inode, size and change time the same
     is_timed   whether the seconds of items 2 and later never decrease, and the compared items agree with their messages

@@ -137,7 +137,7 @@ class IndexFileWriter:
         self._header[INDEX_COUNT] = header.next_item
 
     def seed(self, previous: IndexFileEnd) -> None:
-        """Write the header of a new file, which continues the previous file."""
+        """Write the header of a new file, with the timestamp and physical offset of the previous file's last entry."""
         self._header[:] = previous.next_header()
         self._write_header()
         self._file.prepare(0, self._items_at)
