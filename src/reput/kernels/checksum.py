@@ -1,7 +1,8 @@
 """Compute the CRC-32 of many bodies, as `reput.format.commit_log.body_crc` does.
 
-Tables process eight bytes per step. If the CPU has carry-less multiplication, a step folds 64 bytes into the next 64,
-and the tables process only the last 16.
+Lookup tables process eight bytes of a body per step. If the CPU has carry-less multiplication, bodies of 64 bytes or
+more are first shortened without a change of the CRC: each step folds 64 bytes into the next 64 bytes. In the end, at
+most 31 bytes remain. Only these bytes are processed with the tables.
 """
 
 from __future__ import annotations
@@ -163,7 +164,7 @@ def body_crcs(data, position, length, crc):
 
 @njit(cache=True, nogil=True)
 def find_wrong_bodies(data, position, sys_flag, wrong):
-    """Write the index of each record whose body does not match its CRC to `wrong`. Return the number of these records.
+    """Find the records whose body does not match its CRC. Write their indexes to `wrong`, and return their number.
 
     position, sys_flag  int64 and int32 per record; each record is wholly inside `data`. Empty bodies are not compared.
     """

@@ -203,8 +203,8 @@ def _add_multi(
         name_end = _part_end(data, name, names_stop)
         offset_end = _part_end(data, offset, offsets_stop)
         valid, queue_offset = parse_i64(data, offset, offset_end)
-        # At an invalid queue offset, the broker stops as well. It keeps the entries that it has already written for
-        # earlier queues of the list.
+        # If a queue offset is invalid, write no rows for this queue and the later queues. The rows of earlier queues
+        # stay, because a broker has already written their entries when it parses the invalid offset.
         if not valid:
             state[BAD_MULTI] += 1
             return multi_row

@@ -85,7 +85,10 @@ def sources() -> str:
 
 @cache
 def shipped() -> tuple[Path, Level] | None:
-    """Return the folder of the shipped kernels that fit this processor, and their level; None without such kernels."""
+    """Return the folder of the shipped kernels for this processor, and the level of processors that they need.
+
+    Return None if the package has no kernels for this processor, or for this version of numba and Python.
+    """
     if find_spec("numba") is None:
         return None
     folder = SHIPPED / release()
@@ -170,7 +173,7 @@ def _user_cache() -> Path:
 def _is_own_cache(folder: Path) -> bool:
     """Return whether only this user can write in a folder.
 
-    Other users must not, because compiled kernels in it are executed.
+    Compiled kernels in this folder are executed, so other users must not be able to replace them.
     """
     if not _is_writable(folder) or not is_out_of_reach(folder):
         return False

@@ -25,8 +25,8 @@ def count_messages(
     times below -2**61 or above 2**61 are replaced by these limits.
 
     messages, key_hash  columns of a DispatchBatch
-    is_counted          bool[queues]: whether the tags codes of a queue's messages are hashes of tags, and so are
-                        counted
+    is_counted          bool[queues]: whether the tags codes of a queue's messages are hashes of tags; only such tags
+                        codes are counted
     before_ms           time of the previous message
     begin_ms            time at which the timeline begins, between -2**61 and 2**61
     part_ms             length of the parts into which the timeline is divided

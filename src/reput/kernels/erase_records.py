@@ -1,6 +1,6 @@
 """Overwrite bodies and properties of records in place, as `reput.format.tombstone` describes.
 
-A record keeps its length. If its properties are too short for the tombstone, they take bytes of the body.
+A record keeps its length. If its properties have too little room for the tombstone, the body becomes shorter.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ def erase_records(data, position, keeps_body, kept, kept_at, tombstone, scratch)
 
     data        uint8, contains every record completely; the caller has checked the lengths in each record
     position    int64 per record
-    keeps_body  uint8 per record: 1 if its body was erased before, so that only its properties are erased
+    keeps_body  uint8 per record: 1 to erase only its properties, because `erase_inner` has already erased all messages
+                in its body
     kept, kept_at  names of properties that stay: name i is kept[kept_at[i]:kept_at[i + 1]]
     tombstone   uint8: name of the property, the separator byte 1, and its value
     scratch     uint8[SCRATCH_BYTES]
@@ -130,7 +131,7 @@ def _erase(data, length_at, topic, end, keeps_body, kept, kept_at, tombstone, sc
     topic       number of bytes of the topic and its length field, which stay between body and properties; 0 for an
                 inner message, which has no topic
     end         end of the record
-    keeps_body  1 if the body was erased before, so that only the properties are erased
+    keeps_body  1 to erase only the properties, because all messages inside the body are already erased
     """
     body_at = length_at + 4
     body = max(read_i32(data, length_at), 0)

@@ -34,9 +34,10 @@ def is_ascii(data, start, stop):
 
 @njit(inline="always")
 def put_text(out, at, data, start, stop):
-    """Write data[start:stop] to out[at:], with Java's replacements; return the position after it.
+    """Write the text data[start:stop] to out[at:], and return the position after the written text.
 
-    Up to 7 bytes after it may be overwritten, so texts must be written in ascending order.
+    Malformed UTF-8 is replaced by U+FFFD, as in Java. Up to 7 bytes after the written text may be overwritten, so texts
+    must be written in ascending order.
     """
     position = start
     ascii_only = True
@@ -48,7 +49,7 @@ def put_text(out, at, data, start, stop):
         position += 8
         at += 8
     if ascii_only and position < stop and position + 8 <= len(data) and at + 8 <= len(out):
-        # Copy the last few bytes as one full word. The next text overwrites the word's bytes after this text.
+        # Copy the last 1 to 7 bytes as a full word of 8 bytes. The next text overwrites the surplus bytes of the word.
         ours = ~(_ALL << np.uint64(8 * (stop - position)))
         ascii_only = not word_at(data, position) & ours & _NOT_ASCII
         if ascii_only:

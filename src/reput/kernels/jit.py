@@ -51,8 +51,8 @@ def _interpreted(function: Any) -> Any:
 
     @wraps(function)
     def call(*arguments: Any) -> Any:
-        # Another kernel is the caller. It must get NumPy's integers, which wrap around as in compiled code, so do not
-        # convert the result to Python's.
+        # NumPy's integers wrap around like the integers of compiled code, but Python's integers do not. So if another
+        # kernel is the caller, the result keeps NumPy's integers.
         if getattr(_inside, "kernel", None) is not None:
             return function(*arguments)
         if is_planning:

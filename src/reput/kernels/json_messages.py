@@ -195,8 +195,8 @@ def parse_lines(
                 if at < 0:
                     break
                 keys_stop = used
-            # Only the value `true` begins with the letter t. `body_crc_ok` must be true. A line in which it is false is
-            # left to `reput.messages.json_lines`, which reports the error.
+            # Of all values, only `true` begins with t, and only the field `body_crc_ok` may be true. A line in which
+            # `body_crc_ok` is false is left to `reput.messages.json_lines`, which reports the error.
             elif byte == 0x74:
                 is_true = (
                     byte_at(data, at + 1) == 0x72 and byte_at(data, at + 2) == 0x75

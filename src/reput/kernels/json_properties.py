@@ -45,7 +45,8 @@ def read_pairs(data, at, stop, text, used, pairs):
 
     at     position of the map's first pair in `data`
     used   number of bytes of `text` that are already used
-    pairs  int64[MOST_PAIRS + 4, 6]; the first four columns are set to the places of names and values in `text`
+    pairs  int64[MOST_PAIRS + 4, 6], one row per pair; four columns are set here: start and end of the name in `text`,
+           start and end of the value in `text`; `put_properties` sets the last two columns
 
     Returns (position after the map, number of bytes of `text` that are used now, number of pairs). The position is -1
     if the map is malformed or has too many pairs.
@@ -170,7 +171,8 @@ def put_properties(text, pairs, count, out, used, cut):
 
     Returns -1 for properties that this kernel cannot write. `reput.messages.json_lines` then reads the line again.
 
-    pairs  int64[MOST_PAIRS + 4, 6]; the last two columns are set here: the bucket of each pair, and the sorted order
+    pairs  int64[MOST_PAIRS + 4, 6], from `read_pairs` and `complete_pairs`; the last two columns are set here: the
+           bucket of each pair, and the sorted order
     cut    int64[1], set to the position at which a unique key must be inserted; -1 if `pairs` has a unique key
     """
     has_unique = False

@@ -91,7 +91,7 @@ def _escaped_bytes(data, position, stop, invisible):
 
 @njit(cache=True, nogil=True)
 def _put_escaped(out, at, data, position, stop, invisible):
-    """Write a text in its escaped form, without quotes; return the position after it.
+    """Write a text in its escaped form, without quotes; return the position after the written text.
 
     If at least eight bytes of the text are left, eight bytes are stored at once. `out` has room for them, because
     escaping never shortens a text.
@@ -164,8 +164,8 @@ def _put_unit(out, at, unit):
 def measure_texts(data, starts, stops, kinds, around_bytes, missing_bytes, invisible, sizes):
     """Add to sizes[i] the number of bytes that `put_texts` writes for row i.
 
-    For a PRESENT value, these are the escaped text data[starts[i]:stops[i]], two quotes and `around_bytes`. A MISSING
-    value takes `missing_bytes`, and a SKIPPED value none.
+    A PRESENT value takes the bytes of the escaped text data[starts[i]:stops[i]], two bytes for quotes, and
+    `around_bytes`. A MISSING value takes `missing_bytes`. A SKIPPED value takes no bytes.
     """
     for row in range(len(starts)):
         if kinds[row] == PRESENT:

@@ -61,7 +61,8 @@ def _is_one_object(data, start, stop):
 def are_objects(data, offsets, valid):
     """Set valid[i] (uint8) to whether data[offsets[i]:offsets[i + 1]] is one JSON object.
 
-    Only this is tested: it begins with a {, whose closing } is at the end. White space around them is ignored.
+    The only test is that the range begins with a {, and that the matching } is at its end. White space before and after
+    the object is ignored.
 
     offsets  int32[n + 1], ascending and inside `data`
     """

@@ -1,4 +1,4 @@
-"""numba's cache of one kernel: it reads several folders of `reput.kernels.compile_cache` and writes to one."""
+"""Store compiled kernels through numba's cache, in the folders that `reput.kernels.compile_cache` finds."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class _Form(CompileResultCacheImpl):
 
 
 class KernelCache(FunctionCache):
-    """numba's cache of one kernel, which reads several folders and writes to one."""
+    """A numba cache for one kernel. The compiled kernel is searched for in several folders, and saved in one folder."""
 
     _impl_class = _Form
 

@@ -49,7 +49,7 @@ RECORD_DTYPE = np.dtype(
 
 @njit(cache=True, nogil=True)
 def hash_keys(topics, topic_at, keys, key_at, hashes):
-    """Write the index's hash of each topic#key to hashes, int32[n].
+    """Compute the hash that an IndexFile has for each topic#key. Write the hashes to `hashes`, int32[n].
 
     Topic n is topics[topic_at[n]:topic_at[n + 1]], and key n is keys[key_at[n]:key_at[n + 1]].
     """
@@ -61,11 +61,10 @@ def hash_keys(topics, topic_at, keys, key_at, hashes):
 
 @njit(cache=True, nogil=True)
 def find_wanted(key_hash, wanted, bounds, shift, found):
-    """Write the index of each hash in `key_hash` that is also in `wanted` to found, int64[len(key_hash)].
-
-    Returns how many of the hashes are in `wanted`.
+    """Find the hashes in `key_hash` that are also in `wanted`, and return their number.
 
     wanted  int32, sorted; hashes with hash >> shift == b are wanted[bounds[b]:bounds[b + 1]]
+    found   int64[len(key_hash)], set to the indexes in `key_hash` of the hashes found
     """
     count = 0
     for number in range(len(key_hash)):
@@ -145,12 +144,14 @@ def locate_records(data, begins, ends, at_file_end, records):
 def match_keys(
     data, records, candidates, record_of, offsets, key_hash, topics, topic_at, keys, key_at, verdicts
 ):  # fmt: skip
-    """Compare the wanted topic and key of each candidate with its record. Write the result to verdicts, uint8[n].
+    """Compare candidates with their records. Write the results, such as MATCH, to `verdicts`, uint8[n].
 
-    candidates  int64[n], for each candidate: the index of its key among the wanted keys
+    A candidate is a topic and a key, together with the physical offset of a message that should have both.
+
+    candidates  int64[n], for each candidate: its index in the arrays of offsets, hashes, topics and keys
     record_of   int64[n], for each candidate: the row of its record in `records`
-    offsets, key_hash  int64 and int32 per wanted key: physical offset at which its record should be, and its hash
-    topics, topic_at, keys, key_at  topic and key of each wanted key, as in `hash_keys`
+    offsets, key_hash  int64 and int32 per candidate: physical offset of the message, and hash of topic#key
+    topics, topic_at, keys, key_at  texts of the topics and of the keys, as in `hash_keys`
     """
     for number in range(len(candidates)):
         record = records[record_of[number]]
@@ -242,11 +243,11 @@ def _has_hash(data, record, key_hash):
 
 @njit(cache=True, nogil=True)
 def hash_records(data, records, hashes, record_of):
-    """Write the hashes of all index entries of records; return their number.
+    """Compute the hashes that an index has for the keys of records; return the number of hashes.
 
     records    RECORD_DTYPE[n], from `locate_records`
     hashes     int32, set to the hashes; its length is 2 + keys_bytes / 2 per record
-    record_of  int64, of the same length, set to the rows of `records`
+    record_of  int64, of the same length, set to the row in `records` to which each hash belongs
     """
     count = 0
     for row in range(len(records)):
@@ -278,7 +279,7 @@ def hash_own_ids(data, records, hashes, record_of):
 
     records    RECORD_DTYPE[n], from `locate_records`
     hashes     int32, set to the hashes
-    record_of  int64, of the same length, set to the rows of `records`
+    record_of  int64, of the same length, set to the row in `records` to which each hash belongs
 
     Returns the number of hashes, and the number of finished rows, which is less than n if not all hashes had room.
     """
@@ -300,8 +301,8 @@ def hash_own_ids(data, records, hashes, record_of):
                 if count == len(hashes):
                     return first, row
                 value = positive_hash(java_hash(data, name_stop + 1, value_stop, prefix))
-                # Another key of the record may have the same hash. Write each hash only once per record, and only if no
-                # index entry of the record has this hash.
+                # Another key of the record may have the same hash. Write each hash to `hashes` once per record, and
+                # only if the index has no entry with this hash for the record.
                 is_new = not _has_hash(data, record, value)
                 for other in range(first, count):
                     is_new &= hashes[other] != value

@@ -35,7 +35,8 @@ def scan_places(
     """Walk records from state[POSITION] to the first record boundary >= stop; return why the walk stopped.
 
     The arguments are those of `commit_log_scan.scan_records`. Rows have no tags code and no index entries. The walk
-    also stops at a delayed message, because its properties decide whether the broker can read it.
+    also stops at a delayed message: a broker cannot read a delayed message whose property DELAY is not an integer, and
+    this walk does not read properties.
     """
     position, row, gap = state[POSITION], state[MESSAGES], state[GAP]
     topic_start, topic_count, topic_hash, topic_queue_id = 0, -1, 0, 0

@@ -72,7 +72,7 @@ def lay_out_entries(messages, rows, entries):
 
 @njit(cache=True, nogil=True)
 def _lost_between(lost, start, stop):
-    """Return how many bytes of the ranges `lost`, int64[n, 2], lie between two physical offsets."""
+    """Return how many bytes of the ranges `lost`, int64[k, 2], lie between two physical offsets."""
     total = 0
     for part in range(len(lost)):
         total += max(min(lost[part, 1], stop) - max(lost[part, 0], start), 0)
@@ -96,11 +96,11 @@ def append_entries(
                          follows the last entry in the queue
     position             number of entries in the queue, which is the index of the next entry
     max_physical_offset  end of the last message in the queue, or -1
-    lost                 int64[n, 2], ranges of the log that cannot be read
+    lost                 int64[k, 2], the k ranges of the log that cannot be read
     room                 bytes of the messages that were refused since the last accepted one; -1 if all gaps must be
                          closed
-    entries              uint32[n, 5], set to the accepted entries, in the form of a ConsumeQueue file
-    numbers              int64[n], set to the index in the queue of each accepted entry
+    entries              uint32[len(rows), 5], set to the accepted entries, in the form of a ConsumeQueue file
+    numbers              int64[len(rows)], set to the index in the queue of each accepted entry
 
     Returns the number of accepted entries; position, max_physical_offset and room after them; and whether an entry
     whose queue offset lies before the queue's end was refused since the last accepted entry.

@@ -82,7 +82,7 @@ def gather_micros(data, start, step, out, valid):
     that exceed int64.
     """
     missing = 0
-    # More milliseconds than this would exceed int64 as microseconds.
+    # The largest time in milliseconds whose microseconds fit in an int64.
     limit = np.int64(9223372036854775)
     for row in range(len(start)):
         stamp = read_i64(data, start[row] + step)
@@ -105,7 +105,10 @@ def bodies_match(data, parts, out):
 
 @njit(cache=True, nogil=True)
 def worst_text_bytes(data, start, count):
-    """Return an upper bound of the size of the texts data[start[i]:start[i] + count[i]] after Java's replacements."""
+    """Return an upper bound of the bytes that `copy_texts` writes for the texts data[start[i]:start[i] + count[i]].
+
+    A text can grow, because Java replaces malformed UTF-8 by U+FFFD, which has three bytes.
+    """
     total = np.int64(0)
     for row in range(len(start)):
         ascii_only = is_ascii(data, start[row], start[row] + count[row])

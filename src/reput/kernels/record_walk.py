@@ -18,10 +18,10 @@ STOPPED = 0  # The walk has reached the first record boundary at or after `stop`
 MORE_BYTES = 1  # The next record extends beyond the buffer, but not beyond the file.
 BATCH_FULL = 2  # The batch may have too few free rows for the next record.
 TABLE_FULL = 3  # The QueueTable may have too little room for the queues of the next record.
-BLANK = 4  # Instead of a message, the blank record at the end of the file follows.
+BLANK = 4  # The next record is not a message, but the blank record at the end of the file.
 UNREADABLE = 5
 SIZE_MISMATCH = 6  # TOTALSIZE is not the sum of the next record's parts. A broker continues where the parts end.
-SCHEDULED = 7  # The next record is a delayed message. Its properties decide whether it is readable.
+SCHEDULED = 7  # The next record is a delayed message. A broker cannot read it if its property DELAY is not an integer.
 
 # Indexes of the fields in a walk's state, an int64 array that is kept between calls.
 POSITION = 0  # state[0]: position of the next record in the buffer.
