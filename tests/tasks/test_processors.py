@@ -31,6 +31,10 @@ TIME = "fs/cpu,cpuacct/"
         (V1, {TIME + "pods/a/cpu.cfs_quota_us": "-1", TIME + "pods/a/cpu.cfs_period_us": "9"}, []),
         (V1, {TIME + "cpu.cfs_quota_us": "30", TIME + "cpu.cfs_period_us": "10"}, [(30, 10)]),
         ("0::/\n", {"fs/cpu.max": "0 0\n"}, []),
+        ("0::/\n", {"fs/cpu.max": "250000\n"}, [(250000, 100000)]),
+        ("nonsense\n0::/\n", {"fs/cpu.max": "2 1"}, [(2, 1)]),
+        # The folder has the controllers' names in another order.
+        ("3:cpuacct,cpu:/\n", {"fs/cpu/cpu.cfs_quota_us": "7", "fs/cpu/cpu.cfs_period_us": "2"}, [(7, 2)]),
         ("0::/\n", {"fs/cpu.max": "nonsense"}, []),
         ("nonsense\n", {"fs/cpu.max": "1 1"}, []),
         ("0::/../..\n", {"cpu.max": "1 1"}, []),

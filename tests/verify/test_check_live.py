@@ -1,15 +1,18 @@
 """A store is checked while another process puts into it, dispatches and rolls files."""
 
+import os
+import shutil
 from pathlib import Path
 
 import pytest
 
 import reput
+from reput.errors import FormatError, StoreAccessError
 from reput.files.lock import locked
 from reput.files.reader import FileReader
 from reput.findings import Kind
 from reput.verify.check import check_store
-from reput.verify.checking import queue_table
+from reput.verify.checking import full_check, log_check, queue_table
 from tests.query.test_following import CONFIG, enough, opened, writing_elsewhere
 
 
@@ -57,6 +60,71 @@ def test_a_queue_file_that_expires_after_it_is_listed_is_no_finding(
         found = [one.kind for one in check_store(path, config=CONFIG)]
     assert not oldest.exists()
     assert found == [Kind.STORE_IN_USE]
+
+
+def test_a_missing_queue_is_found_although_its_first_messages_expire(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "store"
+    with reput.open_store(path, mode="rw", config=CONFIG) as store:
+        for topic in ("T", "U"):
+            store.put_many([reput.Message(topic, b"x" * 300, queue_id=0) for _ in range(300)])
+    shutil.rmtree(path / "consumequeue" / "T")
+    oldest = path / "commitlog" / f"{0:020d}"
+
+    def checked(task: log_check.LogTask) -> log_check.LogFileFound:
+        found = log_check.check_log_file(task)
+        if task.compared.file.start == 1 << 15:
+            oldest.unlink()
+        return found
+
+    monkeypatch.setattr(full_check, "check_log_file", checked)
+    with locked(path / "lock", "a broker"):
+        found = list(check_store(path, config=CONFIG))
+    assert not oldest.exists()
+    assert [one.kind for one in found] == [Kind.STORE_IN_USE, Kind.MISSING_QUEUE]
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize("error", [StoreAccessError("input/output error"), FormatError("f", 0, "")])
+def test_a_log_file_of_a_store_in_use_that_cannot_be_read_is_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    path = tmp_path / "store"
+    with reput.open_store(path, mode="rw", config=CONFIG) as store:
+        store.put(reput.Message("T", b"x"))
+
+    def unread(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(log_check, "FileComparison", unread)
+    with locked(path / "lock", "a broker"):
+        found = [one.kind for one in check_store(path, config=CONFIG)]
+    assert found == [Kind.STORE_IN_USE, Kind.UNREADABLE_RECORD]
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize(
+    ("folder", "size", "kinds"),
+    [
+        ("commitlog", 100, {Kind.LOG_FILE_SIZE}),
+        ("consumequeue/T/0", 100, {Kind.QUEUE_FILE_SIZE}),
+        ("index", 100, {Kind.INDEX_FILE_SIZE}),
+        ("index", 10, {Kind.INDEX_FILE_SIZE}),
+    ],
+)
+def test_a_file_of_a_store_in_use_that_is_cut_short_is_damage(
+    tmp_path: Path, folder: str, size: int, kinds: set[Kind]
+) -> None:
+    path = tmp_path / "store"
+    with reput.open_store(path, mode="rw", config=CONFIG) as store:
+        store.put_many([reput.Message("T", b"x" * 300, [f"k{n}"], queue_id=0) for n in range(300)])
+    os.truncate(max((path / folder).iterdir()), size)
+    with locked(path / "lock", "a broker"):
+        checked = {one.kind for one in check_store(path, config=CONFIG)}
+        inspected = {one["kind"] for one in reput.inspect(path).as_dict()["findings"]}
+    assert kinds <= checked
+    assert kinds <= inspected
 
 
 def test_a_log_file_that_is_being_made_is_no_finding(tmp_path: Path) -> None:
@@ -112,3 +180,19 @@ def test_slots_that_a_writer_fills_before_its_header_are_no_finding(tmp_path: Pa
     following.write_bytes(data)
     closed = [one.kind for one in check_store(path, config=CONFIG, quick=True)]
     assert closed == [Kind.INDEX_HEADER]
+
+
+def test_inspect_names_what_is_no_index_file_or_leads_too_far(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    with reput.open_store(path, mode="rw", config=CONFIG) as store:
+        store.put(reput.Message("T", b"x", ["k"]))
+    (file,) = (path / "index").iterdir()
+    data = bytearray(file.read_bytes())
+    data[24:32] = (1 << 40).to_bytes(8, "big")  # endPhyOffset
+    file.write_bytes(data)
+    (path / "index" / "99990101000000000").mkdir()
+    (path / "index" / "99990101000000001").symlink_to("gone")
+    with locked(path / "lock", "a broker"):
+        in_use = reput.inspect(path).as_dict()["findings"]
+    for found in (in_use, reput.inspect(path).as_dict()["findings"]):
+        assert [one["kind"] for one in found] == ["index_header", "foreign_file", "foreign_file"]

@@ -46,6 +46,7 @@ from reput.log.reader import CommitLogReader
 from reput.log.scan import FileScan, ScanBuffers, ScannedPiece
 from reput.log.scan_mode import SALVAGE
 from reput.log.sources import StoreLog
+from reput.tasks.processors import usable_cpus
 
 # If a range of items covers at most this many bytes of log, all messages in these bytes are compared with the items. If
 # the range covers more, only samples of the messages are compared.
@@ -364,7 +365,8 @@ def prove_all(store: str, files: Iterable[IndexFileReader], *, afresh: bool = Fa
     def one(file: IndexFileReader) -> Proof:
         return _prove(store, file, afresh)
 
-    with ThreadPoolExecutor() as pool:
+    # More threads than processors, because some wait for the disk.
+    with ThreadPoolExecutor(min(usable_cpus() + 4, 32)) as pool:
         return list(pool.map(one, files))
 
 

@@ -119,14 +119,18 @@ def _read_queues(found: StoreInspection, storage: Storage) -> None:
 
 def _read_index_files(found: StoreInspection, storage: Storage, is_live: bool) -> None:
     folder = os.path.join(found.path, INDEX_FOLDER)
-    for entry in sorted(storage.list(folder), key=lambda entry: entry.name):
+    entries = sorted(storage.list(folder), key=lambda entry: entry.name)
+    newest = max((one.name for one in entries if is_index_file_name(one.name)), default="")
+    for entry in entries:
         name, path = entry.name, entry.path
         if not is_index_file_name(name):
             found.findings.append(Finding(Kind.FOREIGN_FILE, path, "not the name of an IndexFile"))
             continue
         size = listed_size(entry)
+        if size is None and (os.path.islink(path) or storage.entry(path) is not None):
+            found.findings.append(Finding(Kind.FOREIGN_FILE, path, "not a regular file"))
         # A running broker may have deleted the file since it was listed, or may still be creating it.
-        if size is None or (is_live and size < HEADER_BYTES):
+        if size is None or (is_live and not size and name == newest):
             continue
         if size < HEADER_BYTES:
             reason = "too short for the header of an IndexFile"
@@ -139,9 +143,11 @@ def _read_index_files(found: StoreInspection, storage: Storage, is_live: bool) -
             continue
         found.index_files.append(IndexSummary(name, size, header))
         # The header of a new IndexFile has offset 0. This offset is not damage, even if the log is empty and ends at 0.
-        # If a broker runs, its log may have grown since `log_end` was read. So a later offset is not damage either.
-        if header.end_physical_offset >= max(found.log_end, 1) and not is_live:
-            end = header.end_physical_offset
+        end = header.end_physical_offset
+        if end >= max(found.log_end, 1) and is_live:
+            # The log has grown since its end was found.
+            found.log_end = max(facts_of(found.path, storage=storage).ends.rebuild, found.log_end)
+        if end >= max(found.log_end, 1):
             reason = f"leads to offset {end}, the log ends at {found.log_end}"
             found.findings.append(Finding(Kind.INDEX_HEADER, path, reason, 24))
 

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from errno import ELOOP, ENOENT, ENOTDIR
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
@@ -321,11 +322,17 @@ def size_of(path: str, storage: Storage) -> int:
 
 
 def listed_size(entry: FolderEntry) -> int | None:
-    """Return the size of a listed file; None if it is not a regular file, or was deleted since it was listed."""
+    """Return the size of a listed file; None if it is not a regular file, or was deleted since it was listed.
+
+    Raises OSError.
+    """
     try:
         return entry.stat().st_size if entry.is_file() else None
-    except FileNotFoundError:
-        return None
+    except OSError as error:
+        # ELOOP: a link that leads to itself.
+        if error.errno in (ENOENT, ENOTDIR, ELOOP):
+            return None
+        raise
 
 
 class _Stated:

@@ -56,7 +56,7 @@ _CHAIN_STEPS = 256
 # one.
 _ANNOUNCED_STEPS = 16
 # Another process may have added up to this many items that the file's header does not count yet.
-_UNCOUNTED_ITEMS = 1 << 12
+UNCOUNTED_ITEMS = 1 << 12
 _UNUSED = bytes(1 << 16)
 # One read of this many slots takes less time than a few reads of one slot.
 _FEW_SLOTS = 1 << 12
@@ -284,7 +284,7 @@ class IndexFileReader:
         number = self.slot(slot)
         # Skip newer items, which the header does not count yet.
         for _ in range(_CHAIN_STEPS):
-            if not last < number < min(last + _UNCOUNTED_ITEMS, self.index_items):
+            if not last < number < min(last + UNCOUNTED_ITEMS, self.index_items):
                 break
             number = self.item(number).previous
         return number
@@ -295,7 +295,7 @@ class IndexFileReader:
         if item.key_hash < 0 or item.physical_offset < 0 or not 0 <= item.previous < number:
             return False
         reached = self.slot(item.key_hash % self.hash_slots)
-        stop = min(self.next_item + _UNCOUNTED_ITEMS, self.index_items)
+        stop = min(self.next_item + UNCOUNTED_ITEMS, self.index_items)
         for _ in range(_CHAIN_STEPS):
             if not number < reached < stop:
                 return reached == number

@@ -11,7 +11,7 @@ from os import PathLike, fspath
 from typing import NamedTuple
 
 from reput.errors import FormatError, StoreAccessError, StoreNotFoundError
-from reput.files.storage import LOCAL, Storage
+from reput.files.storage import LOCAL, Storage, listed_size
 from reput.findings import Finding, Kind
 from reput.format.file_names import is_index_file_name
 from reput.format.index_file import HEADER_BYTES, index_key, key_hash
@@ -81,12 +81,10 @@ class IndexFileSetReader:
         entries = self._storage.list(self.folder)
         try:
             return sorted(
-                _Listed(entry.path, entry.inode(), entry.stat().st_size)
+                _Listed(entry.path, entry.inode(), size)
                 for entry in entries
-                if is_index_file_name(entry.name) and entry.is_file()
+                if is_index_file_name(entry.name) and (size := listed_size(entry)) is not None
             )
-        except FileNotFoundError:  # A file expired after the folder was listed.
-            return self._list()
         except OSError as error:
             raise StoreAccessError(f"{self.folder}: cannot be read: {error.strerror}") from error
 

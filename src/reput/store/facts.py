@@ -17,9 +17,16 @@ from reput.config import INDEX_SETTINGS, LOG_SETTING, QUEUE_SETTINGS, StoreConfi
 from reput.errors import FormatError, MissingExtraError, StoreError, StoreNotFoundError, UsageError
 from reput.files.lock import is_locked
 from reput.files.storage import LOCAL, Storage
-from reput.findings import Finding
+from reput.findings import Finding, Kind
 from reput.format.checkpoint import CHECKPOINT_BYTES, Checkpoint, decode_checkpoint
-from reput.format.file_names import ABORT_FILE, CHECKPOINT_FILE, CONSUME_QUEUE_FOLDER, LOCK_FILE
+from reput.format.file_names import (
+    ABORT_FILE,
+    CHECKPOINT_FILE,
+    CONSUME_QUEUE_FOLDER,
+    LOCK_FILE,
+    is_index_file_name,
+    parse_offset_file_name,
+)
 from reput.log.files import CommitLogFile
 from reput.log.folders import ledger_folders, log_folders
 from reput.log.reader import CommitLogReader
@@ -203,6 +210,18 @@ class StoreFacts:
         """Return whether a process of this machine, such as a broker, owns the store."""
         return self.storage.is_local and is_locked(Path(self.path, LOCK_FILE))
 
+    def begin_now(self) -> int:
+        """Return the offset in the name of the log's first file, listed anew; 0 if there is none.
+
+        A running broker may have deleted log files since these facts were read. It deletes the queue files of their
+        messages afterwards (`CleanCommitLogService` and `CleanConsumeQueueService` of `DefaultMessageStore`).
+
+        Raises StoreAccessError.
+        """
+        names = (entry.name for folder in self.log_folders for entry in self.storage.list(folder))
+        starts = (parse_offset_file_name(name) for name in names)
+        return min((start for start in starts if start is not None), default=0)
+
     @cached_property
     def has_abort(self) -> bool:
         """Return whether the store has the file `abort`: its owner runs, or was not shut down cleanly."""
@@ -230,14 +249,37 @@ class StoreFacts:
         Raises StoreError.
         """
         sizes = [doubt.finding() for doubt in self.doubts]
-        sizes += [
-            odd.finding()
-            for odd in self.odd_files
-            if not self.is_live or odd.is_settled(self.storage)
-        ]
+        sizes += [odd.finding() for odd in self.odd_files if not self._is_unsettled(odd)]
         # While a broker writes, the end of the log is always incomplete.
         ends = [] if self.is_live else self.ends.findings()
-        return [*self.parts.findings, *self.holes, *sizes, *ends]
+        holes = self.holes
+        if holes and self.is_live:
+            # Files that the broker deleted while the folder was listed are no hole.
+            begin = self.begin_now()
+            holes = [hole for hole in holes if hole.start >= begin]
+        return [*self.parts.findings, *holes, *sizes, *ends]
+
+    def _is_unsettled(self, odd: OddFile) -> bool:
+        """Return whether the owner of the store was creating a file, or has deleted it, when its size was read.
+
+        The owner creates a file with 0 bytes, and then extends it to its whole size at once.
+        """
+        if not self.is_live or odd.size:
+            return False
+        folder = os.path.dirname(odd.path)
+        folders = self.log_folders if folder in self.log_folders else (folder,)
+        names = [entry.name for one in folders for entry in self.storage.list(one)]
+        if odd.kind is Kind.INDEX_FILE_SIZE:
+            names = [name for name in names if is_index_file_name(name)]
+        else:
+            names = [name for name in names if parse_offset_file_name(name) is not None]
+        # List first: the file was complete before the owner created the next one.
+        entry = self.storage.entry(odd.path)
+        return (
+            entry is None
+            or entry.stat().st_size > 0
+            or os.path.basename(odd.path) == max(names, default="")
+        )
 
     @property
     def is_five(self) -> bool:

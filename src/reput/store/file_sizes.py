@@ -97,17 +97,6 @@ class OddFile(NamedTuple):
     def finding(self) -> Finding:
         return Finding(self.kind, self.path, self._detail, min(self.size, self.whole))
 
-    def is_settled(self, storage: Storage) -> bool:
-        """Return whether the file still has this size, and is not one that the owner of the store is still creating.
-
-        A file that is being created is short, and the last one of its folder.
-        """
-        entry = storage.entry(self.path)
-        if entry is None or entry.stat().st_size != self.size:
-            return False
-        names = [one.name for one in storage.list(os.path.dirname(self.path))]
-        return self.size > self.whole or os.path.basename(self.path) != max(names, default="")
-
 
 class _SizedFile(NamedTuple):
     start: int

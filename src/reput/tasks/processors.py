@@ -7,6 +7,9 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+# The period of a quota, if `cpu.max` does not state it.
+_PERIOD_US = "100000"
+
 
 def usable_cpus() -> int:
     """Return the number of processors that this process may use: at least 1, and at most its container's limit.
@@ -24,16 +27,22 @@ def _quotas(groups: str, mount: str) -> Iterator[tuple[int, int]]:
 
     A container sees its own group at the root of `mount`, even if `groups` states a longer path.
     """
-    with suppress(OSError, ValueError):
-        for line in Path(groups).read_text().splitlines():
-            # Each line is a hierarchy of control groups. In cgroup version 2, there is one hierarchy, without
-            # controllers: `0::/path`. In version 1, each hierarchy has controllers: `4:cpu,cpuacct:/path`.
-            number, controllers, path = line.split(":", 2)
-            if number == "0" and not controllers:
-                yield from _along(f"{mount}{path}", mount, ("cpu.max",))
-            elif "cpu" in controllers.split(","):
-                names = ("cpu.cfs_quota_us", "cpu.cfs_period_us")
-                yield from _along(f"{mount}/{controllers}{path}", f"{mount}/{controllers}", names)
+    try:
+        lines = Path(groups).read_text(errors="surrogateescape").splitlines()
+    except OSError:
+        return
+    for line in lines:
+        # Each line is a hierarchy of control groups. In cgroup version 2, there is one hierarchy, without controllers:
+        # `0::/path`. In version 1, each hierarchy has controllers: `4:cpu,cpuacct:/path`.
+        number, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        if number == "0" and not controllers:
+            yield from _along(f"{mount}{path}", mount, ("cpu.max",))
+        elif "cpu" in controllers.split(","):
+            # The folder is named by the controllers, in either order, and usually has the link `cpu`.
+            root = next(filter(os.path.isdir, (f"{mount}/{controllers}", f"{mount}/cpu")), mount)
+            names = ("cpu.cfs_quota_us", "cpu.cfs_period_us")
+            yield from _along(f"{root}{path}", root, names)
 
 
 def _along(folder: str, root: str, names: tuple[str, ...]) -> Iterator[tuple[int, int]]:
@@ -44,6 +53,6 @@ def _along(folder: str, root: str, names: tuple[str, ...]) -> Iterator[tuple[int
         # Without a limit, the quota is `max` (cgroup version 2) or -1 (cgroup version 1).
         with suppress(OSError, ValueError):
             words = " ".join((parent / name).read_text() for name in names).split()
-            quota, period = map(int, words)
+            quota, period = map(int, [*words, _PERIOD_US][:2])
             if quota > 0 and period > 0:
                 yield quota, period

@@ -10,7 +10,7 @@ one IndexFile, that lead into one log file.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from os import PathLike, fspath
 from pathlib import Path
 
@@ -64,21 +64,7 @@ def check_store(
             f"with a local copy by reput diff"
         )
     found = look_at(Path(store).absolute(), config)
-    findings = _findings(found, quick, runner or SerialRunner(), progress)
-    yield from sampled(_unexpired(found, findings) if found.is_live else findings)
-
-
-def _unexpired(store: CheckedStore, findings: Iterable[Finding]) -> Iterator[Finding]:
-    """Yield findings, except those about messages that the broker has deleted since the check began.
-
-    A broker deletes log files first, then the queue files of their messages (`CleanCommitLogService` and
-    `CleanConsumeQueueService` of `DefaultMessageStore`). If a check reads a log file before both deletions, and the
-    queues after them, it finds messages without entries, although nothing is damaged.
-    """
-    for finding in findings:
-        at = finding.physical_offset
-        if at is None or at >= store.begin_now():
-            yield finding
+    yield from sampled(_findings(found, quick, runner or SerialRunner(), progress))
 
 
 def _findings(

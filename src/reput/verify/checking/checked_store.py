@@ -17,6 +17,7 @@ from reput.config import INDEX_SETTINGS, StoreConfig
 from reput.errors import FormatError, MissingExtraError, StoreNotFoundError
 from reput.files.places import refuse_archive
 from reput.files.reader import FileReader
+from reput.files.storage import listed_size
 from reput.findings import Finding, Kind
 from reput.format.file_names import (
     CHECKPOINT_FILE,
@@ -83,11 +84,8 @@ class CheckedStore:
         return self.files[0].start
 
     def begin_now(self) -> int:
-        """Return the physical offset of the log's first file. A running broker may have deleted files since `begin`."""
-        if not self.is_live:
-            return self.begin
-        log = StoreLog(self.path, folders=self.facts.log_folders).list()
-        return min((file.start for file in log.files), default=self.begin)
+        """Return the physical offset at which the log begins now: `StoreFacts.begin_now` if a broker is running."""
+        return max(self.facts.begin_now(), self.begin) if self.is_live else self.begin
 
     @property
     def config(self) -> StoreConfig:
@@ -176,7 +174,7 @@ def _list_log(store: CheckedStore) -> None:
         size = entry.stat(follow_symlinks=False).st_size
         found.append(CommitLogFile(start, size, entry.path, entry.inode(), gap_of(entry.path)))
     found.sort()
-    if store.is_live and len(found) > 1 and found[-1].size < found[-2].size:
+    if store.is_live and len(found) > 1 and not found[-1].size:
         # The writer of the store is still creating the newest file, which has no message yet.
         found.pop()
     if not found:
@@ -204,7 +202,10 @@ def _list_log(store: CheckedStore) -> None:
             )  # fmt: skip
     for hole in holes(store.files):
         # A hole after a file of unusual size is explained by the finding for this file.
-        if not any(f.size != usual and f.end == hole.start for f in store.files):
+        if any(f.size != usual and f.end == hole.start for f in store.files):
+            continue
+        # Files that the broker deleted while the folder was listed are no hole.
+        if not store.is_live or hole.start >= store.begin_now():
             store.findings.append(hole)
 
 
@@ -252,7 +253,7 @@ def _dispatched(path: Path) -> int:
     queued = _queued(path)
     indexed = 0
     for entry in entries_of(path / INDEX_FOLDER):
-        if is_index_file_name(entry.name) and entry.stat().st_size >= HEADER_BYTES:
+        if is_index_file_name(entry.name) and (listed_size(entry) or 0) >= HEADER_BYTES:
             with FileReader(entry.path) as reader:
                 header = decode_header(reader.read(0, HEADER_BYTES))
             indexed = max(indexed, header.end_physical_offset)

@@ -221,7 +221,12 @@ class FullCheck:
             if self._store.files[number].start < self._store.end or number == self._store.last_file
         ]
         weights = [task.compared.file.size for task in tasks]
-        for found in self._waves("log", check_log_file, tasks, weights):
+        for task, found in zip(
+            tasks, self._waves("log", check_log_file, tasks, weights), strict=True
+        ):
+            # If the broker has deleted the log file, it may have deleted the queue files of its messages, too.
+            if self._store.is_live and task.compared.file.start < self._store.begin_now():
+                continue
             yield from found.findings
             yield from self._light.take(found.light)
             self._add(found)

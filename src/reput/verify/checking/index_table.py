@@ -94,7 +94,7 @@ class _Reading:
         job, table, size = self._job, self._table, self._reader.size
         whole = item_position(job.hash_slots, job.index_items)
         # A writer is still creating this file, so it has no items yet.
-        if self._is_live and size < whole:
+        if self._is_live and not size:
             return
         if size != whole:
             table.note(

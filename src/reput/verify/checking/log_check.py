@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from reput.compare.log_file import ComparedFile, FileComparison
-from reput.errors import ReputError
+from reput.errors import ReputError, StoreChangedError, StoreNotFoundError, raise_if_refused
 from reput.findings import Finding, Kind
 from reput.format.record_crc import CRC_PROPERTY_END, record_crc_ok
 from reput.log.dispatch_batch import Queue
@@ -72,7 +72,8 @@ def check_log_file(task: LogTask) -> LogFileFound:
     try:
         _FileCheck(task, found).run()
     except ReputError as error:
-        if not task.is_live:
+        raise_if_refused(error)
+        if not task.is_live or not isinstance(error, (StoreNotFoundError, StoreChangedError)):
             found.findings.append(
                 Finding(Kind.UNREADABLE_RECORD, task.compared.file.path, f"cannot be read: {error}")
             )

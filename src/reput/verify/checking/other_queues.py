@@ -116,7 +116,8 @@ class OtherQueues:
                 queue, claimed = messages.queue, claims.count
                 expected[queue] += len(messages.expected.numbers)
                 try:
-                    explained = list(_explained(messages, index.queue(*queue), size_of, claims))
+                    reader = index.queue(*queue)
+                    explained = list(_explained(messages, reader, size_of, claims, self._store))
                 # A file of the log or the queue has expired since it was listed.
                 except (StoreNotFoundError, MessageNotFoundError):
                     continue
@@ -177,7 +178,11 @@ def _stored_offsets(reader: QueueReader, begin: int) -> npt.NDArray[np.int64]:
 
 
 def _explained(
-    messages: NumberedMessages, reader: QueueReader, size_of: BatchSizeOf, claims: _Claims
+    messages: NumberedMessages,
+    reader: QueueReader,
+    size_of: BatchSizeOf,
+    claims: _Claims,
+    store: CheckedStore,
 ) -> Iterator[Finding]:
     """Yield one finding for the missing entries of these messages, and one for the wrong entries."""
     expected, numbered = messages.expected, dict[int, ConsumeQueueEntry]()
@@ -192,6 +197,8 @@ def _explained(
             yield Finding(Kind.QUEUE_GAP, reader.folder, detail)
         except StoreError as error:
             raise_if_refused(error)
+            if store.is_live and isinstance(error, (StoreNotFoundError, MessageNotFoundError)):
+                raise
             yield Finding(Kind.QUEUE_FILE_SIZE, reader.folder, f"cannot be read: {error}")
             return
 
@@ -209,9 +216,12 @@ def _explained(
         return is_by_key and claims.is_of_another(messages.queue, number, place, own)
 
     run = messages.compare(NumberedEntries.of(numbered, reader.kind), size_of)
-    if len(run.missing):
-        missing = len(run.missing)
-        yield finding(Kind.MISSING_QUEUE_ENTRY, int(run.missing[0]), missing, "has no entry")
+    missing = run.missing
+    if len(missing):
+        # If the broker has deleted the message's log file, it may have deleted the entry, too.
+        missing = missing[expected.offsets[missing] >= store.begin_now()]
+    if len(missing):
+        yield finding(Kind.MISSING_QUEUE_ENTRY, int(missing[0]), len(missing), "has no entry")
     different = zip(run.different.tolist(), run.places, strict=True)
     wrong = [row for row, place in different if not is_taken(row, place)]
     if wrong:

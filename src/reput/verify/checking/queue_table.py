@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from reput.compare.found import EntryPlaces, LogEdges, Span, Spans
-from reput.errors import ReputError, StoreNotFoundError, raise_if_refused
+from reput.errors import ReputError, StoreChangedError, StoreNotFoundError, raise_if_refused
 from reput.files.reader import FileReader
 from reput.findings import Finding, Kind
 from reput.format.consume_queue import ENTRY_BYTES, PRE_BLANK
@@ -60,7 +60,7 @@ def read_queue_table(job: QueueJob, task: tuple[Queue, str]) -> CheckedQueue:
         _QueueReading(job, table).run()
     except (ReputError, OSError) as error:
         raise_if_refused(error)
-        if not job.is_live:
+        if not job.is_live or not isinstance(error, (FileNotFoundError, StoreChangedError)):
             table.findings.append(Finding(Kind.QUEUE_FILE_SIZE, folder, f"cannot be read: {error}"))
     return table
 
@@ -81,7 +81,7 @@ def _list_files(job: QueueJob, table: CheckedQueue) -> Iterator[tuple[int, int, 
             table.findings.append(Finding(Kind.FOREIGN_FILE, str(path), detail))
             continue
         size = status.st_size
-        is_being_made = job.is_live and path == paths[-1] and size < whole
+        is_being_made = job.is_live and path == paths[-1] and not size
         if (size != whole and not is_being_made) or start % whole:
             detail = (
                 f"{size} bytes from logical offset {start}, but the files of this store have "

@@ -37,7 +37,7 @@ from reput.format.file_names import CONSUME_QUEUE_FOLDER, INDEX_DATABASE_FOLDER,
 from reput.format.index_file import IndexHeader
 from reput.format.properties import LMQ_PREFIX
 from reput.format.rocksdb_queue import QueueEnd, decode_value, entry_key, queue_prefix
-from reput.index.reader import IndexFileReader
+from reput.index.reader import UNCOUNTED_ITEMS, IndexFileReader
 from reput.index.set_reader import IndexFileSetReader
 from reput.index.trust import spot_check
 from reput.log.dispatch_batch import Queue
@@ -140,6 +140,8 @@ def _compared(store: CheckedStore, log: CommitLogReader, last: _Last) -> Iterato
     try:
         message = log.get(at)
     except MessageNotFoundError:
+        if at < store.begin_now():  # The message has expired since the check began.
+            return
         detail = f"its last entry, {number}, leads to {at}, but the log has no message there"
         yield Finding(Kind.FOREIGN_QUEUE_ENTRY, folder, detail, None, at)
         return
@@ -183,6 +185,8 @@ def _of_end(
     value = database.get(entry_key(queue_prefix(end.topic, end.queue_id), end.queue_offset))
     found = None if value is None else decode_value(value)
     if found is None or found[0].physical_offset != end.physical_offset:
+        if end.physical_offset < store.begin_now():
+            return
         detail = f"ends with queue offset {end.queue_offset} at {end.physical_offset}, but it has no such entry"
         yield Finding(Kind.MISSING_QUEUE_ENTRY, folder, detail, None, end.physical_offset)
         return
@@ -311,9 +315,10 @@ def _index(
         for file in current:
             last = file.next_item - 1
             tables.append(_IndexEnds.of(store, file, last))
-            # A broker, or a writer of Reput, fills slots before the header counts their items.
-            is_growing = store.is_live and file is current[-1]
-            if last <= 0 and not is_growing and file.used_slots() > 1:
+            # A broker fills the slot of an item before the header counts the item. A writer of Reput fills the slots
+            # of many items.
+            uncounted = UNCOUNTED_ITEMS if store.is_live and file is current[-1] else 1
+            if last <= 0 and file.used_slots() > uncounted:
                 detail = (
                     "its header counts no item, but its slots lead to items: the header is lost"
                 )
