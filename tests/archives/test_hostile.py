@@ -192,7 +192,7 @@ def test_a_part_of_the_manifest_that_is_not_in_its_chain_has_a_checksum(
 def test_a_manifest_that_is_too_large_to_be_one_is_not_read(place: Path) -> None:
     with open(place / _MANIFEST, "r+b") as file:
         file.truncate(1 << 40)
-    with pytest.raises(ReputError, match="at most"):
+    with pytest.raises(ReputError, match="never writes more than"):
         reput.open_store(place)
 
 

@@ -359,8 +359,7 @@ class SentMessages:
     def _retried(self, sent: Sent, queue_id: int) -> tuple[str, int]:
         """Return topic and queue for a message sent to a retry topic.
 
-        After the last retry, the message goes to the dead letter topic. Before, it goes to the topic to which it was
-        sent.
+        After the last retry, the message goes to the dead letter topic. Until then, it goes to the retry topic.
         """
         group = self._groups.get(sent.topic.removeprefix(RETRY_TOPIC_PREFIX))
         most = group.most_retries if sent.most_retries is None else sent.most_retries

@@ -166,7 +166,10 @@ class TimedDelivery:
         return count
 
     def _follow(self) -> None:
-        """Read new messages. If too many are waiting, the rest is read after some of these have been delivered."""
+        """Read new messages, until `_most` messages wait for their delivery.
+
+        The remaining messages are read after some of the waiting messages have been delivered.
+        """
         while len(self._heap) < self._most:
             position = self._read_to
             for stored in self._next():

@@ -52,8 +52,9 @@ def create_app(
         stores: Open stores by the names that users see. The mapping may change while the app runs.
         missing: Returns the configured stores that do not exist.
         token: The token that each request must have. Without a token, everybody has access.
-        hosts: Host names that browsers may use for this server. By default, any name if users must sign in, otherwise
-            only the names of this machine: a page of another site could make its own name resolve to this server.
+        hosts: Host names that browsers may use for this server. By default, any name is allowed if users must sign in.
+            Otherwise only the names of this machine are allowed, because another site could make its own name resolve
+            to this server (DNS rebinding).
         audit: Called after each request with its record: the user, the request, and the outcome.
         traffic: Counts of the requests of RocketMQ's clients, for the metrics.
         users: Users, each with a token and roles, in place of a single token.

@@ -71,7 +71,9 @@ class Mounts:
         if not name:
             if len(names) != 1:
                 listed = ", ".join(names) or "no store is open"
-                raise UsageError(f"pass store: {listed}", arguments=["store"])
+                raise UsageError(
+                    f"set the parameter store to one of: {listed}", arguments=["store"]
+                )
             name = names[0]
         store = self._stores.get(name)
         if store is None:

@@ -2,8 +2,8 @@
 
 The log is only read, and the indexes lie in another folder. They always equal the indexes that a rebuild would create
 from the log up to `position`, because the same code scans the log and writes the indexes. The previous run may have
-left unfinished work after its recovery point. So each start compares the indexes with the log from shortly before that
-point on, and removes the unfinished work.
+left unfinished work after its recovery point. So each start compares the indexes with the log, beginning shortly
+before the recovery point, and removes the unfinished work.
 
 New bytes at the end of the log are indexed after a short pause, because a broker may have copied a record only partly
 into its mapped file. When a broker recovers, it may truncate the last file of its log; the bytes after the cut stay

@@ -144,7 +144,8 @@ def index_file_name_of(previous: str | None, first_timestamp: int, now_ms: int) 
 def next_index_file_name(previous: str | None, now_ms: int) -> str:
     """Return the name of an IndexFile created at `now_ms`.
 
-    If the name would not sort after `previous`, which is the name of the previous file, return the number after it.
+    Its digits are the time. If this name would not sort after `previous`, the name of the previous file, return
+    `previous` plus one, taken as a number.
     """
     name = (_EPOCH + _local_ms(now_ms) * _MS).strftime(_INDEX_TIME)[:-3]
     return name if previous is None or previous < name else f"{int(previous) + 1:0{len(name)}d}"

@@ -15,8 +15,8 @@ from reput.format.host import Host, encode_host
 
 UNIQUE_KEY_BYTES = 32
 _PREFIX = struct.Struct(">4sHI")
-# If a clock is set back to the previous month, the time since the month began is negative. The client writes 0 if the
-# clock shows less than this many ms before the month began. Otherwise, it writes the negative time
+# The client writes the time since the beginning of a month. If its clock is set back to the previous month, this time
+# is negative. If it is less than this many ms below 0, the client writes 0, otherwise the negative time
 # (`MessageClientIDSetter.createUniqIDBuffer`).
 _LONGEST_STEP_BACK_MS = 1_000_000
 _TWO_DIGITS = [f"{byte:02X}" for byte in range(256)]

@@ -40,9 +40,9 @@ def own_place(record: LocatedRecord) -> tuple[str, int, int] | None:
 
 
 def queue_offset_in(record: LocatedRecord, topic: str, queue_id: int) -> int | None:
-    """Return a record's queue offset in a queue: its own, or one that its INNER_MULTI_DISPATCH names.
+    """Return a record's queue offset in a queue; None if the record is not in this queue.
 
-    Returns None if the record is not in this queue.
+    The queue is the record's own queue, or one that its property INNER_MULTI_DISPATCH names.
 
     Mirrors `DefaultMessageStore.CommitLogDispatcherBuildConsumeQueue` and `ConsumeQueue.multiDispatchLmqQueue` (tag
     rocketmq-all-4.9.3).

@@ -205,7 +205,7 @@ class BucketOutput:
     def write_answer(
         self, runner: Runner, found: Lookup, layout: Format, style: LineStyle = PLAIN
     ) -> None:
-        """Write the answer, one object per part of the key table. See the function `write_answer`."""
+        """Write the answer, one object per part of the key table. See `write_answer` of this module."""
         staging = f"{self._name}.reput-{uuid.uuid4().hex}"
         try:
             know([self._store])

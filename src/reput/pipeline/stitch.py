@@ -62,8 +62,8 @@ class Stitcher:
 
     A scan that starts inside a file guesses where a record begins. If the guess was wrong, for example because a
     message body contains a record, the split is scanned again from the end of the previous one. A split is also scanned
-    again if its index entries depend on an earlier message that states a higher physical offset. Only wrong
-    PHYSICALOFFSET fields cause this.
+    again if a message of an earlier split states a higher physical offset than messages of this split: a broker would
+    not index the latter (`IndexService.buildIndex`). Only wrong PHYSICALOFFSET fields cause this.
     """
 
     def __init__(self, splits: list[Split]) -> None:

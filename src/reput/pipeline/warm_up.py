@@ -25,8 +25,8 @@ SMALL = StoreConfig(queue_entries=1, hash_slots=1, index_items=4)
 def warm_up() -> None:
     """Rebuild a store of three messages, which compiles every kernel of a rebuild or loads it from the cache.
 
-    Takes about ten seconds the first time after an installation, and half a second later. Repeated calls in one process
-    do nothing.
+    The first call after an installation takes about ten seconds. In later processes, the first call takes half a
+    second. Further calls in one process do nothing.
     """
     with scratch_file(COMMIT_LOG_FOLDER, offset_file_name(0), small_log()) as folder:
         rebuild_store(SerialRunner(), folder, config=SMALL)

@@ -70,7 +70,7 @@ class Coverage:
 
     @property
     def archive_indexes(self) -> int:
-        """Return the number of used indexes that belong to an archive."""
+        """Return how many of the indexes that the answer used belong to an archive."""
         found = {part.index_file for part in self.indexed}
         return sum(name.startswith(ARCHIVED_KEYS) for name in found)
 

@@ -148,7 +148,7 @@ class QueueTail:
                 yield record
 
     def check_ends(self) -> None:
-        """Report queues that end although the log has later messages of them."""
+        """Report queues whose last entry lies before the last message that the log has for the queue."""
         for topic, queue_id in self._store.queues.list():
             if self._takes_queue(topic, queue_id):
                 try:

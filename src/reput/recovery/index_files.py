@@ -190,7 +190,10 @@ class RecoveredIndexFiles:
         return file.offset(item)
 
     def first_at(self, physical_offset: int, stop: int) -> int:
-        """Return the number of the first item whose message is at or after `physical_offset`, at most `stop`."""
+        """Return the number of the first item whose message is at or after `physical_offset`.
+
+        Return `stop` if no item before `stop` has such a message.
+        """
         return bisect_left(range(stop), physical_offset, key=self.offset)
 
     def matching(

@@ -96,7 +96,7 @@ class _Conditions:
     def _only_way(self, choice: _Fields) -> bytes:
         """Return the then branch of an if-then-else whose else branch is false or null.
 
-        DuckDB generates this form to guard comparisons with lists against null.
+        When a column that may be null is compared with a list, DuckDB generates this form.
         """
         clause = _message(_one(choice, 1))
         otherwise = _message(_one(_message(_one(choice, 2)), _LITERAL))

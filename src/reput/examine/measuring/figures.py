@@ -22,7 +22,7 @@ DAY_MS = 86_400_000
 class Timeline:
     """A span of time, divided into equal parts.
 
-    Messages stored before or after the span count in the first or last part.
+    Messages stored before the span are counted in the first part, and messages stored after it in the last part.
 
     Attributes:
         begin_ms: Beginning of the first part, ms since 1970.

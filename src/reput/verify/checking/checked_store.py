@@ -84,7 +84,10 @@ class CheckedStore:
         return self.files[0].start
 
     def begin_now(self) -> int:
-        """Return the physical offset at which the log begins now: `StoreFacts.begin_now` if a broker is running."""
+        """Return the physical offset at which the log begins now.
+
+        If no broker is running, this is still `begin`. Otherwise, the folder is listed again (`StoreFacts.begin_now`).
+        """
         return max(self.facts.begin_now(), self.begin) if self.is_live else self.begin
 
     @property
