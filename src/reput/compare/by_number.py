@@ -123,8 +123,8 @@ class NumberedMessages:
         if len(stored.times) and len(both):
             differs |= expected.times != stored.times[theirs]
             if not differs[-1]:
-                # A batch ends where the next entry begins. For the last entry, no next entry was read, so the log shows
-                # the end.
+                # A batch ends at the queue offset of the next entry. No entry after the last one was read, so the
+                # number of messages in the last batch is read from the log.
                 last, is_inner = int(expected.offsets[-1]), self._is_inner[both[-1]]
                 differs[-1] = stored.batch_sizes[theirs[-1]] != (size_of(last) if is_inner else 1)
         return differs

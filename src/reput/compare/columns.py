@@ -81,7 +81,8 @@ def unmatched(left: Sequence[AnyColumn], right: Sequence[AnyColumn]) -> tuple[Ro
     runs = int(run[-1]) + 1 if len(order) else 0
     lefts = np.bincount(run[~of_right], minlength=runs)
     rights = np.bincount(run[of_right], minlength=runs)
-    # A run is a group of equal rows, left ones first. Match as many left as right rows; the surplus is unmatched.
+    # A run is a group of equal rows of both tables: first the rows of the left table, then the rows of the right table.
+    # In each run, match each left row with one right row. The remaining rows are unmatched.
     first = np.flatnonzero(np.diff(run, prepend=-1))
     place = np.arange(len(order)) - first[run]
     matched = np.minimum(lefts, rights)[run]

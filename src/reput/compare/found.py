@@ -125,7 +125,7 @@ class EntryPlaces(NamedTuple):
 class QueueSpan(NamedTuple):
     """The entries of a queue that point into one file of the log, and the files that contain them.
 
-    span   None if the queue has no such entry
+    span   the numbers of the first and the last of these entries; None if the queue has no such entry
     files  the files with entries of the span
     stop   number of the queue's first unwritten entry
     """

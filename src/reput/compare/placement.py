@@ -29,9 +29,12 @@ Flags = npt.NDArray[np.bool_]
 class Placement(NamedTuple):
     """Shows which messages of a batch are at the physical offset that they state, judged by their neighbours.
 
-    is_good: whether each message is at its stated offset
-    bounds: two arrays; a bad message after n good ones lies between bounds[0][n] and bounds[1][n]
-    elsewhere: the ranges of the log with bad messages
+    A message is good if it is at its stated offset. All other messages are bad.
+
+    is_good: for each message, whether it is good
+    bounds: two arrays, begins and ends. If n good messages precede a bad message, then the bad message lies between
+        bounds[0][n] and bounds[1][n]
+    elsewhere: the ranges of the log in which the bad messages lie
     """
 
     is_good: Flags
@@ -62,7 +65,10 @@ class Placement(NamedTuple):
         return cls(is_good, (stops, starts), elsewhere)
 
     def range_of(self, row: int) -> OffsetRange:
-        """Return the log range in which the message of a row must lie, if it is not at its stated offset."""
+        """Return the log range in which message number `row` of the batch lies.
+
+        Call this method only for a message that is not at its stated offset.
+        """
         before = int(np.count_nonzero(self.is_good[:row]))
         return OffsetRange(int(self.bounds[0][before]), int(self.bounds[1][before]))
 
@@ -119,7 +125,8 @@ def ascending(numbers: Offsets) -> npt.NDArray[np.intp]:
     """
     if (np.diff(numbers) > 0).all():
         return np.arange(len(numbers))
-    # For each length: the smallest number at the end of an ascending subsequence of this length, and its row.
+    # For each length, `tails` has the smallest number at which an ascending subsequence of this length ends. `ends` has
+    # the rows of the numbers in `tails`.
     tails: list[int] = []
     ends: list[int] = []
     # For each row: the row before it in the longest ascending subsequence that ends at this row.

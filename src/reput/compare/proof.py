@@ -122,8 +122,8 @@ class ItemComparison:
         except StoreNotFoundError:  # A broker deleted the expired file.
             return file.end, [OffsetRange(start, file.end)]
         end = scan.end.position
-        # An item has the offset that its message states. If a message lies at a different offset, its items cannot be
-        # matched. Then nothing in [start, stop) is covered.
+        # An item has the offset that its message states. A message at a different offset cannot be compared with its
+        # items. If the range [start, stop) has such a message, report the whole range as not covered by the IndexFile.
         if scan.misplaced:
             return end, [OffsetRange(start, max(end, stop))]
         holes += ranges_of(scan.damage)
@@ -222,9 +222,9 @@ class _Prover:
     def _lost_items(self, used_slots: int) -> list[int] | None:
         """Return the items that a look-up does not reach or that are out of order; None if the file is invalid."""
         last, slots = self._last, self._entries.slots()
-        # The kernels add the hashes of all pointers (from a slot or an item to an item), and subtract the hashes of all
-        # items. The result is 0 if look-ups reach every item. Nobody can forge a file with this result, because the
-        # seed is random.
+        # Slots and items contain pointers to items. A pointer has the hash of the item to which it points. The kernels
+        # add the hashes of all pointers, and subtract the hashes of all items. The result is 0 if look-ups reach every
+        # item. Nobody can forge a file with this result, because the seed of the hashes is random.
         seed = np.uint64(int.from_bytes(os.urandom(8), "little"))
         total, used, newest = check_slots(slots, seed)
         # A broker may have put items that the file's header does not count yet.

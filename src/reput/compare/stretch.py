@@ -111,7 +111,7 @@ def stretches(
         scan: A new walk over the file.
         file: The log file.
         log_end: The physical offset at which the log ends.
-        ends_log: Whether this is the last file with a record. Unreadable bytes at its end are then the end of the log.
+        ends_log: Whether this is the last file with a record. If so, bytes after `log_end` are not reported as damage.
         has_light: Whether the store has light queues (LMQ). Only then is `LogStretch.taken` filled.
         look: Called with each piece (consecutive records) before the entries of its messages are derived.
 

@@ -475,7 +475,10 @@ def _give(descriptor: int, owner: tuple[int, int]) -> None:
 
 
 def _is_new(folder: int) -> bool:
-    """Return whether a folder belongs to root and is empty, as a new folder is."""
+    """Return whether a folder belongs to root and is empty.
+
+    If root has just created the folder, both conditions are true.
+    """
     listed = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder)
     try:
         return os.fstat(listed).st_uid == 0 and not os.listdir(listed)

@@ -122,7 +122,8 @@ class Bucket:
                 lambda: upload.size,
             )  # fmt: skip
         finally:
-            # After a time-out, obstore's thread still reads the chunks. `is_over` makes their iteration raise an error.
+            # After a time-out, obstore's thread still takes chunks from `upload`. If `is_over` is true, `upload` raises
+            # an error instead, so that obstore aborts the upload.
             upload.is_over = True
         if (found := self.head(name).size) != upload.size:
             raise StoreAccessError(

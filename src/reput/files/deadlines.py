@@ -66,7 +66,8 @@ def within(
     thread = threading.Thread(target=run, name=f"reput: {place}", daemon=True)
     thread.start()
     before = None
-    # The first round always waits, because `before` is None. Later rounds wait only after progress.
+    # The first round always waits, because `before` is None. A later round waits only if the value of `progress` has
+    # changed during the previous round.
     while thread.is_alive() and before != (now := progress()):
         before = now
         thread.join(seconds)

@@ -6,10 +6,10 @@ import mmap
 
 
 def is_worth_a_flush(flushed: int, written: int, least_pages: int, file_bytes: int) -> bool:
-    """Return whether to flush the bytes from `flushed` to `written`, in consecutive files of `file_bytes`.
+    """Return whether to flush the bytes from offset `flushed` to offset `written`.
 
-    A full file is always flushed. With least_pages 0, any byte is enough. Source: `MappedFile.isAbleToFlush` (tag
-    rocketmq-all-4.9.3).
+    Both offsets count from the start of a sequence of files, each `file_bytes` long. A full file is always flushed.
+    With least_pages 0, any byte is enough. Source: `MappedFile.isAbleToFlush` (tag rocketmq-all-4.9.3).
     """
     if written <= flushed or written // file_bytes > flushed // file_bytes:
         return written > flushed

@@ -152,7 +152,7 @@ class Disk:
         rename(path, name)
 
     def check_in_place(self, path: Path, identity: Identity) -> None:
-        """Raise StoreFailedError if an open file was replaced, or was deleted but not through this disk.
+        """Raise StoreFailedError if an open file was replaced, or was deleted without a call of this object's `delete`.
 
         Raises StoreFailedError, StoreAccessError.
         """

@@ -39,8 +39,8 @@ class MappedFile:
             descriptor = open_anchored(path, os.O_RDONLY | os.O_NONBLOCK)
         except FileNotFoundError:
             raise StoreNotFoundError(f"{path}: no longer exists") from None
-        # `open_anchored` has refused a link with a StoreAccessError, whose message is complete. This error is also an
-        # OSError, so the next clause would otherwise replace its message.
+        # `open_anchored` has refused a link with a StoreAccessError, whose message is complete. StoreAccessError is a
+        # subclass of OSError. Without this clause, the next clause would catch the error and replace its message.
         except StoreAccessError:
             raise
         except OSError as error:

@@ -66,7 +66,7 @@ class MappedWriter(FileWriter):
             self._map.madvise(_POPULATE_WRITE, begin, min(end, self.size) - begin)
 
     def prepare_empty(self, begin: int, end: int) -> None:
-        """Load the pages of bytes `begin` to `end`, which must be zero, for writing.
+        """Load the pages of bytes `begin` to `end` for writing. All of these bytes must be zero.
 
         Zeros are written first, because the system allocates memory in large pieces for a write to the file, but in
         small pieces for page faults of a map.

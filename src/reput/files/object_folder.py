@@ -44,7 +44,10 @@ class ObjectFolder:
     """See `reput.files.object_store.ObjectStore`. A version is the SHA-256 of the content."""
 
     def __init__(self, place: str, *, is_made: bool = True) -> None:
-        """Open the folder. A missing folder is created if `is_made`. Otherwise, it is read as an empty folder."""
+        """Open the folder. If the folder is missing and `is_made` is true, create it.
+
+        If `is_made` is false, read a missing folder as an empty one.
+        """
         self.place, self._root = place, Path(place).absolute()
         if is_made:
             make_folder(self._root)

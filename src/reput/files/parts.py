@@ -53,5 +53,8 @@ def write_chunks(path: Path, chunks: Iterable[bytes | memoryview]) -> None:
 
 
 def open_part(path: Path) -> BinaryIO:
-    """Create a file. Raises OSError and, as root, StoreAccessError for a link that another user may have created."""
+    """Create a file.
+
+    Raises OSError. If this process runs as root, raises StoreAccessError for a link that another user may have created.
+    """
     return open(path, "wb", opener=open_anchored)

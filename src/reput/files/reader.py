@@ -206,8 +206,8 @@ class FileReader(Closing):
 
         A hole at the end is not read.
         """
-        # Find the beginning of the hole at the end by a binary search. All bytes from `high` on are always in the hole.
-        # A small file is read without this search, because reading it takes less time.
+        # A file may end with a hole. Find the beginning of this hole by a binary search, during which all bytes from
+        # `high` on are in the hole. A small file is read without this search, because reading the file takes less time.
         low, high = (0, size) if size > _SMALL_BYTES else (size, size)
         while low < high:
             middle = (low + high) // 2

@@ -33,7 +33,10 @@ class FolderView:
     """
 
     def __init__(self, folder: str, without: Collection[str] = ()) -> None:
-        """Create the folder with a link to each file that is not named in `without`. Raises StoreAccessError."""
+        """Create a temporary folder with a symbolic link to each file of `folder`, except the files named in `without`.
+
+        Raises StoreAccessError.
+        """
         with explained(folder, "be read"), os.scandir(folder) as entries:
             files = [
                 entry.path

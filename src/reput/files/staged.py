@@ -40,7 +40,7 @@ def know(places: Sequence[ObjectStore]) -> None:
 
 
 def places_of(path: str) -> tuple[ObjectStore, ...]:
-    """Return the object store of a URL as a tuple for `PlacedRunner`; an empty tuple for a path of a file system."""
+    """Return the object store of a URL in a tuple, for `PlacedRunner`. For a path of a file system, return ()."""
     return (_object_of(path)[0],) if is_url(path) else ()
 
 
@@ -193,7 +193,7 @@ def _object_of(url: str) -> tuple[ObjectStore, str]:
 
 
 class PlacedRunner(WrappedRunner):
-    """A Runner that passes the object stores of staged files to its tasks."""
+    """A Runner that passes object stores to its tasks, so that the tasks can use staged files in these stores."""
 
     def __init__(self, runner: Runner, places: Sequence[ObjectStore]) -> None:
         super().__init__(runner)

@@ -135,7 +135,7 @@ class _StagedRows:
         return np.concatenate([np.empty(0, np.int64), *parts])[self._rows]
 
     def messages(self, rows: npt.NDArray[np.int64], columns: tuple[str, ...]) -> list[pa.Array]:
-        """Return the message columns of these rows. A negative row yields nulls."""
+        """Return the message columns of these rows. A negative row number yields a row of nulls."""
         # Take rows from each batch separately. Joining all batches first would copy all bodies.
         there = np.flatnonzero(rows >= 0)
         wanted = self._rows[rows[there]]

@@ -53,7 +53,11 @@ class CandidateRun(NamedTuple):
 
 
 class Candidates(NamedTuple):
-    """Offsets at which wanted messages may be, each with its key's row in SortedKeys (one part of the key table)."""
+    """Pairs of a physical offset and a key: a message with this key may be at this offset.
+
+    offsets  the physical offset of each pair
+    rows     the row number of each pair's key in a `SortedKeys`, which has the keys of one part of the key table
+    """
 
     offsets: npt.NDArray[np.int64]
     rows: npt.NDArray[np.int64]

@@ -197,7 +197,8 @@ class LookupCoverage:
     def complete(self, numbers: npt.NDArray[np.int64]) -> pa.Array:
         """Return for each of these keys whether all ranges that were searched for it were readable."""
         unreadable = np.full(len(numbers), sum(store.unreadable_bytes for store in self.stores))
-        # Unreadable ranges in `self.stores` affect all keys. All others affect only some keys.
+        # The unreadable ranges of `self.stores` affect all keys. The unreadable ranges of `_of_some_keys` affect only
+        # some keys.
         for part in self._of_some_keys():
             if part.unreadable_bytes:
                 unreadable[np.isin(numbers, part.numbers)] += part.unreadable_bytes

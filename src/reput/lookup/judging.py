@@ -64,8 +64,8 @@ def judged(
 
     A judge computes nothing: it returns the decisions of the tasks.
 
-    If tasks would save no time (few IndexFiles, or only one process), no task runs, and the result has None instead of
-    each judge.
+    If tasks would save no time (few IndexFiles, or only one process), no task runs, and the result has None for each
+    store.
 
     Raises StoreAccessError, StoreChangedError.
     """

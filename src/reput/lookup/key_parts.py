@@ -258,7 +258,7 @@ class SortedKeys:
     def rows_of(
         self, numbers: npt.NDArray[Any]
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Find the keys whose hash is at one of the positions `numbers` of `self.hashes`.
+        """Find the keys that have one of the hashes `self.hashes[numbers]`.
 
         Return two arrays with a value per found key: the index i for which `self.hashes[numbers[i]]` is the key's hash,
         and the key's row in `self.batch`.

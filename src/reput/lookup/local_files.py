@@ -98,7 +98,7 @@ def _csv_keys(open_file: Callable[[], Any], malformed: list[str]) -> Keys:
 
     def batches() -> Iterator[pa.RecordBatch]:
         # The file is opened only when it is read, and then closed. A reader that stays open reads ahead in threads.
-        # Such threads have made processes abort when they exited.
+        # Some processes with such threads have aborted at exit.
         with pa.csv.open_csv(open_file(), parse_options=parse, convert_options=text) as reader:
             yield from reader
 
@@ -169,7 +169,9 @@ def write_coverage(found: Lookup, output: str) -> None:
 
 
 class BucketOutput:
-    """A new folder of files in a bucket, with the coverage of the answer beside it.
+    """A new folder of result files in a bucket.
+
+    An object beside the folder states how completely the stores were searched (the coverage).
 
     A bucket cannot publish a folder atomically, so `_SUCCESS` is written last, as Hadoop does.
     """

@@ -1,7 +1,8 @@
 """Compare candidates with the records at their offsets: read ranges of the log in order, stage matches by part.
 
-A match consists of the number of its key, the place of its message, and the message's columns. A segment is a range of
-the log that one IndexFile covers. Matches are grouped by part of the key table (`reput.lookup.key_parts`).
+A match consists of the number of its key, the place of its message, and the message's columns. Matches are grouped by
+part of the key table (`reput.lookup.key_parts`). If an IndexFile led to the message, the place includes the number of a
+segment: the range of the log that the IndexFile covers.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from reput.messages.arrays import BATCH_BYTES, cut_by_bytes, integers
 from reput.messages.decode import Records
 from reput.messages.schema import select
 
-# Bytes of matches that are collected before they are grouped by part.
+# Matches are collected up to this number of bytes, and are then grouped by part of the key table.
 _FLUSH_BYTES = 64 << 20
 _PLACE_FIELDS = (
     pa.field("number", pa.int64()),
@@ -227,7 +228,10 @@ def _matches(
 
 
 def _pieces(slices: tuple[RunSlice, ...]) -> Iterator[pa.Table]:
-    """Yield the candidates of some slices in tables that fit into memory. Each table has a further column `segment`."""
+    """Yield tables with the candidates of `slices`. Each table is small enough for memory.
+
+    A slice is a range of rows in a file of candidates. The tables have one column more than the files: `segment`.
+    """
     waiting: list[pa.RecordBatch] = []
     rows = 0
     for part in slices:
@@ -264,7 +268,7 @@ class _CandidateComparison:
             for name in ("offset", "number", "hash", "begin", "end", "segment")
         )
         self._topics, self._keys = (texts_of(batch.column(name)) for name in ("topic", "key"))
-        # Each slice of a run (file of candidates) is sorted, but this piece may consist of several slices, so sort it.
+        # Each slice (`RunSlice`) is sorted by offset. But `piece` may consist of several slices, so sort its rows.
         self._order = np.argsort(self._offsets, kind="stable")
         # Several candidates may have the same offset. `_different` has each offset only once, and
         # `_order[_first[i] : _first[i + 1]]` are the candidates at the offset `_different[i]`.
@@ -307,7 +311,8 @@ class _CandidateComparison:
     ) -> Iterator[pa.RecordBatch]:
         """Yield the matches among the records that are completely in a window.
 
-        Record i of the window begins at the offset `_different[rows[i]]`.
+        `_different` has the distinct offsets of all candidates. Record i of the window begins at the offset
+        `_different[rows[i]]`.
         """
         taken = np.flatnonzero(read)
         counts = self._first[rows[taken] + 1] - self._first[rows[taken]]

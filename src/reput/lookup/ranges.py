@@ -48,8 +48,9 @@ class ScannedRange:
 
     is_read      True if damage in the range must not be reported: an earlier scan has found it, or no message of the
                  range is in the time window
-    segment      number of the segment that contains the range; its index is not trusted for some keys, so the range is
-                 scanned for them. None if no index covers the range
+    segment      None if no IndexFile covers the range; the range is then scanned for all keys. Otherwise, the number of
+                 the segment (range of one IndexFile) that contains the range; the range is then scanned only for the
+                 keys for which the IndexFile is not trusted
     position     physical offset up to which the range has been read
     at_end       whether `position` is the end of the log
     """
@@ -97,9 +98,9 @@ class ScannedRange:
         self._found[found.number] = found
 
     def rescan(self) -> LookupScanTask | None:
-        """Return the first split to scan again, because it guessed a wrong beginning; None if all guesses are right.
+        """Return the first split whose beginning was guessed wrong. The split must be scanned again.
 
-        A guess is right if the split begins where the previous split ended.
+        Return None if all guesses are right. A guess is right if the split begins where the previous split ended.
         """
         expected = self.begin
         self.runs, damage = [], self.damage if self.is_read else []
@@ -146,8 +147,9 @@ class LogCells:
 
     def __init__(self, files: Sequence[CommitLogFile]) -> None:
         total = sum(file.size for file in files)
-        # For each run (file of candidates), the driver keeps an array with one number per cell. The number of cells is
-        # limited, so that the arrays stay small. Therefore, a large log has larger cells.
+        # For each run (file of candidates), the driver remembers at which row of the file the candidates of each cell
+        # begin. The number of cells is limited, so that these row numbers need little memory. Therefore, a large log
+        # has larger cells.
         step = max(_CELL_BYTES, -(-total // _MOST_CELLS))
         begins = [begin for file in files for begin in range(file.start, file.end, step)]
         edges = sorted({*begins, *(file.end for file in files)})
@@ -233,12 +235,14 @@ class StorePlan:
     ) -> None:
         """Plan the look-up in a store.
 
-        If tasks have already judged the IndexFiles, `judge` returns their verdicts. Without a judge, the files are
-        proved or spot-checked here. `name` is the value of the column `store`, by default the path.
+        `judge` decides for which ranges of the log each IndexFile can be trusted. Without a judge, the constructor
+        compares all IndexFiles with the log: by a proof (`Proved`) in a local store, by spot checks in a remote store.
+        `name` is the value of the column `store`, by default the path.
         """
         self.number, self.path, self.log = number, store.path, store.commit_log
         self.place = StorePlace(number, name or store.path, store.log_storage, self.log.source)
-        # Proving IndexFiles would read too much of a remote log. So IndexFiles of a remote store are only spot-checked.
+        # A proof that an IndexFile covers its range of the log has to read much of that log. In a remote store, reading
+        # the log would take too long, so IndexFiles are only spot-checked.
         if judge is None and store.storage.is_local:
             judge = Proved(store.path, store.index.current())
         planner = self._planner = store.key_planner(judge)
@@ -322,7 +326,10 @@ class StorePlan:
                 yield PartlyRead(self.number, numbers, (finding,))
 
     def coverage(self) -> Coverage:
-        """Return the coverage for keys whose entries can all be trusted. All ranges must be finished."""
+        """Return which ranges of the log are searched for the keys whose index entries can all be trusted.
+
+        Call this method only after all ranges have been scanned.
+        """
         damage = [lost for part in self.ranges for lost in part.damage] + self.log.holes()
         # If a scan reached the end of the log, the log ends at the scan's position. Otherwise, it ends with the last
         # file.

@@ -233,7 +233,10 @@ def _together(waiting: list[Hits]) -> Hits:
 def joined_hits(
     parts: Sequence[tuple[int, KeyPart]], hits: Hits, only: npt.NDArray[np.int64] | None = None
 ) -> Iterator[tuple[int, pa.RecordBatch, Candidates]]:
-    """Yield for each part its candidates, as `write_run` expects them: the hits joined with the part's keys by hash.
+    """Yield for each part of the key table: its number, its keys and its candidates, as `write_run` expects them.
+
+    A hit consists of a hash and the offset of a record. A candidate is a hit together with a key that has the same
+    hash.
 
     `only` has the numbers of the keys to consider (see `PART_SHIFT`); None for all keys.
     """
