@@ -33,7 +33,9 @@ _HEADERS = {
 
 
 class Access:
-    """A middleware that refuses requests that are not allowed. Only the middleware `Audit` is outside of it.
+    """A middleware that refuses requests that are not allowed.
+
+    Only the middleware `Audit` gets a request earlier, to record refused requests as well.
 
     If the server has no token, only requests for the given host names are answered. Without this check, a page of
     another site could make its own name resolve to this machine (DNS rebinding), and read all stores. Requests caused

@@ -65,8 +65,8 @@ class _KeptCursors:
     def put(self, cursors: dict[str, int], before: str) -> str:
         """Keep cursors, and return their name.
 
-        The cursors named `before` are dropped when the new ones are first used. Until then, the browser may repeat the
-        preceding request.
+        `before` is the name of the cursors of the preceding request. The browser may repeat the preceding request, so
+        its cursors are dropped only when the new cursors are first used.
         """
         name = secrets.token_urlsafe(12)
         self._kept[name] = cursors, before

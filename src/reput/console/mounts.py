@@ -59,8 +59,8 @@ class Mounts:
         Raises StoreNotFoundError for an unknown name, StoreUnreachableError for a missing store, and UsageError if a
         name is needed.
         """
-        # Look at the open stores first. `self.missing` searches for stores that are configured but do not exist, which
-        # may take long.
+        # Look at the open stores first, because `self.missing` may take long: it checks the paths of all configured
+        # stores.
         if name and (store := self._stores.get(name)) is not None:
             return name, store
         names, missing = self.names, self.missing
@@ -142,6 +142,8 @@ class Mounts:
         return self._searching
 
     def _limiter(self) -> CapacityLimiter:
-        if self._threads is None:  # Create the limiter here, because it belongs to an event loop.
+        # A limiter belongs to the event loop in which it is created. This loop may not run yet when `__init__` is
+        # called, so create the limiter at its first use.
+        if self._threads is None:
             self._threads = CapacityLimiter(_MOST_THREADS)
         return self._threads

@@ -197,8 +197,8 @@ class Results:
                     done = self.total - self.missing - len(pending)
                     yield Beat(done, sum(part.left_bytes for part in parts), self.count)
         finally:
-            # Before each step, a search checks its stop signal (`until`), and ends once the signal is set. So the page
-            # need not wait for the threads.
+            # The threads check the stop signal (`until`) before each step of a search, and end once the signal is set.
+            # So `shutdown` need not wait for the threads.
             self.until.stop()
             pool.shutdown(wait=False, cancel_futures=True)
         self._merge(parts)
@@ -293,7 +293,7 @@ class Results:
 def _in_turn(steps: Steps) -> Iterator[tuple[MessageExt, ...] | Progress | Outcome]:
     """Yield the steps of a search.
 
-    Only `HTTP.search_threads` searches are allowed to take a step at the same time, because each step takes memory.
+    At most `HTTP.search_threads` steps (of all searches) run at the same time, because each running step takes memory.
     """
     try:
         while True:

@@ -166,8 +166,8 @@ class _TopicCounts:
                     # Keep only the largest topics, because a TopicFacts for every topic would take much memory.
                     largest = nsmallest(_MOST_TOPICS, [*largest, one], key=_rank)
                 end = time.monotonic()
-                # The pause before a store is counted again grows with the number of stores, so that all counts together
-                # take little time.
+                # The messages of a store are counted again only after a pause. The pause grows with the number of
+                # stores, so that all counts together take little time.
                 until = end + max(_LISTED_PAUSES * len(stores) * (end - begin), _LEAST_LISTED_S)
                 self._known[name] = KnownTopics(until, store, tuple(largest), len(names), messages)
 

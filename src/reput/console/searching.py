@@ -163,7 +163,8 @@ def pull_share(
     pulled = store.pull_records(*place, limit, tags, share.most_bytes)
     messages = tuple(map(decode, pulled.records))
     taken = share.take(messages)
-    # Pull again, to get the queue offset at which to continue after the taken messages.
+    # If not all pulled messages fit into the budget, pull only the fitting messages again. The result of the second
+    # pull states the queue offset after these messages, at which the caller continues.
     if len(taken) < len(messages):
         pulled = store.pull_records(*place, len(taken), tags, share.most_bytes)
     return PullResult(
@@ -219,7 +220,9 @@ def _swept(store: SharedStore, wanted: SearchForm, share: Share, until: Until) -
         stop = reader.known_ranges.end() if wanted.after is None else wanted.after
         count, last, is_late = 0, stop, False
         cursor: int | None = None
-        waiting = list[MessageExt]()  # The messages of one record belong on one page.
+        # A record that is a batch contains several messages. Collect the messages of one record here, so that one page
+        # shows all of them.
+        waiting = list[MessageExt]()
         for step in chain(sweep.steps(), [None]):
             if waiting and (
                 not isinstance(step, MessageExt)

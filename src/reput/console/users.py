@@ -76,9 +76,9 @@ class Proxy:
     Attributes:
         networks: Addresses of the proxy. Headers from other addresses are ignored.
         user_header: Name of the header with the user's name.
-        groups_header: Name of the header with the user's groups, separated by commas; None if all users have `default`.
+        groups_header: Name of the header with the user's groups, separated by commas; None if groups are not used.
         groups: Permissions by group.
-        default: Permissions of every user.
+        default: Permissions that every user has, regardless of groups.
     """
 
     networks: tuple[Network, ...]

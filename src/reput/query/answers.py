@@ -76,7 +76,10 @@ class Coverage:
 
     @property
     def spot_checked_files(self) -> int:
-        """Return the number of used IndexFiles that were only spot-checked. The other used IndexFiles were proved."""
+        """Return how many of the answer's IndexFiles were only spot-checked.
+
+        All items of the answer's other IndexFiles were compared with the log (see `Basis`).
+        """
         return len({part.index_file for part in self.indexed if part.basis is not Basis.PROVEN})
 
     @property

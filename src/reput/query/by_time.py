@@ -218,8 +218,8 @@ def _read(
             count += len(pulled.records)
             places += _places(map(decode, pulled.records), bounds)
             position = pulled.next_begin_offset
-        # If fewer records were read than there are queue offsets, read the messages one by one (below), to find out
-        # which are missing.
+        # If fewer records were read than the range from `start` to `stop` has queue offsets, read the messages one by
+        # one (below), to find out which messages are missing.
         if count == stop - start:
             return places
     except MessageNotFoundError:

@@ -39,7 +39,7 @@ from reput.store.store_reader import StoreReader
 _RECOVERED_FILES = 3
 # Bytes per read. Most records are shorter.
 _READ_BYTES = 1024
-# Reading 4 KiB of records counts as one step.
+# `Effort` limits the number of steps of a search. Reading a record counts as one step for each full 4 KiB of it.
 _STEP_BITS = 12
 _INT = struct.Struct(">i")
 _LONG = struct.Struct(">q")
@@ -85,7 +85,10 @@ class KnownEnd:
 
 
 class BrokerView:
-    """A view of single messages by physical offset, in the state of the log when `begin` was last called."""
+    """Reads single messages of a log by physical offset, as a broker would read the messages.
+
+    The end of the log and the last read bytes are remembered until `begin` is called.
+    """
 
     def __init__(
         self,
@@ -365,10 +368,11 @@ def query_records(
     max_bytes: int,
     effort: Effort | None = None,
 ) -> tuple[QueryMessageResult, list[bytes], bool]:
-    """Return the newest records of `query_message`, up to `max_bytes` but at least one. Expired records are skipped.
+    """Return the stored records of the messages that `query_message` finds. Expired records are skipped.
 
-    The last value of the result states whether other records did not fit. Raises as `query_message` does, and
-    CorruptMessageError.
+    If all records together exceed `max_bytes`, only the newest records are returned, but at least one. The last value
+    of the result states whether records were omitted for this reason. Raises CorruptMessageError, and the errors of
+    `query_message`.
     """
     found = query_message(store, view, topic, key, max_num, begin, end, effort)
     records, left = list[bytes](), max_bytes

@@ -326,10 +326,11 @@ class MessageStore(StoreReader):
     def query_records(
         self, topic: str, key: str, max_num: int, begin: int, end: int, max_bytes: int
     ) -> tuple[QueryMessageResult, list[bytes], bool]:
-        """Return the newest stored records of `query_message`, up to `max_bytes` but at least one record.
+        """Return the stored records of the messages that `query_message` finds.
 
-        The last value of the result states whether other records did not fit. Raises as `query_message` does, and
-        CorruptMessageError.
+        If all records together exceed `max_bytes`, only the newest records are returned, but at least one. The last
+        value of the result states whether records were omitted for this reason. Raises CorruptMessageError, and the
+        errors of `query_message`.
         """
         asked = topic, key, max_num, begin, end, max_bytes
         return self._following(lambda: query_records(self, self._view, *asked))
@@ -374,8 +375,8 @@ class MessageStore(StoreReader):
             MessageNotFoundError: the queue does not exist.
             CorruptMessageError: a message cannot be read, or an entry leads to a message of another queue or queue
                 offset.
-            FormatError: an entry is empty although later entries exist, or the log has messages before the queue's
-                beginning, after its end, or in place of pre-blank entries.
+            FormatError: an entry is empty although later entries exist, or the queue lacks entries for messages that
+                are in the log (before its first entry, after its last entry, or in place of its pre-blank entries).
             StoreAccessError, StoreChangedError: a file cannot be read, or became shorter.
             UsageError: an argument is invalid.
         """
@@ -454,7 +455,7 @@ class MessageStore(StoreReader):
 
     @checked
     def check_end(self, topic: str, queue_id: int) -> None:
-        """Raise FormatError if a queue ends although the log contains later messages of it (see QueueEnds)."""
+        """Raise FormatError if a queue has no entries for its newest messages in the log (see QueueEnds)."""
         self.check_open()
         self._ends.check(topic, queue_id)
 
@@ -557,10 +558,10 @@ class MessageStore(StoreReader):
     def search(
         self, wanted: Wanted, batch_topics: Collection[str] | None = None, **bounds: int | None
     ) -> QueryResult:
-        """Return all messages of any topic that are `wanted`, newest first.
+        """Return all messages that match `wanted`, newest first.
 
         Args:
-            wanted: the wanted keys
+            wanted: a condition on the keys of messages, for example a `WantedUniqueKeys`
             batch_topics: topics whose inner batches are searched, None for all
             bounds: as in `query`, which raises the same errors
         """

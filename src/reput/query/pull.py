@@ -210,8 +210,8 @@ def _is_in_place(
 
     Either the record states this queue and queue offset, or it follows lost messages. A broker reserves no positions in
     a queue for messages that the log has lost. So later messages have lower positions than their records state. Such a
-    record is compared with the record of the previous entry: either it states the next queue offset, or the log has no
-    message of the queue between the two records.
+    record still belongs to its entry if its queue offset directly follows the queue offset of the previous entry's
+    record, or if the log has no message of the queue between the two records.
     """
     topic, queue_id, queue_offset = place
     stated = queue_offset_in(record, topic, queue_id)

@@ -100,7 +100,8 @@ def pull_records(
     pull: PlainPull,
 ) -> PulledRecords:
     """See MessageStore.pull_records. `pull` pulls the same messages one by one."""
-    # `_read_run` cannot compare tags. If tags are wanted, `pull` reads each record and compares its tag.
+    # `_read_run` cannot compare tags. So if only messages with certain tags are requested, do not use `_read_run`, but
+    # `pull`, which reads the records one by one and compares their tags.
     run = None if wanted_tags(tags) else _read_run(store, place, max_messages, max_bytes)
     if run is None or not len(run.begins):
         return _as_records([], pull(place.queue_offset, max_messages, max_bytes))

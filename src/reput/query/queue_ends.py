@@ -147,8 +147,8 @@ class QueueEnds:
             return
         with suppress(MessageNotFoundError, FormatError):
             queue.entry(least - 1)
-            # The queue still has the entry before `least`, and the message of that entry has expired. So no entries are
-            # lost.
+            # The queue still has the entry before `least`, which belongs to an expired message. So at the queue's
+            # beginning, no entry of a remaining message is missing.
             return
         known_least, position = self._begun.get((topic, queue_id), (-1, 0))
         start = max(position if known_least == least else 0, log.min_offset)

@@ -65,7 +65,8 @@ class ReplacedIdSearch:
             if within.start >= within.stop:
                 continue
             known = self._files.get(file) or self._known.learn(file, with_ids=True)
-            # `find` is called again for each segment of the log, so keep what is known about the file.
+            # `find` is called once for each segment of the log. A log file may contain several segments, so keep the
+            # scan result of the file for the next call.
             self._files[file] = known
             lost = [one for one in known.damage if one.start < stop and start < one.stop]
             self._damage |= dict.fromkeys(lost)
@@ -193,7 +194,10 @@ class Search:
         return len(self._found) > self._limit and len(self._up_to_limit()) < len(self._found)
 
     def _keep(self, record: LocatedRecord) -> None:
-        """Add a found record. If the answer is then too large, limit it to the records before this one."""
+        """Add a found record.
+
+        If the found records together are too large for one answer, the answer omits the oldest found record.
+        """
         self._found.append(record)
         self._left_bytes -= len(record.data)
         if self._left_bytes < 0:

@@ -180,4 +180,4 @@ def _drop_expired(reader: MessageStore) -> None:
 
 
 AnyStore = MessageStore | SharedStore
-"""An open store, for one thread or for any number of threads."""
+"""An open store of either class: a MessageStore is for a single thread, and threads may share a SharedStore."""

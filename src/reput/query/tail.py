@@ -148,7 +148,7 @@ class QueueTail:
                 yield record
 
     def check_ends(self) -> None:
-        """Report queues whose last entry lies before the last message that the log has for the queue."""
+        """Report queues that have no entries for their newest messages in the log."""
         for topic, queue_id in self._store.queues.list():
             if self._takes_queue(topic, queue_id):
                 try:
@@ -201,7 +201,10 @@ class QueueTail:
         return True
 
     def _is_skewed(self, entry: QueuedEntry, record: LocatedRecord, stated: int) -> bool:
-        """Return whether a broker may itself have skipped queue offsets of a light queue. If so, no message is lost."""
+        """Return whether the broker itself may have skipped or repeated queue offsets after an entry of a light queue.
+
+        If so, a gap in the queue offsets is no sign of lost messages. See `may_skew` for the broker's reasons.
+        """
         queue = entry.topic, entry.queue_id
         newer = self._newer.get(queue)
         if newer is None or not entry.topic.startswith(LMQ_PREFIX):
@@ -505,9 +508,10 @@ class LogTail:
         return found
 
     def _check_queues(self, start: int, stop: int) -> None:
-        """Report ConsumeQueues that are missing, although the log has matching messages of these queues.
+        """Report queues that have no ConsumeQueue, although the log has messages of the queues that the filter accepts.
 
-        A short range is walked. A longer range is only sampled, so a queue with few messages may go unnoticed.
+        The log is searched from `start` to `stop`. In a short range, all messages are read. In a longer range, only
+        samples are read, so a missing ConsumeQueue of a queue with few messages may go unnoticed.
         """
         within = self._window(start, stop)
         records: Iterable[LocatedRecord]

@@ -49,7 +49,8 @@ from reput.query.wanted import WantedKey
 # The default number of slots of the broker's plugin for tiered storage. The number of slots of an index file has to be
 # guessed, because the file does not state it.
 _DEFAULT_SLOTS = 5_000_000
-# For files up to this size, all possible numbers of slots are tried. For larger files, only the default is tried.
+# To find the number of slots, every possible number is tested on an index file of at most this size. On a larger index
+# file, only the default number is tested.
 _MOST_SEARCHED_BYTES = 1 << 20
 # To check a guess of the number of slots, this many items are read: each must be in the chain of its slot.
 _CHECKED_ITEMS = 64

@@ -84,7 +84,11 @@ class TimerLog:
             yield TimedMessage(unit, self._state(unit, message, recalled), message)
 
     def _recalled(self) -> set[tuple[str, str]]:
-        """Return the keys of all recalled messages. A recall comes after its message, so all recalls are read first."""
+        """Return the keys of all recalled messages.
+
+        In the timer log, the recall of a message follows the message. So all recalls must be read before the state of
+        the first message is determined.
+        """
         messages = (self._message(unit) for unit in self._units() if unit.deletes)
         keys = (recalled_key(message.properties) for message in messages if message is not None)
         return {key for key in keys if key is not None}

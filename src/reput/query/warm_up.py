@@ -27,7 +27,7 @@ _CONFIG = StoreConfig(
 
 
 def warm_up() -> None:
-    """Compile kernels by using a small store: put messages in all ways, recover the store, and read it.
+    """Compile kernels by using a small store: put messages with every put method, recover the store, and read it.
 
     See `reput.pipeline.warm_up`.
     """

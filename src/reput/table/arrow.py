@@ -109,7 +109,7 @@ _steps = _BatchSteps()
 
 
 class DatasetScanner(ds.Scanner):  # type: ignore[misc]
-    """Reads a dataset with columns and a filter, in the calling thread.
+    """Reads selected columns and rows of a dataset, in the calling thread.
 
     pyarrow's own scanner reads ahead in threads, which need the interpreter to create a batch. DuckDB waits for these
     threads while it holds the interpreter's lock, which would be a deadlock.

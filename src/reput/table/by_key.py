@@ -24,7 +24,7 @@ from reput.store.store_reader import StoreReader
 from reput.table.found_records import FoundRecords
 
 _CANDIDATE_BYTES = 128 << 10
-"""Bytes of log that a scan reads while a look-up verifies one candidate (an index entry with the key's hash)."""
+"""Verifying a candidate (an index entry with the key's hash) takes about as long as scanning this many bytes of log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class IndexBesideLog:
 
     def find_lost_end(self) -> list[Finding]:
         """Return a finding if the index or the checkpoint shows that the newest messages of the log are lost."""
-        # Do not search in a remote log, because every query would send extra requests.
+        # Do not check whether a remote log has lost messages, because the check would add requests to every query.
         if self.source.folder is None:
             return []
         with suppress(StoreError, UsageError):

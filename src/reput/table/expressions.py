@@ -38,7 +38,10 @@ class _UnknownError(Exception):
 
 
 def used_columns(expression: pc.Expression, schema: pa.Schema) -> list[str]:
-    """Return the columns that an expression uses. Without a used column, an expression does not fit the schema."""
+    """Return the columns that an expression uses.
+
+    A column is used if Arrow refuses the expression for a schema without the column.
+    """
     return [name for name in schema.names if not _binds(expression, schema, name)]
 
 
@@ -52,7 +55,11 @@ def _binds(expression: pc.Expression, schema: pa.Schema, without: str) -> bool:
 
 
 def conditions_of(expression: pc.Expression, schema: pa.Schema) -> list[Condition]:
-    """Return conditions that every row must meet for the expression to be true. They may be incomplete."""
+    """Return conditions that every row must meet for the expression to be true.
+
+    The expression may still be false for a row that meets all these conditions: parts of the expression that are too
+    complex give no condition.
+    """
     try:
         message = _message(bytes(expression.to_substrait(schema)))
         names = {}

@@ -217,7 +217,8 @@ def plan_between(
         if own.start is None or own.stop is None or own.start >= own.stop:
             continue
         files = [file for file in source.files if file.start < own.stop and own.start < file.end]
-        # With an empty file at each bound, `holes` also finds ranges that are missing at the bounds.
+        # `holes` finds missing ranges between files. So add an imaginary empty file at each bound: `holes` then also
+        # finds a missing range between a bound and the nearest file.
         edges = [
             CommitLogFile(own.start, 0, source.name),
             *files,
@@ -323,7 +324,7 @@ def _by_key(
     column, keys = sought
     with_replaced_ids = column == "unique_keys"
     found = index.find_by_key(topics, keys, with_replaced_ids=with_replaced_ids)
-    # In notes, name the option unique_key, because users do not know the column unique_keys.
+    # In notes, write the option's name unique_key, because users do not know the column's name unique_keys.
     column = "unique_key" if with_replaced_ids else column
     if found is None:  # No readable index: scan the log.
         return None
@@ -331,8 +332,8 @@ def _by_key(
         plan.notes.append(
             f"{index.source.name}: {column}: too frequent in {frequent} bytes of the log, which are scanned instead"
         )
-    # The index excludes no part of the log. Without ranges from the index, the caller uses the conditions on other
-    # columns instead, which may exclude parts.
+    # The index excludes no part of the log. So return None: the caller then uses conditions on other columns, which may
+    # exclude parts of the log.
     if all(each.records is None for each in found):
         return None
     parts = [
@@ -456,7 +457,8 @@ def _cut(
 def unknown_topics(sources: Sequence[LogListing], topics: Iterable[str]) -> list[str]:
     """Return a line for each topic that no store has, with the most similar names.
 
-    Returns no lines if the list of topics of any store is not available, because the store is remote or has no queues.
+    Returns no lines if the topics of at least one store are unknown, for example because the store is remote or has no
+    queues.
     """
     known: set[str] = set()
     for source in sources:

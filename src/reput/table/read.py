@@ -351,7 +351,7 @@ def unwrapped(
 class _Made:
     """Collects the records of a scanned piece of the log, with inner messages in place of their inner batch.
 
-    rows  for each record, the row in the original piece
+    rows  for each collected record, its row number in the scanned piece; an inner message has the row of its batch
     """
 
     data: bytearray = field(default_factory=bytearray)

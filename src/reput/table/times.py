@@ -193,7 +193,8 @@ def _at_the_edges(
 ) -> list[CommitLogFile]:
     """Return the files in which an edge of the window may lie, the nearest to an edge first.
 
-    Only these files are worth a scan: the files between the edges must be read in any case.
+    Only these files are scanned for the store times of their parts, because only these files may have parts outside the
+    window. The files between the edges must be read whole in any case.
     """
     found: list[tuple[int, CommitLogFile]] = []
     for number, one in enumerate(timed):

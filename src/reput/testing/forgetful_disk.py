@@ -3,9 +3,10 @@
 After a power cut, each page and each file name that was not synced may have survived or not. A page that survived has
 its last content.
 
-Each step of a store has two crash points, one before and one after it. The first is named by the action and the kind of
-file or folder, as in `sync index`, `delete abort`, `sync folder consumequeue/TOPIC`. The second has the same name with
-`done` at the end.
+Each action on a file or folder of the store (such as a sync, a deletion or a renaming) has two crash points, one before
+and one after the action. The first crash point is named by the action and the kind of file or folder, as in
+`sync index`, `delete abort`, `sync folder consumequeue/TOPIC`. The second crash point has the same name with `done` at
+the end.
 """
 
 from __future__ import annotations
