@@ -236,8 +236,8 @@ def _index_geometry(
     known = GeometryFinder(hash_slots, index_items, storage).find([*beside, (path, size)])
     if size in known:
         return known[size]
-    # The file's entries do not show its numbers of slots and items. But a file of this size almost certainly comes from
-    # a broker with default settings.
+    # The file's entries do not show for how many slots and items the file was created. But a file of this size almost
+    # certainly comes from a broker with default settings.
     if size == DEFAULT_GEOMETRY.file_bytes and hash_slots is None and index_items is None:
         return DEFAULT_GEOMETRY
     if known:

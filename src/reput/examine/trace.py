@@ -139,8 +139,8 @@ class _Tracer:
         self._unknown: set[str] = set()  # Requested ids without a message in any store.
         self._halves: set[_Place] = set()
         self._asked_for = ""
-        # A 5.x client can send several messages in one call, as a list. For each list, the dict has the list's id, and
-        # the ids of those messages of the list that belong to the trace.
+        # A 5.x client can send several messages in one call, as a list. This dict maps the id of each list to the ids
+        # of the traced messages in the list.
         self._own_ids: dict[str, set[str]] = {}
 
     def ask_for_key(self, key: str, topic: str | None) -> None:
@@ -216,12 +216,13 @@ class _Tracer:
         if real_topic := properties.get(REAL_TOPIC):
             self._topics.add(real_topic)
         unique_key, own_ids = properties.get(UNIQ_KEY), message.unique_keys[:-1]
-        # A 5.x client can send several messages in one call, as a list. All of them have the list's id as their last
-        # unique key. If the user asked for this id, all messages of the list belong to the trace.
+        # A 5.x client can send several messages in one call, as a list. Each message of a list has the property
+        # UNIQ_KEY twice: first with the message's own id, then with the list's id. If the user asked for the list's id,
+        # all messages of the list belong to the trace.
         if unique_key and own_ids and unique_key != self._asked_for:
-            # The message was sent in a list, and has two unique keys: its own id, then the list's id. Its copies in
-            # retry topics have only the list's id, so look up the list's id as well. The look-up also finds the other
-            # messages of the list. To skip the other messages, remember the own id of each message that was taken.
+            # This message was sent in a list. Its copies in retry topics have only the list's id, so look up the list's
+            # id as well. The look-up also finds the other messages of the list. To skip the other messages, remember
+            # the own id of each message that was taken.
             self._own_ids.setdefault(unique_key, set()).update(own_ids)
         self._want_key(unique_key)
         origin = properties.get(ORIGIN_MESSAGE_ID)
@@ -267,8 +268,8 @@ class _Tracer:
         origins = {
             name: (store, event.message)
             for (store, *_), event in self._found.items()
-            # All retries of a message name the same origin: the record in an ordinary topic that a consumer sent back
-            # the first time. So only records in ordinary topics can be origins.
+            # The first time that a consumer sends a message back, the message's record is in an ordinary topic. All
+            # retries name this record as their origin. So only records in ordinary topics can be origins.
             if event.role in (Role.MESSAGE, Role.COMMITTED)
             for name in (event.message.message_id, event.message.unique_key)
             if name and name not in self._named
@@ -281,7 +282,9 @@ class _Tracer:
         for number, searched in enumerate(self._searched):
             here = all(store == number for store, _ in origins.values())
             start: int | None = None
-            if unknown:  # No store has the original, so its copies may be anywhere.
+            if unknown:
+                # No store has the original record, so its offset cannot limit the search for copies. Search from the
+                # beginning of the log.
                 start = 0
             elif here:
                 # A copy is stored after its original. If all originals are in this store, begin the search
@@ -312,10 +315,10 @@ class _Tracer:
         return Life(tuple(events), tuple(reasons_of(events, self._end_ms(events))), searched)
 
     def _end_ms(self, events: Sequence[Event]) -> int:
-        """Return the store time (ms) of the newest message in the stores that have a delayed or half record.
+        """Return the store time (ms) of the newest message in stores with a delayed or half record of the trace.
 
-        Only delayed and half records of the traced message count; 0 if no store has one. A delayed message that has not
-        been delivered is overdue only if it was due before this time.
+        Return 0 if the trace has no such record. A delayed message that has not been delivered is overdue only if the
+        message was due before the returned time.
         """
         waiting = {event.store for event in events if event.role in (*WAITING, Role.HALF)}
         stores = [one.store for one in self._searched if one.store.path in waiting]

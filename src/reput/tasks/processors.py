@@ -39,7 +39,8 @@ def _quotas(groups: str, mount: str) -> Iterator[tuple[int, int]]:
         if number == "0" and not controllers:
             yield from _along(f"{mount}{path}", mount, ("cpu.max",))
         elif "cpu" in controllers.split(","):
-            # The folder is named by the controllers, in either order, and usually has the link `cpu`.
+            # The hierarchy's folder in `mount` is called `cpu,cpuacct` or `cpuacct,cpu`. Usually, `mount` also has a
+            # symbolic link `cpu` to the folder.
             root = next(filter(os.path.isdir, (f"{mount}/{controllers}", f"{mount}/cpu")), mount)
             names = ("cpu.cfs_quota_us", "cpu.cfs_period_us")
             yield from _along(f"{root}{path}", root, names)

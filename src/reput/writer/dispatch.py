@@ -41,8 +41,8 @@ class DispatchService:
 
     position         physical offset at which the last dispatched message ends
     store_timestamp  store time of that message, ms
-    taken            physical offset before which ConsumeQueues and IndexFiles have all messages; `position` reaches it
-                     after the subscribers were called
+    taken            ConsumeQueues and IndexFiles have all messages before this physical offset. `position` reaches
+                     `taken` after the callbacks (`subscribe`) and dispatchers (`add`) were called
     between_batches  a lock; while a thread owns it, ConsumeQueues and IndexFiles have no messages after `taken`
     damage           skipped unreadable ranges
     """

@@ -103,8 +103,10 @@ def files_before(
 ) -> list[CommitLogFile]:
     """Return the files, oldest first, whose last message was stored before a time (ms).
 
-    Excludes the last file, and files that end after physical offset `until`. `age` is `newest_timestamp`, or a function
-    that caches its results. Raises StoreNotFoundError, StoreAccessError.
+    Excludes the last file, and files that end after physical offset `until`. `age` returns the store time of a file's
+    last message: callers pass `newest_timestamp`, or a method that caches the results of `newest_timestamp`.
+
+    Raises StoreNotFoundError, StoreAccessError.
     """
     candidates = deletable_files(log, until)
     return list(takewhile(lambda file: age(log, file) < timestamp, candidates))

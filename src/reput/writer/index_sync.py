@@ -72,7 +72,8 @@ class IndexSync:
 
         Raises StoreAccessError, StoreFailedError.
         """
-        # Record how far queues and index reach before they are synced: the sync may miss entries that are added later.
+        # Before the sync, record how far queues and index reach: the sync may miss entries that are added during the
+        # sync.
         with self._dispatcher.between_batches:
             name, count = self._index.end
             reached = RecoveryPoint(
@@ -208,7 +209,7 @@ class IndexProver:
     ) -> None:
         """Prepare the proofs.
 
-        `log_begin` is the begin (physical offset) of the log file that was the last one when the store was opened.
+        When the store was opened, the last log file began at the physical offset `log_begin`.
         """
         self._store, self._config, self._index = store, config, index
         self._log_begin = log_begin
@@ -219,9 +220,9 @@ class IndexProver:
     def prove_full(self) -> None:
         """Prove that the full IndexFiles agree with the log, if one has become full since the last call.
 
-        The first call that finds items added by this writer proves all files, even files that are not full. That call
-        also imports modules, which takes longer than most proofs. So `prove`, for which a caller waits, has less to do
-        later.
+        The first call after this writer has added items proves all files, even files that are not full. That call also
+        imports modules, which takes longer than most proofs. Without that call, `prove` would do this work later, while
+        the caller of `prove` waits.
         """
         # Do not store a proof of a file that is open for writing: the file could change without a trace. A file that
         # became full after the last sync is still open, and is proved after the next sync.

@@ -36,14 +36,16 @@ _WINDOW_BYTES = 4 << 20
 _PROBE_BYTES = 64 << 10
 _PROBES = 16
 _SAME_SHARE = 0.5
-_OFFSETS_A_PART = 12  # A pass compares blocks of 2**12 successive queue offsets.
+# If there are too many messages for memory, several passes over the logs compare some of the messages each. Messages in
+# the same block of 2**12 successive queue offsets are compared in the same pass.
+_OFFSETS_A_PART = 12
 ONLY_IN = (What.ONLY_IN_A, What.ONLY_IN_B)
 Stores = tuple[MessageStore, MessageStore]
 Mask = npt.NDArray[np.bool_]
 
 
 class QueueNumbers:
-    """Numbers queues, so that a queue has the same number in both stores."""
+    """Assigns a number to each queue. A queue has the same number in both stores."""
 
     def __init__(self) -> None:
         self._numbers: dict[Queue, int] = {}
@@ -319,8 +321,9 @@ class LogComparison:
         if by_offset:
             pairs = in_common((left.offset,), (right.offset,))
         else:
-            # A message without a queue offset cannot be paired: if the other store has no equal message, the message
-            # counts as being in one store only.
+            # The remaining messages have no equal message in the other store. Pair them by queue offset: the two
+            # messages of a pair differ. A message without a queue offset cannot be paired, and counts as being in one
+            # store only.
             queued = [np.flatnonzero(rows.queue_offset != NOT_QUEUED) for rows in (left, right)]
             pairs = in_common(
                 *(

@@ -74,8 +74,9 @@ class Gap:
 class Frequent:
     """A key or tag that many messages have.
 
-    Keys are counted by hash, so `count` may be too high: on average, `error` of the counted messages have a different
-    key or tag. Tags are counted over all topics, so `topic` is the topic of one message with the tag.
+    Keys and tags are counted by hash, so `count` may include messages with a different key or tag. `error` is an
+    estimate of the number of such messages. Tags are counted over all topics, so `topic` is the topic of one message
+    with the tag.
     """
 
     topic: str
@@ -125,8 +126,11 @@ class IndexFileFigures:
 class CoveredRange:
     """A range of the log.
 
-    `basis` states how a query finds keys in the range: in IndexFiles that are `proven` or `spot-checked` to have every
-    key of the range, or by reading the range (`scanned`).
+    `basis` states how a query finds the keys in the range:
+
+    proven        in IndexFiles; a proof has shown that the IndexFiles have every key of the range
+    spot-checked  in IndexFiles; spot checks have found no error in the IndexFiles
+    scanned       by reading the range
     """
 
     begin: int
@@ -218,7 +222,10 @@ class StoreFigures:
 
 
 def index_coverage(store: MessageStore) -> IndexCoverage:
-    """Return the part of the log that IndexFiles cover for queries. Raises StoreAccessError."""
+    """Return for each range of the log whether a query by key uses IndexFiles or scans the range.
+
+    Raises StoreAccessError.
+    """
     segments = store.key_planner().segments()
     indexed = [(segment, segment.part) for segment in segments if segment.part is not None]
     bases = {part.name: part.basis for _, part in indexed}

@@ -62,7 +62,8 @@ _OF_TRANSACTION = {
     "rollback": Role.ROLLED_BACK,
 }
 WAITING = (Role.SCHEDULED, Role.TIMER)
-"""Roles of records that a broker delivers later, as a copy in their real topic."""
+"""Roles of delayed records. A broker stores a delayed record in an internal topic, and later delivers a copy in the
+record's real topic."""
 _FOR_CONSUMERS = (Role.MESSAGE, Role.COMMITTED, Role.RETRY)
 
 
@@ -90,7 +91,7 @@ def is_for_consumers(role: Role) -> bool:
 def was_scheduled(message: MessageExt) -> bool:
     """Return whether a record is the delivered copy of a delayed message.
 
-    In the copy, the broker leaves the properties that requested the delay.
+    The copy still has the property DELAY or TIMER_OUT_MS, and its topic equals its property REAL_TOPIC.
     """
     properties = message.properties
     has_waited = DELAY in properties or TIMER_OUT_MS in properties
@@ -302,7 +303,7 @@ class _Names:
 
 
 def life_fields(life: Life, most_body_bytes: int | None = None) -> Iterator[dict[str, Any]]:
-    """Yield JSON fields: an object per event, an object per reason, and an end object.
+    """Yield the JSON objects of a trace as dicts: first one per event, then one per reason, then an end object.
 
     `message_fields` describes how `most_body_bytes` shortens bodies.
     """

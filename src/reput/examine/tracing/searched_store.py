@@ -1,4 +1,4 @@
-"""Search one store for the messages of a trace, and note the coverage of all look-ups."""
+"""Search one store for the messages of a trace, and record which parts of the log the look-ups have searched."""
 
 from __future__ import annotations
 

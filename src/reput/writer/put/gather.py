@@ -1,4 +1,4 @@
-"""Convert messages to columns, with one pass over all messages per attribute.
+"""Convert messages to columns. For each attribute, one pass over all messages collects the attribute's values.
 
 Messages whose properties have the same names share columns. If the properties cannot be put into columns, or may be
 invalid, the properties string of each message is encoded separately. This encoding also refuses invalid messages.

@@ -34,8 +34,8 @@ _MOST_OPEN = 32
 class Preparer:
     """Calls `prepare_piece` in a thread, on request, until `prepare_piece` returns False.
 
-    The thread starts only after two requests within a fifth of a second. Prepared bytes must be flushed later, so they
-    are a waste if puts are rare.
+    The thread starts only after two requests within a fifth of a second. If puts are rare, preparing is a waste: the
+    zeros that `prepare_piece` writes to the file are flushed before messages replace the zeros.
     """
 
     def __init__(self, prepare_piece: Callable[[], bool]) -> None:
@@ -95,8 +95,8 @@ class LogFiles:
         self._preparer = Preparer(self._prepare_ahead)
 
     def _make(self, start: int) -> MappedWriter:
-        # An earlier call may have opened the file, and an interrupt (Ctrl-C) may then have stopped the caller. Return
-        # the open file.
+        # The file may be open already: an earlier call may have opened the file just before an interrupt (Ctrl-C)
+        # stopped the put that needed the file. In this case, return the open file.
         if start in self._open:
             return self._open[start]
         path = self._folder / offset_file_name(start)

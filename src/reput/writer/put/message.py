@@ -186,7 +186,10 @@ def joined_keys(keys: Sequence[str] | None) -> str:
 
 
 def _joined_at_once(keys: Sequence[str]) -> str:
-    """Return the value of the KEYS property. A string, or a list with one key, need not be joined."""
+    """Return the value of the KEYS property for a string or a list of keys. Raises MessageRefusedError.
+
+    To save time, only lists of several keys are joined: a string is the value itself, and so is the only key of a list.
+    """
     if isinstance(keys, str):
         return keys
     if len(keys) == 1 and (key := keys[0]) and KEY_SEPARATOR not in key:

@@ -59,7 +59,8 @@ def delayed(message: Message, levels: int, form: RecordForm = FORM_OF_FOUR) -> M
     if level <= 0 or waits or _was_delivered(message):
         return message
     check_queue_id(message.queue_id)
-    # Check the topic here, because the record will have another topic.
+    # Check the topic now. The returned message has the topic SCHEDULE_TOPIC_XXXX, so a later check would not see the
+    # original topic.
     form.encode_topic(message.topic)
     changes = {REAL_TOPIC: message.topic, REAL_QUEUE_ID: str(message.queue_id)}
     if level > levels:
