@@ -1,4 +1,7 @@
-"""Write integers and byte runs into byte arrays, with one store instruction each: the counterpart of `integers`."""
+"""Write integers and runs of bytes into byte arrays. The module `integers` reads integers from byte arrays.
+
+Compiled kernels write each integer in one step, not byte by byte.
+"""
 
 from __future__ import annotations
 

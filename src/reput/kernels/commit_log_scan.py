@@ -167,8 +167,8 @@ def scan_records(
         message.sys_flag = sys_flag
         message.queue = queue
         message.key_count = key_row - first_key
-        # Prepared and rolled-back messages (flag 4) are in no queue. In most other messages, all property names are
-        # shorter than INNER_MULTI_QUEUE_OFFSET, so they need not be searched for this name.
+        # Prepared and rolled-back messages (flag 4) are in no queue. In most other messages, even the longest property
+        # name is too short to be the name INNER_MULTI_QUEUE_OFFSET. Do not search such messages for this property.
         if multi_dispatch and sys_flag & 4 == 0 and longest >= len(_QUEUE_OFFSETS):
             multi_row = _add_multi(
                 data, properties_at, record_end, row, multi_row, queue_id, lmq, state, multi,

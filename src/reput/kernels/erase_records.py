@@ -45,7 +45,7 @@ def erase_records(data, position, keeps_body, kept, kept_at, tombstone, scratch)
     keeps_body  uint8 per record: 1 to erase only its properties, because `erase_inner` has already erased all messages
                 in its body
     kept, kept_at  names of properties that stay: name i is kept[kept_at[i]:kept_at[i + 1]]
-    tombstone   uint8: name of the property, the separator byte 1, and its value
+    tombstone   uint8, the property that marks an erased record: the property's name, the byte 1, the property's value
     scratch     uint8[SCRATCH_BYTES]
     """
     bare = 0

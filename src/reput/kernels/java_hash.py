@@ -148,8 +148,8 @@ def sequence_length(data, position, end):
     if first < 0xC2 or first > 0xF4:
         return -1
     width = 2 if first <= 0xDF else (3 if first <= 0xEF else 4)
-    # After some first bytes, the second byte has narrower limits. They exclude characters above U+10FFFF, and sequences
-    # that are longer than necessary for their character.
+    # If the first byte is E0, F0 or F4, the second byte has narrower limits. The narrower limits exclude characters
+    # above U+10FFFF, and sequences that are longer than necessary for their character.
     low, high = 0x80, 0xBF
     if first == 0xE0:
         low = 0xA0

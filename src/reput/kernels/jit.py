@@ -20,8 +20,8 @@ from reput.kernels.llvm import HAS_NUMBA, INTERPRETED
 def njit(*, cache: bool = False, **options: Any) -> Callable[[Any], Any]:
     """Apply `numba.njit` with these options. With `cache`, compiled kernels are stored as `compile_cache` describes."""
     if INTERPRETED:
-        # Only functions that are called from outside the kernels need `_interpreted`. Functions without `cache` are
-        # called only by kernels, so they stay unchanged.
+        # Code outside the kernels calls functions with `cache`, so functions with `cache` get the wrapper
+        # `_interpreted`. Functions without `cache` are called only by kernels, and need no wrapper.
         return _interpreted if cache else lambda function: function
     from numba import njit as numba_njit
 
@@ -51,8 +51,8 @@ def _interpreted(function: Any) -> Any:
 
     @wraps(function)
     def call(*arguments: Any) -> Any:
-        # NumPy's integers wrap around like the integers of compiled code, but Python's integers do not. So if another
-        # kernel is the caller, the result keeps NumPy's integers.
+        # NumPy's integers wrap around like the integers of compiled code, but Python's integers do not. So kernels that
+        # call this function receive NumPy's integers. Other callers receive Python's integers.
         if getattr(_inside, "kernel", None) is not None:
             return function(*arguments)
         if is_planning:

@@ -35,8 +35,9 @@ for _value, _letter in enumerate(
 @njit(inline="always")
 def special_in(word):
     """Return a mask whose lowest bit marks the first quote, backslash, control or non-ASCII byte among 8 bytes."""
-    # The first subtraction sets the top bit of each byte below 0x20, the second of each quote, the third of each
-    # backslash. Borrows can set further top bits, but only in bytes after the first match.
+    # The first subtraction sets the top bit of each byte below 0x20. The second subtraction sets the top bit of each
+    # quote, and the third that of each backslash. Borrows can set further top bits, but only in bytes after the first
+    # match.
     quotes, backslashes = word ^ _QUOTES, word ^ _BACKSLASHES
     found = (word - _SPACES) & ~word
     found |= (quotes - ONES) & ~quotes

@@ -1,7 +1,8 @@
 """Match records with many wanted keys: hash keys, select index entries, compare exactly.
 
-`reput.log.keyed_record` and `reput.format.commit_log.locate` have the rules. Texts are compared as the Java strings to
-which their bytes decode.
+The kernels follow two Python functions: `reput.format.commit_log.locate`, which decides whether bytes are a record, and
+`reput.log.keyed_record.read_keyed_record`, which reads a record's keys. Texts are compared as the Java strings to which
+their bytes decode.
 """
 
 from __future__ import annotations
@@ -246,7 +247,7 @@ def hash_records(data, records, hashes, record_of):
     """Compute the hashes that an index has for the keys of records; return the number of hashes.
 
     records    RECORD_DTYPE[n], from `locate_records`
-    hashes     int32, set to the hashes; its length is 2 + keys_bytes / 2 per record
+    hashes     int32, set to the hashes; needs room for 2 + k // 2 hashes per record whose KEYS have k bytes
     record_of  int64, of the same length, set to the row in `records` to which each hash belongs
     """
     count = 0

@@ -1,8 +1,7 @@
 """Provide numba and LLVM for the kernels that need them, or stand-ins if numba is not installed.
 
-INTERPRETED is true if kernels run as plain Python: numba is missing, or NUMBA_DISABLE_JIT is set. The stand-ins only
-make modules importable: only functions that generate machine code use them, and plain Python never calls such
-functions.
+INTERPRETED is true if kernels run as plain Python: numba is missing, or NUMBA_DISABLE_JIT is set. The stand-ins make
+modules importable, but cannot generate machine code. Plain Python needs no machine code.
 """
 
 from __future__ import annotations

@@ -34,9 +34,10 @@ def scan_places(
 ):  # fmt: skip
     """Walk records from state[POSITION] to the first record boundary >= stop; return why the walk stopped.
 
-    The arguments are those of `commit_log_scan.scan_records`. Rows have no tags code and no index entries. The walk
-    also stops at a delayed message: a broker cannot read a delayed message whose property DELAY is not an integer, and
-    this walk does not read properties.
+    The arguments are those of `commit_log_scan.scan_records`. Rows have no tags code and no index entries.
+
+    The walk also stops at a delayed message. A broker cannot read a delayed message whose property DELAY is not an
+    integer. This walk cannot check DELAY, because the walk reads no properties.
     """
     position, row, gap = state[POSITION], state[MESSAGES], state[GAP]
     topic_start, topic_count, topic_hash, topic_queue_id = 0, -1, 0, 0

@@ -45,7 +45,7 @@ def sum_of_steps(entries, count, seed):
 
 @njit(cache=True, nogil=True)
 def step(begin, end, seed):
-    """Return the mark of `end` minus the mark of `begin` (see `sum_of_steps`).
+    """Return mark(end) - mark(begin), where mark(x) is a hash of the offset x and the seed.
 
     If the sum that `sum_of_steps` computes from some entries equals this number, the entries cover the range from
     `begin` to `end` exactly.

@@ -85,11 +85,11 @@ def append_entries(
 ):
     """Lay out the entries that `ConsumeQueue.putMessagePositionInfo` (4.9.3) accepts.
 
-    If an entry's queue offset lies after the queue's end, the broker closes this gap: it appends the entry at the end.
-    This kernel keeps the gap if lost messages can explain the gap: between the messages of the previous entry and of
-    this entry, the log must have enough bytes for one record per missing queue offset. Usually, these bytes must be
-    unreadable or belong to refused messages. But if the next message of the queue has the next queue offset, the
-    entry's queue offset is confirmed. Then the bytes may belong to any messages.
+    If an entry's queue offset n lies after the queue's end, the broker closes this gap: it appends the entry at the
+    end. This kernel keeps the gap if lost messages can explain the gap: between the messages of the previous entry and
+    of this entry, the log must have enough bytes for one record per missing queue offset. Usually, only unreadable
+    bytes count, and bytes of messages whose entries this kernel has refused. But if the entry's message is followed in
+    the queue by a message with the queue offset n + 1, that message confirms n. Then all bytes count.
 
     messages             rows with physical_offset, size and tags_code
     rows, queue_offset   int64 per entry; `queue_offset` may have one more element: the queue offset of the message that
@@ -123,7 +123,8 @@ def append_entries(
             if room >= 0:
                 room += size
             continue
-        # Each record takes at least MIN_RECORD_BYTES, which limits the number of messages that can be missing.
+        # Each record takes at least MIN_RECORD_BYTES. So the number of bytes between the previous entry's message and
+        # this message limits how many messages can be missing.
         gap = offset - position
         if gap > 0 and room >= 0 and max_physical_offset >= 0:
             between = begin - max_physical_offset
