@@ -154,7 +154,7 @@ class StoreConfig:
     def from_broker_settings(
         cls, settings: Mapping[str, str], where: str = "settings"
     ) -> StoreConfig:
-        """Return the settings from a mapping of the broker's names (`maxHashSlotNum`, ...) to texts."""
+        """Return a configuration from a broker's settings: a mapping of names (`maxHashSlotNum`, ...) to texts."""
         changes: dict[str, int | bool | str | tuple[str, ...]] = {}
         for name, text in settings.items():
             field = _BROKER_NAMES.get(name)

@@ -152,7 +152,11 @@ def _columns(rows: pa.RecordBatch, archive: str) -> dict[str, Any]:
 
 
 def _properties(rows: pa.RecordBatch, archive: str) -> pa.Array:
-    """Return the properties strings of the copies: the original properties except the dropped ones, then the origin."""
+    """Return the properties strings of the copies.
+
+    A copy has the properties of the original message, except the properties in _DROPPED. After these properties, the
+    copy has ORIGIN_STORE, ORIGIN_OFFSET and ORIGIN_QUEUE_OFFSET, which state where the original message is stored.
+    """
     found = rows.column("properties")
     pairs = pc.binary_join_element_wise(found.keys, found.items, NAME_SEPARATOR)
     stays = ~pc.is_in(found.keys, pa.array(_DROPPED)).to_numpy(zero_copy_only=False)

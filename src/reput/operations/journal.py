@@ -129,7 +129,7 @@ class Journal(Closing):
             ) from None
 
     def report_of(self, store: NamedStore, output: str) -> KeptReport | None:
-        """Return the report that was recorded for a store with the same settings and output as now, or None.
+        """Return the report that an earlier run with the same settings and output has recorded for a store, or None.
 
         `output` is the file or folder that the operation writes for the store.
         """

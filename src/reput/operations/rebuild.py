@@ -37,7 +37,7 @@ def rebuild(
     """Rebuild ConsumeQueues and IndexFiles, byte for byte as a broker's dispatch writes them.
 
     Args:
-        store: A folder or URL with `commitlog/`. It is only read unless `output` is None.
+        store: A folder or URL with `commitlog/`. The store is not changed if `output` is another place.
         only: Rebuild only the ConsumeQueues or only the IndexFiles.
         output: Folder or URL for `consumequeue/`, `index/` and `checkpoint`; None to write into the store itself.
             Existing objects at a URL are not replaced.

@@ -573,7 +573,7 @@ def _answer(
 
 
 def _unread(store: NamedStore, error: ReputError | OSError, size: int) -> StoreAnswer[Any]:
-    """Return the answer of a store that cannot be read."""
+    """Return the answer for a store on which the operation failed with `error`."""
     if not isinstance(error, ReputError):
         error = StoreAccessError(f"{error.filename or store.path}: {error.strerror or error}")
     return StoreAnswer(store.name, store.path, None, error, size)

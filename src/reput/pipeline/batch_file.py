@@ -174,11 +174,11 @@ def read_runs(path: str) -> tuple[list[str], QueueRuns]:
 def read_batches(
     path: str, fields: Sequence[str], wanted: Collection[Queue] | None = None
 ) -> Iterator[DispatchBatch]:
-    """Yield the batches of a file. Only the parts of a batch that `fields` names are read.
+    """Yield the batches of a file. Read only the parts of a batch that are listed in `fields`.
 
-    `fields` has names of fields of `DispatchBatch.messages`, and may also have 'key_hash' and 'multi', the other arrays
-    of a DispatchBatch. Fields of `messages` that are not named have undefined values; arrays that are not named are
-    empty. If the file has none of the `wanted` queues, no batch is yielded.
+    `fields` lists fields of `DispatchBatch.messages`, and may also list 'key_hash' and 'multi', the other arrays of a
+    DispatchBatch. Fields of `messages` that are not listed have undefined values; arrays that are not listed are empty.
+    If the file has none of the `wanted` queues, no batch is yielded.
     """
     with reading(path) as local, FileReader(local) as reader:
         yield from _batches(reader, path, fields, wanted)

@@ -98,7 +98,8 @@ def _old_batches(
     for queue in pack:
         files = queue_folder(old, *queue)
         sizes = {path.stat().st_size for path in files.iterdir()} if files.is_dir() else set()
-        # Files without the configured size were written with another configuration, and cannot be compared.
+        # If a file has another size than the configured one, the queue was written with another configuration, and
+        # cannot be compared.
         if sizes == {file_bytes}:
             entries = BatchQueueFiles(files, file_bytes).entries_before(log.end)
             entries = entries[entries["physical_offset"] >= log.begin]

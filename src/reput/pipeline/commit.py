@@ -137,7 +137,7 @@ def swap_in(output: Path, staging: Staging, without: Collection[str] = ()) -> No
         else:
             rename(fresh, place)
         sync_folder(output)
-        # The lock keeps out brokers and other rebuilds. Other programs may have changed the files.
+        # The lock keeps out only brokers and other rebuilds. So check whether any other program has changed the files.
         if _sizes(place) != expected:
             raise StoreError(
                 f"{place}: changed during the commit; the old files are in {staging.old}"

@@ -95,7 +95,8 @@ def _path(parts: str, number: int) -> str:
 class _Packs:
     """Finds the pack to which each entry belongs. A pack is a group of queues that one task writes.
 
-    A pack has whole queues, or a range of each queue's queue offsets, taken as uint64 (`QueuePlan.ranges`).
+    A task writes all entries of its queues, or only the entries in one range of queue offsets per queue
+    (`QueuePlan.ranges`). Queue offsets are compared as uint64.
     """
 
     def __init__(self, plan: QueuePlan, old: dict[Queue, OldNumbers]) -> None:
@@ -231,7 +232,7 @@ class _Sections:
 
 
 def _joined(parts: Sequence[_Part], queues: Sequence[Queue]) -> DispatchBatch:
-    """Return the parts as one batch. It names only the queues that it uses."""
+    """Return the parts as one batch. The batch lists only the queues in which its messages have entries."""
     messages = new_rows(sum(len(part.messages) for part in parts), MESSAGE_DTYPE)
     np.concatenate([part.messages for part in parts], out=messages)
     multi = new_rows(sum(len(part.multi) for part in parts), MULTI_DTYPE)

@@ -292,7 +292,7 @@ def _by_bucket(
     runner: Runner, source: _Source, output: Path, in_place: bool, place: str, asked: _Arguments,
     options: Mapping[str, str], progress: Progress,
 ) -> RebuildReport:  # fmt: skip
-    """Rebuild into a folder, with staging in object storage: fetch the result from there."""
+    """Stage the new files of a rebuild in object storage, then fetch these files into the local folder `output`."""
     if in_place:
         raise UsageError(
             "a rebuild in place cannot stage in object storage, because tasks could not read the store's old "

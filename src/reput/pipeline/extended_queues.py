@@ -153,7 +153,8 @@ class _ExtendedQueue:
         try:
             entry = self._known.stored_entry(queue_offset)
             # If the old entry leads to another message, its bit map is not valid for the message at `physical_offset`.
-            # If the old entry has no address of a unit, it has no bit map.
+            # A bit map is stored in a unit (record) of the extension files. An old entry without the address of a unit
+            # has no bit map.
             if entry.physical_offset != physical_offset or not is_address(entry.tags_code):
                 return b""
             unit = self._known.units.unit(entry.tags_code)

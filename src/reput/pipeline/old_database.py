@@ -35,8 +35,8 @@ from reput.store.facts import facts_of
 _FIELDS = ("physical_offset", "size", "sys_flag", "queue", "queue_offset", "multi")
 _CHANGED_FILE, _KEPT_FILE, _NAMES_FILE = "old-changed", "old-kept", "old-queues.json"
 _REFUSED = -1
-# A limit on the size of the plan's files when they are read, because such a file may be damaged. Valid files are much
-# smaller.
+# Read at most this many bytes of each file that `write_old_numbers` has written, to limit memory: a damaged file may
+# have any size. Valid files are much smaller.
 _MOST_BYTES = 1 << 31
 _Numbers = npt.NDArray[np.int64]
 
@@ -65,9 +65,9 @@ class OldNumbers(NamedTuple):
             at = np.searchsorted(self.changed[:, 0], offsets)
             found = self.changed[np.minimum(at, len(self.changed) - 1)]
             result = np.where(found[:, 0] == offsets, found[:, 1], stated)
-        # An entry that is kept from the old database occupies its queue offset, so no message gets a new entry there.
-        # Normally, the message of a kept entry is unreadable. The message is readable only if its record states a wrong
-        # physical offset. Such a message needs no new entry, because it has the kept one.
+        # An old entry is kept if the scan found no message that states the entry's physical offset. Normally, the
+        # message of a kept entry is unreadable. Otherwise, the message's record states a wrong physical offset, and the
+        # message needs no new entry, because it has the kept one. So no message gets the queue offset of a kept entry.
         if len(self.kept_at):
             result = np.where(np.isin(result, self.kept_at), _REFUSED, result)
         return result

@@ -60,9 +60,10 @@ class QueueBuild(Protocol):
     without: tuple[str, ...]
 
     def plan(self, log: LogSummary, parallelism: int, run: RunOne) -> QueueLayout:
-        """Return the tasks.
+        """Return the tasks that write the queues.
 
-        `run` executes the planning as a task, because the data of many queues do not fit into the driver's memory.
+        The planning itself is also a task, which `run` executes, because the data of many queues do not fit into the
+        driver's memory.
         """
         ...
 
@@ -106,9 +107,10 @@ class FileQueues:
         self, staging: Staging | BucketStaging, output: Path | None, config: StoreConfig,
         batch_topics: frozenset[str], extended: bool, in_place: bool, new: Path | None = None,
     ) -> None:  # fmt: skip
-        """Prepare to write files into `new`, and to read old files from `output`.
+        """Prepare to write new files into the folder `new`.
 
-        Both are None if the result stays in object storage.
+        The new files replace the old files in the folder `output`. Both folders are None if the result stays in object
+        storage.
         """
         self._in_place, self._staging = in_place, staging
         self._new, self._output, self._config = new, output, config

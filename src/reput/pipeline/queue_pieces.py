@@ -183,9 +183,9 @@ class _JoinedFiles:
         """
         if self._open.get(queue, place) != place:
             self._stage(queue)
-        # One task had all entries of this file and has staged the file, so it is not built from pieces. Another task
-        # may have staged a piece without entries. Then an earlier call of `put` has created an empty file in the
-        # scratch folder. Delete that file.
+        # If one task had all entries of a file, this task has already staged the whole file. So the file is not built
+        # from pieces here. But an earlier task may have staged a piece of the file that has no entries. For such a
+        # piece, `put` has created an empty file in the scratch folder. Delete the empty file.
         if entries == _WHOLE:
             remove_tree(self._path(queue))
             self._open.pop(queue, None)

@@ -44,7 +44,7 @@ MOST_ENTRIES = 16 << 20  # Maximum number of entries per task.
 # Maximum number of queues per task. A task holds the state of all its queues in memory.
 _MOST_PACKED = 512
 _MOST_JOINED = 512  # Maximum number of ConsumeQueue files that one join task builds.
-# Maximum number of topics without a ConsumeQueue that the report names as examples.
+# If topics get no ConsumeQueue, the report names at most this many of these topics, as examples.
 _MOST_NAMES = 3
 
 # A pack is a group of queues that one task writes. With at most 4 packs, it is cheaper to read all staged files once
@@ -174,10 +174,10 @@ class QueuePlan(NamedTuple):
     divisions: int = 0
 
     def divided_by(self, packs: Collection[int], tasks: Sequence[DivideTask]) -> QueuePlan:
-        """Return the plan with `tasks`, which divide the messages in the staged files among `packs`.
+        """Return the plan with divide tasks, which run first and divide the messages in the staged files among packs.
 
-        A pack is a group of queues that one task writes. Without such a division, the task of each pack reads all
-        staged files itself.
+        A pack is a group of queues that one later task writes. Without divide tasks, the later task of each pack reads
+        all staged files itself.
         """
         return self._replace(divided=frozenset(packs if tasks else ()), divisions=len(tasks))
 

@@ -14,7 +14,10 @@ from reput.log.dispatch_batch import DispatchBatch
 RUN_DTYPE = np.dtype(
     [(name, np.int64) for name in ("entries", "first", "slack", "ahead", "highest")]
 )
-"""`entries` is 0 for a queue without entries. See `kernels.queue_entries.summarize_runs` for the other fields."""
+"""The fields of a run, which summarizes the entries that one part of the log appends to a queue.
+
+`entries` is the number of these entries; it may be 0. `kernels.queue_entries.summarize_runs` explains the other fields.
+"""
 QueueRuns = npt.NDArray[np.void]
 """RUN_DTYPE[n]: for each of n queues, its run (the summary of the entries that one part of the log appends to it)."""
 
@@ -37,15 +40,19 @@ def runs_of(batch: DispatchBatch) -> QueueRuns:
 
 
 def joined(runs: QueueRuns, later: QueueRuns) -> QueueRuns:
-    """Join the runs of two consecutive parts of the log. `later` has the queues of `runs`, then any new queues."""
+    """Join the runs (summaries of entries, one per queue) of two consecutive parts of the log.
+
+    `later` must begin with the queues of `runs`, in the same order. New queues may follow.
+    """
     earlier = new_runs(len(later))
     earlier[: len(runs)] = runs
     has, goes_on = earlier["entries"] > 0, later["entries"] > 0
     result = np.where(has, earlier, later)
     both = np.flatnonzero(has & goes_on)
     one, other = earlier[both], later[both]
-    # `slack` and `ahead` (see `summarize_runs`) are relative to the first entry of a run. A joined run begins with the
-    # entries of `one`, so subtract their number from the values of `other`.
+    # `slack` and `ahead` are differences: the queue offset of an entry minus the entry's index in its run (see
+    # `summarize_runs`). In the joined run, the entries of `other` come after the entries of `one`. So the indexes of
+    # these later entries grow by the number of entries in `one`, and their differences shrink by this number.
     result["slack"][both] = np.minimum(one["slack"], other["slack"] - one["entries"])
     result["ahead"][both] = np.maximum(one["ahead"], other["ahead"] - one["entries"])
     result["highest"][both] = np.maximum(one["highest"], other["highest"])

@@ -72,10 +72,11 @@ def _irregular(staged: Sequence[Path], files: ConsumeQueueSetReader) -> Iterator
                 continue
             begin = ends.get(queue, max(first, 0))
             end = ends[queue] = begin + entries
-            # A run is regular if its queue offsets are begin, begin + 1, and so on. Then `first` and `slack` equal
-            # `begin`, and `highest` equals `end - 1`. But `summarize_runs` computes `slack` without the entries that
-            # have queue offset 0. If the run's only entry has queue offset 0, `slack` is therefore meaningless, and is
-            # not compared with `begin`.
+            # A run is regular if its queue offsets are begin, begin + 1, and so on. Then its first queue offset is
+            # `begin`, and its highest is `end - 1`. `slack` is the lowest difference between the queue offset of an
+            # entry and the entry's index in the run. So `slack` is `begin` in a regular run. But `summarize_runs`
+            # computes `slack` without the entries that have queue offset 0. If the run's only entry has queue offset 0,
+            # `slack` is therefore meaningless, and is not compared with `begin`.
             if (first, slack if end > 1 else begin, highest) != (begin, begin, end - 1):
                 odd.add(queue)
     for queue, end in ends.items():

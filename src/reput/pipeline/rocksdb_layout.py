@@ -141,8 +141,9 @@ def _of_lost_messages(task: RocksPlanTask, queues: Sequence[Queue], table: RunTa
     old: dict[Queue, OldNumbers] = {}
     if task.replaced is not None:
         asked, staged = None, [Path(task.scanned, name) for name in task.staged]
-        # If the log is undamaged, compare only queues with irregular queue offsets. In all other queues, the old
-        # entries have the same queue offsets as the messages in the log.
+        # If the log is undamaged, compare old entries with messages only in queues whose messages state doubtful queue
+        # offsets: the first one is above 0, or later ones do not ascend, leave gaps (normal only in light queues), or
+        # are too large. In all other queues, the old entries have the queue offsets that the messages state.
         if not (task.log.lost or task.log.misplaced):
             odd = np.flatnonzero(table.irregular | table.late).tolist()
             asked = beginning_again(staged) | {queues[number] for number in odd}

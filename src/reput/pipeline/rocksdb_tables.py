@@ -40,7 +40,8 @@ class RocksTableWritten(NamedTuple):
     replaced  for each queue, the number of entries that were replaced by a later entry with the same queue offset
     ends      the newest entry of each queue in this table
     stop      physical offset after the newest message
-    refused   number of messages that got no entry: they had none before, and another message has their queue offset
+    refused   number of messages that get no new entry, because the queue offset that they state already has an entry,
+              or is out of order (see `reput.compare.placement`)
     kept      number of old entries whose messages cannot be read
     """
 
@@ -99,7 +100,10 @@ _Blocks = list[tuple[_Offsets, npt.NDArray[np.void]]]
 def _collected(
     job: WriteJob, number: int, ranges: Sequence[KeyedRange]
 ) -> tuple[dict[KeyedRange, _Blocks], int]:
-    """Return offsets and values per range, in log order, and the number of messages that get no entry."""
+    """Return the new entries of each key range, in log order, and the number of messages that get no entry.
+
+    The entries of a key range are returned as blocks. A block has two arrays: queue offsets and RocksDB values.
+    """
     old, refused = read_old_numbers(job.plan), 0
     wanted: dict[Queue, list[KeyedRange]] = defaultdict(list)
     for part in ranges:

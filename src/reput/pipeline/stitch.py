@@ -95,7 +95,8 @@ class Stitcher:
                         for later in splits[place + 1 :]
                     )
                     tasks.append(ScanTask(split, expected, end_offset, following))
-                    # The rest of the file depends on the result of this rescan.
+                    # The result of this rescan decides where the next split of the log file must begin. So the file's
+                    # later splits cannot be checked yet.
                     break
                 self._walk.append(summary)
                 expected = summary.end
@@ -105,7 +106,7 @@ class Stitcher:
         return tasks
 
     def log(self) -> LogSummary:
-        """Return the log. Call it after `rescans` has returned an empty list."""
+        """Return the summary of the whole log. Call this method only after `rescans` has returned an empty list."""
         files = [splits[0].file for splits in self._by_file.values()]
         splits = [summary for summary in self._walk if summary.messages]
         log = LogSummary(splits, files[0].start, files[0].start, damage=holes(files))
@@ -143,16 +144,16 @@ def _is_used(summary: SplitSummary) -> bool:
 
 
 def _joins(summary: SplitSummary, expected: int, end_offset: int) -> bool:
-    """Return whether a serial scan of the log would have the same result for this split.
+    """Return whether a split (a part of a log file) was scanned with the same result as in a serial scan of the log.
 
-    A serial scan would reach the split at `expected`. The last message that it had indexed before would be at
-    `end_offset`.
+    A serial scan would reach the split at the physical offset `expected`. The last message that the serial scan had
+    indexed before the split would be at `end_offset`.
     """
     if summary.start != expected:
         return False
-    # IndexService skips messages before the message that it indexed last. The scan of this split assumed that the last
-    # indexed message is at `end_offset_in`, but the right offset is `end_offset`. The wrong assumption makes no
-    # difference if no message with index entries lies between these two offsets.
+    # IndexService skips messages before the message that it indexed last. When this split was scanned, the message
+    # indexed last before the split was assumed to be at `end_offset_in`. In fact, this message is at `end_offset`. The
+    # wrong assumption makes no difference if no message with index entries lies between these two offsets.
     if summary.end_offset_in == end_offset or summary.first_keyed_offset is None:
         return True
     return summary.end_offset_in <= end_offset <= summary.first_keyed_offset

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 KEPT_BY: Mapping[str | None, tuple[str, ...]] = {
     None: (), "index": QUEUE_SETTINGS, "consumequeue": INDEX_SETTINGS,
 }  # fmt: skip
-"""The settings that a rebuild does not need, by its argument `only` (the files to rebuild; None for all files).
+"""Maps a rebuild's argument `only` (the files to rebuild; None for all) to the settings that the rebuild does not need.
 
 A rebuild of IndexFiles does not need QUEUE_SETTINGS, and a rebuild of ConsumeQueues does not need INDEX_SETTINGS.
 """
@@ -90,12 +90,12 @@ class StoreFacts:
 
     @property
     def shown(self) -> Mapping[str, int]:
-        """Return the file sizes that were derived from the files, by field of StoreConfig."""
+        """Return the settings that are certain from the store's files (mostly file sizes), by field of StoreConfig."""
         return self._sizes.shown
 
     @property
     def doubts(self) -> tuple[Doubt, ...]:
-        """Return the derived sizes that are uncertain; empty if settings were given."""
+        """Return the file sizes that the store's files do not show with certainty; empty if the user gave settings."""
         return self._sizes.doubts
 
     @property
@@ -179,9 +179,9 @@ class StoreFacts:
             return recovered_end(log, start, whole_records=self.config.check_record_crc)
 
     def broker_start(self, files: Sequence[CommitLogFile]) -> int:
-        """Return the physical offset from which a broker that starts now would check the log. `files` are its files.
+        """Return the physical offset from which a broker would check the log if it started now.
 
-        Raises StoreAccessError.
+        `files` are the files of the log. Raises StoreAccessError.
         """
         from reput.store.broker_start import first_file_to_check
 
@@ -242,7 +242,7 @@ class StoreFacts:
             return Checkpoint()
 
     def findings(self) -> list[Finding]:
-        """Return findings about unknown parts, missing log files, file sizes, and the end of the log.
+        """Return findings about missing log files, file sizes, the end of the log, and unknown files or folders.
 
         Findings about file sizes are reported if sizes are uncertain, or if files of one kind have several sizes.
 
@@ -260,9 +260,9 @@ class StoreFacts:
         return [*self.parts.findings, *holes, *sizes, *ends]
 
     def _is_unsettled(self, odd: OddFile) -> bool:
-        """Return whether the owner of the store was creating a file, or has deleted it, when its size was read.
+        """Return whether a file's size of 0 is no damage, because the store's owner was creating or deleting the file.
 
-        The owner creates a file with 0 bytes, and then extends it to its whole size at once.
+        The owner creates a file with 0 bytes, and then extends the file to its whole size at once.
         """
         if not self.is_live or odd.size:
             return False
@@ -273,7 +273,8 @@ class StoreFacts:
             names = [name for name in names if is_index_file_name(name)]
         else:
             names = [name for name in names if parse_offset_file_name(name) is not None]
-        # List first: the file was complete before the owner created the next one.
+        # List the folder before reading the file's size. The owner completes a file before it creates the next one. So
+        # if the list has a later file, this file is already complete, and a size of 0 is damage.
         entry = self.storage.entry(odd.path)
         return (
             entry is None
@@ -287,11 +288,12 @@ class StoreFacts:
         return self.parts.version == "5.x"
 
     def require_certain(self, but: Collection[str] = ()) -> None:
-        """Raise UsageError if a size is uncertain, before files of this size are written.
+        """Raise UsageError if a file size is uncertain. Call this method before files of this size are written.
 
         Args:
-            but: Settings that are known from elsewhere, or not needed. The size of log files is never checked here:
-                before messages are appended to a log, recovery checks it, and reports files of several sizes.
+            but: Settings that are not checked, because they are known from elsewhere or not needed. The size of log
+                files is never checked here: before messages are appended to a log, recovery checks the size of its
+                files, and reports files of several sizes.
 
         Raises:
             UsageError: A size is uncertain. The message names the files and the settings.

@@ -80,7 +80,10 @@ class Doubt:
 
 
 class OddFile(NamedTuple):
-    """A file whose size differs from the size of its kind."""
+    """A file whose size differs from the expected size of files of its kind.
+
+    The expected size (`whole`) comes from the settings, or is derived from all files of the kind.
+    """
 
     path: str
     size: int
@@ -315,10 +318,11 @@ def _size_of(
 
 
 def _was_cut(store: str, kind: FileSize, queues: Sequence[_QueueFolder], storage: Storage) -> bool:
-    """Return whether the log has messages of a queue after the last entry of its only file, which is full.
+    """Return whether a queue's only file was truncated: the log has messages of the queue after the file's last entry.
 
-    Call this function only if `queues` have a single nonempty file. The size of files is derived from the files, so a
-    single file looks full even if it was truncated. Only the log can show that the file had more entries.
+    Call this function only if all `queues` together have one nonempty file. The size of a full file is derived from the
+    existing files, so a single file looks full even if it was truncated. Only the log can show that the file had more
+    entries.
     """
     queue = next(queue for queue in queues if queue.files)
     file = next((file for file in queue.files if file.size), None)

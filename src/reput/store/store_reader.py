@@ -220,7 +220,10 @@ def _is_folder(storage: Storage, path: str) -> bool:
 
 
 def newer_part(storage: Storage) -> tuple[Storage, str]:
-    """Return the storage of a store without its archive, and the store's path. `storage` joins store and archive."""
+    """Return a storage with the files of a store, but not of its archive. Also return the store's path in this storage.
+
+    The argument `storage` has the files of both the store and its archive (see `JoinedStorage`).
+    """
     joined = _joined(storage)
     return joined.newer, joined.store
 

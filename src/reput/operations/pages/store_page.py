@@ -35,7 +35,10 @@ _SEVERITIES = (Severity.DAMAGE, Severity.WARNING, Severity.INFO)
 
 @dataclass(frozen=True, slots=True)
 class IndexRow:
-    """The figures of one IndexFile: bars of its used items and used slots, and the number of slots per chain length."""
+    """One IndexFile on the page: charts of its used items, its used slots, and its number of slots per chain length.
+
+    The other fields have numbers about the chains, and about false positives of searches.
+    """
 
     name: str
     items: Bar
@@ -48,7 +51,7 @@ class IndexRow:
 
 
 def coverage_bar(coverage: IndexCoverage) -> Bar | None:
-    """Return a bar that shows which ranges of the log IndexFiles cover; None if the log is empty."""
+    """Return a bar that shows which ranges of the log are covered by IndexFiles; None if the log is empty."""
     if not coverage.log_bytes:
         return None
     parts = [(float(one.end - one.begin), _STYLES[one.basis]) for one in coverage.ranges]
