@@ -66,8 +66,8 @@ class FollowState:
     config       the settings with which the files were created
     checkpoints  oldest first; if the log was truncated and continued differently, the checkpoints after the truncation
                  no longer match
-    is_fresh     whether the indexes come from a rebuild of this log, and nothing was followed yet
-    rebuilt_to   physical offset up to which a rebuild has just indexed the log; None if there was no rebuild
+    is_fresh     whether the indexes are still as a rebuild of this log wrote them: no later message was added
+    rebuilt_to   physical offset up to which a rebuild in this process has just indexed the log; otherwise None
     """
 
     folder: Path

@@ -77,8 +77,8 @@ class State:
 def with_column_shape(state: State, columns: pa.Schema, place: str) -> State:
     """Return the state, with the types of JSON bodies taken from the table's column for bodies.
 
-    The types in the state differ from the column after the table was restored, or if a run died between adding fields
-    and committing rows. Raises StoreAccessError if the column has types that JSON bodies cannot have.
+    The types in the state may be out of date: after a restore of the table, or if a run added fields to the table and
+    died before it committed rows. Raises StoreAccessError if the column has types that JSON bodies cannot have.
     """
     column = next((one for one in columns if pa.types.is_struct(one.type)), None)
     if column is None:

@@ -37,7 +37,8 @@ class Compactable(Protocol):
     ) -> tuple[int, int]:
         """Combine small files, commit the new files with `state`, and return the numbers of old and new files.
 
-        `publish(commit, action=…)` moves the files of a commit to the table, then calls the action, which commits them.
+        An implementation may call `publish(commit, action=…)`. This function moves the new files in `commit` to the
+        table. Then `publish` calls `action(commit)`, a function that makes the commit.
         """
 
 
@@ -113,7 +114,9 @@ def compact_if_needed(
     runner_for: Callable[[int], Runner],
     progress: Progress,
 ) -> tuple[int, int]:
-    """Combine small files of a table that this run owns, if a partition has at least `least_files` of them.
+    """Combine the small files of a table if a partition has at least `least_files` small files.
+
+    The caller must hold the lock of the table (see `Control.claimed`).
 
     Returns:
         The numbers of combined files and of new files.

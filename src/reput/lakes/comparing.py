@@ -85,9 +85,10 @@ class _Sides:
 def _mark_of(
     source: LogListing, state: State | None, destination: Destination
 ) -> tuple[str, ReadMark]:
-    """Return the name under which the table records the store, and the offset up to which it was exported.
+    """Return the name under which the table records the store, and the offset up to which the store was exported.
 
-    If the table has no store of this name, return the name and offset of the table's store with the same log.
+    If the table does not contain the store's own name, find a recorded store that has the same log. Return the name and
+    the offset of the recorded store.
     """
     marks = {} if state is None else state.marks
     if source.name in marks:

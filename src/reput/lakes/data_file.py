@@ -65,7 +65,10 @@ class RowTally:
 
 
 def tally_of(batch: pa.RecordBatch) -> RowTally:
-    """Return the tally of a batch. The batch may lack the columns `size` and `body`."""
+    """Return a batch's number of rows, their total size, and the sum of their bodies' CRCs.
+
+    A sum is None if its column (`size` or `body`) is not in the batch.
+    """
     names = batch.schema.names
     size = int(pc.sum(batch["size"]).as_py() or 0) if "size" in names else None
     crcs = _crc_sum(batch["body"]) if "body" in names else None
@@ -148,7 +151,11 @@ class DataFile:
 
 
 def bounds_of(metadata: pq.FileMetaData) -> tuple[dict[str, str | int], dict[str, str | int]]:
-    """Return the least and greatest values of a file's columns, without unknown or long values."""
+    """Return two dictionaries by column name: the least values and the greatest values of a file's columns.
+
+    Only the columns in `_STATISTICS_OF` are considered. A column is omitted if its least or its greatest value is
+    unknown or is a long text.
+    """
     least: dict[str, str | int] = {}
     greatest: dict[str, str | int] = {}
     places = {metadata.schema.column(n).path: n for n in range(metadata.num_columns)}

@@ -4,7 +4,8 @@ recover   if the last run was interrupted after its commit, do its step `finish`
           commit, delete its files
 plan      divide each log into ranges, beginning at the table's mark: the offset up to which this log was exported
 write     run a task per range, which writes staged files, reads them back and counts rows
-reconcile compare the rows read with the rows written, and check ranges for gaps; after a mismatch, commit nothing
+reconcile compare the rows that were read from the logs with the rows in the staged files, and check that there are no
+          gaps between ranges; after a mismatch, commit nothing
 merge     combine small files of a partition
 commit    commit the files and the new marks atomically
 finish    do the work that remains after a commit, for example move files to their places
@@ -257,7 +258,7 @@ class _ExportRun:
     def _reconcile(
         self, step: ExportStep, last: tuple[ReadTask, TaskResult] | None
     ) -> tuple[ReadTask, TaskResult] | None:
-        """Compare the rows read with the rows written, and check that there is no gap between adjacent ranges.
+        """Compare the rows read from the logs with those in the written files. Check for gaps between adjacent ranges.
 
         Args:
             step: The tasks whose files will be committed together, and the results of these tasks.

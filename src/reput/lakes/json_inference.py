@@ -289,7 +289,7 @@ def choose_shape(
 ) -> BodyShape | None:
     """Return the shape of this run's bodies, or None if they stay bytes; add new fields to the report.
 
-    Raises UsageError if the table cannot have the types in a schema file.
+    Raises UsageError, for example if the types in the user's schema file conflict with the types in the table.
     """
     given = request.json_body
     if given is None and decoder is None:

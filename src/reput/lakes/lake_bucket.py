@@ -130,7 +130,8 @@ class LakeBucket:
     def last(self) -> str | None:
         """Return the name of the last commit's manifest.
 
-        Return None before the first commit, and for Iceberg and Delta, whose own metadata records commits.
+        Return None before the first commit. For Iceberg and Delta, always return None, because these formats record
+        commits in their own metadata.
         """
         return self._current().get("commit")
 

@@ -106,8 +106,9 @@ def _extent_of(
         start = mark.end
     elif marks is not None:
         check_is_new(source, marks, destination)
-    # The mark has a digest of bytes before the log's end. These bytes never change, so the mark can be computed
-    # before the export. If the log is replaced during the export, the next run finds that the digest does not match.
+    # The mark contains the offset at which the next export continues (the end of the log now), and a digest of bytes
+    # before this offset. These bytes never change, so the mark can be computed before the export. If the log is
+    # replaced during the export, the next run finds that the digest does not match.
     return StoreExtent(Bounds(start, end), mark_at(source, end), is_at_end(source, end))
 
 

@@ -77,7 +77,8 @@ class MostRejects:
         """Check the rejected rows of an export.
 
         Raises:
-            RejectedRowsError: `rejects` exceeds the limit for `rows` messages. The error contains the lines `told`.
+            RejectedRowsError: `rejects` exceeds the limit for `rows` messages. The text of the error ends with the
+                most frequent reasons, which the caller passes in `told`.
         """
         most = rows * self._most / 100 if self._is_share else self._most
         if rejects <= most:

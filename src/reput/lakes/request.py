@@ -70,7 +70,7 @@ class ExportRequest:
                   encoding's name; "json:infer" and "json:FILE" set `json_body` instead
     charset       charset of JSON bodies
     upsert_by     "key" for a table of the newest message of each key, see `reput.lakes.upsert`
-    profile       "safe"; or "fast", which keeps rows in the order of the log and does not read files back
+    profile       "safe" sorts the rows, and reads the written files back to verify them; "fast" does neither
 
     Raises UsageError.
     """
@@ -211,7 +211,11 @@ class ExportRequest:
         return pa.schema([*fields, CORRUPT_REASON] if self.on_corrupt == "row" else fields)
 
     def columns_with(self, shape: BodyShape | None) -> pa.Schema:
-        """Return all columns of the table. If `shape` has the fields of bodies, add the columns of decoded bodies."""
+        """Return all columns of the table.
+
+        `shape` is the type of decoded bodies, or None if bodies are not decoded. If it is not None, the result includes
+        the columns of decoded bodies.
+        """
         schema = self.table_schema()
         if shape is not None:
             schema = schema.append(pa.field(self.value_column, shape.type))

@@ -21,7 +21,7 @@ _TASKS_PER_SLOT = 4
 
 @dataclass(frozen=True, slots=True)
 class CommitEvery:
-    """The length of a step.
+    """How often an export commits. An export works in steps, and each step ends with a commit.
 
     Attributes:
         log_bytes: Bytes of the CommitLog after which a step ends; None for no limit.
@@ -123,5 +123,5 @@ def are_in_order(tasks: Sequence[ReadTask]) -> bool:
 
 
 def _leaves(ended: TaskResult, after: LogRange) -> bool:
-    """Return whether the last record of a task ends after the next task's range."""
+    """Return whether the last record of a task covers the whole range of the next task."""
     return ended.end >= after.stop

@@ -269,7 +269,8 @@ class BatchMatching:
             missing = self._sized(size_of)
             held, fits = _between(held, missing)
             written += int(fits.sum())
-            # Records before the queue's first entry need no entries: their topic was deleted and created again.
+            # Do not count a record that lies in the log before the first record with an entry. Such a record needs no
+            # entry: its topic was deleted together with the topic's queues, and created again later.
             before = missing["physical_offset"] < self._offsets[0]
             without = np.flatnonzero(~fits & ~before)
             if len(without):

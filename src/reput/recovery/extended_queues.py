@@ -75,9 +75,11 @@ class ExtendedQueueFiles(QueueFiles):
         return False
 
     def units_end(self, position: int) -> int:
-        """Return the byte offset in the extension files after the last unit of the entries before `position`.
+        """Return the byte offset at which the last unit of the entries before `position` ends.
 
-        `position` is a position in the queue. Returns 0 if no entry before `position` has a unit.
+        A unit is a record in the queue's extension files, to which an entry may refer. The byte offset is counted from
+        the beginning of the extension files. `position` is a position in the queue. Returns 0 if no entry before
+        `position` has a unit.
         """
         for stop in range(position, self.first, -_BLOCK_ENTRIES):
             addresses = self._addresses(max(stop - _BLOCK_ENTRIES, self.first), stop)

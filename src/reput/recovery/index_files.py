@@ -1,8 +1,9 @@
-"""Read the IndexFiles of a store after a crash: number their items across all files, and remove items at the end.
+"""Read the IndexFiles of a store after a crash, and remove the last items if they are invalid.
 
-A broker trusts every file that it finds (`IndexService.load`, tag rocketmq-all-4.9.3) and never removes an item. Here,
-the valid items of a file end before the first item that a broker cannot have written: an item that does not point to
-the previous item of its slot, or whose message lies before the previous item's message.
+Items are numbered across all files. A broker trusts every file that it finds (`IndexService.load`, tag
+rocketmq-all-4.9.3) and never removes an item. Here, the valid items of a file end before the first item that a broker
+cannot have written: an item that does not point to the previous item of its slot, or whose message lies before the
+previous item's message.
 """
 
 from __future__ import annotations

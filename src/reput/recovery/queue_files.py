@@ -117,7 +117,7 @@ class QueueFiles(FoundFiles):
             if start != self.stop:
                 break
             self.stop += self._sizes[start] // ENTRY_BYTES
-            # A short file ends the queue: the entries of the next file would leave a gap in the positions.
+            # A short file ends the queue: between its last entry and the next file, positions would be missing.
             if self.stop < start + self._file_entries:
                 break
 
@@ -292,7 +292,9 @@ class QueueFiles(FoundFiles):
     ) -> ConsumeQueueWriter:
         """Keep only the entries before `position`, durably, and return a writer that appends to the queue.
 
-        Entries before `durable` are durable already. With `is_begun`, an empty file that begins at `position` is kept.
+        Entries before `durable` are durable already. If `position` is the beginning of a file, no entry of this file is
+        kept, and the file is deleted. With `is_begun`, keep this file as an empty file, which a broker creates when the
+        previous file is full.
         """
         end = self.end_before(position)
         if end < 0:

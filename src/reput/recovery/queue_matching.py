@@ -224,8 +224,9 @@ class QueueMatching:
     ) -> None:
         """Of the messages whose records state a wrong physical offset, count those that have no entry.
 
-        The exact place of such a message is unknown. So any entry that leads into its possible range counts as its
-        entry.
+        A batch contains only the offset that a record states, so the exact place of such a message is unknown. The
+        message lies in the log between the nearest messages whose offsets are right. Any entry that leads into this
+        range counts as an entry of the message.
         """
         survey = self.survey
         for row, number in zip(rows.tolist(), stated.tolist(), strict=True):
@@ -349,7 +350,8 @@ class QueueMatching:
             next_offset = np.append(solid, last)[np.searchsorted(solid, missing.offsets)]
             room = (next_offset - missing.offsets) // MIN_RECORD_BYTES
             fits &= high - missing.stated <= np.maximum(room, 1)
-            # A message before the queue's first entry needs no entry: its topic was deleted and created again.
+            # Do not count a message that lies in the log before the first message with an entry. Such a message needs
+            # no entry: its topic was deleted together with the topic's queues, and created again later.
             without = np.flatnonzero(~fits & (low >= 0))
             if len(without):
                 part.unplaced.add(len(without), int(missing.offsets[without[0]]))

@@ -68,7 +68,10 @@ class QueueSurvey:
         self.last = int(self._offsets[-1]) if len(order) else -1
 
     def rank_at(self, physical_offset: int, low: int) -> int:
-        """Return the rank of the first entry, from rank `low` on, whose message is at or after `physical_offset`."""
+        """Return the rank of the first entry whose message is at or after `physical_offset`, but at least `low`.
+
+        An entry's rank is its place in log order, which is the order of the entries' messages in the log.
+        """
         if self.is_ordered:
             return self.found.first_at(physical_offset, low, self.stop)
         return max(int(np.searchsorted(self._offsets, physical_offset)), low)
@@ -100,15 +103,15 @@ class QueueSurvey:
     def number_before(self, rank: int) -> int:
         """Return the queue position of the last entry before `rank`; -1 if no such entry exists.
 
-        Pre-blank entries do not count. `rank` is an entry's place in log order. `is_ordered` must be true, because only
-        then are places in log order also positions in the queue.
+        `is_ordered` must be true: the entries of the queue are in log order. Then an entry's rank (its place in log
+        order) is equal to its position in the queue. Pre-blank entries, which lead to no message, are skipped.
         """
         return self.found.last_before(rank)
 
     def number_from(self, rank: int) -> int:
         """Return the queue position of the first entry at or after `rank`; `stop` if no such entry exists.
 
-        Pre-blank entries do not count. `rank` is an entry's place in log order. `is_ordered` must be true, because only
-        then are places in log order also positions in the queue.
+        `is_ordered` must be true: the entries of the queue are in log order. Then an entry's rank (its place in log
+        order) is equal to its position in the queue. Pre-blank entries, which lead to no message, are skipped.
         """
         return self.found.next_entry(rank, self.stop)

@@ -1,14 +1,16 @@
 """The recovery point of a store: messages before it need not be compared with the log when the store is opened.
 
 The file `reput.known` states that all messages before one physical offset are in ConsumeQueues and IndexFiles, durably
-and exactly once. It records where each queue and the index end at that offset, and the modification times of the files
-that are already full. The file is replaced periodically and when the store is closed. A clean shutdown adds a digest.
-The digest covers `checkpoint`, and the sizes and modification times of the CommitLog files and of the queue files and
-IndexFiles that are not full yet.
+and exactly once. It records where each queue and the index end at that offset, the modification times of the files that
+are already full, and the modification time of the store's file `lock`. The file `reput.known` is replaced periodically
+and when the store is closed. A clean shutdown adds a digest. The digest covers `checkpoint`, and the sizes and
+modification times of the CommitLog files and of the queue files and IndexFiles that are not full yet.
 
-A recovery point is valid as long as the files that it names exist unchanged. A broker ignores the file, but changes the
-time of `lock` when it starts, which makes the recovery point invalid. The indexes of `reput.follow.follower` have a
-recovery point under another name. Their folder has no log and no `lock`.
+A recovery point is valid as long as the files that it names exist unchanged. A broker ignores `reput.known`, but each
+start of a broker changes the modification time of `lock`, which makes an earlier recovery point invalid.
+
+The indexes of `reput.follow.follower` have a recovery point under another name. The folder of these indexes has no log
+and no `lock`, so its recovery point contains 0 as the time of `lock`.
 """
 
 from __future__ import annotations
@@ -63,7 +65,7 @@ class RecoveryPoint:
     """States that all messages before physical offset `end` have their entries.
 
     queues       for each queue, the position after its last entry, and the physical offset after that entry's message
-    begun        queues whose entries fill their last file, and for which an empty next file already exists
+    begun        queues whose last file is empty, because their entries exactly fill the earlier files
     batches      the end of each batch queue (5.x)
     index_name   the last IndexFile, or an empty string
     index_count  number of the last item in this file, plus 1; items are numbered from 1

@@ -63,7 +63,7 @@ _IO_VARIABLES = {
     "s3.endpoint": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"),
     "s3.region": ("AWS_REGION", "AWS_DEFAULT_REGION"),
 }
-"""The environment variables that may have the value of a setting, by pyiceberg's name of the setting."""
+"""For each S3 setting (pyiceberg's name), its environment variables. The first variable that is set has the value."""
 
 _SOURCES = {
     **{name: name for name in TEXT_PARTITIONS}, "day": "store_timestamp", "hour": "store_timestamp",

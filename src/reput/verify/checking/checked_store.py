@@ -86,7 +86,8 @@ class CheckedStore:
     def begin_now(self) -> int:
         """Return the physical offset at which the log begins now.
 
-        If no broker is running, this is still `begin`. Otherwise, the folder is listed again (`StoreFacts.begin_now`).
+        A running broker may have deleted the first log files, so the log's folder is listed again
+        (`StoreFacts.begin_now`). If no broker is running, the log still begins at `begin`.
         """
         return max(self.facts.begin_now(), self.begin) if self.is_live else self.begin
 
@@ -139,8 +140,8 @@ def look_at(path: Path, config: StoreConfig | None) -> CheckedStore:
 
 def _look(path: Path, facts: StoreFacts) -> CheckedStore:
     store = CheckedStore(path, facts)
-    # Find the end of dispatch before any file is listed, so that later messages are not reported as missing from the
-    # indexes.
+    # First find the physical offset up to which messages are dispatched, then list the files. The check ends at this
+    # offset, so messages that are dispatched during the listing are not reported as missing from the indexes.
     horizon = _dispatched(path) if store.is_live else None
     _list_log(store)
     _list_queues(store)
@@ -204,7 +205,7 @@ def _list_log(store: CheckedStore) -> None:
                 )
             )  # fmt: skip
     for hole in holes(store.files):
-        # A hole after a file of unusual size is explained by the finding for this file.
+        # Do not report a hole after a file of unusual size: the finding about the size of this file covers the hole.
         if any(f.size != usual and f.end == hole.start for f in store.files):
             continue
         # Files that the broker deleted while the folder was listed are no hole.

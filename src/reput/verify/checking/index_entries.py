@@ -24,8 +24,8 @@ _NEVER = "does not notice it, and never adds an entry to an index that lacks it"
 class IndexFindings:
     """Explains the differences between IndexFile items and the messages of one log file, stretch by stretch.
 
-    A stretch is a part of the log file that is compared at once. A run is the items of one IndexFile for messages in a
-    stretch.
+    A stretch is a part of the log file that is compared in one step. A run contains the items of one IndexFile for the
+    messages in a stretch.
 
     without_index  number of keys of messages; counted only if the store has no IndexFiles
     """
@@ -65,8 +65,8 @@ class IndexFindings:
         found = key_pairs(offsets, hashes & _INT32_MAX, begin)
         missing, extra = unmatched([expected], [found])
         self._note_missing(stretch, stretch.key_offsets[missing])
-        # The finding for a damaged range of the log covers the items that lead into it. The check of the IndexFile has
-        # already reported negative hashes.
+        # Exclude items that lead into a damaged range of the log, because the finding for this range covers them. Also
+        # exclude items with a negative hash, because the check of the IndexFile has already reported them.
         extra = extra[~(stretch.in_damage(offsets[extra]) | (hashes[extra] < 0))]
         # A surplus item repeats another item, or leads to a message that does not have its key.
         repeats = np.isin(found[extra], expected)

@@ -94,7 +94,8 @@ def next_start(store: CheckedStore, tables: Sequence[SeenIndexFile]) -> Iterator
         f"{twice if kept and kept[-1].last >= again else ''}",
     )  # fmt: skip
     file = [file.start for file in store.files].index(again)
-    # A dispatch that begins at `again` does not restore the deleted entries of earlier messages.
+    # The broker's next start deletes IndexFiles, but indexes again only messages from the physical offset `again` on.
+    # So the keys of earlier messages in the deleted files are lost.
     lost = sum(
         span.total
         for table in deleted

@@ -40,7 +40,7 @@ _MOST_CLAIMS = 100_000
 
 
 class _Claims:
-    """Recognizes entries in RocksDB that several messages with the same queue offset share.
+    """Recognizes entries in RocksDB that are shared by several messages with the same queue offset.
 
     A broker stores an entry under the queue offset of its message. In a light queue (LMQ), several messages can have
     the same queue offset after a restart, and then share one entry. The entry leads to the message dispatched last, or

@@ -33,8 +33,8 @@ class SkewRun(NamedTuple):
     """Consecutive entries with the same lag.
 
     skew         the lag: queue offset of the message minus number of the entry
-    taken        number of messages just before this run that took a queue offset but have no entry: in the log, they
-                 are between the message of the entry before the run and the message of the run's first entry
+    taken        number of messages without an entry, in the log file between the last message of the previous run and
+                 the first message of this run; each of these messages took a queue offset
     entries      number of entries
     first, last  the earliest and latest store timestamp (ms)
     finding      the finding for the first entry, which is reported if a broker cannot have caused the lag
@@ -52,7 +52,8 @@ class SkewRun(NamedTuple):
 class LightQueue:
     """The entries of a light queue that lead into one log file.
 
-    runs   the entries, as runs of consecutive entries with the same lag
+    runs   the entries, divided into runs of consecutive entries with the same lag (the queue offset of the message
+           minus the number of the entry)
     taken  number of messages that took a queue offset but have no entry, and are in the log after the message of the
            last entry
     """
@@ -150,7 +151,7 @@ class LightQueues:
 class QueueFindings:
     """Explains the differences between entries and messages of one log file, stretch by stretch.
 
-    A stretch is a part of the log file that is compared at once.
+    A stretch is a part of the log file that is compared in one step.
 
     without_queue  for each queue that has no ConsumeQueue: number of its messages, and physical offset of the first one
     light          for each light queue (LMQ), the lag of each entry: queue offset of the message minus number of the

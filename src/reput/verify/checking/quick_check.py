@@ -240,7 +240,8 @@ def _missing_queues(
     for record in sampled_records(log, OffsetRange(store.begin, store.end), _SAMPLES):
         place = own_place(record)
         at = record.physical_offset
-        # Messages after the queues' end may not be dispatched yet, which is not damage.
+        # Skip messages that lie in the log after the newest message that has a queue entry: they may not be dispatched
+        # yet, which is not damage.
         if place is None or at > known_end or at >= store.end:
             continue
         queue, number = Queue(place[0], place[1]), place[2]
@@ -315,8 +316,8 @@ def _index(
         for file in current:
             last = file.next_item - 1
             tables.append(_IndexEnds.of(store, file, last))
-            # A broker fills the slot of an item before the header counts the item. A writer of Reput fills the slots
-            # of many items.
+            # A broker fills the slot of one item before the header counts this item. A writer of Reput fills the
+            # slots of many items before the header counts these items.
             uncounted = UNCOUNTED_ITEMS if store.is_live and file is current[-1] else 1
             if last <= 0 and file.used_slots() > uncounted:
                 detail = (

@@ -168,7 +168,10 @@ def _stays(plan: Plan, entry: TreeEntry, changed: frozenset[str]) -> bool:
 
 
 def _change_log(plan: Plan, new: Path) -> None:
-    """Copy the log files that change. In the copies, fill damaged ranges and cut the tail. The backup is unchanged."""
+    """Copy the log files that change. In the copies, fill damaged ranges and cut the tail.
+
+    The original files are not changed, because they become the backup.
+    """
     for name in sorted(plan.changed_files):
         source, target = (root / COMMIT_LOG_FOLDER / name for root in (plan.store, new))
         # Writing to a hard link would change the backup as well.
@@ -210,9 +213,9 @@ def _rebuild(plan: Plan, new: Path, runner: Runner, progress: Progress) -> None:
 def _dispatch_rest(plan: Plan, new: Path) -> None:
     """If the queues' database (RocksDB) is kept, add the entries that it lacks, up to the end of the log.
 
-    A broker would not add all of these entries. The database states the physical offset after the last dispatched
-    message. A 5.3.3 broker that starts without `abort` skips the message that begins at this offset, and the repaired
-    store has no `abort`.
+    A broker would not add the first of the missing entries. The repaired store has no file `abort`, so a broker assumes
+    a clean shutdown. Then a 5.3.3 broker dispatches only messages that begin after the offset in the database, at which
+    the last dispatched message ends. So the broker skips the message that begins exactly at this offset.
     """
     if plan.dispatch_from is not None:
         dispatch_rest(new, batch_topics(str(new)), plan.config)

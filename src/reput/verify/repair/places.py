@@ -103,7 +103,7 @@ class Attempt:
     def write_record(self, store: Path) -> Record:
         """Write `repair.json` durably, and return its contents.
 
-        Raises StoreAccessError, and StoreChangedError if the store or the repaired state is missing.
+        Raises StoreAccessError, and StoreChangedError if the folder of the store or of the repaired store is missing.
         """
         old, new = inode_of(store), inode_of(self.new)
         if old is None or new is None:

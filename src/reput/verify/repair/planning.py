@@ -93,7 +93,8 @@ def make_plan(
         StoreError: A CommitLog file has a wrong name.
         StoreAccessError: A file cannot be read, or the store contains a link.
     """
-    # `refuse` also lists the files. Call `refuse` before the check, so that the repair notices any later change.
+    # `refuse` also returns the state of all files (size, times). Call `refuse` before the check: the repair compares
+    # the files with this state later, and so notices any change since the beginning of the check.
     seen = refuse(store)
     _refuse_options(store, truncate_tail, salvage)
     facts_of(store, config).require_certain()
