@@ -161,7 +161,7 @@ def _scanned(task: CopyTask, size: int, topics: frozenset[str]) -> ScannedFile:
 
 
 def upload_file(objects: ObjectStore, index: IndexObject, path: Path) -> IndexObject:
-    """Upload the file of an index to the archive, in parts. Return `index`, which has the object's name and size."""
+    """Upload an index file in parts. `index` states the name and the size of the uploaded object. Return `index`."""
 
     def chunks() -> Iterator[bytes]:
         with FileReader(str(path)) as file:

@@ -247,8 +247,8 @@ def restore_store(
         )
     end = chosen[-1].end
     snapshots = archive.manifest.snapshots
-    # Use the first archived snapshot of the configuration after the log had grown to `end`. A later snapshot may
-    # contain committed offsets beyond `end`.
+    # Use the first snapshot of the configuration that was archived after the log had grown to `end`. A later snapshot
+    # may contain committed offsets beyond `end`.
     fitting = [one for one in snapshots if one.log_end >= end][:1] or list(snapshots[-1:])
     # Read the snapshot and the archive's settings before anything is written, because these reads may fail.
     files = read_snapshot(archive, fitting[0]) if fitting else {}

@@ -1,8 +1,8 @@
 """The counters of a broker: messages put and pulled, by topic and by group.
 
 Mirrors `StatsItem`, `BrokerStatsManager`, `StoreStatsService` and `BrokerStats` (tag rocketmq-all-4.9.3). A broker
-samples all counters every few seconds. Here, a counter is sampled only when it is used, so unused counters cost
-nothing.
+samples all counters every few seconds. Here, a counter is sampled only when a number is added to the counter. So
+counters that do not change cost nothing.
 """
 
 from __future__ import annotations

@@ -37,9 +37,10 @@ class OpenTransaction:
 def open_transactions(store: MessageStore) -> Iterator[OpenTransaction]:
     """Yield the undecided half messages, by queue and queue offset.
 
-    A half message is undecided if no op message lists it, and no later copy has its unique key. Half messages before
-    the committed offset of CID_RMQ_SYS_TRANS are decided as well (if config/ of a local store has this offset). Expired
-    op messages are ignored.
+    A half message counts as decided in three cases: an op message lists the half message, a message with the same
+    unique key has a higher TRANSACTION_CHECK_TIMES, or the half message is before the committed offset of the group
+    CID_RMQ_SYS_TRANS. (The committed offset is used only if config/ of a local store has it.) All other half messages
+    are undecided. Expired op messages are ignored.
 
     Raises:
         MissingExtraError: The offsets are in RocksDB, and rocksdict is not installed.

@@ -207,10 +207,11 @@ class PoppedMessages:
                 yield from queue_messages(self._store, topic, queue_id)
 
     def _is_settled(self, noted: _Noted) -> bool | None:
-        """Return whether the broker has settled a checkpoint: it has revived the unacknowledged messages.
+        """Return whether the broker has settled a checkpoint by reviving the checkpoint's unacknowledged messages.
 
-        Return None if this is unknown. The checkpoint at the committed offset of the revive group is settled too:
-        unlike other groups, this group commits the offset of its last message, not the next one.
+        Return None if the committed offset of the revive group is unknown. All checkpoints up to and including the one
+        at the committed offset are settled: unlike other groups, the revive group commits the offset of its last
+        message, not the next offset.
         """
         if noted.place is None:
             return False

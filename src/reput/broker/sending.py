@@ -201,7 +201,7 @@ class SentMessages:
         if is_prepared:
             if self._is_five and UNIQ_KEY in given:
                 given[TRANSACTION_ID] = given[UNIQ_KEY]
-            # A half message waits for its producer, so a broker removes its delay.
+            # A half message waits for its producer's decision, not for a time. So a broker removes delay properties.
             for name in (DELAY, *_TIMES):
                 given.pop(name, None)
             given |= {REAL_TOPIC: topic, REAL_QUEUE_ID: str(queue_id)}
@@ -308,7 +308,10 @@ class SentMessages:
             raise MessageRefusedError(f"DELAY must be a whole number, not {delay!r}") from None
 
     def batch_queue(self, sent: Sent) -> tuple[int, bool]:
-        """Return the queue of a batch, and whether its sender waits until it is durable. Raises SendRefusedError."""
+        """Return the queue of a batch, and whether the sender waits until the batch is durable.
+
+        Raises SendRefusedError.
+        """
         queue_id = _queue(sent, self.topic_of(sent))
         return queue_id, _waits(decode_properties(sent.properties))
 
@@ -359,7 +362,7 @@ class SentMessages:
     def _retried(self, sent: Sent, queue_id: int) -> tuple[str, int]:
         """Return topic and queue for a message sent to a retry topic.
 
-        After the last retry, the message goes to the dead letter topic. Until then, it goes to the retry topic.
+        The message goes to the retry topic, or to the dead letter topic if the message has no retries left.
         """
         group = self._groups.get(sent.topic.removeprefix(RETRY_TOPIC_PREFIX))
         most = group.most_retries if sent.most_retries is None else sent.most_retries

@@ -255,7 +255,8 @@ class _FilterParser:
             # 2^depth steps.
             value = evaluate(properties)
             found: Value = not is_negated
-            # BETWEEN needs both comparisons, so a false one decides. NOT BETWEEN needs one, so a true one decides.
+            # One false comparison makes BETWEEN false. One true comparison makes NOT BETWEEN true. In both cases, the
+            # other comparison may be unknown (None).
             for bound, holds in bounds:
                 result = _in_order(value, bound(properties), holds)
                 if result is is_negated:

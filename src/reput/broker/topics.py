@@ -1,8 +1,9 @@
 """Keep the topics of a store, from config/topics.json and the folders of queues (`TopicConfigManager`, 4.9.3).
 
-A deleted topic is removed from the file. Its queues stay, because the log still has its messages: recovery after a
-crash would dispatch them again. The file notes the ends of a deleted topic's queues (`deletedTopicTable`, which a
-broker ignores). Clients do not see messages before these ends, and a new topic of the same name continues after them.
+A deleted topic is removed from the file. The topic's queues stay, because deleting the queues would not last: the log
+still has the topic's messages, so recovery after a crash would create the queues again. The file notes the ends of a
+deleted topic's queues (`deletedTopicTable`, which a broker ignores). Clients do not see messages before these ends, and
+a new topic of the same name continues after these ends.
 """
 
 from __future__ import annotations
@@ -281,7 +282,8 @@ class TopicTable:
                     return _encode(dict(self._known), dict(self._deleted), self._version)
 
             self._file.saving(encode)()
-            # Keep the names of topics that were created after `encode` ran, because the file lacks them.
+            # Topics that were created after `encode` ran are not in the written file. So their names stay in
+            # `_unsaved`.
             with self._creating:
                 after = saved[-1]
                 self._unsaved = {name: at for name, at in self._unsaved.items() if at > after}

@@ -170,7 +170,8 @@ class Transactions:
             except MessageNotFoundError:
                 return
             # At the end of the queue, a pull returns no messages, and its next offset is not after the requested
-            # offset. A pull that returns no messages but a later offset has skipped expired messages.
+            # offset. If a pull returns no messages, and its next offset is after the requested offset, the pull has
+            # skipped expired messages.
             if not pulled.messages and pulled.next_begin_offset <= queue_offset:
                 return
             yield from pulled.messages

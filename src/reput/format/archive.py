@@ -217,7 +217,10 @@ def encode_manifest(manifest: Manifest) -> bytes:
 
 
 def checksum_of(manifest: Manifest) -> str:
-    """Return the SHA-256 of all fields of a manifest except `checksum`. The field `chain` covers only the log files."""
+    """Return the SHA-256 of all fields of a manifest except `checksum`.
+
+    The field `chain` is also a checksum, but covers only the list of log files.
+    """
     without = msgspec.structs.replace(manifest, checksum="")
     return hashlib.sha256(msgspec.json.encode(without)).hexdigest()
 
@@ -280,7 +283,7 @@ def _problems(manifest: Manifest) -> Iterator[str]:
 
 
 def _is_index_of(part: IndexObject, log: Sequence[LogFile]) -> bool:
-    """Return whether an index begins and ends where log files do, and states their correct number.
+    """Return whether an index covers whole log files, and whether its field `files` is the number of these log files.
 
     If an index lacks a key, a reader assumes that no message in the index's log files has this key. So an index of one
     file must not claim the range of several files.
@@ -297,7 +300,7 @@ def _is_index_of(part: IndexObject, log: Sequence[LogFile]) -> bool:
 
 
 def problem_since(before: Manifest, now: Manifest) -> str:
-    """Return why the manifest `now` cannot be a later state of the archive than `before`; an empty text if it can.
+    """Return why the archive's manifest cannot have changed from `before` to `now`, or "" if the change is possible.
 
     A later manifest may add log files and erasures. Only an erasure changes a sealed file, and only the oldest files
     expire. An archive that was deleted and created again has another id, so it is never compared.

@@ -71,7 +71,7 @@ def _fixed_part(born_host_bytes: int, store_host_bytes: int) -> struct.Struct:
     return struct.Struct(">" + "".join(part.lstrip(">") for part in (*parts, TAIL.format)))
 
 
-# IPv4 and IPv6 hosts.
+# Sizes in bytes of an IPv4 host and of an IPv6 host. Each host consists of an address and a port.
 _HOST_BYTES = (8, 20)
 FIXED_PARTS = {
     (born, store): _fixed_part(born, store) for born in _HOST_BYTES for store in _HOST_BYTES
@@ -370,7 +370,7 @@ def encode(message: MessageExt) -> bytes:
         raise RecordError(
             f"properties of {len(message.properties_bytes)} bytes exceed {MAX_PROPERTIES_BYTES}"
         )
-    # The host flags describe the hosts that are written, even if the message has other flags.
+    # Set the IPv6 flags according to the hosts themselves, because `message.sys_flag` may not match the hosts.
     sys_flag = message.sys_flag & ~(SYS_FLAG_BORN_HOST_V6 | SYS_FLAG_STORE_HOST_V6)
     sys_flag |= SYS_FLAG_BORN_HOST_V6 if len(born) == HOST_V6_BYTES else 0
     sys_flag |= SYS_FLAG_STORE_HOST_V6 if len(store) == HOST_V6_BYTES else 0

@@ -21,7 +21,7 @@ _MAGIC, _END_MAGIC = 1, -1
 
 
 def is_header(data: bytes, position: int) -> bool:
-    """Return whether these bytes are the header of a record and state this position."""
+    """Return whether these bytes are the header of a record, with `position` in its position field."""
     if len(data) < LEDGER_HEADER_BYTES:
         return False
     magic, size, _, _, stated, _, _, _, record_bytes = _HEADER.unpack_from(data)

@@ -102,9 +102,9 @@ def index_file_names(first_timestamps: Sequence[int], now_ms: int) -> list[str]:
     the store names its next file by its clock, and the name of this file must sort after all other names. Like a
     broker, use local time in names.
     """
-    # A name is a time in milliseconds. Each name must be later than the previous one, and the last name must not be
-    # later than `now_ms`. So the first name must not be later than `latest`. For each further name, this limit is
-    # 1 ms later.
+    # A name is a time in milliseconds. Each name must be later than the previous name, and all names must be
+    # earlier than `now_ms`. So with n files, the first name must not be later than `latest`, which is n ms before
+    # `now_ms`. The limit of each further name is 1 ms later than the limit of the previous name.
     latest = _local_ms(now_ms) - len(first_timestamps)
     names, previous = [], 0
     for number, timestamp in enumerate(first_timestamps):
@@ -144,8 +144,8 @@ def index_file_name_of(previous: str | None, first_timestamp: int, now_ms: int) 
 def next_index_file_name(previous: str | None, now_ms: int) -> str:
     """Return the name of an IndexFile created at `now_ms`.
 
-    Its digits are the time. If this name would not sort after `previous`, the name of the previous file, return
-    `previous` plus one, taken as a number.
+    `previous` is the name of the previous IndexFile, or None. The digits of the new name are normally the time
+    `now_ms`. But if such a name would not sort after `previous`, the new name is the number `previous` plus one.
     """
     name = (_EPOCH + _local_ms(now_ms) * _MS).strftime(_INDEX_TIME)[:-3]
     return name if previous is None or previous < name else f"{int(previous) + 1:0{len(name)}d}"

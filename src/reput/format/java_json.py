@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
-# Matches a whole string, or an unquoted number in place of a name. An unterminated string is matched up to the end of
-# the text: otherwise the search would start again at each quote in it, and take quadratic time.
+# Matches a whole string, or a number that is the unquoted key of an object. An unterminated string is matched up to the
+# end of the text: otherwise the search would start again at each quote in the string, and take quadratic time.
 _NAME = re.compile(r'"(?:[^"\\]|\\.)*+"?|(?<=[{,])\s*+-?[0-9]++\s*+(?=:)', re.DOTALL)
 
 
@@ -21,7 +21,7 @@ def parse_java_json(data: bytes) -> Any:
     """
     try:
         return msgspec.json.decode(data)
-    # Most files are standard JSON. Only files with unquoted names need the slower pass, which quotes them.
+    # Most files are standard JSON. Only files with unquoted keys need the slower pass, which quotes the keys.
     except msgspec.DecodeError:
         pass
     except RecursionError:

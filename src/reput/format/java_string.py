@@ -128,7 +128,10 @@ def _decode_malformed(data: bytes) -> str:
 
 
 def _sequence_length(data: bytes, position: int, end: int) -> int:
-    """Return the length of the valid sequence at `position`, or minus the number of bytes that one U+FFFD replaces."""
+    """Return the length of the UTF-8 sequence at `position`.
+
+    If the sequence is invalid, return -n, where n is the number of bytes that Java replaces by one U+FFFD.
+    """
     first = data[position]
     if first < 0x80:
         return 1

@@ -1,7 +1,7 @@
 """The sizes of the pages of a Parquet column, from their headers (Thrift, compact protocol).
 
 The footer of a Parquet file states how much memory a column takes, but readers of pages allocate what the header of
-each page states. So a limit on the memory of a hostile file needs the headers.
+each page states. So only the page headers show how much memory it takes to read a hostile file.
 """
 
 from __future__ import annotations

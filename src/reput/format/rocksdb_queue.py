@@ -92,7 +92,7 @@ def decode_end(key: bytes, value: bytes) -> QueueEnd | None:
     if len(value) != _OFFSETS.size or stop < _INT.size + 1 or key[stop - len(tail) : stop] != tail:
         return None
     name = key[_INT.size + 1 : stop - len(tail)]
-    # A key of another form may have the bytes of `tail` at this place by chance. But its first four bytes are not the
+    # A key of another form may contain the bytes of `tail` here by chance. So also check that the key begins with the
     # length of `name`.
     if len(name) != _INT.unpack_from(key)[0]:
         return None

@@ -77,7 +77,10 @@ def recall_key(properties: Mapping[str, str]) -> tuple[str, str] | None:
 
 
 def recalled_key(properties: Mapping[str, str]) -> tuple[str, str] | None:
-    """Return the `recall_key` of the message that this recall cancels; None if the properties are not a recall's."""
+    """Return the `recall_key` of the message that a recall message with these properties cancels.
+
+    Return None if the properties do not belong to a recall message.
+    """
     named = properties.get(TIMER_RECALLED)
     return None if named is None else (named, properties.get(TIMER_OUT_MS, ""))
 

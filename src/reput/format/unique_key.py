@@ -15,9 +15,9 @@ from reput.format.host import Host, encode_host
 
 UNIQUE_KEY_BYTES = 32
 _PREFIX = struct.Struct(">4sHI")
-# The client writes the time since the beginning of a month. If its clock is set back to the previous month, this time
-# is negative. If it is less than this many ms below 0, the client writes 0, otherwise the negative time
-# (`MessageClientIDSetter.createUniqIDBuffer`).
+# A key contains the time since the beginning of a month. The time is negative if the client's clock was set back to the
+# previous month. Instead of a time from -999,999 to -1 ms, a client writes 0. A client writes an even lower time
+# unchanged (`MessageClientIDSetter.createUniqIDBuffer`).
 _LONGEST_STEP_BACK_MS = 1_000_000
 _TWO_DIGITS = [f"{byte:02X}" for byte in range(256)]
 

@@ -82,7 +82,7 @@ class AccessList:
         for resource, permission in needs(request):
             is_allowed = rights.is_admin if resource is None else rights.may(resource, permission)
             if not is_allowed:
-                # The text of a broker (`PlainPermissionManager.checkPerm`).
+                # A broker sends the same error message (`PlainPermissionManager.checkPerm`).
                 raise AccessError(f"No default permission for {resource or 'administration'}")
         return rights
 

@@ -333,9 +333,10 @@ class Asking:
 
 
 def asked_members(broker: ServedBroker, group: str, body_bytes: int = 0) -> list[Client]:
-    """Return the members of a group to which the same request will be sent.
+    """Return the members of a group, so that the caller can send a request to each member.
 
-    Raises LimitError if the group has too many members, or if the bodies of all these requests are too large together.
+    `body_bytes` is the size of the request's body. Raises LimitError if the group has too many members, or if the
+    copies of the body for all members are too large together.
     """
     found = broker.groups.consumer_group(group)
     members = list(found.clients.values()) if found is not None else []

@@ -50,7 +50,7 @@ class _OwnRequest(NamedTuple):
 
 
 RelayedPeer = tuple[str, int, str]
-"""Address and port of a client, and the address of this server that it used."""
+"""Address and port of a client, and the address of this server to which the client connected."""
 
 
 class Answering(Protocol):
@@ -157,9 +157,9 @@ class Connection(asyncio.Protocol):
         if transport is None or transport.get_extra_info("sslcontext") is not None:
             return False
         self._close_if_ended()
-        return (
-            True  # With True, asyncio keeps the connection open, so that the answers can be sent.
-        )
+        # The client has closed its side of the connection. Return True, so that asyncio keeps the other side open for
+        # the answers.
+        return True
 
     def pause_writing(self) -> None:
         self._choked_since = time.monotonic()
@@ -176,7 +176,7 @@ class Connection(asyncio.Protocol):
             self._transport.write(self._session.send(command))
 
     def ask(self, command: Command, then: Callable[[Command | None], object]) -> None:
-        """Send the client a request that it answers (see Peer)."""
+        """Send the client a request that needs an answer (see Peer)."""
         is_busy = len(self._asked) >= self._server.limits.asked
         if self._transport is None or self._choked_since is not None or is_busy:
             then(None)
@@ -231,7 +231,7 @@ class Connection(asyncio.Protocol):
         is_idle = not self._in_flight and now - self._last_seen > limit
         is_stuck = self._session.buffered_bytes > 0 and now - self._frame_begun > limit
         is_deaf = self._choked_since is not None and now - self._choked_since > limit
-        # If a complete request has arrived, the client waits for this server, so the client is not stuck.
+        # If a complete request is buffered, the client waits for this server. So do not close the connection as stuck.
         if (is_idle or (is_stuck and not self._has_command()) or is_deaf) and self._transport:
             self._transport.abort()
         self._account()

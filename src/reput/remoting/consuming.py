@@ -28,7 +28,10 @@ from reput.remoting.rights import PUB
 _MOST_CHARACTERS = 512
 _STRATEGIES = ("AVG", "AVG_BY_CIRCLE")
 _MOST_NOTICES = 500
-"""Notices sent at a time, so that a change in a group with many members does not delay other clients."""
+"""Maximum number of clients that one call of `notify` informs about changed groups.
+
+Without this limit, a change in a group with many members would delay all other clients.
+"""
 
 
 class Consuming:

@@ -33,7 +33,7 @@ class Peer(Protocol):
         """Send the client a request that needs no answer, unless the client has stopped reading."""
 
     def ask(self, command: Command, then: Callable[[Command | None], object]) -> None:
-        """Send the client a request that it answers.
+        """Send the client a request that needs an answer.
 
         `then` is called once, in the thread that serves the connections: with the answer, or with None if the client
         has left, does not answer in time, or has too many unanswered requests of this server.

@@ -233,9 +233,9 @@ class Pulling:
                 if each.pull.group != group:
                     continue
                 if (answer := self._moved(each.pull)) is None:
-                    # A reset of a queue is reported to one pull only. If an earlier pull has got the report, or the
-                    # queue was not reset, the queue's other pulls continue to wait. Do not check each of these pulls:
-                    # there may be 100,000.
+                    # `_moved` reports a reset of a queue to one pull only. `_moved` returns None if an earlier pull
+                    # has got the report, or if the queue was not reset. The queue's remaining pulls then continue to
+                    # wait. Do not call `_moved` for each remaining pull: there may be 100,000 pulls.
                     break
                 self._forget(each)
                 each.later.resolve(answer)

@@ -60,8 +60,8 @@ class Reading:
 
         def answer(answered: tuple[QueryMessageResult, list[bytes], bool]) -> Command:
             found, records, is_cut = answered
-            # A found message may belong to another topic with the same hash, so check the sender's rights for the topic
-            # of each message.
+            # The index finds messages by a hash of topic and key, so a found message may belong to another topic. Check
+            # the client's rights for the topic of each message.
             return self._found(
                 request,
                 request.rights.readable(records),
@@ -134,7 +134,7 @@ class Reading:
                 if not self._broker.is_stored(message, offset):
                     raise AccessError(f"no message begins at the offset {offset}")
                 if not request.rights.may_read(message):
-                    # The text of a broker (`PlainPermissionManager.checkPerm`).
+                    # A broker sends the same error message (`PlainPermissionManager.checkPerm`).
                     raise AccessError(f"No default permission for {message.topic}")
             return request.answer(body=record)
 
@@ -159,8 +159,8 @@ class Reading:
     def _offset_by_time(self, request: Command, peer: Peer) -> InThread:
         topic, queue_id = request.text("topic"), request.int32("queueId")
         timestamp = request.int64("timestamp")
-        # A client may send seconds. A broker takes the number as milliseconds: a time in 1970, before all messages. Do
-        # the same. (The store would refuse a time in seconds.)
+        # A client may send seconds. A broker reads the number as milliseconds: a time in 1970, before all messages. Use
+        # 0 to get the same result, because `MessageStore.offset_by_time` refuses numbers that look like seconds.
         if looks_like_seconds(timestamp):
             timestamp = 0
 

@@ -411,7 +411,7 @@ class Sending:
             if not (request.rights.is_free or self._broker.is_stored(stored, offset)):
                 raise AccessError(f"no message begins at the offset {offset}")
             if not request.rights.may_read(stored):
-                # The text of a broker (`PlainPermissionManager.checkPerm`).
+                # A broker sends the same error message (`PlainPermissionManager.checkPerm`).
                 raise AccessError(f"No default permission for {stored.topic}")
             config = self._written.store.config
             message = sent_back(self._broker.topics, group, stored, level, most, config)
@@ -437,7 +437,7 @@ class Sending:
                 topic, _ = queue_of_prepared(prepared)
                 is_stored = self._broker.is_stored(prepared, place[0])
                 if not request.rights.may(topic, PUB) or not is_stored:
-                    # The text of a broker (`PlainPermissionManager.checkPerm`).
+                    # A broker sends the same error message (`PlainPermissionManager.checkPerm`).
                     raise AccessError(f"No default permission for {topic}")
             transactions.end(prepared, decision)
             return request.answer()

@@ -153,7 +153,7 @@ class Server:
 
     def put_now(self) -> None:
         """Put the queued sends, and answer them."""
-        # Empty the list first, because connections that get an answer may queue further sends.
+        # Empty `_unput` before answering: a connection that gets an answer may add its next send request to `_unput`.
         taken, self._unput, self._is_put_due = self._unput, [], False
         if not taken:
             return

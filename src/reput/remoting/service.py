@@ -124,7 +124,8 @@ class Service:
 
         Raises StoreAccessError if an address is in use, and ReputError if a store cannot be opened.
         """
-        # If messages are accepted, each path is a store, created if missing. So there is no search for stores.
+        # With `accepts_sends`, each path is one store, which is created if missing. Otherwise, a path may also be a
+        # folder that contains stores, so search the paths for stores.
         found = list(self._paths) if self._options.accepts_sends else find_stores(self._paths)
         for path in found:
             await self._serve(path, waits=len(found) > 1 and not self._options.accepts_sends)
@@ -175,7 +176,8 @@ class Service:
         known = {one.path for one in gone}
         for path, reason in reasons.items():
             since_ms = self._since_ms.setdefault(path, now_ms())
-            # Do not report a missing folder of stores if `gone` already reports stores that were in it.
+            # `path` is a store or a folder that contained stores. If `gone` already reports the store, or stores of the
+            # folder, do not report `path` as well.
             if not any(one == path or one.startswith(f"{path.rstrip('/')}/") for one in known):
                 gone.append(MissingStore(self._name_of(path), path, since_ms, reason))
         return gone

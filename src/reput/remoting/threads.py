@@ -22,7 +22,9 @@ _NOTHING = -math.inf
 
 
 class Usage:
-    """Processor time of threads, and a tenth of the time for which they waited. Usage halves every 10 seconds.
+    """A client's usage of threads: the processor time of jobs, plus a tenth of the time for which running jobs waited.
+
+    Usage halves every 10 seconds.
 
     Attributes:
         rank: Logarithm (base 2) of the usage, plus the number of half-lives from a fixed time until now. While no usage
@@ -144,7 +146,7 @@ class FairThreads:
             # The client's usage, and so its rank, has changed since it was queued. Queue the client at its new place.
             if rank != user.rank:
                 self._enqueue(user)
-            # If a client's `begin` returns False, the client is not queued again until `wake` is called.
+            # If `begin` returns False, the client (a `User`) stays out of the queue until `FairThreads.wake` is called.
             elif user.waiting and not user.running and user.begin():
                 return user
         # Clients without a running job come first. At this point, none of them is left in the queue. So a client with a

@@ -39,7 +39,8 @@ class _Message(msgspec.Struct):
         host: Host of the store's address; None if the message has a connection.
         path: Folder of the store.
         is_there: Whether the store is there and can be opened.
-        peer: Client of the connection, if a worker relays it.
+        peer: Addresses of the client, if a worker relays the client's data over the connection. None if the client
+            itself has opened the connection.
     """
 
     port: int
