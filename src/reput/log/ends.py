@@ -51,7 +51,10 @@ class LogEnds:
     file: CommitLogFile | None = None
 
     def findings(self) -> list[Finding]:
-        """Return findings that explain why the ends `reader`, `rebuild` and `data` differ; none if they are equal."""
+        """Return findings that explain why the end for readers, the end for a rebuild and the end of the data differ.
+
+        Return an empty list if the three ends are equal.
+        """
         found = []
         file = self.file
         if file is not None and self.reader < self.rebuild:
@@ -67,15 +70,19 @@ class LogEnds:
 
 
 def find_log_ends(source: LogSource) -> LogEnds:
-    """Find the ends of a log by a walk over its last bytes. Raises StoreError."""
+    """Find the end of a log for readers, the end for a rebuild, and the end of the log's data.
+
+    A walk over the last bytes of the log finds the three ends. Raises StoreError.
+    """
     with closing(CommitLogReader(source)) as log:
         return _find(log)
 
 
 def find_log_end(source: LogListing, buffers: ScanBuffers) -> int:
-    """Find the end of a log for readers. The walk runs in kernels, which the callers have already loaded.
+    """Find the end of a log for readers, by a walk over the last records.
 
-    Raises StoreError.
+    The walk runs in compiled functions (`reput.kernels`). All callers have already loaded these functions, so the walk
+    starts at once. Raises StoreError.
     """
     from reput.log.growing import walk_on
     from reput.log.splits import first_record

@@ -65,7 +65,7 @@ def check_none_shorter(before: Sequence[CommitLogFile], now: Sequence[CommitLogF
 def holes(files: Sequence[CommitLogFile]) -> list[Finding]:
     """Return a finding for each range of offsets that no file contains, between the first and the last file.
 
-    Each finding names the file after the range.
+    Each finding has the path of the file that follows the range.
     """
     return [
         missing_before(after, before.end)

@@ -36,8 +36,8 @@ _MAGICS = (MESSAGE_MAGIC, MESSAGE_MAGIC_V2, BLANK_MAGIC)
 def log_folders(store: str, storage: Storage) -> tuple[str, ...]:
     """Return the folders of a store's log: `commitlog/`, else its DLedger log, else all its folders with log files.
 
-    The last case covers folders that lie directly in the store, if their first file begins with a record. If there is
-    no such folder, return `commitlog/`, although it does not exist. Raises StoreAccessError.
+    The last case returns each folder that lies directly in the store and whose first file begins with a record.
+    Without such a folder, return `commitlog/`, although it does not exist. Raises StoreAccessError.
     """
     usual = os.path.join(store, COMMIT_LOG_FOLDER)
     if storage.entry(usual) is not None:

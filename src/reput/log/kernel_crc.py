@@ -1,6 +1,7 @@
-"""Check the CRCs of a long range with the kernels, as a broker does at its start.
+"""Check the CRCs of the messages in a long range of the log, with compiled functions (kernels).
 
-This module imports numba, so it is imported only for ranges that are long enough.
+A broker makes the same check when it starts. This module imports numba, so it is imported only for ranges that are long
+enough.
 """
 
 from __future__ import annotations

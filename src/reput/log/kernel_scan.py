@@ -1,6 +1,7 @@
-"""Scan a long range with the kernels for key hashes.
+"""Search a long range of the log for messages with given key hashes, or for inner batches.
 
-This module imports numba, so it is imported only for ranges that are long enough.
+The search runs in compiled functions (kernels). This module imports numba, so it is imported only for ranges that are
+long enough.
 """
 
 from __future__ import annotations

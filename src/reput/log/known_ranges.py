@@ -66,9 +66,10 @@ class KnownRanges:
         return joined([p for p in known.pieces if p.start < within.stop and within.start < p.stop])
 
     def stamp(self, within: OffsetRange) -> tuple[int, ...]:
-        """Return the stamp that `keep` needs. Call this method before scanning a range within one file.
+        """Return the stamp (inode, size, ctime) of the file that contains a range, as an argument for `keep`.
 
-        The stamp is empty if the result of the scan would not be kept.
+        Call this method before the range is scanned. If the file changes during the scan, the stamp no longer matches,
+        so the result of the scan is not used later. The stamp is empty if the result would not be kept.
         """
         file = self._log.file_at(within.start)
         if file is None or file == self._log.files[-1] or within.stop != file.end:
@@ -91,8 +92,8 @@ class KnownRanges:
     def pieces(self, begin: int, end: int, *, newest_first: bool = False) -> Iterator[TimedPiece]:
         """Yield the pieces of the log that may have messages stored between two times (ms), both inclusive.
 
-        The order is oldest or newest first. A file whose times are unknown is scanned when its turn comes. Raises
-        StoreAccessError, StoreChangedError.
+        The oldest piece comes first; with `newest_first`, the newest. A file whose times are unknown is scanned when
+        its turn comes. Raises StoreAccessError, StoreChangedError.
         """
         files = self._log.files
         for file in reversed(files) if newest_first else files:
@@ -127,9 +128,10 @@ class KnownRanges:
         return known is not None and known.start <= file.start
 
     def learn(self, file: CommitLogFile, *, with_ids: bool = False) -> KnownFile:
-        """Return all facts about a file, from the memory of this process, the cache or a scan.
+        """Return the results of a scan of a file, from the memory of this process, from the cache, or from a new scan.
 
-        Raises StoreAccessError, StoreChangedError.
+        The results are the messages' store times, the damaged ranges and, with `with_ids`, the message ids without an
+        index entry. Raises StoreAccessError, StoreChangedError.
         """
         # This method is called many times in a row, so avoid reading the cache each time: if the file's stamp has not
         # changed, the result in memory is still valid.
@@ -160,8 +162,8 @@ class KnownRanges:
         ends = any(has_data(source.open, one, is_local=source.is_local) for one in later)
         is_new = not known.pieces
         # Only results that are stored in the cache need a stamp, which shows later changes of the file. Results are
-        # stored in two cases: the file no longer grows (`ends` is true), or this is the first scan of a growing file,
-        # and a long one.
+        # stored in two cases: the file no longer grows (`ends` is true), or the file still grows, and its first scan
+        # reads a long range.
         stamp = _settled(file) if ends or (is_new and file.size >= _LEAST_GROWTH_BYTES) else ()
         # The file may have changed after the earlier scan, but before this stamp was taken. So scan all of it again.
         if stamp and not is_new:

@@ -176,7 +176,8 @@ def with_logs(store: str, logs: Sequence[str]) -> str:
     entries.pop(LOCK_FILE, None)
     folders = [entries[COMMIT_LOG_FOLDER]] if COMMIT_LOG_FOLDER in entries else []
     named = {os.path.realpath(path): path for path in (*folders, *logs)}
-    # The next statement adds a link for each log folder. So leave out the paths that lead to log folders here.
+    # Each log folder gets a numbered link below. So first remove the entries that lead to log folders: otherwise a log
+    # folder could have two links.
     entries = {name: path for name, path in entries.items() if os.path.realpath(path) not in named}
     entries |= {f"{COMMIT_LOG_FOLDER}-{n}": path for n, path in enumerate(named.values(), 1)}
     return linked_folder(os.path.basename(os.path.abspath(store)), entries)

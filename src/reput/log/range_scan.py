@@ -78,7 +78,7 @@ def stored_within(
 
 
 class _Collected:
-    """Collects, from the batches of a scan, the store times of a file and the message ids that have no index entry."""
+    """Collects two results of a scan of a file: store times of all messages, and message ids without an index entry."""
 
     def __init__(self, known: KnownFile, piece_bytes: int) -> None:
         self._known, self._piece_bytes = known, piece_bytes
@@ -93,11 +93,13 @@ class _Collected:
             return
         offsets = piece.positions + piece.base
         steps_back = np.diff(times, prepend=times[0]) < 0
-        # Pieces begin at multiples of their size, so that a later scan of appended records continues the last piece.
+        # The log is divided into pieces at multiples of the piece size. A later scan of appended messages uses the same
+        # borders, so the first appended messages may extend the last piece.
         number = offsets // self._piece_bytes
         first = np.append(0, np.flatnonzero(np.diff(number)) + 1)
         least, most = np.minimum.reduceat(times, first), np.maximum.reduceat(times, first)
-        # `TimedPiece.ascends` is about the times within one piece, so a step back between two pieces does not count.
+        # `TimedPiece.ascends` states only whether the store times within one piece ascend. So ignore a step back from
+        # one piece to the next.
         steps_back[first] = False
         stepped = np.add.reduceat(steps_back.astype(np.int64), first)
         stops = [*first[1:].tolist(), len(times)]

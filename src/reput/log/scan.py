@@ -325,7 +325,8 @@ def _renumber_queues(
 ) -> None:
     """Merge queues whose names differ in bytes but decode to equal Java strings."""
     if len(set(queues)) < len(queues):
-        # Fill the map in reverse order: if several queues are equal, the first one overwrites the others.
+        # Several queues may have the same decoded topic and the same queue id. The map must contain the number of the
+        # first such queue, so fill the map in reverse order: the last assignment wins.
         first = {queue: number for number, queue in reversed(list(enumerate(queues)))}
         renumber = np.array([first[queue] for queue in queues], np.int32)
         messages["queue"] = renumber[messages["queue"]]

@@ -242,8 +242,8 @@ def has_data(open_file: OpenFile, file: CommitLogFile, *, is_local: bool) -> boo
     Raises:
         StoreNotFoundError, StoreAccessError, StoreChangedError.
     """
-    # Remote files have no holes that could be skipped. But files are written from their beginning, so a file with data
-    # has data in its first MiB.
+    # A remote file has no holes that a search could skip, so search only its first MiB. One MiB is enough: files are
+    # written from their beginning, so a file with data has data in its first MiB.
     if not is_local:
         file = replace(file, size=min(file.size, _REMOTE_PEEK_BYTES))
     with open_file(file.path) as reader:

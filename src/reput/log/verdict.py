@@ -27,7 +27,7 @@ class WalkVerdict:
     position       physical offset of the first byte that was neither read as a record nor skipped
     damage         skipped ranges, in order; an unreadable rest of a file comes last
     is_unreadable  whether the last damage is the unreadable rest of a file
-    followed       physical offsets of damage that is known to precede a verifiable record
+    followed       physical offset of each damaged range in which, or after which, a verifiable record was found
     blank          physical offset of the blank record that ended the last file of the walk, else None
     """
 

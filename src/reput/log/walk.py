@@ -42,7 +42,10 @@ _LAST_BYTES = (4 << 10, 64 << 10, 1 << 20)
 # follow its position. Most records are shorter, so they are complete in the window.
 _ENOUGH_BYTES = 4 << 10
 WALKED_BYTES = 8 << 20
-"""Bytes of a log that are walked in plain Python. Loading the kernels takes about as long as this walk."""
+"""Maximum number of bytes of a log that are walked in plain Python. Longer walks continue in compiled functions.
+
+Loading the compiled functions (`reput.kernels`) takes about as long as walking this many bytes in plain Python.
+"""
 # Remote file systems do not report holes. There, the log ends at this many zeros, which no message can contain.
 _REMOTE_ZEROS_BYTES = 8 << 20
 
@@ -178,8 +181,8 @@ class LogWalk:
     def _read_from(self, file: CommitLogFile, length: int, needed: int) -> bytes:
         """Read up to `length` bytes from the walk's position on.
 
-        In an archive, bytes may be missing. Then return the bytes before them if these are at least `needed` bytes, or
-        raise CorruptMessageError.
+        In an archive, bytes may be missing. Then return only the bytes before the first missing byte. Raise
+        CorruptMessageError if fewer than `needed` bytes precede the first missing byte.
         """
         try:
             return self._log.read(file, self.position, length)

@@ -12,17 +12,20 @@ from reput.log.files import CommitLogFile
 
 Offsets = npt.NDArray[np.int64]
 
-# Smaller gaps are read as well, because this takes no longer than another read.
+# If the gap between two ranges is at most this long, one read covers both ranges and the gap: reading the gap takes no
+# longer than a second read.
 _GAP_BYTES = 8 << 10
 
 
 class Window(NamedTuple):
     """Records to be read into one buffer.
 
-    first   number of the first record
-    ranges  (position in the buffer, physical offset, length)
-    begins, ends  int64, beginning of each record and end of its range, as positions in the buffer
-    ends_at       int64, physical offset of the end of each record's range
+    first    number of the first record
+    ranges   the ranges that are read, each as (position in the buffer, physical offset, length). A range may contain
+             several records
+    begins   int64, position in the buffer at which each record begins
+    ends     int64, position in the buffer at which the range with the record ends
+    ends_at  int64, physical offset at which the range with the record ends
     """
 
     first: int
@@ -38,8 +41,8 @@ def windows(
 ) -> Iterator[Window]:
     """Group records at ascending offsets into windows of about `window_bytes`. Read `needed` bytes of each record."""
     stops = np.minimum(offsets + needed, file.end)
-    # The range of one record may end after the ranges of the following records, so compare with the farthest end so
-    # far.
+    # The needed bytes of one record may end after the needed bytes of the following records. So compare the beginning
+    # of each record with the farthest end of all earlier records.
     reach = np.maximum.accumulate(stops)
     apart = np.append(True, offsets[1:] > reach[:-1] + _GAP_BYTES)
     # A range is never split between windows, so a long range would make its window too large. So end a range after

@@ -23,7 +23,8 @@ def body_preview(message: MessageExt, limit: int) -> str:
     """Return the beginning of the body in one line: `<12 bytes>` if it is binary, `<3 messages> ...` for a batch."""
     if is_inner_batch(message) and (batch := _batch_preview(message, limit)):
         return batch
-    # One line may need more bytes than characters: UTF-8 has up to 4 bytes per character, and white space is collapsed.
+    # To show `limit` characters, read 8 times as many bytes. UTF-8 has up to 4 bytes per character, and `one_line` uses
+    # up to twice `limit` characters, because it reduces each run of white space to one space.
     beginning, is_whole = body_beginning(message, 8 * limit)
     try:
         text = beginning.decode("utf-8")

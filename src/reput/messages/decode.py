@@ -41,8 +41,9 @@ _TIME_COLUMNS = {"born_timestamp": ("record", 40), "store_timestamp": ("store_ti
 _TEXT_COLUMNS = ("unique_key", "tags")
 _WORD_BYTES = 8  # Kernels copy texts 8 bytes at a time, so buffers need this much extra room.
 _OF_BODIES = {"body", BODY_ERROR.name}
-# A host is 8 or 20 bytes long (IPv4, IPv6), so each host has two places: where it begins and where it ends. Each place
-# is a pair: the name of a part of the record, and the distance in bytes from the start of this part.
+# A host is 8 or 20 bytes long (IPv4, IPv6), so its end must be known as well as its beginning. The beginning and the
+# end of a host are each described by two values: the name of a part of the record, and the distance in bytes from the
+# start of this part.
 _HOST_COLUMNS = {
     "born_host": ("record", 48, "store_timestamp", 0),
     "store_host": ("store_timestamp", 8, "body", -16),
@@ -234,7 +235,8 @@ class Records:
     def spans(self) -> npt.NDArray[np.void]:
         """Return the positions of tags, keys and unique keys in `data`.
 
-        `_make_properties` also finds these positions and sets this attribute, so the properties are searched only once.
+        The positions are cached. `_make_properties` also finds the positions and adds them to the cache, so the
+        properties are searched only once.
         """
         spans = new_rows(len(self), properties_kernel.SPANS_DTYPE)
         properties_kernel.find_spans(self.data, self._parts, spans)

@@ -76,7 +76,10 @@ class _Bodies:
 
 
 def parse_bodies(bodies: pa.BinaryArray, shape: BodyShape) -> ParsedBodies:
-    """Parse bodies into structs of a shape. A null body becomes null and counts as matching."""
+    """Parse bodies into structs with the fields and types of `shape`.
+
+    A null body becomes null, and counts as a body that matches the shape.
+    """
     return _Parser(bodies, shape).parse()
 
 

@@ -105,8 +105,8 @@ class SchemaRegistry:
                 )
             found[name] = ""  # Marks the name as visited, because references may form a cycle.
             self._follow(inner, place, found)
-            # The dict still has the empty text under this name. Delete this entry before the schema is inserted, so
-            # that the schema comes last in the dict, after the schemas to which it refers.
+            # The dict still has the empty text that marks this name as visited. Delete the empty text before the schema
+            # is inserted, so that the schema comes last in the dict, after the schemas to which it refers.
             del found[name]
             found[name] = self._text_of(inner, place)
 

@@ -46,7 +46,8 @@ from reput.queues.queue_index import LostEntriesError
 _READ_ENTRIES = 512
 _BULK_ENTRIES = 1 << 15
 _BATCH_ENTRIES = 1 << 12
-# Pause before an empty entry is read again: the pages of a writer may become visible out of order.
+# Seconds to wait before an empty entry is read again. A writer may already have written the entry: the writer's memory
+# pages may become visible to readers out of order.
 _PATIENCE_S = 0.01
 _BLANK = encode_entry(PRE_BLANK)
 
@@ -277,9 +278,9 @@ class ConsumeQueueReader:
         return None
 
     def _not_blank(self, reader: SparseReader, number: int, count: int) -> int:
-        """Return the number of the first entry from `number` on that is not pre-blank, or else `count`.
+        """Return the number of the first entry at or after `number` that is not pre-blank, or `count` if all are.
 
-        The numbers count the entries of one file.
+        A pre-blank entry is a placeholder that refers to no message. The numbers count the entries of one file.
         """
         step = _READ_ENTRIES
         while number < count:

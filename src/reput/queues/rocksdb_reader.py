@@ -59,10 +59,10 @@ class RocksQueues:
         open_log: Callable[[], CommitLogReader],
         delays_ms: Sequence[int],
     ) -> None:
-        """Prepare a database for `store_queues.open_queues`.
+        """Prepare to read the queues. The database is not opened yet.
 
-        The newest delayed message of a delay level shows the delay of this level. `delays_ms` has the delays of all
-        levels, and is used for levels without a message in the database.
+        `delays_ms` has the delay of each delay level, and is used for levels without a message in the database. For the
+        other levels, the delay is computed from the level's newest message: due time minus store time.
         """
         self.folder, self._storage, self._open_log = folder, storage, open_log
         self._delays_ms = delays_ms
@@ -133,7 +133,8 @@ class RocksQueues:
             later = RocksDatabase(self.folder)
             start = later.checkpoint()
             if start <= database.checkpoint():
-                # No table was written since the database was opened, so `later` has no more entries than `database`.
+                # The checkpoint is the physical offset up to which a database has entries. The checkpoint has not
+                # advanced, so the reopened database has no new entries. Keep the database that is already open.
                 later.close()
                 return
             delays = _delays(later, self._delays_ms)

@@ -1,4 +1,4 @@
-"""Write queues in files, which map topic and queue to positions in the CommitLog.
+"""Write the files of queues. Each entry of a queue contains the position of one record in the CommitLog.
 
 Mirrors `ConsumeQueue.putMessagePositionInfo`, `.fillPreBlank` (tag rocketmq-all-4.9.3),
 `.putMessagePositionInfoWrapper`, `ConsumeQueueExt.put` and `BatchConsumeQueue.putBatchMessagePositionInfo` (tag
@@ -50,7 +50,7 @@ from reput.log.reader import CommitLogReader
 from reput.queues.kinds import BATCH_QUEUE, CONSUME_QUEUE, EXTENSION, QueueKind, is_light
 
 _ENTRY_WORDS = CONSUME_QUEUE.entry_bytes // 4
-# Maximum number of pre-blank entries per write.
+# Maximum number of pre-blank entries (placeholders, which refer to no message) per write.
 _MOST_BLANKS = 1 << 16
 # Units (records in consumequeue_ext/) are collected in a buffer, which is written when it has this many bytes.
 _MOST_BUFFERED_BYTES = 1 << 20
@@ -280,7 +280,8 @@ class ConsumeQueueWriter(QueueWriter):
     ) -> int:
         """See `QueueWriter.append`."""
         if self._is_expired and len(rows):
-            # Entries were lost, and the log has no message from which to derive them. Begin the queue again with this
+            # If the next message does not directly follow the queue's last entry, entries are missing, and the log no
+            # longer has the messages from which to derive the missing entries. Then begin the queue again with the next
             # message.
             if self.position is not None and queue_offset[0] > self.position:
                 self._begin_anew()

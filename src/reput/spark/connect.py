@@ -25,7 +25,10 @@ from reput.spark.ship import DEPENDENCIES, check_nothing_lacks, digest_function,
 
 _LOOKED_AT = "digest string, missing array<string>"
 _ROWS = 1 << 12
-"""Number of rows of a DataFrame, enough that Spark splits it into one partition per slot of the server."""
+"""Number of rows of the DataFrame whose tasks examine the executors.
+
+With this many rows, Spark splits the DataFrame into as many partitions as the server can run tasks at the same time.
+"""
 
 
 class _ServerState(NamedTuple):
@@ -40,8 +43,11 @@ class _ServerState(NamedTuple):
 
 
 _servers: dict[str, _ServerState] = {}
-"""The server of each session, by session id. Even if several sessions use one server, each must send the code: a server
-does not share it between sessions."""
+"""The state of each session's server, by session id.
+
+Several sessions may use the same server. But a server does not share code between sessions, so each session must send
+reput's code.
+"""
 
 
 def ship(spark: Any, needs: tuple[str, ...] = DEPENDENCIES) -> bool:

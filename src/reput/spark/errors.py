@@ -44,7 +44,10 @@ def job_error(error: BaseException) -> ReputError:
 
 
 def why_unfit(error: BaseException) -> SparkJobError | None:
-    """Return an error that names the missing part and the remedy if executors cannot run reput, else None."""
+    """Return a clearer error if `error` shows that executors cannot run reput, else None.
+
+    The returned error names the missing part and the remedy.
+    """
     for pattern, words in _OF_EXECUTORS.items():
         if found := re.search(pattern, str(error)):
             return SparkJobError(f"{words.format(found[1])}: {_SAME}")

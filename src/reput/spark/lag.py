@@ -18,8 +18,9 @@ _ANY_NUMBER = 1 << 62
 def lag_of(sources: Iterable[LogListing], read_to: Mapping[str, int]) -> dict[str, Any]:
     """Return how far the log of each store continues after `read_to`.
 
-    The values of a store are `end` (the log's present end), `bytes_behind` and `messages_behind`. Messages are counted
-    in the next 4 MiB. The number of later messages is estimated from them. Raises StoreError.
+    The values of a store are `end` (the log's present end), `bytes_behind` and `messages_behind`. The messages in the
+    first 4 MiB after `read_to` are counted. The number of messages after the 4 MiB is estimated from this count. Raises
+    StoreError.
     """
     buffers = ScanBuffers()
     return {

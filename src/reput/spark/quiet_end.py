@@ -29,7 +29,8 @@ class Quiet:
 def end_quietly() -> None:
     """Make workers of pyspark's daemon end without a traceback, as workers of reput's daemon do.
 
-    Spark plans reads of Python data sources in workers of pyspark's daemon, even if its settings name another daemon.
+    To plan the read of a Python data source, Spark uses a worker of pyspark's daemon, even if Spark's settings name
+    another daemon.
     """
     program = sys.modules["__main__"]
     is_daemon = getattr(getattr(program, "__spec__", None), "name", "") == "pyspark.daemon"

@@ -45,7 +45,8 @@ class _Call(Generic[Task, Result]):
         self._function, self._version = function, VERSION
 
     def __call__(self, groups: Iterable[list[Task]]) -> Iterator[Result | ReputError]:
-        # An executor that started after the driver sent its code may have another version.
+        # Before the first tasks, the driver checks which reput code the running executors have. An executor that starts
+        # later may have another version of reput.
         if self._version != VERSION:
             yield SparkJobError(
                 f"an executor on {socket.gethostname()} has reput {VERSION}, the driver {self._version}: "

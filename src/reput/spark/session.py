@@ -116,8 +116,8 @@ def command_session(master: str) -> Iterator[SparkSession]:
     stays open.
 
     pyspark's own handler of Ctrl-C asks the JVM to cancel its jobs. If Ctrl-C arrives during another call to the JVM,
-    the request fails, and the handler prints a traceback. So the handler is replaced: the end of the session cancels
-    the jobs as well. Errors and log lines of interrupted calls are suppressed.
+    pyspark's handler fails and prints a traceback. So this function installs a handler that does not call the JVM. The
+    jobs are cancelled nevertheless, because the session ends. Errors and log lines of interrupted calls are suppressed.
     """
     interrupted, is_own = False, SparkSession.getActiveSession() is None
 

@@ -35,9 +35,11 @@ _SHIPPED = "REPUT_SHIPPED"
 def ship_code(sc: SparkContext, needs: tuple[str, ...] = DEPENDENCIES) -> bool:
     """Make the executors run this process's version of reput. Return whether the code had to be sent.
 
-    Nothing is sent to local masters. If the Python of their workers lacks reput, the workers use the Python of this
-    process instead, unless the user chose the workers' Python. Nothing is sent if the executors, which are assumed to
-    be identical, have the same source installed. The modules in `needs` must be installed on the executors.
+    With a local master, nothing is sent. If the workers' Python lacks reput, the workers use the Python of this process
+    instead, unless the user chose the workers' Python.
+
+    In a cluster, nothing is sent if the executors have the same source code of reput installed as this process. All
+    executors are assumed to be identical. The modules in `needs` must be installed on the executors.
 
     Raises:
         SparkJobError: The executors lack one of these modules, or a local master has no Python with reput to use.

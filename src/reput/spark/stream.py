@@ -1,10 +1,10 @@
 """Implement `readStream` of the data source, which follows CommitLogs that brokers are writing.
 
 An offset of the stream is a JSON object with a read mark for each store (`reput.log.read_mark.ReadMark`). The mark has
-the physical offset up to which the store's log was read, and a digest that identifies the log before this offset. At
-the physical offset, a record begins, or the log ended when the mark was created. Spark keeps offsets in its checkpoint,
-and repeats an unfinished batch with the same offsets. So every message arrives exactly once in a sink that accepts each
-batch once.
+the physical offset up to which the store's log was read, and a digest that identifies the log before this offset. The
+physical offset is always the beginning of a record, or the end that the log had when the mark was created. Spark keeps
+the stream's offsets in its checkpoint, and repeats an unfinished batch with the same offsets. So every message arrives
+exactly once in a sink that accepts each batch once.
 """
 
 from __future__ import annotations
@@ -159,7 +159,8 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         latest = dict(start)
         share = _Share.of(limit, self._options)
         for number, source in enumerate(sources):
-            # A store that the stream's offset does not name is new, so read it from its beginning.
+            # The stream's offset has a read mark for each store that was read before. A store without a mark is new, so
+            # read the store from its beginning.
             mark = marks.get(source.name, ReadMark(source.begin))
             begin = self._begin(source, mark, buffers)
             end = share.advance(source, begin, len(sources) - number, buffers)

@@ -43,7 +43,10 @@ class RocketMQFunction:
     """The table function. Spark creates an instance for each call."""
 
     folder = ""
-    """The folder to which relative paths are relative; "" for the working directory of Spark's process."""
+    """Relative paths in the arguments of a call start from this folder.
+
+    If `folder` is empty, relative paths start from the working directory of Spark's process.
+    """
 
     def eval(self, path: pa.Array | None = None, **options: pa.Array) -> Iterator[pa.RecordBatch]:
         """Read the messages of a store. Each argument is an array of one value.
