@@ -219,10 +219,10 @@ def command(
 ) -> int:
     """Write the messages of STOREs into a table at DEST, one row per message.
 
-    A STORE is a directory with commitlog/, a commitlog folder, or a single file of one. Its
-    broker may be running or stopped, and STORE may be a copy. STORE may also be a pattern or a URL
-    (s3://bucket/broker-*/store). If a fleet file names the stores, the table contains these
-    names. Of a master and its replicas, only the master is exported.
+    A STORE is a store directory (it contains commitlog/), a commitlog folder, or a single file of
+    a commitlog folder. The broker of STORE may be running or stopped, and STORE may be a copy. STORE
+    may also be a pattern or a URL (s3://bucket/broker-*/store). If a fleet file names the stores, the
+    table contains these names. Of a master and its replicas, only the master is exported.
 
     The data and the offset reached in each store are committed together. With --incremental, a run
     continues at these offsets: even if runs are killed and repeated, each message is exported exactly

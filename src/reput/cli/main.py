@@ -79,7 +79,8 @@ _MODULES = {
 }
 _OLD = {"compact": "compact-table", **{name: f"state {name}" for name in _STATE}}
 """Old names of commands with their present names. An old name still works, with a warning."""
-# Commands whose start time users notice. Importing `logging` would be a large part of this time.
+# Commands that should start quickly, because users notice the delay. These commands import `logging` only on request,
+# because the import would be a large part of the delay.
 _QUICK = ("query", "trace", "show")
 _COMPILING = "Compiling kernels for this processor, once"
 _KERNELS = {
@@ -113,7 +114,8 @@ class LazyGroup(click.Group):
             from reput.cli.options import warn_of_old
 
             new = _OLD[cmd_name]
-            # With resilient_parsing, the shell completes a command: a warning would appear in the user's prompt.
+            # resilient_parsing is set while the shell completes a command. Do not warn then, because the warning would
+            # appear in the user's prompt.
             if not ctx.resilient_parsing:
                 warn_of_old(f"reput {cmd_name}", f"reput {new}")
             group, _, name = new.rpartition(" ")
@@ -192,7 +194,7 @@ def _diagnose(ctx: click.Context, param: click.Parameter, value: bool) -> None:
 @click.option("-v", "--verbose", count=True, help="Log progress to stderr; -vv for details.")
 @click.pass_context
 def cli(ctx: click.Context, verbose: int) -> None:
-    """Read, rebuild and query message stores of Apache RocketMQ 4.9 and 5.x, byte for byte.
+    """Read and query message stores of Apache RocketMQ 4.9 and 5.x, and rebuild them byte for byte.
 
     STORE is the directory that contains commitlog/. Its broker may be running or stopped, and STORE
     may be a copy. Only put, rebuild, repair, recover, expire and serve --accept-sends write into it;

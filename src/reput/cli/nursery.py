@@ -16,8 +16,8 @@ import time
 
 from reput.remoting.workers import channel
 
-# Seconds between two looks at the workers, seconds before a worker is replaced, and seconds in which workers must
-# start.
+# The nursery checks every _LOOK_S seconds whether a worker has ended. It replaces the worker _PAUSE_S seconds after the
+# check. The main process waits at most _PATIENCE_S seconds for the first workers.
 _LOOK_S, _PAUSE_S, _PATIENCE_S = 0.2, 1.0, 30.0
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 

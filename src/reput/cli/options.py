@@ -367,7 +367,10 @@ def given_config(
 def config_from(
     broker_config: str | None, otherwise: StoreConfig | None = None, **given: int | str | None
 ) -> StoreConfig:
-    """Return the settings in the broker's file; without a file, `otherwise` or the defaults. `given` overrides them.
+    """Return the settings of a broker, overridden by `given`.
+
+    The settings are read from the file `broker_config`. Without a file, the settings are taken from `otherwise`.
+    Without both arguments, the defaults are used.
 
     Raises StoreNotFoundError, UsageError.
     """

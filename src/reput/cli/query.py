@@ -200,9 +200,10 @@ def command(
 
     IndexFiles have only hashes of keys, and two keys may have the same hash. So each message found is
     read, and printed only if its topic and key match. Ranges that no IndexFile covers are read message
-    by message. The last lines report the searched and the unreadable ranges, so "No
-    message" means that the message does not exist. With jsonl and csv these lines go to stderr, as does
-    the advice to run `reput prove` if only samples of an IndexFile were compared with the log.
+    by message. The last lines report the searched and the unreadable ranges. If no range is
+    unreadable, "No message" means that the store does not contain the message. With jsonl and csv
+    these lines go to stderr, as does the advice to run `reput prove` if only samples of an IndexFile
+    were compared with the log.
 
     For several STOREs, or a fleet file, there is one answer with a column for the store. If a store cannot be read,
     the answer is incomplete.

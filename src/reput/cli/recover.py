@@ -43,8 +43,8 @@ def command(store: str, layout: str, broker_config: str | None, **sizes: int | N
     of the existing ones. If no files exist and the broker does not use the default sizes, pass its
     settings.
 
-    Exits with 3 if bytes were cut off the CommitLog, if it ends before messages that had entries, or if a part of it
-    cannot be read.
+    Exits with 3 if bytes were cut off the CommitLog, if ConsumeQueues had entries for messages after the CommitLog's
+    end, or if a part of the CommitLog cannot be read.
     """
     begin = time.monotonic()
     with own(store, broker_config, **sizes) as opened:

@@ -191,9 +191,8 @@ def command(
     """Answer RocketMQ's clients and mqadmin from each STORE: a live store, an archive, or a folder of stores.
 
     Each store is a broker of one cluster and has an address of its own, at which it also answers as
-    name server. Stores that grow or appear while the command runs are served in their present
-    state. Stores of a fleet file have the names given there. Of a master and its replicas, only
-    the master is served.
+    name server. The command also serves messages and stores that are added while it runs. Stores of
+    a fleet file have the names given there. Of a master and its replicas, only the master is served.
 
     Without --accept-sends nothing is written into a store: clients can read, and their offsets are lost when the
     process ends. With --accept-sends the process owns each STORE, which no broker may have open. It keeps topics and

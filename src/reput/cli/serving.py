@@ -42,7 +42,10 @@ _KERNELS = (
     "commit_log_scan.scan_records", "index_chains.put_keys", "queue_entries.append_entries",
     "record_layout.lay_out_records",
 )  # fmt: skip
-"""Kernels that a writable store calls, one per module. If one is compiled, all kernels of its module are compiled."""
+"""One kernel of each module whose kernels a writable store calls.
+
+If the listed kernel of a module is compiled, all kernels of this module are compiled.
+"""
 # Descriptors for files of stores, in addition to one per connection.
 _FILES_BESIDE = 4096
 # Time for which a computing thread may delay the event loop. CPython's default is 5 ms.

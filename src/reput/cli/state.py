@@ -262,11 +262,11 @@ def _timer(store: str, take_all: bool, as_json: bool, **opening: Any) -> int:
 def _popped(store: str, take_all: bool, as_json: bool, **opening: Any) -> int:
     """List the messages of STORE that consumers popped and did not acknowledge, one line per pop.
 
-    The pops are read from checkpoints and acknowledgements in the revive topics and in the timer, from
-    config/consumerOrderInfo.json (pops in order, the last one of each queue), or from kvStore/
-    (RocksDB; experimental). A message whose invisible time has passed is `revived`: the broker puts
-    a copy of it into the retry topic of its group. Revived messages are listed until the group pops
-    the copy.
+    The pops are read from checkpoints and acknowledgements in the revive topics and in the timer, or
+    from kvStore/ (RocksDB; experimental). Pops of orderly consumers are read from
+    config/consumerOrderInfo.json, which has only the last pop of each queue. A message whose
+    invisible time has passed is `revived`: the broker puts a copy of it into the retry topic of its
+    group. Revived messages are listed until the group pops the copy.
 
     Exits with 1 if nothing is listed, and with 3 if a record of the broker could not be read.
     """

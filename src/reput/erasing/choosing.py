@@ -79,7 +79,7 @@ class Choice:
             compile_filter(self.query, True)
 
     def keeps(self, rows: pa.RecordBatch) -> Mask:
-        """Return a mask that is true for the messages to erase. Their rows meet all conditions of this choice."""
+        """Select the messages to erase: return a mask of the rows that meet all conditions of this choice."""
         met = np.ones(len(rows), np.bool_)
         if self.topics:
             met &= _mask(pc.is_in(rows.column("topic"), pa.array(self.topics, pa.string())))
@@ -110,7 +110,7 @@ def _holding(lists: pa.ListArray, wanted: pa.Array) -> Mask:
 
 
 def _matching(properties: pa.MapArray, query: str) -> Mask:
-    """Return a mask of the matching properties.
+    """Return a mask of the messages whose properties match `query`, an SQL92 expression of RocketMQ.
 
     The expression is evaluated once per distinct combination of the values that it uses, because evaluation in Python
     is slow.
@@ -299,8 +299,9 @@ class Chooser:
             # This pass found neither a new message nor a new identifier, so another pass would find nothing.
             if (self._links.count(), len(self._rows)) == before:
                 break
-        # Copies of messages that were sent as a list have only the unique key of the list (see `_Links`), so `ids` may
-        # contain keys of lists. Do not erase by these keys, because a list may also contain messages that are kept.
+        # If a message was sent in a list of messages, its copies have only the unique key of the list (see `_Links`).
+        # So `ids` may contain keys of lists. Do not erase by keys of lists, because a list may also contain messages
+        # that are kept.
         self._found.ids = self._links.ids - self._links.lists
         self._found.message_ids = self._links.message_ids
         return self._found

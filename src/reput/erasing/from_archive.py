@@ -270,7 +270,8 @@ def _span_of(name: str) -> tuple[int, int] | None:
     begin = parse_offset_file_name(first)
     if begin is None or not others:
         return None
-    # The range needs no more offsets: the caller compares it with the ranges of whole log files.
+    # One offset is enough for the range of a log file, because the caller only tests whether the range overlaps with
+    # whole log files.
     if kind == "log":
         return begin, begin + 1
     end = parse_offset_file_name(others[0])
@@ -288,7 +289,11 @@ def _files(log: LogListing, manifest: Manifest) -> Iterator[tuple[CommitLogFile,
 
 
 def _has_rest(archive: Archive, entry: LogFile, ends: Mapping[int, int]) -> bool:
-    """Return whether a file has bytes after its last message and the blank record, for example from before a crash."""
+    """Return whether a log file has nonzero bytes after its last message.
+
+    In a full file, the header of the blank record that marks the file's end does not count. Nonzero bytes may be
+    remains of messages that a broker discarded after a crash.
+    """
     end = ends.get(entry.begin, entry.begin) - entry.begin
     position = min(end + (BLANK_BYTES if entry.is_sealed else 0), entry.data_bytes)
     while position < entry.data_bytes:

@@ -49,10 +49,13 @@ def find_mentions(
     options: Mapping[str, str] | None = None,
     progress: Progress = silent,
 ) -> tuple[tuple[Mention, ...], tuple[str, ...]]:
-    """Search the properties and decompressed bodies of all remaining messages.
+    """Search all remaining messages for the ids, keys and bodies of the erased messages.
+
+    The properties and the decompressed bodies of the remaining messages are searched.
 
     Returns:
-        The mentions, one per topic that has any, and notes about texts that were not searched for.
+        One `Mention` for each topic in which something was found, and notes about ids, keys, bodies or encodings that
+        were not searched for.
     """
     bodies, notes = _bodies(store, chosen, options)
     texts = {encode_utf8(text) for text in chosen.ids | chosen.keys}

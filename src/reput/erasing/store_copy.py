@@ -2,8 +2,8 @@
 
 The log is written record by record, so bytes that belong to no record become zeros. ConsumeQueues are copied first, so
 that entries keep their queue offsets in the rebuild. Then ConsumeQueues and IndexFiles are rebuilt from the new log.
-The copy is checked before it gets its name. A killed erasure leaves a hidden folder beside the output, which the next
-erasure replaces.
+The copy is checked before it gets its name. A killed erasure leaves a hidden folder beside the output. The next
+erasure replaces this folder.
 """
 
 from __future__ import annotations

@@ -121,7 +121,10 @@ def _each_once(candidates: Iterator[Candidate]) -> Iterator[Candidate]:
 
 
 class _Judged(NamedTuple):
-    """The state of an IndexFile when its verdict was computed.
+    """The state of an IndexFile when its `Verdict` was decided.
+
+    A `Verdict` states for which ranges of the log the file is trusted. If the file has another state later, the verdict
+    is outdated.
 
     last   number of the last item that the header counts
     stamp  the file's inode, size and change time; None if it changed so recently that another change could leave the
@@ -235,7 +238,8 @@ class IndexFiles:
 def _as_it_is(file: IndexFileReader) -> _Judged:
     """Return a file's current state.
 
-    The stamp is taken before the item count is read, so an item that is added later changes the stamp.
+    The file's stamp (inode, size, change time) is taken before the item count is read. If an item is added between
+    these two steps, the file's next stamp will differ, so the file will be judged again.
     """
     stamp = _stamp(file.path) if file.storage.is_local else NO_STAMP
     return _Judged(file, file.next_item - 1, stamp)

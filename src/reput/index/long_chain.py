@@ -34,7 +34,10 @@ def chain_pieces(
 
 
 def in_pieces(parts: Iterator[npt.NDArray[np.int64]], key_hash: int) -> Iterator[CandidateArrays]:
-    """Join arrays of offsets into larger ones. The offsets before an error are yielded first."""
+    """Join arrays of offsets into larger arrays.
+
+    If `parts` raises a StoreError, the offsets before the error are yielded, and then the error is raised.
+    """
     error: StoreError | None = None
     is_more = True
     while is_more:
@@ -55,7 +58,10 @@ def in_pieces(parts: Iterator[npt.NDArray[np.int64]], key_hash: int) -> Iterator
 
 
 def in_arrays(candidates: Iterator[Candidate]) -> Iterator[CandidateArrays]:
-    """Collect candidates into arrays. The candidates before an error are yielded first."""
+    """Collect candidates into arrays.
+
+    If `candidates` raises a StoreError, the candidates before the error are yielded, and then the error is raised.
+    """
     error: StoreError | None = None
     is_more = True
     while is_more:

@@ -39,8 +39,8 @@ def worth_following(
     Args:
         file: The IndexFile.
         hashes: Ascending hashes.
-        slots: Checks the pages of slots before a chain is followed; None if every link of the chains was already
-            checked.
+        slots: The `SlotPages` object of the file, which detects pages that may have lost slots; None if every link of
+            the file's chains was already checked.
     """
     wanted = hashes.astype(np.int64)
     # Sort the hashes by slot, so that the file is read from front to back.
@@ -58,8 +58,11 @@ def worth_following(
 def _in_doubt(file: IndexFileReader, slots: SlotPages, hashes: Hashes, numbers: Hashes) -> Mask:
     """Return a mask of the hashes whose slot is in a page that may have lost slots (`SlotPages`).
 
-    For each of these hashes, `SlotPages.check` would search all items. `numbers` are the slots of the hashes,
-    ascending.
+    Such a slot does not show whether the file contains the hash. A look-up of the hash calls `SlotPages.check`, which
+    then searches all items of the file. If the file has too few items to judge a page, a hash of this page is included
+    only if an item has the hash.
+
+    `numbers` are the slots of the hashes, ascending.
     """
     pages = (HEADER_BYTES + SLOT_BYTES * numbers) // SLOT_PAGE_BYTES
     is_trusted = np.frombuffer(slots.is_trusted, np.bool_)

@@ -203,7 +203,9 @@ class IndexFileReader:
         return value
 
     def few_newest(self, last: int) -> dict[int, int]:
-        """Return `newest_counted` for every slot of the file, by the slot's number.
+        """Return a mapping from each slot's number to the newest of items 1 to `last` in the slot's chain.
+
+        For a slot without such an item, the mapping has a number outside of 1 to `last` (see `newest_counted`).
 
         Return an empty mapping if the file has too many slots for one small read.
         """
@@ -386,7 +388,7 @@ class IndexFileReader:
     def _with_neighbours(self, number: int) -> tuple[int, int, int, int, int]:
         """Return the previous item's offset; the item's key hash, offset and link; the next item's offset.
 
-        An item of zeros follows the file's last item.
+        For the last item for which the file has room, 0 is returned as the next item's offset.
         """
         begin = self._items_at + ITEM_BYTES * (number - 1)
         count = min(_NEIGHBOURS_BYTES, ITEM_BYTES * (self.index_items - number + 1))

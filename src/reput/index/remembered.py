@@ -96,7 +96,10 @@ class Remembered:
         return self._keep(_PROOF, file, log, proof.items, proof.ranges, before, more)
 
     def proof(self, file: IndexFileReader, log: CommitLogReader) -> Proof | None:
-        """Return the cached `Proof` of an IndexFile, limited to its valid items; None if it is outdated or missing."""
+        """Return the cached `Proof` of an IndexFile, or None if the proof is outdated or missing.
+
+        If a log file has changed, the returned proof covers only the items whose messages lie before this log file.
+        """
         with suppress(ReputError, OSError, *_WRONG_FORM):
             return _proof(self._kept(_PROOF, file), file, log)
         return None
@@ -174,12 +177,12 @@ def _identity(file: IndexFileReader, items: int) -> dict[str, Any]:
 def _log_files(
     log: CommitLogReader, ranges: Sequence[OffsetRange], before: dict[int, Stamp]
 ) -> list[list[int]]:
-    """Return [start, inode, size, change time] of the log files that contain the ranges, and of the files between them.
+    """Return [start, inode, size, change time] of each log file from the first range to the last.
 
     `ranges` are the ranges of the log that the proof or spot check covers, in ascending order.
 
-    `before` has the inode, size and change time that a file had before the proof or spot check. A file that `before`
-    lacks gets three zeros, so that it later counts as changed.
+    `before` maps the start of a log file to the inode, size and change time that the file had before the proof or spot
+    check. If `before` lacks a file, the result has three zeros for the file, so that the file later counts as changed.
     """
     return [
         [file.start, *before.get(file.start, NO_STAMP)]

@@ -16,7 +16,8 @@ from reput.log.reader import CommitLogReader, LocatedRecord
 if TYPE_CHECKING:
     from reput.index.key_index import TimeWindow
 
-# Number of candidates that are read one by one, before the others are filtered by a time window.
+# A query with a time window always reads the first candidates, up to this number, one by one. If at least _FEW more
+# candidates follow, compiled code first removes the candidates outside the window.
 _READ_FIRST = 1 << 8
 _FEW = 1 << 12
 _MOST_ANNOUNCED = 1 << 6

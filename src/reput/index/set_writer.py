@@ -69,8 +69,8 @@ class IndexFileSetWriter:
             done = last.put(batch.key_hash, batch.key_row, batch.messages, done)
             if done < keys:
                 last = self._writable(_time_of(batch, done))
-        # The batch may end with messages without keys. If the last file is full, they begin a new file too, as messages
-        # with keys do.
+        # The batch may end with messages without keys. If the last file is full, even a message without keys begins a
+        # new file.
         if keys and int(batch.key_row[-1]) < len(batch) - 1:
             self._writable(None)
 

@@ -2,9 +2,9 @@
 
 In a file with few items, every link is followed. In any file, the widest gaps are examined. A gap is the range of the
 log between the messages of two adjacent items: if the log grew while indexing was off, a wide gap remains. The search
-for wide gaps starts with the ranges between evenly spaced items. It halves the widest range, and continues in the wider
-half. The first messages in each gap are read. If one of them has keys, items are missing. A look-up in the file also
-checks the pages of its slot table (`SlotPages`).
+for wide gaps starts with the ranges between evenly spaced items. The search splits the widest range at its middle item,
+and continues in the part that spans more bytes of the log. The first messages in each gap are read. If one of these
+messages has keys, items are missing. A look-up in the file also checks the pages of its slot table (`SlotPages`).
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ FEW_ITEMS = 1 << 11
 # A gap is the range of the log between the messages of two consecutive items of an IndexFile. The search for wide gaps
 # starts with this many items, at even distances in the file.
 _SAMPLED_ITEMS = 128
-# In each file, at most _GAPS gaps between the messages of consecutive items are examined. Once messages with keys but
-# without items are found in a gap, the limit is _GAPS_IF_IN_DOUBT.
+# At most _GAPS gaps of the log (see above) are examined for each file. If one of these gaps contains a message that has
+# keys but no item, up to _GAPS_IF_IN_DOUBT gaps are examined.
 _GAPS, _GAPS_IF_IN_DOUBT = 8, 64
 # If more files than this are checked together, fewer gaps of the log (see above) are examined for each file.
 _FULL_SHARE = 100
@@ -52,7 +52,10 @@ _MOST_UNFOUNDED = 4
 
 
 def lost_items(file: IndexFileReader, last: int) -> list[int]:
-    """Return the items 1 to `last` that no look-up reaches, descending. Suitable for files with few items."""
+    """Find the items that no look-up reaches. Suitable for files with few items.
+
+    Only items 1 to `last` are examined. The numbers of the found items are returned in descending order.
+    """
     leads_to = file.few_newest(last)
     lost = []
     links, slots = file.links(last), file.hash_slots
@@ -89,7 +92,8 @@ def find_gaps(
             break
         if _misses_message(file, log, number, last):
             found.append(number)
-            # One gap contains messages without items, so other gaps probably contain such messages as well.
+            # Items are missing in this gap (the range of the log between the messages of two consecutive items). So
+            # items are probably missing in other gaps as well: examine more gaps.
             most = _GAPS_IF_IN_DOUBT
     return found
 
@@ -220,8 +224,8 @@ class SlotPages:
             is_whole = used >= header.hash_slot_count and newest >= last
             return 0.0 if is_whole or last == 0 else 2 * LEAST_DOUBT
         share = min(max(header.hash_slot_count, 1) / total, 1 - 1 / total)
-        # `expected` is the number of different keys that the page should contain. Items of one key count once, because
-        # they share a slot.
+        # `expected` is the estimated number of different keys whose slots are in this page. Several items of the same
+        # key count once, because all of them share one slot.
         expected = min(last / total, -log1p(-share)) * slots
         if expected < LEAST_DOUBT:
             return None

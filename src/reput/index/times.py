@@ -3,8 +3,8 @@
 An item holds the whole seconds from the first message of its file to its own message, within 31 bits
 (`IndexFile.putKey`, tag rocketmq-all-4.9.3). The seconds of item 1 count from the end timestamp of the previous file,
 so item 1 is ignored here. If a proof has shown that the seconds of the other items never decrease, two binary searches
-find the first and the last item of the window. A window that includes the time of the first message does not limit the
-beginning of the range.
+find the first and the last item of the window. If the window includes the time of the file's first message, the result
+begins at the start of the log range that the file covers.
 
 If the clock was set back, messages may have store times before the file's first message. They count as stored at the
 time of the first message. If a bound of the window is before this time, this time is used instead.
@@ -40,7 +40,7 @@ def at_times(
     Args:
         file: The IndexFile. The seconds of its items 2 to `last` must never decrease; item 1 is not used.
         log: The log that it indexes.
-        last: Number of the last item that the IndexFile's proof covers.
+        last: Number of the last item that a `Proof` of the IndexFile compared with the log.
         window: Requested times.
         within: Range of the log that items 1 to `last` cover.
 

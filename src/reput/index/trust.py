@@ -47,8 +47,8 @@ def spot_check(
 ) -> Verdict:
     """Judge a file by some of its entries.
 
-    If an earlier verdict, `before`, trusted all of a file with many entries, examine only the entries added since then.
-    If an added entry is wrong, or entries are missing, examine the whole file.
+    If the file has more than `FEW_ITEMS` entries, and the earlier verdict `before` trusted the whole file, examine only
+    the entries added since that verdict. If an added entry is wrong, or entries are missing, examine the whole file.
     """
     if not file.is_consistent():
         return Verdict(last, problem="header and entries differ in their beginning or end")
@@ -117,7 +117,10 @@ class RecallingJudge:
 
 
 def _may_grow(file: IndexFileReader) -> bool:
-    """Return whether items may be added: the file is not full, and its store is open or was open when it crashed.
+    """Return whether items may still be added to an IndexFile.
+
+    A file may grow if it is not full, and its store is open for writing or was not shut down cleanly. In a remote
+    store, every file that is not full may grow.
 
     A wrong answer does no harm, because a stored result is valid only while the file's stamp (inode, size, change time)
     is unchanged. The test only avoids storing results that will soon be outdated.
@@ -141,8 +144,8 @@ def covered_ranges(
     """Return ranges of the log whose keys are all in items `first` to `last`, oldest first.
 
     No look-up reaches the `lost` items, so the ranges exclude their messages. A range lies between the messages of two
-    items and contains neither of these two messages, because some of their keys may be in a neighbouring file. But if
-    the message of an earlier item has expired, the first range begins at the beginning of the log.
+    items and contains neither of these two messages, because some of their keys may be in a neighbouring file. If the
+    item directly before the first of the two leads to an expired message, the range begins at the beginning of the log.
 
     Raises StoreAccessError.
     """
@@ -168,9 +171,10 @@ def covered_ranges(
 
 
 def chains_hold(file: IndexFileReader, last: int) -> bool:
-    """Return whether the slots of some items lead to these items.
+    """Examine a sample of the items, and return whether their slots lead to these items.
 
-    The purpose is to find lost pages of slots. A single broken chain is detected when a search follows it.
+    The purpose is to find lost pages of slots. The sample may miss a single broken chain. Such a miss does no harm,
+    because a search that follows a broken chain detects the damage.
     """
     few = _spread(last, _CHECKED_ENTRIES)
     file.announce_chains(few)

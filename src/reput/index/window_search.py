@@ -136,9 +136,9 @@ class _FilePart:
         part.data[:] = np.frombuffer(data, np.uint8)
 
     def _are_entries(self, part: Window, records: npt.NDArray[np.void], rows: _Offsets) -> _Flags:
-        """Return for each candidate whether the record at its offset belongs to it.
+        """Return for each candidate (an index entry) whether its offset leads to a record with its key hash.
 
-        Such a record states the candidate's offset, and has a key with the candidate's hash.
+        The record must state the candidate's offset, and have a key with the candidate's hash.
         """
         # Only hashes are passed, not keys. So for each record that has a key with the candidate's hash, the kernel
         # returns OTHER (same hash, other key).

@@ -33,7 +33,8 @@ from reput.kernels.index_chains import END_OFFSET, END_TIMESTAMP, INDEX_COUNT, S
 
 # Number of items that a builder holds in memory. They take 1.3 MB.
 _WINDOW_ITEMS = 1 << 16
-# Items put between two updates of the header. Readers expect at most this many uncounted items.
+# Maximum number of items that are written between two updates of the header. Readers expect at most this many items
+# that the header does not count yet.
 _COUNTED_ITEMS = 1 << 12
 # Before new items are written, the part of the file that they overwrite is loaded into memory. The next bytes of the
 # file, up to this many, are loaded with it for later items.
