@@ -174,7 +174,7 @@ def test_a_name_that_a_library_would_misread_is_refused(
 
 @pytest.mark.parametrize("table", ["", "a", ".a", "a.", "a..b", "a./etc", "a.b/../../c", "a.b c"])
 def test_a_table_name_that_is_none_is_refused(tmp_path: Path, table: str) -> None:
-    with pytest.raises(UsageError, match=r"write NAMESPACE\.NAME"):
+    with pytest.raises(UsageError, match=r"must have the form NAMESPACE\.NAME"):
         open_table(str(tmp_path), "iceberg", table=table)
 
 

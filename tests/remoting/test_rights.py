@@ -12,6 +12,7 @@ import pytest
 from reput.format.commit_log import MessageExt, decode, encode
 from reput.format.host import Host
 from reput.format.index_file import index_key, key_hash
+from reput.format.java_json import parse_java_json
 from reput.format.message_id import decode_offset_id
 from reput.format.properties import INNER_MULTI_DISPATCH, NOT_ALLOWED_SEND_TOPICS
 from reput.query.open_store import open_store
@@ -108,12 +109,18 @@ OPEN = {
 """Requests that every account may send. The answers leave out everything that the account may not read."""
 
 
+def offsets_of_clients(master: As) -> dict[str, object]:
+    """Return the offsets of all groups but the broker's own, which the check of transactions commits at any time."""
+    found = parse_java_json(master.ask(RequestCode.GET_ALL_CONSUMER_OFFSET).body)["offsetTable"]
+    return {key: offsets for key, offsets in found.items() if not key.startswith("RMQ_SYS_")}
+
+
 @pytest.mark.every_case
 @pytest.mark.parametrize("key", ["nothing", "reader1"])
 def test_no_code_tells_or_changes_what_an_account_has_no_rights_to(
     server: Serving, master: As, key: str
 ) -> None:
-    offsets = master.ask(RequestCode.GET_ALL_CONSUMER_OFFSET).body
+    offsets = offsets_of_clients(master)
     port = server.service.served[0].port
     guarded = port._handlers.keys() - port._names.keys()
     assert guarded == _NEEDS.keys()
@@ -125,7 +132,7 @@ def test_no_code_tells_or_changes_what_an_account_has_no_rights_to(
         assert answer.code == DENIED or code in OPEN, RequestCode(code)
         assert "secret" not in told, RequestCode(code)
         assert "theirs" not in told, RequestCode(code)
-    assert master.ask(RequestCode.GET_ALL_CONSUMER_OFFSET).body == offsets
+    assert offsets_of_clients(master) == offsets
     assert messages(master.pull("secret", 0, 0).body)[-1].body == b"body of secret"
 
 

@@ -194,6 +194,20 @@ def test_the_only_queue_file(tmp_path: Path, cut: int | None) -> None:
     assert sizes(store) == {6_000}
 
 
+def test_the_only_queue_file_beside_empty_files(tmp_path: Path) -> None:
+    """A killed broker may leave empty files of other queues, which sort before the queue."""
+    store, config = tmp_path / "store", api.StoreConfig(1 << 16, 300, 64, 300)
+    with api.open_store(store, mode="rw", config=config) as opened:
+        opened.put_many([api.Message("T", b"x", ["k"]) for _ in range(20)])
+    (file,) = queue_files(store)
+    empty = store / "consumequeue" / "A" / "0" / file.name
+    empty.parent.mkdir(parents=True)
+    empty.touch()
+    assert facts_of(store).doubts == ()
+    os.truncate(file, 100)
+    assert [doubt.files for doubt in facts_of(store).doubts] == [(str(file),)]
+
+
 def test_settings_other_than_those_of_the_files_are_refused(golden: Golden, tmp_path: Path) -> None:
     store = copy_store(golden("orders").path, tmp_path / "store")
     for option, name in (("--queue-entries", "ConsumeQueue"), ("--hash-slots", "maxHashSlotNum")):

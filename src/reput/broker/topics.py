@@ -169,7 +169,7 @@ class TopicTable:
         self._found = self.find()
         self._found_at = clock_ms()
         if is_writable:
-            # TBW102, from which a broker copies the settings of topics that a send creates.
+            # When a send creates a topic, the broker copies the settings of the topic TBW102.
             example = PERM_INHERIT | PERM_READ | PERM_WRITE
             self._known[DEFAULT_TOPIC] = TopicConfig(
                 DEFAULT_TOPIC, _DEFAULT_QUEUES, _DEFAULT_QUEUES, example

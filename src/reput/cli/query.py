@@ -62,7 +62,7 @@ class Answer:
 
     @classmethod
     def of(cls, found: QueryRecords) -> Answer:
-        """Return the answer of an exact query, with its coverage."""
+        """Return an answer that `MessageStore.find_records` found, with its coverage."""
         from reput.query.answers import answer_in_words
 
         remarks = list(answer_in_words(found, "--after"))

@@ -199,7 +199,10 @@ class _Tracer:
                     self._take(number, message, found_by)
 
     def _is_of_same_list(self, message: MessageExt) -> bool:
-        """Return whether a message is not wanted itself, but was sent in the same list as a wanted message (5.x)."""
+        """Return whether a message is not wanted itself, but was sent in one call with a wanted message (5.x).
+
+        A 5.x client can send a list of messages in one call. Each message then has its own id and the list's id.
+        """
         own = message.unique_keys[:-1]
         found = self._own_ids.get(message.unique_key or "")
         return bool(own) and found is not None and found.isdisjoint(own)

@@ -94,8 +94,8 @@ class _Pool:
     def open(self, pooled: Pooled[_File]) -> _File:
         """Open a file. Close other files first if too many are open. Raises the errors of the file's `_open`."""
         with self._lock:
-            # The caller has read None from `_file`. If `_file` is set now, either another thread has opened the file
-            # meanwhile, or `_closed` had set `_file` to None, and has set it back because the file was in use.
+            # The caller has read None from `_file`. If `_file` is set now, another thread has opened the file, or
+            # `_closed` had set `_file` to None for a moment, found the file in use, and put it back.
             if pooled._file is not None:
                 return pooled._file
             self._make_room(_most_pooled() - 1)

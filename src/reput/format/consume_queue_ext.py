@@ -25,7 +25,8 @@ END_BYTES = 4
 """Bytes that must remain free in a file after each unit."""
 MAX_UNIT_BYTES = (1 << 15) - 1
 _FIRST_ADDRESS = -(1 << 63)
-# The greatest address (`ConsumeQueueExt.MAX_ADDR`) is smaller than every 32-bit hash.
+# A tags code is a hash or the address of a unit. Addresses are negative: even the greatest one
+# (`ConsumeQueueExt.MAX_ADDR`) is smaller than every 32-bit hash.
 LAST_ADDRESS = -(1 << 31) - 1
 
 

@@ -15,7 +15,7 @@ _NAME = re.compile(r'"(?:[^"\\]|\\.)*+"?|(?<=[{,])\s*+-?[0-9]++\s*+(?=:)', re.DO
 
 
 def parse_java_json(data: bytes) -> Any:
-    """Return the value of JSON as RocketMQ writes it. Keys of maps are strings.
+    """Parse JSON in the form that RocketMQ writes, and return its value. Keys of maps are strings.
 
     Raises ValueError for invalid JSON.
     """

@@ -331,7 +331,7 @@ class IndexFileReader:
         """Yield offsets as `offsets` does, beginning at an item of the chain.
 
         count   number of the last item that the header counts
-        newest  physical offset of the previous item with this hash in the chain, if the caller has already read the
+        newest  physical offset of the last item with this hash that the caller has already read, if it has read the
                 chain up to `item`. Offsets never increase along a chain, so an item with a higher offset is damaged
         """
         slots, most = self.hash_slots, self.index_items - 1

@@ -122,8 +122,8 @@ def _may_grow(file: IndexFileReader) -> bool:
     A file may grow if it is not full, and its store is open for writing or was not shut down cleanly. In a remote
     store, every file that is not full may grow.
 
-    A wrong answer does no harm, because a stored result is valid only while the file's stamp (inode, size, change time)
-    is unchanged. The test only avoids storing results that will soon be outdated.
+    A wrong answer does no harm, because a stored result of spot checks is valid only while the file's stamp (inode,
+    size, change time) is unchanged. The test only avoids storing results that will soon be outdated.
     """
     if file.next_item >= file.index_items:
         return False

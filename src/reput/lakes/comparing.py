@@ -73,7 +73,7 @@ def diff_export(
 
 @dataclass(frozen=True, slots=True)
 class _Sides:
-    """The positions of the store and of the export in the comparison: 0 for A, 1 for B."""
+    """Which side of the comparison the store is, and which the export is: 0 for the first (A), 1 for the second (B)."""
 
     store: int
     export: int

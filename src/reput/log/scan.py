@@ -313,7 +313,7 @@ class FileScan:
         return batch
 
     def _name_queues(self) -> None:
-        """Append the names of new queues."""
+        """Append to `_queues` the queues that the kernels found since the last call."""
         table = self._table
         for number in range(len(self._queues), int(table.used[QUEUES_USED])):
             name = decode_utf8(table.name(number))

@@ -75,7 +75,7 @@ class Runs(NamedTuple):
     kinds: Bytes
 
     def only(self, rows: npt.NDArray[Any]) -> Runs:
-        """Return these runs with all rows SKIPPED except the given `rows` (a mask)."""
+        """Return a copy in which all rows are marked as SKIPPED, except those of the mask `rows`."""
         return self._replace(kinds=np.where(rows, self.kinds, SKIPPED).astype(np.uint8))
 
 

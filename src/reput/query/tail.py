@@ -271,8 +271,9 @@ class QueueTail:
                     unnumbered = 0 if newer is None else newer - number - 1
                     yield QueuedEntry(*entry_there, topic, queue_id, number, unnumbered)
                 newer = None if entry_there is None else number
-            # Entries are read from the end of the queue to its beginning. The first entry of this read may be a batch
-            # that begins before `start`, so the next read must end where this batch begins.
+            # Entries are read from the end of the queue to its beginning. The entry with the lowest queue offset in
+            # this read may be a batch that begins before `start`. So the next read, of earlier entries, must end where
+            # that batch begins.
             stop = queue.span(start)[0]
             step = min(2 * step, _MOST_ENTRIES)
         try:

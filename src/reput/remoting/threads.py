@@ -22,9 +22,10 @@ _NOTHING = -math.inf
 
 
 class Usage:
-    """A client's usage of threads: the processor time of jobs, plus a tenth of the time for which running jobs waited.
+    """A client's usage of threads: the processor time of its jobs, plus a tenth of the time for which they only waited.
 
-    Usage halves every 10 seconds.
+    Only the time in which a job occupies a thread counts, for example while it waits for a disk. Usage halves every 10
+    seconds.
 
     Attributes:
         rank: Logarithm (base 2) of the usage, plus the number of half-lives from a fixed time until now. While no usage

@@ -156,7 +156,7 @@ class StoreFacts:
 
     @cached_property
     def ends(self) -> LogEnds:
-        """Return the ends of the log; `LogEnds` explains how they differ. Raises StoreError."""
+        """Return where the log ends for readers, for a rebuild, and by its data. Raises StoreError."""
         from reput.log.ends import find_log_ends
 
         return find_log_ends(self._source)

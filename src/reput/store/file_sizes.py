@@ -324,10 +324,7 @@ def _was_cut(store: str, kind: FileSize, queues: Sequence[_QueueFolder], storage
     existing files, so a single file looks full even if it was truncated. Only the log can show that the file had more
     entries.
     """
-    queue = next(queue for queue in queues if queue.files)
-    file = next((file for file in queue.files if file.size), None)
-    if file is None:  # All files are empty: the broker was killed after it created them.
-        return False
+    queue, file = next((queue, file) for queue in queues for file in queue.files if file.size)
     try:
         with closing(storage.open(file.path)) as reader:
             count = file.size // kind.entry_bytes

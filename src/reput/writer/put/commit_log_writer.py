@@ -217,7 +217,9 @@ class CommitLogWriter:
         return self._result(position, number, now)
 
     def put_run(self, messages: Sequence[Message]) -> list[PutResult | ReputError]:
-        """Put several messages in one call. Each must go to only one queue, without delay, with properties as bytes.
+        """Put several messages in one call.
+
+        Each message must go to only one queue, have no delay, and have its properties as bytes.
 
         Return the result or the error of each message: a refused message does not stop the others. Raises
         StoreFailedError if the store accepts no more messages.
