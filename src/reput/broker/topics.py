@@ -47,7 +47,7 @@ class TopicConfig:
 
     @property
     def attributes(self) -> dict[str, str]:
-        """Return the attributes of 5.x, by name."""
+        """Return the topic's attributes, by name. Only 5.x has them."""
         found = self.others.get("attributes")
         return {str(k): str(v) for k, v in found.items()} if isinstance(found, dict) else {}
 

@@ -262,7 +262,7 @@ def real_path(path: AnyPath) -> str:
         name = names.pop()
         place = os.path.normpath(os.path.join(real, name))
         with suppress(OSError):
-            # A missing name is kept as it is: the caller may want to create it.
+            # If no file or folder has this name, the name is kept: the caller may want to create one.
             status = os.lstat(place)
             if stat.S_ISLNK(status.st_mode) and len(links) < _MOST_LINKS:
                 links[place] = status.st_uid
@@ -403,8 +403,8 @@ def at(path: AnyPath) -> Iterator[tuple[int | None, str]]:
 def open_anchored(path: AnyPath, flags: int, mode: int = 0o666) -> int:
     """Open a file or folder as `os.open` does.
 
-    A file with several hard links is refused if its owner does not own its folder. Otherwise, another user could put
-    a hard link to any file of the machine into the folder.
+    A file with several hard links is refused if its owner does not own its folder. Otherwise, the owner of the folder
+    could make this process open any file of the file system, through a hard link in the folder.
 
     Raises OSError, and StoreAccessError for a link below an anchor (open folder).
     """
@@ -531,7 +531,7 @@ def is_own_folder(path: AnyPath) -> bool:
 
 @contextmanager
 def native(path: AnyPath) -> Iterator[str]:
-    """Yield a path to a file for a library that opens files itself. No other user can replace the folder in this path.
+    """Yield a path to a file for a library that opens files itself. No other user can replace the file's folder.
 
     Raises OSError, and StoreAccessError for a link above the file.
     """
@@ -598,7 +598,7 @@ class Anchored(Generic[Task, Result]):
 
 
 class AnchoredRunner(WrappedRunner):
-    """A `reput.tasks.Runner`. Its tasks hold the anchors (open folders) that this process held when it started them."""
+    """A `reput.tasks.Runner` whose tasks hold the anchors (open folders) that this process held at their start."""
 
     def wrapped(self, function: Callable[[Task], Result]) -> Callable[[Task], Result]:
         """Return a function that calls `function`, and holds this process's anchors (open folders) during the call."""

@@ -79,7 +79,7 @@ class IndexEntries:
         return low
 
     def of_message(self, number: int, first: int, last: int) -> tuple[int, int]:
-        """Return the numbers (begin, end) of all items with the physical offset of item `number`.
+        """Return the range (begin, end) of the items that have the same physical offset as item `number`.
 
         The items from `first` to `last` must be ordered by offset.
         """

@@ -194,7 +194,7 @@ def _log_files(
 def _witness(file: IndexFileReader, log: CommitLogReader, items: int) -> list[int]:
     """Return the physical offset and a checksum of the message to which the last examined item leads.
 
-    A proof or spot check examines items 1 to `items`.
+    This item has the number `items`. A proof examines all items up to it, and a spot check some of them.
     """
     offset = file.offset(items)
     return [offset, zlib.crc32(log.read_record(offset))]

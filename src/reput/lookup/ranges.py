@@ -326,7 +326,9 @@ class StorePlan:
                 yield PartlyRead(self.number, numbers, (finding,))
 
     def coverage(self) -> Coverage:
-        """Return which ranges of the log are searched for the keys whose index entries can all be trusted.
+        """Return how each range of the log was searched: through its index, or message by message.
+
+        This coverage applies to each key whose index entries can all be trusted.
 
         Call this method only after all ranges have been scanned.
         """

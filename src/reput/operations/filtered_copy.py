@@ -85,7 +85,7 @@ def copy_messages(
         decompressed=False, storage_options=options,
     ).to_reader()  # fmt: skip
     with new_store(target) as new:
-        # Delete the log that an earlier, killed run has written: its messages would be copied twice.
+        # Delete the log that an earlier, killed run has written. Otherwise, its messages would be in the copy twice.
         new.keep_only([])
         copied, left_out, log_end = _copy(rows, new.folder, config, keys, archive, progress)
         progress("move", 0, 1)

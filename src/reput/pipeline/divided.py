@@ -192,7 +192,7 @@ class _Sections:
     def numbers_of(self, queues: list[Queue]) -> npt.NDArray[np.int32]:
         """Return, for each of `queues`, the number that identifies the queue in the divided file.
 
-        `queues` are the queues of a batch. In the staged file of this batch, they may have different numbers.
+        `queues` are the queues of a batch. The numbers in the staged file of this batch may differ.
         """
         numbers = [self._numbers.setdefault(queue, len(self._numbers)) for queue in queues]
         return np.array(numbers, np.int32)

@@ -174,10 +174,10 @@ class QueuePlan(NamedTuple):
     divisions: int = 0
 
     def divided_by(self, packs: Collection[int], tasks: Sequence[DivideTask]) -> QueuePlan:
-        """Return the plan with divide tasks, which run first and divide the messages in the staged files among packs.
+        """Return the plan with further tasks, which run first and divide the messages in the staged files among packs.
 
-        A pack is a group of queues that one later task writes. Without divide tasks, the later task of each pack reads
-        all staged files itself.
+        A pack is a group of queues that one later task writes. Without the further tasks, the later task of each pack
+        reads all staged files itself.
         """
         return self._replace(divided=frozenset(packs if tasks else ()), divisions=len(tasks))
 

@@ -172,7 +172,7 @@ def quick_records(
 
 
 class _Kernel:
-    """`reput.kernels.queue_records`, loaded in a thread when it first pays off: importing numba takes half a second."""
+    """`reput.kernels.queue_records`. It is loaded in a thread, because importing numba takes half a second."""
 
     def __init__(self) -> None:
         self._found: _ReadRecords | None = None

@@ -25,7 +25,7 @@ def archive_cache() -> OwnCache:
 def archive_name(java_home: Path, home: Path) -> str:
     """Return the file name of the archive for one installation of Java and one of Spark.
 
-    The name has a digest of the Java folder's name, the Spark folder and the version of Spark.
+    The name has a digest of the name of the Java folder, the path of the Spark folder, and the version of Spark.
     """
     key = f"{java_home.name}\0{home}\0{pyspark.__version__}"
     return f"classes-{hashlib.sha256(key.encode(errors='surrogateescape')).hexdigest()[:16]}.jsa"

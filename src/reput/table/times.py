@@ -33,8 +33,8 @@ from reput.tasks import no_progress, waiting
 CLOCK_STEP_MS = 3_600_000
 
 _SEARCHED_BYTES = 1 << 20
-# Maximum bytes that one plan scans to find store times. When this limit is reached, the times of the other unscanned
-# local files stay unknown, and the tasks read these files completely.
+# Maximum bytes that one plan scans to find store times. When this limit is reached, the times of the local files
+# that are not scanned yet stay unknown, and the tasks read these files completely.
 _MOST_SCANNED_BYTES = 4 << 30
 # Each sample takes a request to the remote store, so only a few files are sampled.
 _SAMPLED_FILES = 16

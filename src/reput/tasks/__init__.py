@@ -20,8 +20,8 @@ Progress = Callable[[str, int, int], None]
 
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 5.0
-# Sum of all pauses between the attempts of one task, in seconds. The sum was chosen as long as the time-out of one
-# request for data (`reput.files.deadlines`).
+# Sum of all pauses between the attempts of one task, in seconds. The sum equals the time-out of one request for data
+# (`reput.files.deadlines`).
 _PAUSES_S = 30.0
 
 

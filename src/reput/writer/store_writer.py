@@ -63,7 +63,7 @@ class Disownable(Protocol):
     """A resource that a forked child must not use."""
 
     def disown(self, parent: int) -> None:
-        """Stop using the resource in the child. `parent` is the id of the process that owns it."""
+        """In a forked child, stop using the resource. `parent` is the id of the process that owns the resource."""
 
 
 _owned: WeakSet[Disownable] = WeakSet()
@@ -386,7 +386,7 @@ class StoreWriter:
         self._index_prover.prove()
 
     def disown(self, parent: int) -> None:
-        """In a forked child, leave the store to the parent. `disown` works in any state of the parent's threads."""
+        """In a forked child, leave the store to the parent, whatever the parent's threads were doing at the fork."""
         self._is_forked = True
         self._closed = f"process {parent} owns the store, and this is a fork of it; open the store after the fork"
         self._log.disown()

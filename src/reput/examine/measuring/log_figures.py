@@ -40,7 +40,7 @@ class FrequentHashes:
         self.counters: npt.NDArray[np.int64] = np.zeros((1 << bits, 2), np.int64)
 
     def counter_of(self, hashed: int) -> int:
-        """Return the row of `counters` that counts a hash."""
+        """Return the row of `counters` that has the count of a hash."""
         return hashed & self._mask
 
     def top(self, most: int) -> list[tuple[int, int, int]]:
