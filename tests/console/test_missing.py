@@ -20,7 +20,7 @@ from reput.console.mounts import BusyError, Mounts
 from reput.console.searching import Outcome, Share, search
 from reput.console.server import HttpServer
 from reput.console.surveys import Rounds
-from reput.errors import StoreUnreachableError
+from reput.errors import StoreUnreachableError, UsageError
 from reput.format.host import Host
 from reput.query.shared_store import MissingStore, SharedStore
 from reput.remoting.service import Service, ServiceOptions
@@ -299,3 +299,8 @@ def test_a_scrape_does_not_wait_long_for_counts(golden: Golden) -> None:
         may_end.set()
         for store in stores.values():
             store.close()
+
+
+def test_without_an_open_store_a_request_names_no_choice() -> None:
+    with pytest.raises(UsageError, match=r"^no store is open$"):
+        Mounts({}).named(None)

@@ -77,7 +77,7 @@ def start(count: int) -> Nursery | socket.socket:
 
 
 def _keep(first: socket.socket, parent: int, count: int) -> socket.socket:
-    """Run the nursery: fork `count` workers, and replace those that end, until the main process (`parent`) ends.
+    """Run the nursery: fork `count` workers, and replace ended workers, until the main process (`parent`) ends.
 
     Then the nursery exits. The function returns only in workers. The result is the socket that connects the worker with
     the main process. `first` is the socket that connects the nursery with the main process.

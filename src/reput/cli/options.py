@@ -493,7 +493,7 @@ def own(store: str, broker_config: str | None, **sizes: int | None) -> WritableS
     from reput.query.open_store import open_store
 
     refuse_url(store)
-    StoreLog(store).list()  # Fail if there is no store, because open_store would create one.
+    StoreLog(store).list()  # Fail if the store does not exist, because open_store would create it.
     config = given_config(store, broker_config, sizes, writes=True)
     return open_store(store, mode="rw", config=config, **writer_settings(broker_config))
 

@@ -70,10 +70,8 @@ class Mounts:
             raise StoreUnreachableError(str(gone))
         if not name:
             if len(names) != 1:
-                listed = ", ".join(names) or "no store is open"
-                raise UsageError(
-                    f"set the parameter store to one of: {listed}", arguments=["store"]
-                )
+                choice = f"set the parameter store to one of: {', '.join(names)}"
+                raise UsageError(choice if names else "no store is open", arguments=["store"])
             name = names[0]
         store = self._stores.get(name)
         if store is None:

@@ -109,7 +109,7 @@ class Results:
         missing: Number of configured stores that do not exist.
         problems: Reasons why messages may be missing.
         covered: The searched ranges, in sentences.
-        cursors: By store, the cursor of older messages for the next page; empty if there are none.
+        cursors: By store, the cursor of older messages for the next page; empty if no store has older messages.
     """
 
     def __init__(

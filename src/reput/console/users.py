@@ -29,7 +29,7 @@ class ForbiddenError(ReputError):
 
 
 class Permission(StrEnum):
-    """What a user may do. In the file of users, a permission is called a role."""
+    """A permission of a user. In the file of users, a permission is called a role."""
 
     SEARCH = "search"
     BODIES = "bodies"

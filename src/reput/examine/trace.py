@@ -60,7 +60,7 @@ def trace(
     most_messages: int = MOST_MESSAGES,
     most_entries: int = MOST_ENTRIES,
 ) -> Life:
-    """Return all records of a message in these stores, and what they show about its delivery.
+    """Return all records of a message in these stores, and the course of its delivery.
 
     Args:
         stores: Open stores. Records are followed from store to store.

@@ -358,7 +358,7 @@ class ArchiveStorage:
             return []
         queue = self._queues[parts[0], int(parts[1])]
         count, entry_bytes = self._layout(queue)
-        # Entries of a ConsumeQueue are numbered by queue offset, those of a batch queue consecutively.
+        # Entries of a ConsumeQueue are numbered by queue offset, entries of a batch queue consecutively.
         begin, end = (0, queue.count) if queue.is_batch else (queue.begin, queue.end)
         numbers = range(begin // count, (end - 1) // count + 1)
         if len(numbers) > _MOST_QUEUE_FILES:

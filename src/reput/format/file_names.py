@@ -98,9 +98,9 @@ def is_index_file_name(name: str) -> bool:
 def index_file_names(first_timestamps: Sequence[int], now_ms: int) -> list[str]:
     """Return names for IndexFiles whose first entries were stored at these times (ms), oldest file first.
 
-    The names are unique and ascending, whatever the times are, and none is later than `now_ms`: a broker that continues
-    the store names its next file by its clock, and the name of this file must sort after all other names. Like a
-    broker, use local time in names.
+    The names are unique and ascending for any times, and all are earlier than `now_ms`: a broker that continues the
+    store names its next file by its clock, and the name of this file must sort after all other names. Like a broker,
+    use local time in names.
     """
     # A name is a time in milliseconds. Each name must be later than the previous name, and all names must be
     # earlier than `now_ms`. So with n files, the first name must not be later than `latest`, which is n ms before

@@ -55,7 +55,8 @@ _CHAIN_STEPS = 256
 # The first items of many chains, up to this many per chain, are requested together. Later items are requested one by
 # one.
 _ANNOUNCED_STEPS = 16
-# Another process may have added up to this many items that the file's header does not count yet.
+# A writer puts at most this many items between two updates of the header. So another process may have added up to this
+# many items that the header does not count yet.
 UNCOUNTED_ITEMS = 1 << 12
 _UNUSED = bytes(1 << 16)
 # One read of this many slots takes less time than a few reads of one slot.

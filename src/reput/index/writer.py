@@ -28,14 +28,12 @@ from reput.format.index_file import (
     file_bytes,
     item_position,
 )
+from reput.index.reader import UNCOUNTED_ITEMS
 from reput.kernels.entry_checks import check_items
 from reput.kernels.index_chains import END_OFFSET, END_TIMESTAMP, INDEX_COUNT, SLOT_COUNT, put_keys
 
 # Number of items that a builder holds in memory. They take 1.3 MB.
 _WINDOW_ITEMS = 1 << 16
-# Maximum number of items that are written between two updates of the header. Readers expect at most this many items
-# that the header does not count yet.
-_COUNTED_ITEMS = 1 << 12
 # Before new items are written, the part of the file that they overwrite is loaded into memory. The next bytes of the
 # file, up to this many, are loaded with it for later items.
 _PREPARED_BYTES = 1 << 20
@@ -171,7 +169,7 @@ class IndexFileWriter:
         """Put entries from number `start` on until the file is full; return the number of the first entry not put."""
         while start < len(key_hash) and not self.is_full:
             # Put few entries at a time: readers see new items only after `_write_header` has counted them.
-            stop = min(start + _COUNTED_ITEMS, len(key_hash))
+            stop = min(start + UNCOUNTED_ITEMS, len(key_hash))
             end = self._items_at + (self.count + stop - start) * ITEM_BYTES
             if end > self._prepared:
                 begin, self._prepared = max(self._prepared, self._items_at), end + _PREPARED_BYTES
@@ -196,8 +194,8 @@ class IndexFileWriter:
         check_items(self._items, count, newest)
         self._slots[:] = newest.byteswap()
         rest = self._items[count:]
-        for start in range(0, len(rest), _COUNTED_ITEMS):
-            part = rest[start : start + _COUNTED_ITEMS]
+        for start in range(0, len(rest), UNCOUNTED_ITEMS):
+            part = rest[start : start + UNCOUNTED_ITEMS]
             if part.any():
                 # Only nonzero parts are cleared. Writing zeros over zeros would make every page dirty.
                 part[:] = 0

@@ -99,6 +99,7 @@ class LogFigures:
                 for batch in scan.batches(by_window=True):
                     self._count(batch, counted)
             except StoreNotFoundError:
+                # The broker deletes log files from the beginning of the log, so any other missing file was lost.
                 log.refresh()
                 if file.start >= log.min_offset:
                     raise

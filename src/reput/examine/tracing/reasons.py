@@ -311,7 +311,7 @@ def _retried(own: Sequence[Numbered], end_ms: int) -> Iterator[Reason]:
         found = [one for one in retries if (one[1].group or "") == group]
         dead = [one for one in ended if (one[1].group or "") == group]
         # Each retry has its number in the message, so a gap in the numbers shows that retries were not found. The
-        # number of a dead letter is that of the last retry + 1.
+        # number of a dead letter is the number of the last retry + 1.
         times = sorted({event.message.reconsume_times for _, event in found})
         most = max(event.message.reconsume_times for _, event in (*found, *dead))
         if found:
