@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from errno import ELOOP, ENOENT, ENOTDIR
+from itertools import pairwise
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
@@ -94,6 +95,52 @@ class Watch(Protocol):
     """Reports whether the entries of a folder may have changed since the last call."""
 
     def changed(self) -> bool: ...
+
+
+class GrowthWatch:
+    """A Watch of a folder that also reports when a listed file has another size than when it was listed.
+
+    A file that is copied into the folder grows without a change of the folder's entries.
+    """
+
+    def __init__(self, watch: Watch) -> None:
+        self._watch = watch
+        self._counts: list[tuple[str, int]] = []
+        self._unit = 1
+
+    def follow(self, files: Sequence[tuple[str, int]], whole: int = 0, unit: int = 1) -> None:
+        """Follow the listed files that may still be incomplete.
+
+        Args:
+            files: Paths and sizes, in order. Files of other machines are ignored, because their listings are never
+                older than a second.
+            whole: The size of a complete file; 0 if unknown. Then the files that are shorter than the longest one,
+                and the last file, may be incomplete: at the end of a copy, all files but the last have one size.
+            unit: The number of bytes that sizes are stated in.
+        """
+        local = [file for file in files if not is_url(file[0])]
+        least = whole or max((count for _, count in local), default=0)
+        self._counts = [
+            file for file in local if file[1] < least or (not whole and file == local[-1])
+        ]
+        self._unit = unit
+
+    def changed(self) -> bool:
+        """Return True at the first call, and if entries of the folder or sizes of files may have changed."""
+        return self._watch.changed() or any(map(self._has_other_size, self._counts))
+
+    def _has_other_size(self, file: tuple[str, int]) -> bool:
+        path, count = file
+        try:
+            return os.stat(path).st_size // self._unit != count
+        # The folder's watch reports a deleted file.
+        except OSError:
+            return False
+
+
+def whole_size(starts: Sequence[int]) -> int:
+    """Return the size of files that are named by their starts: the least distance between them; 0 if unknown."""
+    return min((after - before for before, after in pairwise(starts)), default=0)
 
 
 class Watched(Generic[_Listing]):

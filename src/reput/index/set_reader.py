@@ -11,7 +11,7 @@ from os import PathLike, fspath
 from typing import NamedTuple
 
 from reput.errors import FormatError, StoreAccessError, StoreNotFoundError
-from reput.files.storage import LOCAL, Storage, listed_size
+from reput.files.storage import LOCAL, GrowthWatch, Storage, listed_size
 from reput.findings import Finding, Kind
 from reput.format.file_names import is_index_file_name
 from reput.format.index_file import HEADER_BYTES, index_key, key_hash
@@ -51,7 +51,7 @@ class IndexFileSetReader:
     ) -> None:
         self.folder, self._storage = fspath(folder), storage
         self._finder = GeometryFinder(hash_slots, index_items, storage)
-        self._watch = storage.watch(self.folder)
+        self._watch = GrowthWatch(storage.watch(self.folder))
         self._open_files: dict[_Listed, IndexFileReader] = {}
         # True if a file is so new that its numbers of slots and items could not be derived yet.
         self._is_unsettled = False
@@ -62,7 +62,7 @@ class IndexFileSetReader:
     def current(self) -> tuple[IndexFileReader, ...]:
         """Return readers of the files as they are now, oldest name first; readers of missing files are closed.
 
-        A call costs one stat if nothing changed. Raises the same errors as the constructor.
+        A call costs two stats if nothing changed. Raises the same errors as the constructor.
         """
         if self._watch.changed() or self._is_unsettled:
             self._refresh()
@@ -70,6 +70,7 @@ class IndexFileSetReader:
 
     def _refresh(self) -> None:
         found = self._list()
+        self._watch.follow([(file.path, file.size) for file in found])
         self._close_all_but(found)
         geometries = self._finder.find([(file.path, file.size) for file in found])
         self.problems, self._is_unsettled = [], False

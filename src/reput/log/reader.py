@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from reput.errors import CorruptMessageError, MessageNotFoundError, StoreNotFoundError
 from reput.files.open_files import OpenFiles, PooledReader
+from reput.files.storage import GrowthWatch, whole_size
 from reput.findings import Finding
 from reput.format.commit_log import (
     BLANK_BYTES,
@@ -83,7 +84,7 @@ class CommitLogReader:
 
     def __init__(self, source: LogSource) -> None:
         self.source = source
-        self._watch = source.watch()
+        self._watch = GrowthWatch(source.watch())
         self._open_files = OpenFiles(source.open)
         self.seen_ends: dict[str, tuple[int, bytes]] = {}
         self.files: tuple[CommitLogFile, ...] = ()
@@ -94,6 +95,8 @@ class CommitLogReader:
         # The watch reports a change only once. If listing fails, this flag makes `refresh` list the files again.
         self._is_unlisted = True
         files = self.source.list().files
+        whole = whole_size([file.start for file in files])
+        self._watch.follow([(file.path, file.size) for file in files], whole)
         check_none_shorter(self.files, files)
         self._is_unlisted = False
         if files != self.files:
@@ -101,14 +104,10 @@ class CommitLogReader:
         self._open_files.drop((file.path, file.inode) for file in set(self.files) - set(files))
         self.files = files
         self._starts = [file.start for file in files]
-        self._sizes = {file.size for file in files}
 
     def refresh(self) -> bool:
         """List the files again; return whether they changed."""
-        # All log files of a store have the same size. If sizes differ, a file was just being created when they were
-        # listed.
-        is_uneven = len(self._sizes) > 1
-        if not self._watch.changed() and not is_uneven and not self._is_unlisted:
+        if not self._watch.changed() and not self._is_unlisted:
             return False
         before = self.files
         self._list()

@@ -12,7 +12,7 @@ its first entry. The first unwritten entry ends the queue.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from itertools import pairwise
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from reput.config import StoreConfig
 from reput.errors import StoreError
-from reput.files.storage import LOCAL, Storage, listed_size
+from reput.files.storage import LOCAL, GrowthWatch, Storage, listed_size, whole_size
 from reput.format.batch_consume_queue import (
     BATCH_ENTRY_BYTES,
     BATCH_ENTRY_DTYPE,
@@ -176,6 +176,12 @@ def list_queue_files(
         # folder again.
         files = _list(folder, storage, kind)
     return files
+
+
+def follow_growth(watch: GrowthWatch, files: Sequence[QueueFile], kind: QueueKind) -> None:
+    """Make a watch report when listed files of a queue have another number of entries."""
+    whole = whole_size([file.start for file in files])
+    watch.follow([(file.path, file.count) for file in files], whole, kind.entry_bytes)
 
 
 def _list(folder: str, storage: Storage, kind: QueueKind) -> list[QueueFile]:

@@ -22,7 +22,7 @@ from itertools import islice
 from reput.errors import MessageNotFoundError, StoreNotFoundError
 from reput.files.open_files import OpenFiles
 from reput.files.reader import SparseReader
-from reput.files.storage import LOCAL, Storage, Watched
+from reput.files.storage import LOCAL, GrowthWatch, Storage, Watched
 from reput.format.batch_consume_queue import BatchEntry
 from reput.format.consume_queue import PRE_BLANK, ConsumeQueueEntry, encode_entry
 from reput.format.consume_queue_ext import (
@@ -39,6 +39,7 @@ from reput.queues.kinds import (
     EXTENSION,
     QueueFile,
     QueueKind,
+    follow_growth,
     list_queue_files,
 )
 from reput.queues.queue_index import LostEntriesError
@@ -69,7 +70,8 @@ class ConsumeQueueReader:
         self.folder, self.kind, self._storage = folder, kind, storage
         self._entry_bytes = kind.entry_bytes
         self._open_files = OpenFiles(storage.open) if open_files is None else open_files
-        self._listing = Watched(storage.watch(folder), self._list, None)
+        self._watch = GrowthWatch(storage.watch(folder))
+        self._listing = Watched(self._watch, self._list, None)
         self._files: list[QueueFile] = []
         self._starts: list[int] = []
         # The queue's end, as the last search found it.
@@ -80,6 +82,7 @@ class ConsumeQueueReader:
 
     def _list(self) -> None:
         files = list_queue_files(self.folder, self._storage, self.kind)
+        follow_growth(self._watch, files, self.kind)
         if files != self._files:
             gone = set(self._files) - set(files)
             self._open_files.drop((file.path, file.inode) for file in gone)
@@ -87,7 +90,7 @@ class ConsumeQueueReader:
             self._end = self._least = None
 
     def refresh(self) -> bool:
-        """List the files again if the folder has changed. Return whether there are any files."""
+        """List the files again if the folder or their sizes have changed. Return whether there are any files."""
         self._listing.get()
         return bool(self._files)
 
@@ -362,7 +365,8 @@ class ExtensionFiles:
 
     def __init__(self, folder: str, open_files: OpenFiles, storage: Storage = LOCAL) -> None:
         self.folder, self._storage, self._open_files = folder, storage, open_files
-        self._files = Watched(storage.watch(folder), self._list, list[QueueFile]())
+        self._watch = GrowthWatch(storage.watch(folder))
+        self._files = Watched(self._watch, self._list, list[QueueFile]())
 
     def unit(self, address: int) -> ExtensionUnit | None:
         """Return the unit with this address; None if it is missing or unreadable. Raises StoreAccessError."""
@@ -389,7 +393,9 @@ class ExtensionFiles:
         return [file.path for file in self._files.get() if file.stop <= position]
 
     def _list(self) -> list[QueueFile]:
-        return list_queue_files(self.folder, self._storage, EXTENSION)
+        files = list_queue_files(self.folder, self._storage, EXTENSION)
+        follow_growth(self._watch, files, EXTENSION)
+        return files
 
 
 class ExtendedQueueReader(ConsumeQueueReader):
