@@ -11,20 +11,21 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import settings
 
 from reput import tasks
 from tests.attack import mark_attacks
 from tests.browser import opened_browser
 from tests.golden.stores import GoldenLibrary, GoldenStore, StoreNotHereError, TornCase, passed_over
 from tests.scheduling import SPARK, ByFile, scope_of
-from tests.slow import mark_fast, thin_out
+from tests.slow import mark_fast, set_examples, thin_out
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
     from pyspark.sql import SparkSession
 
-settings.load_profile("reput")
+
+def pytest_configure(config: pytest.Config) -> None:
+    set_examples(config.getoption("--hypothesis-seed"))
 
 
 @pytest.hookimpl(tryfirst=True)

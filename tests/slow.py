@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
 
 IS_THOROUGH = os.environ.get("REPUT_TESTS") == "thorough"
 """Whether properties are tried on many examples; `make test-slow` sets it."""
@@ -30,8 +31,25 @@ def examples(count: int = _EXAMPLES) -> int:
     return count * _MORE if IS_THOROUGH else count
 
 
-# The first example of a test compiles kernels or unpacks a store, so it may exceed the deadline.
-settings.register_profile("reput", deadline=None, max_examples=examples())
+def set_examples(seed: str | None) -> None:
+    """Give properties the same examples on every machine, or with a seed of pytest the examples of this seed.
+
+    The parent profile is named, because Hypothesis loads another one by itself where `CI` is set. Nothing is stored,
+    and no limit of time decides. Constants of imported modules are not used as examples, because it depends on the
+    tests before which modules are imported.
+    """
+    settings.register_profile(
+        "reput",
+        settings.get_profile("default"),
+        deadline=None,
+        max_examples=examples(),
+        derandomize=seed is None,
+        database=None,
+        print_blob=True,
+        suppress_health_check=(HealthCheck.too_slow, HealthCheck.function_scoped_fixture),
+    )
+    settings.load_profile("reput")
+    providers.is_local_module_file = lambda path: False
 
 
 def slow_from(first: int, cases: Iterable[Any]) -> list[Any]:

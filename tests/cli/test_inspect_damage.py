@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from reput.cli.main import DAMAGED, FOUND, WRONG_USE
@@ -14,7 +14,6 @@ from reput.format.index_file import item_position
 from tests.cli.running import Ran, one_line, reput
 from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenStore, TornCase
-from tests.slow import examples
 
 Golden = Callable[[str], GoldenStore]
 Torn = Callable[[str], TornCase]
@@ -161,11 +160,6 @@ def test_damage_that_a_broker_met(torn: Torn, case: str, file: str | None) -> No
     assert damaged == last
 
 
-@settings(
-    max_examples=examples(10),
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
 @given(data=st.data())
 def test_no_mutation_of_a_file_is_more_than_damage(
     golden: Golden, tmp_path: Path, data: st.DataObject

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from datetime import datetime
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from reput.format.file_names import (
@@ -16,7 +16,6 @@ from reput.format.file_names import (
     parse_offset_file_name,
 )
 from reput.testing.strategies import int64, java_text
-from tests.slow import examples
 
 ZONES = (
     "UTC",
@@ -106,7 +105,6 @@ timestamps = st.lists(
 
 @pytest.mark.parametrize("zone", ZONES)
 @given(firsts=timestamps, now_ms=st.sampled_from((NOW_MS, BERLIN_STEP_BACK, 1_000)))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=examples(10))
 def test_index_names_are_unique_ascending_and_never_later_than_now(
     in_zone: pytest.MonkeyPatch, zone: str, firsts: list[int], now_ms: int
 ) -> None:

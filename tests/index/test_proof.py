@@ -7,7 +7,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from reput.compare import proof
@@ -29,7 +29,6 @@ from tests.index.proving import (
 )
 from tests.oracle.forge import LogForge, RecordFields, write_store
 from tests.oracle.random_logs import LogOptions, random_log
-from tests.slow import examples
 
 Golden = Callable[[str], GoldenStore]
 Torn = Callable[[str], TornCase]
@@ -77,7 +76,6 @@ def torn_name(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-@settings(max_examples=examples(10), deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     st.integers(0, 2**32),
     st.integers(0, 3),

@@ -8,7 +8,7 @@ from random import Random
 from sys import byteorder
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import reput
@@ -17,7 +17,6 @@ from reput.format.java_string import joined_surrogates
 from reput.query.message_store import MessageStore
 from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenStore
-from tests.slow import examples
 
 Golden = Callable[[str], GoldenStore]
 _LONG_MAX = 2**63 - 1
@@ -106,11 +105,6 @@ def ask_everything(opened: MessageStore, store: GoldenStore, random: Random) -> 
 
 
 @pytest.mark.parametrize("name", ["tricky", "extremes", "lmq"])
-@settings(
-    max_examples=examples(10),
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
 @given(mutations=_mutations, seed=st.integers(0, 2**32), says=st.booleans())
 def test_mutated_golden_stores(
     golden: Golden,

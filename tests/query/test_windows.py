@@ -6,7 +6,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from reput.errors import StoreError
@@ -110,7 +110,6 @@ def test_any_clock(steps: list[int]) -> None:
 
 @given(st.lists(STEPS, min_size=10, max_size=90))
 @example([0, 5000, -3000, 10, 2000, 2000, 0, 0, 7, -1, 100_000, *[4] * 60])
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @pytest.mark.usefixtures("many_at_once")
 def test_any_clock_and_many_candidates(steps: list[int]) -> None:
     times = _times(steps)

@@ -3,7 +3,6 @@
 A system that loses power may have written a later page of a queue and not an earlier one.
 """
 
-import os
 import random
 from dataclasses import replace
 from pathlib import Path
@@ -30,7 +29,7 @@ def killed_store(folder: Path, chance: random.Random) -> tuple[Path, dict[Path, 
 
     def put(count: int) -> None:
         for _ in range(count):
-            body, key = os.urandom(chance.choice([5, 50, 300])), f"k{chance.random()}"
+            body, key = chance.randbytes(chance.choice([5, 50, 300])), f"k{chance.random()}"
             writer.put(Message(chance.choice("TU"), body, [key], queue_id=chance.randrange(2)))
         writer.wait_dispatched(None, None)
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 from pathlib import Path
 
 import pytest
@@ -69,7 +70,9 @@ def test_no_option_has_a_path_that_spark_would_read_in_another_way(
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("cache")
-@pytest.mark.parametrize("data", [b"", os.urandom(1 << 20)], ids=["empty", "random"])
+@pytest.mark.parametrize(
+    "data", [b"", random.Random(1).randbytes(1 << 20)], ids=["empty", "random"]
+)
 def test_a_session_starts_and_says_nothing_with_an_archive_that_is_none(data: bytes) -> None:
     keep_archive(data)
     assert session() == {"is_given": True, "is_used": False, "count": 10}
