@@ -4,9 +4,14 @@
 SHELL := /bin/sh
 PYTHONS ?= python3.13 python3.12 python3.11 python3
 BIN := .venv/bin
-# More than there are processors: tests often wait, for a process that they start or for Spark.
-PROCESSES ?= $(shell cores=$$(getconf _NPROCESSORS_ONLN || echo 2); echo $$((cores < 4 ? 2 * cores : 8)))
+# One more than there are processors, because tests also wait for processes and Spark. Each process collects all tests.
+PROCESSES ?= $(shell cores=$$(getconf _NPROCESSORS_ONLN || echo 2); echo $$((cores < 7 ? cores + 1 : 8)))
 FUZZ_SECONDS ?= 60
+# Of the files of a commit, so that its examples can be tried before and after it is sent.
+SEED ?= $(shell printf '%d' 0x$$(git rev-parse --short=8 'HEAD^{tree}' 2>/dev/null || echo 0))
+EXPLORED ?= tests
+# Tests of kernels that also run uncompiled in `make test`: all others do in test-long.
+UNCOMPILED := $(foreach name,checksum key_match queue_entries text,tests/kernels/test_$(name).py)
 STAMP := .venv/.installed
 DEMO := .venv/.demo
 PIP := $(BIN)/python -m pip install -q --no-input --disable-pip-version-check --no-compile
@@ -17,7 +22,7 @@ PYTEST := $(BIN)/python -m pytest -q -n $(PROCESSES) --no-loadscope-reorder
 # Tests start commands by the hundred: each would compile every module anew where this is set.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test check lint coverage test-slow test-crash test-cluster test-agreement test-lakes test-attack test-storm test-clients test-buckets test-browser test-spark-min test-connect test-dist kernels dist docs bench fuzz lock clean
+.PHONY: help demo test check lint coverage durations test-long test-explore test-slow test-crash test-cluster test-agreement test-lakes test-attack test-storm test-clients test-buckets test-browser test-spark-min test-connect test-dist kernels dist docs bench fuzz lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -25,16 +30,27 @@ help: ## list the targets
 demo: $(DEMO) ## rebuild and search a store that a real broker wrote
 	@$(BIN)/python examples/demo.py
 
-test: $(STAMP) ## everything that must hold before a change goes in
-	@mkdir -p build
-	@{ { $(LINT); } >build/lint.txt 2>&1 || { cat build/lint.txt; exit 1; }; } & lint=$$!; failed=; \
-	$(PYTEST) || failed=1; \
-	NUMBA_DISABLE_JIT=1 $(PYTEST) tests/kernels || failed=1; \
-	wait $$lint && echo "make: style, types, import order and prose are right" || failed=1; \
+# Deterministic: properties try the same examples everywhere. What takes longer is in test-long.
+test: $(STAMP) ## the tests: required before a change goes in, with lint
+	@failed=; $(PYTEST) -m "not slow and not long" || failed=1; \
+	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -q -m "not slow and not long" $(UNCOMPILED) || failed=1; \
 	test -z "$$failed"
 
 check: lint ## what can be known within a minute: lint, types, the fast tests
-	$(PYTEST) -m "fast and not slow"
+	$(PYTEST) -m "fast and not slow and not long"
+
+test-long: $(STAMP) ## the tests that take more than a second each, and all kernels uncompiled
+	$(PYTEST) -m "long and not slow"
+	NUMBA_DISABLE_JIT=1 $(PYTEST) tests/kernels
+
+test-explore: $(STAMP) ## all properties with other examples, those of SEED (the seed of this commit unless given)
+	@echo "make: test-explore SEED=$(SEED)"
+	REPUT_TESTS=thorough $(PYTEST) -m "hypothesis and not slow" --hypothesis-seed=$(SEED) $(EXPLORED)
+
+durations: $(STAMP) ## measure all tests that are not slow and list the long ones in tests/long.txt (Linux)
+	@mkdir -p build
+	$(PYTEST) --junitxml build/durations.xml || true
+	$(BIN)/python -m tests.durations build/durations.xml
 
 coverage: $(STAMP) ## the tests once more, with the lines that they reach: at least 90 % outside the kernels
 	COVERAGE_CORE=sysmon $(PYTEST) --cov --cov-report=term:skip-covered

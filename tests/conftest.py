@@ -15,6 +15,7 @@ import pytest
 from reput import tasks
 from tests.attack import mark_attacks
 from tests.browser import opened_browser
+from tests.durations import Meter, mark_long
 from tests.golden.stores import GoldenLibrary, GoldenStore, StoreNotHereError, TornCase, passed_over
 from tests.scheduling import SPARK, ByFile, scope_of
 from tests.slow import mark_fast, set_examples, thin_out
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 def pytest_configure(config: pytest.Config) -> None:
     set_examples(config.getoption("--hypothesis-seed"))
+    if config.getoption("xmlpath"):
+        config.pluginmanager.register(Meter())
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -33,6 +36,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     thin_out(items)
     mark_attacks(items)
     mark_fast(items)
+    mark_long(items)
     items.sort(key=lambda item: scope_of(item.nodeid) != SPARK)  # the longest tests begin first
 
 
