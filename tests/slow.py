@@ -49,7 +49,7 @@ def set_examples(seed: str | None) -> None:
         suppress_health_check=(HealthCheck.too_slow, HealthCheck.function_scoped_fixture),
     )
     settings.load_profile("reput")
-    providers.is_local_module_file = lambda path: False
+    providers.is_local_module_file = lambda path: False  # type: ignore[assignment,attr-defined]
 
 
 def slow_from(first: int, cases: Iterable[Any]) -> list[Any]:
