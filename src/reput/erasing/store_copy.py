@@ -18,7 +18,15 @@ from reput.erasing.overwriting import Eraser
 from reput.errors import StoreError, UsageError
 from reput.files.copies import TreeEntry, copy_file, look_like, tree_entries
 from reput.files.reader import FileReader, data_runs
-from reput.files.writer import FileWriter, make_folder, remove_tree, rename, sync_folder, sync_tree
+from reput.files.writer import (
+    FileWriter,
+    make_folder,
+    remove_tree,
+    rename,
+    sync_file,
+    sync_folder,
+    sync_tree,
+)
 from reput.findings import Severity
 from reput.format.erasure import ChangedFile
 from reput.format.file_names import (
@@ -146,6 +154,7 @@ class StoreCopy:
             elif name in _COPIED or name == COMPACTION_FOLDER:
                 if not path.is_dir():
                     copy_file(path, self._new / name)
+                    sync_file(self._new / name)
                     continue
                 make_folder(self._new / name)
                 for entry in tree_entries(path):
@@ -157,6 +166,7 @@ class StoreCopy:
             make_folder(target)
         elif entry.name != LOCK_FILE:
             copy_file(folder / entry.name, target, entry.inode)
+            sync_file(target)
 
     def _copy_log(self) -> None:
         files = [file for file in self._facts.log.files if file.size]
