@@ -22,7 +22,7 @@ PYTEST := $(BIN)/python -m pytest -q -n $(PROCESSES) --no-loadscope-reorder
 # Tests start commands by the hundred: each would compile every module anew where this is set.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test check lint coverage durations test-long test-explore test-slow test-crash test-cluster test-agreement test-lakes test-attack test-storm test-clients test-buckets test-browser test-spark-min test-connect test-dist kernels dist docs bench fuzz lock clean
+.PHONY: help demo test check lint coverage durations test-long test-explore test-sample test-slow test-crash test-cluster test-agreement test-lakes test-attack test-storm test-clients test-buckets test-browser test-spark-min test-connect test-dist kernels dist docs bench fuzz lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -46,6 +46,10 @@ test-long: $(STAMP) ## the tests that take more than a second each, and all kern
 test-explore: $(STAMP) ## all properties with other examples, those of SEED (the seed of this commit unless given)
 	@echo "make: test-explore SEED=$(SEED)"
 	REPUT_TESTS=thorough $(PYTEST) -m "hypothesis and not slow" --hypothesis-seed=$(SEED) $(EXPLORED)
+
+test-sample: $(STAMP) ## one of 40 slow cases of all tests, those of SEED (the seed of this commit unless given)
+	@echo "make: test-sample SEED=$(SEED)"
+	$(PYTEST) -m sampled --hypothesis-seed=$(SEED)
 
 durations: $(STAMP) ## measure all tests that are not slow and list the long ones in tests/long.txt (Linux)
 	@mkdir -p build

@@ -18,7 +18,7 @@ from tests.browser import opened_browser
 from tests.durations import Meter, mark_long
 from tests.golden.stores import GoldenLibrary, GoldenStore, StoreNotHereError, TornCase, passed_over
 from tests.scheduling import SPARK, ByFile, scope_of
-from tests.slow import mark_fast, set_examples, thin_out
+from tests.slow import mark_fast, mark_sample, set_examples, thin_out
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -32,8 +32,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     thin_out(items)
+    mark_sample(items, config.getoption("--hypothesis-seed") or "0")
     mark_attacks(items)
     mark_fast(items)
     mark_long(items)

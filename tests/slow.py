@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from itertools import groupby
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -24,6 +25,8 @@ _QUICK_ROOMS = ("docs", "files", "format", "golden", "kernels", "oracle")
 _FAST_ROOMS = ("files", "format", "kernels", "queues")
 _TESTS = Path(__file__).parent
 _EXAMPLES, _MORE = 10, 20
+SAMPLED = 40
+"""One of so many slow cases is in a sample, which `make test-sample` runs."""
 
 
 def examples(count: int = _EXAMPLES) -> int:
@@ -76,6 +79,18 @@ def thin_out(items: list[pytest.Item]) -> None:
         for number, item in enumerate(cases):
             if number not in kept:
                 item.add_marker(pytest.mark.slow)
+
+
+def mark_sample(items: Iterable[pytest.Item], seed: str) -> None:
+    """Mark one of SAMPLED of the slow cases of tests that have many; the seed decides which.
+
+    Tests of one case and tests with their own limit of time may take an hour, so they are not in a sample.
+    """
+    for item in items:
+        is_slow, is_limited = (item.get_closest_marker(name) for name in ("slow", "timeout"))
+        is_case = is_slow is not None and is_limited is None and item.nodeid.endswith("]")
+        if is_case and crc32(f"{seed} {item.nodeid}".encode()) % SAMPLED == 0:
+            item.add_marker(pytest.mark.sampled)
 
 
 def mark_fast(items: Iterable[pytest.Item]) -> None:
