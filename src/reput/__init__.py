@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from reput.operations.inspect import inspect as inspect
     from reput.operations.lag import lag as lag
     from reput.operations.look_up import look_up as look_up
+    from reput.operations.one_file import ConsumeQueue as ConsumeQueue
+    from reput.operations.one_file import IndexFile as IndexFile
     from reput.operations.prove import prove as prove
     from reput.operations.rebuild import rebuild as rebuild
     from reput.operations.repair import repair as repair
@@ -65,6 +67,7 @@ _NAMES = {
     "reput.operations.inspect": "inspect",
     "reput.operations.lag": "lag",
     "reput.operations.look_up": "look_up",
+    "reput.operations.one_file": "ConsumeQueue IndexFile",
     "reput.operations.prove": "prove",
     "reput.operations.rebuild": "rebuild",
     "reput.operations.repair": "repair undo_repair",

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from reput.index.key_index import Basis as Basis
     from reput.lakes.report import ExportReport as ExportReport
     from reput.log.dispatch_batch import DispatchBatch as DispatchBatch
+    from reput.log.dispatch_batch import DispatchRequest as DispatchRequest
     from reput.log.dispatch_batch import Queue as Queue
     from reput.log.dispatch_batch import QueueEntries as QueueEntries
     from reput.log.offset_range import OffsetRange as OffsetRange
@@ -75,7 +76,7 @@ _NAMES = {
     "reput.format.host": "Host",
     "reput.index.key_index": "Basis",
     "reput.lakes.report": "ExportReport",
-    "reput.log.dispatch_batch": "DispatchBatch Queue QueueEntries",
+    "reput.log.dispatch_batch": "DispatchBatch DispatchRequest Queue QueueEntries",
     "reput.log.offset_range": "OffsetRange",
     "reput.lookup.coverage": "coverage_of",
     "reput.messages.inner_batch": "unwrap",

@@ -27,6 +27,7 @@ physical offset  53821 (277 bytes)
 message id       0A08090100002A9F000000000000D23D
 unique key       C29D7DF7AC9FCF1B47E573A82B41892C
 tags             cancelled
+tags code        476588369
 keys             order-100377, customer-65
 stored           2026-10-12T08:35:06.637Z  1791794106637  10.8.9.1:10911
 born             2026-10-12T08:35:06.619Z  1791794106619  10.8.3.240:59002

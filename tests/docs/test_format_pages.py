@@ -190,3 +190,15 @@ def test_the_names_of_the_file_names_page(golden: Golden) -> None:
 def test_links_between_pages_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
         assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_the_toy_file_prints_what_the_page_shows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = next(page for page in PAGES if page.name == "index-file.md").read_text(encoding="utf-8")
+    code, rest = page.split("## A toy file")[1].split("```python\n")[1].split("```\n", 1)
+    shown = rest.split("```\n")[1]
+    monkeypatch.chdir(tmp_path)
+    exec(compile(code, "index-file.md", "exec"), {})
+    assert capsys.readouterr().out == shown
+    assert (tmp_path / "20261120232222031").stat().st_size == 460

@@ -12,6 +12,10 @@ _NAME = re.compile(r"`(reput(?:\.\w+)+)`")
 SEEDS = CHECKOUT.parent / "shared" / "seed-names.txt"
 
 
+def _mro(found: object) -> tuple[type, ...]:
+    return found.__mro__ if isinstance(found, type) else ()
+
+
 def exists(name: str) -> bool:
     """Return whether a dotted name is a module, or an attribute of a module or of a class in one."""
     parts = name.split(".")
@@ -21,8 +25,9 @@ def exists(name: str) -> bool:
         except ModuleNotFoundError:
             continue
         for part in parts[count:]:
+            # A field of a dataclass without a default is an annotation, not an attribute.
             if not hasattr(found, part):
-                return False
+                return any(part in vars(kind).get("__annotations__", {}) for kind in _mro(found))
             found = getattr(found, part)
         return True
     return False
@@ -46,6 +51,73 @@ def test_the_names_that_readers_look_for_are_there() -> None:
         "IndexFile.selectPhyOffset", "preIndexNo", "FlushConsumeQueueService", "StoreCheckpoint",
     ):  # fmt: skip
         assert f"`{name}`" in PAGE, name
+
+
+# What articles on the store name, apart from the list that is beside some checkouts.
+_IN_ARTICLES = """
+hold release isSuccess getMsgSize getBufferSize slotPos timeRead nextIndexToRead lastFlushTimestamp maxNum getData
+setBeginTimestamp setEndTimestamp setBeginPhyOffset setEndPhyOffset keyHashRead phyOffsetRead prevIndexRead nextIndex
+getMinOffset isTimeMatched findConsumeQueue MappedFileQueue mappedFileSize logicOffset rollNextFile doDispatch
+BLANK_MAGIC_CODE indexCount getMinLogicOffset expectLogicOffset fileFromOffset wrotePosition flushedPosition
+findMappedFileByOffset getLastMappedFile getIndexCount getUniqKey getPropertiesMap getPreparedTransactionOffset
+selectOneMessageByOffset nextBeginOffset isTempFileExist recoverTopicQueueTable getMessageTotalInQueue OS_PAGE_SIZE
+""".split()  # noqa: SIM905
+
+
+def test_names_in_articles_lead_somewhere() -> None:
+    words = set(re.findall(r"\w+", PAGE))
+    assert [name for name in _IN_ARTICLES if name not in words] == []
+
+
+def row_of(name: str) -> str:
+    """Return the row whose first column has a name."""
+    return next(line for line in PAGE.splitlines() if re.match(rf"\|[^|]*`(\w+\.)*{name}`", line))
+
+
+def test_rows_with_a_position_a_size_or_a_formula_are_right() -> None:
+    from reput.files.dirty_pages import is_worth_a_flush
+    from reput.format import commit_log, consume_queue, index_file
+    from reput.format.consume_queue import ENTRY_BYTES
+
+    # Positions of the header's fields: each is the place of its value in an encoded header.
+    header = index_file.IndexHeader(*range(1, 7))
+    data = index_file.encode_header(header)
+    places = [data.index(bytes([n]), 0 if n < 2 else 8 * (min(n, 5) - 1)) for n in range(1, 7)]
+    begins = [7, 15, 23, 31, 35, 39]  # of the last byte of each field
+    assert places == begins
+    assert "Bytes 0, 8, 16, 24, 32 and 36" in row_of("beginTimestampIndex")
+    assert [place - width + 1 for place, width in zip(places, (8, 8, 8, 8, 4, 4), strict=True)] == [
+        0, 8, 16, 24, 32, 36,
+    ]  # fmt: skip
+    for name, size in (
+        ("CQ_STORE_UNIT_SIZE", ENTRY_BYTES), ("INDEX_HEADER_SIZE", index_file.HEADER_BYTES),
+    ):  # fmt: skip
+        assert f"| {size}. |" in row_of(name)
+    assert f"{index_file.SLOT_BYTES} and {index_file.ITEM_BYTES}." in row_of("hashSlotSize")
+    assert f"0x{commit_log.BLANK_MAGIC & 0xFFFFFFFF:08X}" in row_of("BLANK_MAGIC_CODE")
+    assert f"0x{commit_log.MESSAGE_MAGIC & 0xFFFFFFFF:08X}" in row_of("MESSAGE_MAGIC_CODE")
+    # A queue offset of 3 is the logical offset 60: three entries lie before it.
+    before = b"".join(map(consume_queue.encode_entry, [consume_queue.PRE_BLANK] * 3))
+    assert len(before) == 3 * 20
+    assert "multiplied by 20" in row_of("logicOffset")
+    assert index_file.slot_position(0) == index_file.HEADER_BYTES
+    assert index_file.item_position(5, 0) == 40 + 5 * 4
+    # Two dirty pages of 4,096 bytes are due at a limit of two pages, one is not.
+    assert is_worth_a_flush(0, 8192, 2, 1 << 20)
+    assert not is_worth_a_flush(0, 4096, 2, 1 << 20)
+    assert "4,096" in row_of("OS_PAGE_SIZE")
+
+
+def test_the_names_stand_in_the_source_too() -> None:
+    source = "".join(path.read_text(encoding="utf-8") for path in (CHECKOUT / "src").rglob("*.py"))
+    names = """
+    rollNextFile doDispatch BLANK_MAGIC_CODE MESSAGE_MAGIC_CODE indexCount hashSlotCount putKey selectPhyOffset
+    putMessagePositionInfo fillPreBlank checkMessageAndReturnSize isTimeMatched indexKeyHashMethod buildKey
+    doReput CQ_STORE_UNIT_SIZE INDEX_HEADER_SIZE findConsumeQueue getMinOffsetInQueue getMaxOffsetInQueue
+    getIndexBuffer correctMinOffset truncateDirtyLogicFiles topicQueueTable absSlotPos absIndexPos timeDiff
+    findMappedFileByOffset
+    """.split()  # noqa: SIM905
+    assert [name for name in names if name not in source] == []
 
 
 def test_every_name_of_the_store_that_a_reader_may_know_leads_somewhere() -> None:

@@ -2,9 +2,13 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import reput
+from reput.errors import UsageError
+from reput.format.dtypes import MESSAGE_DTYPE, MULTI_DTYPE
+from reput.format.java_string import hash_code
 from reput.log.dispatch_batch import DispatchBatch
 from tests.recovery.checking import check_store
 from tests.small import SMALL_16K
@@ -82,3 +86,48 @@ def test_the_store_says_how_far_dispatch_is(
             assert store.dispatch_lag_bytes == store.end_offset() - before > 300
         assert store.wait_dispatched(timeout_s=300)
         assert store.dispatch_lag_bytes == 0
+
+
+class Requests:
+    """A dispatcher that keeps what it reads of each request."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[object, ...]] = []
+        self.last: DispatchBatch | None = None
+
+    def dispatch(self, batch: DispatchBatch) -> None:
+        self.last = batch
+        for each in batch.requests():
+            self.seen.append(
+                (each.topic, each.queue_id, each.queue_offset, each.physical_offset, each.size, each.tags_code,
+                 each.store_timestamp, each.sys_flag, each.keys, each.unique_key, each.properties,
+                 each.prepared_transaction_offset)
+            )  # fmt: skip
+
+
+def test_requests_have_what_the_messages_have(tmp_path: Path) -> None:
+    dispatcher = Requests()
+    with reput.open_store(tmp_path / "store", mode="rw", config=SMALL_16K) as store:
+        with store.add_dispatcher(dispatcher):
+            store.put(Message("T", b"first", ["a", "b"], tags="t"))
+            store.put(Message("U", b"second", properties={"colour": "red"}))
+            offsets = put_some(store, 60)
+        messages = [store.get(row[3]) for row in dispatcher.seen if isinstance(row[3], int)]
+    assert len(messages) == 62
+    assert [message.physical_offset for message in messages[2:]] == offsets
+    for row, message in zip(dispatcher.seen, messages, strict=True):
+        assert row == (
+            message.topic, message.queue_id, message.queue_offset, message.physical_offset, message.size_bytes,
+            hash_code(message.tags or ""), message.store_timestamp, message.sys_flag, message.keys,
+            message.unique_key, message.properties, message.prepared_transaction_offset,
+        )  # fmt: skip
+    assert messages[0].keys == ["a", "b"]
+    assert messages[1].properties["colour"] == "red"
+
+
+def test_a_batch_without_its_log_has_no_requests() -> None:
+    batch = DispatchBatch(
+        np.zeros(0, MESSAGE_DTYPE), np.zeros(0, np.int32), np.zeros(0, MULTI_DTYPE), []
+    )
+    with pytest.raises(UsageError, match="only the batches that dispatchers receive"):
+        next(batch.requests())

@@ -20,11 +20,20 @@ from reput.cli.options import (
 )
 from reput.cli.output import advise_on_topic, console, warn
 from reput.clock import format_time
+from reput.config import StoreConfig
 from reput.errors import CorruptMessageError, MessageNotFoundError, UsageError
 from reput.format import commit_log
 from reput.format.batch_consume_queue import stated_batch_size
 from reput.format.commit_log import MessageExt
-from reput.format.properties import INNER_NUM, KEYS, TAGS, UNIQ_KEY, split_keys
+from reput.format.properties import (
+    INNER_NUM,
+    KEYS,
+    SCHEDULE_TOPIC,
+    TAGS,
+    UNIQ_KEY,
+    split_keys,
+    tags_code,
+)
 from reput.messages.bodies import SentBody, is_compressed, sent_body
 from reput.messages.body_text import body_text
 from reput.messages.inner_batch import is_inner_batch, unwrap
@@ -210,7 +219,7 @@ def _print(message: MessageExt, layout: str, store: str | None = None) -> None:
         from reput.messages.json_codec import message_fields
         from reput.messages.json_text import visible
 
-        fields = message_fields(message)
+        fields = {**message_fields(message), "tags_code": _tags_code(message)}
         if store is not None:
             fields = {"store": store, **fields}
         click.echo(visible(json.dumps(fields, ensure_ascii=False, indent=2)).encode())
@@ -283,6 +292,7 @@ def _fields(message: MessageExt) -> list[tuple[str, str]]:
         ("message id", message.message_id),
         ("unique key", properties.get(UNIQ_KEY, "-")),
         ("tags", properties.get(TAGS, "-")),
+        ("tags code", _tags_code_in_words(message)),
         ("keys", ", ".join(keys) or "-"),
         ("stored", _moment(message.store_timestamp, str(message.store_host))),
         ("born", _moment(message.born_timestamp, str(message.born_host))),
@@ -295,6 +305,23 @@ def _fields(message: MessageExt) -> list[tuple[str, str]]:
     others = [f"{name} = {value}" for name, value in properties.items() if name not in _SHOWN_APART]
     fields += [("properties" if number == 0 else "", pair) for number, pair in enumerate(others)]
     return fields
+
+
+def _tags_code(message: MessageExt) -> int | None:
+    """Return the tags code of the message's queue entry, with the default delay levels; None if DELAY is not valid."""
+    try:
+        delays = StoreConfig().delay_table_ms()
+        return tags_code(message.topic, message.properties, message.store_timestamp, delays)
+    except ValueError:
+        return None
+
+
+def _tags_code_in_words(message: MessageExt) -> str:
+    code = _tags_code(message)
+    if code is None:
+        return "-"
+    is_due = message.topic == SCHEDULE_TOPIC and code > message.store_timestamp
+    return f"{code}  due {format_time(code)}" if is_due else str(code)
 
 
 def _entries(message: MessageExt) -> str:

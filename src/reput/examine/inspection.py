@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from os import PathLike
 
 from reput.config import StoreConfig
@@ -12,12 +13,14 @@ from reput.examine.commit_log_inspection import CommitLogInspection, inspect_com
 from reput.examine.queue_inspection import (
     BatchQueueInspection,
     ConsumeQueueInspection,
+    QueueInspection,
     inspect_batch_queue_file,
     inspect_consume_queue_file,
 )
+from reput.examine.queue_listing import QueueListing, listing_of_file, listing_of_queue
 from reput.examine.store_inspection import StoreInspection, inspect_store
 from reput.files.patterns import expand_to_one
-from reput.files.storage import Storage, is_url, listed_size, storage_of
+from reput.files.storage import Storage, is_url, listed_size, size_of, storage_of
 from reput.format import checkpoint
 from reput.format.batch_consume_queue import BATCH_ENTRY_BYTES, NOT_COMPACTED, decode_batch_entry
 from reput.format.commit_log import (
@@ -46,6 +49,8 @@ from reput.format.file_names import (
 )
 from reput.index.geometry import DEFAULT_GEOMETRY, GeometryFinder, IndexGeometry
 from reput.log.ledger import gap_of
+from reput.queues.kinds import BATCH_QUEUE, CONSUME_QUEUE, ROCKSDB_QUEUE, Numbering
+from reput.store.store_reader import StoreReader
 from reput.verify.index_inspection import IndexInspection, inspect_index_file
 from reput.verify.marker_inspection import (
     CheckpointInspection,
@@ -61,6 +66,7 @@ Inspection = (
     | BatchQueueInspection
     | CommitLogInspection
     | ConsumeQueueInspection
+    | QueueInspection
     | IndexInspection
     | CheckpointInspection
     | MarkerInspection
@@ -140,19 +146,80 @@ def index_file_at(
         UsageError: the file is not an IndexFile, or its numbers of slots and items are unknown.
     """
     storage, path = storage_of(path, storage_options)
+    if _kind_of(path, storage) != INDEX_FOLDER:
+        raise UsageError(f"{path}: not an IndexFile, so it has no slots, items and chains")
+    size = size_of(path, storage)
+    return path, _index_geometry(path, size, hash_slots, index_items, storage), storage
+
+
+def _kind_of(path: str, storage: Storage) -> str | None:
+    """Return the kind of a file with data, by its place or its content; None if unknown.
+
+    Raises StoreNotFoundError, StoreAccessError.
+    """
     entry = storage.entry(path)
     if entry is None:
         raise StoreNotFoundError(f"{path}: no such file or directory")
     size = entry.stat().st_size if entry.is_file() else 0
-    special = os.path.basename(path) in _SPECIAL_NAMES
-    if (
-        special
-        or not size
-        or (_kind_by_place(path) or _kind_by_contents(path, size, storage)) != INDEX_FOLDER
-    ):
-        raise UsageError(f"{path}: not an IndexFile, so it has no slots, items and chains")
-    return path, _index_geometry(path, size, hash_slots, index_items, storage), storage
+    if not size or os.path.basename(path) in _SPECIAL_NAMES:
+        return None
+    return _kind_by_place(path) or _kind_by_contents(path, size, storage)
 
+
+@contextmanager
+def queue_at(
+    path: str | PathLike[str],
+    queue: str | None = None,
+    config: StoreConfig | None = None,
+    storage_options: Mapping[str, str] | None = None,
+) -> Iterator[tuple[QueueListing, QueueInspection | None]]:
+    """Open the listing of a queue for a `with` block.
+
+    Args:
+        path: A file of a ConsumeQueue or batch queue; with `queue`, a store.
+        queue: Topic and queue id, as TOPIC/QUEUE.
+        config: The broker's settings.
+        storage_options: Options of the URL's file system.
+
+    Yields:
+        The listing; and for a queue of a store, its ends.
+
+    Raises:
+        StoreNotFoundError, StoreAccessError, FormatError: the file or store cannot be read.
+        MessageNotFoundError: the store has no such queue.
+        UsageError: the file does not belong to a queue, or `queue` is malformed.
+    """
+    if queue is None:
+        storage, path = storage_of(path, storage_options)
+        kind = _QUEUE_KINDS.get(_kind_of(path, storage) or "")
+        if kind is None:
+            raise UsageError(f"{path}: not a file of a queue, so it has no entries")
+        listing = listing_of_file(path, kind, storage)
+        try:
+            yield listing, None
+        finally:
+            listing.close()
+        return
+    topic, _, queue_id = queue.rpartition("/")
+    if not topic or not (queue_id.isascii() and queue_id.isdigit() and len(queue_id) <= 10):
+        raise UsageError(f"{queue}: write a queue as TOPIC/QUEUE, for example orders/1")
+    with StoreReader(path, config=config, storage_options=storage_options) as store:
+        reader = store.queues.queue(topic, int(queue_id))
+        extension = os.path.join(store.path, EXTENSION_FOLDER, topic, queue_id)
+        listing = listing_of_queue(reader, topic, store.commit_log, extension, store.storage)
+        first = reader.min_queue_offset(store.commit_log.min_offset)
+        found = QueueInspection(
+            reader.folder, _QUEUE_NAMES.get(reader.kind.name, reader.kind.name), topic,
+            int(queue_id), len(listing.files), first, reader.max_queue_offset(),
+        )  # fmt: skip
+        if reader.kind.numbering is not Numbering.BASE:
+            found.min_logical_offset = found.first * CONSUME_QUEUE.entry_bytes
+            found.max_logical_offset = found.stop * CONSUME_QUEUE.entry_bytes
+        yield listing, found
+
+
+_QUEUE_NAMES = {ROCKSDB_QUEUE.name: "queue in RocksDB"}
+_QUEUE_KINDS = {kind.folder: kind for kind in (CONSUME_QUEUE, BATCH_QUEUE)}
 
 _SPECIAL_NAMES: dict[str, Callable[[str, Storage], CheckpointInspection | MarkerInspection]] = {
     CHECKPOINT_FILE: inspect_checkpoint,

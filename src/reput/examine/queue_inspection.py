@@ -70,6 +70,32 @@ class BatchQueueInspection:
     findings: list[Finding] = field(default_factory=list)
 
 
+@dataclass(slots=True)
+class QueueInspection:
+    """One queue of a store, of any kind.
+
+    Attributes:
+        path: folder of the queue
+        topic, queue_id: the queue
+        files: number of files; 0 in RocksDB
+        first: queue offset of the first message
+        stop: queue offset that the next message gets
+        min_logical_offset, max_logical_offset: the same in bytes of the queue (`ConsumeQueue.getMinLogicOffset`); None
+            for a batch queue, in which queue offsets do not lead to entries by their place
+    """
+
+    path: str
+    kind: str
+    topic: str
+    queue_id: int
+    files: int
+    first: int
+    stop: int
+    min_logical_offset: int | None = None
+    max_logical_offset: int | None = None
+    findings: list[Finding] = field(default_factory=list)
+
+
 def inspect_consume_queue_file(path: str, storage: Storage = LOCAL) -> ConsumeQueueInspection:
     """Inspect a ConsumeQueue file by reading every entry.
 

@@ -38,7 +38,8 @@ PROPERTIES = struct.Struct(">h")
 FIXED_BYTES = HEAD.size + STORE_TIMESTAMP.size + TAIL.size + PROPERTIES.size
 """Size of a record without its hosts, its body, its topic (with the length field) and its properties."""
 
-# The fields compared with these constants are signed, as Java's integers are.
+# The fields compared with these constants are signed, as Java's integers are. In Java, they are MESSAGE_MAGIC_CODE,
+# MESSAGE_MAGIC_CODE_V2 and BLANK_MAGIC_CODE.
 MESSAGE_MAGIC = 0xDAA320A7 - (1 << 32)
 MESSAGE_MAGIC_V2 = 0xDAA320AB - (1 << 32)
 BLANK_MAGIC = 0xCBD43194 - (1 << 32)

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 _ENTRY = struct.Struct(">qiq")
 ENTRY_BYTES = _ENTRY.size
+"""Size of an entry (`ConsumeQueue.CQ_STORE_UNIT_SIZE`)."""
 
 
 class ConsumeQueueEntry(NamedTuple):

@@ -30,12 +30,16 @@ _HEADER = struct.Struct(">qqqqii")
 _ITEM = struct.Struct(">iqii")
 _INT32_MAX = 0x7FFFFFFF
 HEADER_BYTES = _HEADER.size
+"""Size of the header (`IndexHeader.INDEX_HEADER_SIZE`)."""
 SLOT_BYTES = 4
 ITEM_BYTES = _ITEM.size
 
 
 class IndexHeader(NamedTuple):
-    """The first 40 bytes. Timestamps are in milliseconds. `index_count` is the stored value, 0 before the first put."""
+    """The first 40 bytes. Timestamps are in milliseconds. `index_count` is the stored value, 0 before the first put.
+
+    In Java, the fields are beginTimestamp, endTimestamp, beginPhyOffset, endPhyOffset, hashSlotCount and indexCount.
+    """
 
     begin_timestamp: int
     end_timestamp: int
@@ -59,7 +63,7 @@ class IndexHeader(NamedTuple):
 
 
 class IndexItem(NamedTuple):
-    """One entry of the index."""
+    """One entry of the index. In Java, the fields are keyHash, phyOffset, timeDiff and prevIndexRead."""
 
     key_hash: int
     physical_offset: int
@@ -116,10 +120,12 @@ def file_bytes(hash_slots: int, index_items: int) -> int:
 
 
 def slot_position(slot: int) -> int:
+    """Return the byte of a slot in the file (absSlotPos in `IndexFile.putKey`)."""
     return HEADER_BYTES + SLOT_BYTES * slot
 
 
 def item_position(hash_slots: int, item: int) -> int:
+    """Return the byte of an item in the file (absIndexPos in `IndexFile.putKey`)."""
     return HEADER_BYTES + SLOT_BYTES * hash_slots + ITEM_BYTES * item
 
 

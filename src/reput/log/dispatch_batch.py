@@ -1,17 +1,27 @@
 """Define the result of a scan of the CommitLog: a DispatchBatch of consecutive messages, as columns.
 
-A broker has a DispatchRequest for each single message instead. A rebuild and a live store write the entries of a batch
-to ConsumeQueues and IndexFiles.
+A broker has a DispatchRequest for each single message instead (`DispatchRequest`, tag rocketmq-all-4.9.3). A rebuild
+and a live store write the entries of a batch to ConsumeQueues and IndexFiles. A store's own dispatchers also get the
+requests of a batch, which read a record when its properties are first used.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+
+from reput.errors import UsageError
+from reput.format.commit_log import MessageExt
+
+# The columns of a message that a request has, in the order of its fields.
+_REQUEST_COLUMNS = (
+    "physical_offset", "size", "tags_code", "store_timestamp", "queue_offset", "sys_flag",
+)  # fmt: skip
 
 
 class Queue(NamedTuple):
@@ -34,6 +44,56 @@ class QueueEntries(NamedTuple):
     queue_offset: npt.NDArray[np.int64]
 
 
+@dataclass
+class DispatchRequest:
+    """One message of a batch, with the names of RocketMQ's class. Valid until `dispatch` returns.
+
+    Attributes:
+        topic, queue_id: queue of the message
+        physical_offset: place of the record (`commitLogOffset`)
+        size: size of the record in bytes (`msgSize`)
+        tags_code: hash of the tags, or due time of a delayed message
+        store_timestamp: store time (ms)
+        queue_offset: queue offset of the message (`consumeQueueOffset`)
+        sys_flag: system flags of the record
+    """
+
+    topic: str
+    queue_id: int
+    physical_offset: int
+    size: int
+    tags_code: int
+    store_timestamp: int
+    queue_offset: int
+    sys_flag: int
+    _read: Callable[[int, int], MessageExt]
+
+    @cached_property
+    def message(self) -> MessageExt:
+        """Return the whole message, which is read at the first use. Raises StoreAccessError, CorruptMessageError."""
+        return self._read(self.physical_offset, self.size)
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """Return the properties (`propertiesMap`). Raises as `message` does."""
+        return self.message.properties
+
+    @property
+    def keys(self) -> list[str]:
+        """Return the words of KEYS. Raises as `message` does."""
+        return self.message.keys
+
+    @property
+    def unique_key(self) -> str | None:
+        """Return the unique key (`uniqKey`). Raises as `message` does."""
+        return self.message.unique_key
+
+    @property
+    def prepared_transaction_offset(self) -> int:
+        """Return the offset of the prepared message that this message commits. Raises as `message` does."""
+        return self.message.prepared_transaction_offset
+
+
 @dataclass(frozen=True)
 class DispatchBatch:
     """A run of messages in CommitLog order, as columns.
@@ -44,12 +104,22 @@ class DispatchBatch:
     multi      format.dtypes.MULTI_DTYPE[m]: further queues of messages (INNER_MULTI_DISPATCH); `row` is an index
                into `messages`
     queues     all queues that the scan has met so far
+    read       returns the message at a physical offset, of a given size; None for a batch without its log
     """
 
     messages: npt.NDArray[np.void]
     key_hash: npt.NDArray[np.int32]
     multi: npt.NDArray[np.void]
     queues: list[Queue]
+    read: Callable[[int, int], MessageExt] | None = None
+
+    def requests(self) -> Iterator[DispatchRequest]:
+        """Yield the messages one by one. Raises UsageError for a batch that was not passed to a dispatcher."""
+        if self.read is None:
+            raise UsageError("only the batches that dispatchers receive have requests")
+        columns = (self.messages[name].tolist() for name in ("queue", *_REQUEST_COLUMNS))
+        for number, *fields in zip(*columns, strict=True):
+            yield DispatchRequest(*self.queues[number], *fields, self.read)
 
     def __len__(self) -> int:
         return len(self.messages)

@@ -11,6 +11,7 @@ from reput.arguments import checked
 from reput.config import StoreConfig
 from reput.examine.inspection import Inspection
 from reput.examine.inspection import inspect as inspect_path
+from reput.examine.inspection import queue_at
 from reput.findings import Finding
 from reput.notebook import Report
 from reput.operations.inspect_text import inspection_lines, title
@@ -52,6 +53,7 @@ def inspect(
     config: StoreConfig | None = None,
     hash_slots: int | None = None,
     index_items: int | None = None,
+    queue: str | None = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> InspectReport:
     """Describe a store by names and headers only, or a single file of a store by its whole content.
@@ -61,11 +63,17 @@ def inspect(
         config: The broker's settings.
         hash_slots: Number of slots of an IndexFile; by default derived from the file.
         index_items: Number of items of an IndexFile; by default derived from the file.
+        queue: A queue of the store to describe instead, as "TOPIC/QUEUE".
         storage_options: Options of the URL's file system.
 
     Raises:
         StoreNotFoundError, StoreAccessError, FormatError, UsageError.
+        MessageNotFoundError: the store has no such queue.
     """
+    if queue is not None:
+        with queue_at(path, queue, config, storage_options) as (_, found):
+            assert found is not None
+            return InspectReport(found)
     return InspectReport(inspect_path(path, config, hash_slots, index_items, storage_options))
 
 

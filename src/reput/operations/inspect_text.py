@@ -13,15 +13,23 @@ from rich.table import Table
 from reput.clock import format_duration, format_time
 from reput.examine.commit_log_inspection import CommitLogInspection
 from reput.examine.inspection import Inspection
-from reput.examine.queue_inspection import BatchQueueInspection, ConsumeQueueInspection
+from reput.examine.queue_inspection import (
+    BatchQueueInspection,
+    ConsumeQueueInspection,
+    QueueInspection,
+)
 from reput.examine.store_inspection import IndexSummary, QueueSummary, StoreInspection
 from reput.format.file_names import BATCH_QUEUE_FOLDER, COMMIT_LOG_FOLDER, EXTENSION_FOLDER
+from reput.format.index_file import IndexHeader
 from reput.sizes import format_size
 from reput.text import one_line, printable
 from reput.verify.index_inspection import IndexInspection
 from reput.verify.marker_inspection import CheckpointInspection, MarkerInspection
 
 _LABEL_WIDTH = 15
+_HEADER_NAMES = (
+    "beginTimestamp", "endTimestamp", "beginPhyOffset", "endPhyOffset", "hashSlotCount", "indexCount",
+)  # fmt: skip
 _BAR_WIDTH = 40
 _NAME_WIDTH = 40
 _MOST_ROWS = 60
@@ -168,6 +176,17 @@ def _(found: ConsumeQueueInspection) -> Pairs:
 
 
 @values.register
+def _(found: QueueInspection) -> Pairs:
+    yield "queue", printable(f"{found.topic}/{found.queue_id}")
+    if found.files:
+        yield "files", f"{found.files:,}"
+    yield "queue offsets", f"{found.first:,} to {found.stop:,}"
+    if found.min_logical_offset is not None and found.max_logical_offset is not None:
+        yield "logical", f"offsets {found.min_logical_offset:,} to {found.max_logical_offset:,}"
+    yield "entries", "listed with --entries FROM-TO or --at LOGICAL_OFFSET"
+
+
+@values.register
 def _(found: IndexInspection) -> Pairs:
     header = found.header
     sizes = f"{found.hash_slots:,} slots, {found.index_items:,} items"
@@ -175,6 +194,7 @@ def _(found: IndexInspection) -> Pairs:
     # A broker never uses item 0, so a full file has one entry fewer than it has items.
     full = "full" if found.entries >= found.index_items - 1 else f"{100 * found.fill:.1f} % full"
     yield "entries", f"{found.entries:,} ({full}), {found.distinct_hashes:,} different key hashes"
+    yield "header", ", ".join(f"{name} {value}" for name, value in header_in_java(header))
     if found.entries:
         first, last = header.begin_physical_offset, header.end_physical_offset
         yield "CommitLog", f"first message at {first:,}, last at {last:,}"
@@ -219,6 +239,11 @@ def _(found: CheckpointInspection) -> Pairs:
 def _(found: MarkerInspection) -> Pairs:
     yield "size", f"{found.size_bytes:,} bytes"
     yield "meaning", printable(found.meaning)
+
+
+def header_in_java(header: IndexHeader) -> list[tuple[str, int]]:
+    """Return the six stored fields of an IndexFile's header with their names in RocketMQ (`IndexHeader`)."""
+    return list(zip(_HEADER_NAMES, header, strict=True))
 
 
 def bar_table(

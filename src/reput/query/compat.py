@@ -278,7 +278,7 @@ def query_offset(
             effort.spend()
         header = file.header()
         last = last or header
-        if _is_time_matched(header, begin, end):
+        if is_time_matched(header, begin, end):
             _select(file, header, wanted, max_num, begin, end, offsets, effort)
         # Older files cannot contain newer messages unless a clock was set back. The broker stops here even then.
         if header.begin_timestamp < begin or len(offsets) >= max_num:
@@ -288,10 +288,22 @@ def query_offset(
     return QueryOffsetResult(tuple(offsets), last.end_timestamp, last.end_physical_offset)
 
 
-def _is_time_matched(header: IndexHeader, begin: int, end: int) -> bool:
+def is_time_matched(header: IndexHeader, begin: int, end: int) -> bool:
     """Return whether a file's times overlap the window (IndexFile.isTimeMatched)."""
     first, last = header.begin_timestamp, header.end_timestamp
     return (begin < first and end > last) or first <= begin <= last or first <= end <= last
+
+
+def select_physical_offsets(
+    file: IndexFileReader, wanted: int, max_num: int, begin: int, end: int
+) -> list[int]:
+    """Return what IndexFile.selectPhyOffset finds in one file: physical offsets of a hash in a time window.
+
+    Raises StoreAccessError.
+    """
+    offsets: list[int] = []
+    _select(file, file.header(), wanted, max_num, begin, end, offsets, None)
+    return offsets
 
 
 def _select(

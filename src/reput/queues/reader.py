@@ -172,7 +172,8 @@ class ConsumeQueueReader:
     def min_queue_offset(self, min_physical_offset: int = 0) -> int:
         """Return the queue offset of the first message at or after a physical offset, or else `max_queue_offset()`.
 
-        An empty entry counts as a message, so that reading it reports the damage.
+        An empty entry counts as a message, so that reading it reports the damage. Given the log's first offset, this
+        mirrors `ConsumeQueue.correctMinOffset`.
         """
         return self._settled(lambda: self._min(min_physical_offset))
 

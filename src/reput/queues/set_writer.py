@@ -122,7 +122,10 @@ class QueueSetWriter:
                 tries += 1
 
     def positions(self) -> dict[Queue, tuple[int, int]]:
-        """Return the end of each ConsumeQueue with entries: its next queue offset, and where its last message ends."""
+        """Return the end of each ConsumeQueue with entries: its next queue offset, and where its last message ends.
+
+        A broker keeps the next queue offsets in `CommitLog.topicQueueTable`.
+        """
         return {}
 
     def batch_ends(self) -> dict[Queue, BatchEnd]:

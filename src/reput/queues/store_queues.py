@@ -71,7 +71,7 @@ class QueueSetReader(Closing, Generic[_Reader]):
         )
 
     def queue(self, topic: str, queue_id: int) -> _Reader:
-        """Return the reader of a queue with its current files. Later callers share the reader.
+        """Return the reader of a queue with its current files (`findConsumeQueue`). Later callers share the reader.
 
         Raises StoreAccessError, and MessageNotFoundError for an unknown queue.
         """

@@ -292,6 +292,8 @@ class QueueFiles(FoundFiles):
     ) -> ConsumeQueueWriter:
         """Keep only the entries before `position`, durably, and return a writer that appends to the queue.
 
+        Mirrors `ConsumeQueue.truncateDirtyLogicFiles` (tag rocketmq-all-4.9.3).
+
         Entries before `durable` are durable already. If `position` is the beginning of a file, no entry of this file is
         kept, and the file is deleted. With `is_begun`, keep this file as an empty file, which a broker creates when the
         previous file is full.

@@ -212,7 +212,10 @@ class DispatchService:
         return False
 
     def dispatch(self, target: int) -> None:
-        """Dispatch the messages before `target`, which must be the end of a message. Raises StoreAccessError."""
+        """Dispatch the messages before `target`, which must be the end of a message. Raises StoreAccessError.
+
+        Mirrors `ReputMessageService.doReput` and `DefaultMessageStore.doDispatch` (tag rocketmq-all-4.9.3).
+        """
         # Scan one file at a time: a message never crosses the end of a file.
         while self.position < target:
             start = self.position - self.position % self._file_bytes
@@ -234,7 +237,7 @@ class DispatchService:
                     self.taken = scan.end.position
                     dispatchers = self._subscribers.dispatchers
                 # Call subscribers outside the lock: they may take long, or use the store.
-                self._subscribers.tell(batch, grown, dispatchers)
+                self._subscribers.tell(batch, grown, dispatchers, file)
                 if self._is_abandoned:
                     return
             self._note_damage(scan.damage, noted)

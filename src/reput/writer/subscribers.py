@@ -12,11 +12,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from threading import Lock
 from typing import Protocol
 
 from reput.closing import Closing
+from reput.files.reader import FileReader
+from reput.format.commit_log import MessageExt, RecordError, decode
 from reput.log.dispatch_batch import DispatchBatch, Queue
+from reput.log.files import CommitLogFile
 
 Arrival = Callable[[str, int, int], None]
 """A function that is called with topic, queue id and the queue's new end."""
@@ -28,7 +32,30 @@ class Dispatcher(Protocol):
     """Receives messages after their dispatch to ConsumeQueue and IndexFile, batch by batch, in log order."""
 
     def dispatch(self, batch: DispatchBatch) -> None:
-        """Receive a batch. The arrays of the batch are valid until `dispatch` returns."""
+        """Receive a batch. Its arrays and its `requests` are valid until `dispatch` returns."""
+
+
+class BatchRecords(Closing):
+    """The records of a batch, which lie in one file of the log. The file is opened at the first read."""
+
+    def __init__(self, file: CommitLogFile) -> None:
+        self._file = file
+        self._reader: FileReader | None = None
+
+    def read(self, physical_offset: int, size: int) -> MessageExt:
+        """Return the message of a record. Raises StoreAccessError, CorruptMessageError."""
+        if self._reader is None:
+            self._reader = FileReader(self._file.path)
+        data = self._reader.read(physical_offset - self._file.start, size)
+        try:
+            return decode(data)
+        except RecordError as error:
+            raise self._file.corrupt(physical_offset, str(error)) from None
+
+    def close(self) -> None:
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
 
 
 class Subscription(Closing):
@@ -83,8 +110,25 @@ class Subscribers:
         batch: DispatchBatch,
         grown: list[tuple[Queue, int]],
         dispatchers: tuple[tuple[Subscription, Dispatcher], ...],
+        file: CommitLogFile,
     ) -> None:
-        """Pass a batch to the given dispatchers, then call the callbacks of the queues that grew."""
+        """Pass a batch to the given dispatchers, then call the callbacks of the queues that grew.
+
+        `file` is the log file with the messages of the batch.
+        """
+        if dispatchers:
+            with BatchRecords(file) as records:
+                self._dispatch(replace(batch, read=records.read), dispatchers)
+        for _, callback in self.arrivals:
+            for queue, end in grown:
+                try:
+                    callback(queue.topic, queue.queue_id, end)
+                except BaseException:
+                    _log.exception("an arrival callback failed")
+
+    def _dispatch(
+        self, batch: DispatchBatch, dispatchers: tuple[tuple[Subscription, Dispatcher], ...]
+    ) -> None:
         for subscription, dispatcher in dispatchers:
             try:
                 dispatcher.dispatch(batch)
@@ -92,9 +136,3 @@ class Subscribers:
                 _log.exception("a dispatcher failed, and receives no more messages")
                 subscription.error = error
                 self.remove(subscription)
-        for _, callback in self.arrivals:
-            for queue, end in grown:
-                try:
-                    callback(queue.topic, queue.queue_id, end)
-                except BaseException:
-                    _log.exception("an arrival callback failed")

@@ -60,7 +60,7 @@ class WriterSettings:
             (flushConsumeQueueLeastPages).
         flush_consume_queue_thorough_interval_s: Interval after which all queues, IndexFiles and the checkpoint are
             flushed (flushConsumeQueueThoroughInterval).
-        append_retry_pause_s: Pause before each retry of a failed append to a ConsumeQueue (at most 30 retries).
+        append_retry_pause_s: Pause before each retry of a failed append to a ConsumeQueue (at most 30 tries).
         store_host: Address that is written into each record as its store host.
         file_reserved_hours, delete_when, disk_max_used_space_ratio, max_commit_log_bytes: See RetentionLimits. By
             default nothing is deleted.
@@ -179,7 +179,7 @@ WITHOUT_COUNTERPART = frozenset(
     commitCommitLogLeastPages commitCommitLogThoroughInterval commitIntervalCommitLog dLegerGroup dLegerPeers
     dLegerSelfId debugLockEnable defaultQueryMaxNum deleteCommitLogFilesInterval deleteConsumeQueueFilesInterval
     destroyMapedFileIntervalForcibly diskFallRecorded duplicationEnable enableBatchPush
-    enableDLegerCommitLog enableScheduleAsyncDeliver enableScheduleMessageStats fastFailIfNoBufferInStorePool
+    enableCalcFilterBitMap enableDLegerCommitLog enableScheduleAsyncDeliver enableScheduleMessageStats fastFailIfNoBufferInStorePool
     flushCommitLogTimed flushDelayOffsetInterval flushLeastPagesWhenWarmMapedFile haHousekeepingInterval haListenPort
     haMasterAddress haSendHeartbeatInterval haSlaveFallbehindMax haTransferBatchSize
     maxLmqConsumeQueueNum maxTransferBytesOnMessageInDisk maxTransferBytesOnMessageInMemory
@@ -190,4 +190,4 @@ WITHOUT_COUNTERPART = frozenset(
     useReentrantLockWhenPutMessage warmMapedFileEnable
     """.split()  # noqa: SIM905
 )
-"""Settings of `MessageStoreConfig` that have no effect in reput. docs/differences.md has the reasons."""
+"""Settings of `MessageStoreConfig` and `BrokerConfig` that have no effect on a store in reput. docs/differences.md has the reasons."""

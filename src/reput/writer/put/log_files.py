@@ -163,7 +163,7 @@ class LogFiles:
         return self.start + self.file_bytes
 
     def roll(self) -> None:
-        """Begin the next file. If this raises StoreAccessError, nothing has changed."""
+        """Begin the next file (`CommitLog.rollNextFile`). If this raises StoreAccessError, nothing has changed."""
         start = self.end
         # Each mapped file keeps two descriptors, so sync and close the earlier files.
         if len(self._open) >= _MOST_OPEN:
