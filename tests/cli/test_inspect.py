@@ -87,9 +87,11 @@ def test_an_index_file_in_numbers(golden: Golden) -> None:
 
 def test_an_index_file_in_words(golden: Golden) -> None:
     ran = reput("inspect", golden("orders").path / "index" / "20261120232222031")
-    assert ran.out.splitlines()[1:13] == [
+    assert ran.out.splitlines()[1:14] == [
         "  size           84,040 bytes: 1,000 slots, 4,000 items",
         "  entries        3,999 (full), 3,610 different key hashes",
+        "  header         beginTimestamp 1791763229267, endTimestamp 1791838311363, beginPhyOffset 0, "
+        "endPhyOffset 463569, hashSlotCount 983, indexCount 4000",
         "  CommitLog      first message at 0, last at 463,569",
         "  stored         2026-10-12T00:00:29.267Z to 2026-10-12T20:51:51.363Z (20 h 51 min)",
         "  slots used     983 of 1,000 (98.3 %), 4.07 entries each",

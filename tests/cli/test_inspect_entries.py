@@ -92,8 +92,7 @@ def test_entries_are_those_that_a_broker_of_5_3_reads(golden: Golden, name: str)
 def test_a_tag_is_the_one_of_the_message(golden: Golden) -> None:
     store = golden("orders")
     tags = {
-        one.physical_offset: decode_properties(one.properties.encode()).get("TAGS")
-        for one in store.messages
+        one.physical_offset: decode_properties(one.properties).get("TAGS") for one in store.messages
     }
     listed = rows(store.path, "orders/1", "--entries", "0-99")
     assert len(listed) == 100

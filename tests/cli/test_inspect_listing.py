@@ -99,7 +99,10 @@ def test_wrong_use_of_the_lists_is_one_line(golden: Golden) -> None:
     store = golden("orders").path
     path = store / "index" / NAME
     for wrong, line in (
-        ((path, "--slots", "--items"), "reput: pass only one of --slots, --items and --chain"),
+        (
+            (path, "--slots", "--items"),
+            "reput: pass only one of --slots, --items, --chain, --entries and --at",
+        ),
         (
             (path, "--chain", "order-1"),
             "reput: --chain order-1: write the topic before the key, as TOPIC#KEY",

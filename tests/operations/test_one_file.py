@@ -101,9 +101,9 @@ def test_offsets_are_the_ones_that_a_broker_selects(golden: Golden) -> None:
 
 def test_a_file_for_reading_refuses_keys(golden: Golden) -> None:
     store = golden("orders")
-    with reput.IndexFile.open(store.path / "index" / store.index[0].file, 1000, 4000) as file:
-        with pytest.raises(UsageError, match='mode="rw"'):
-            file.put_key("T#k", 0, 0)
+    file = reput.IndexFile.open(store.path / "index" / store.index[0].file, 1000, 4000)
+    with file, pytest.raises(UsageError, match='mode="rw"'):
+        file.put_key("T#k", 0, 0)
     with pytest.raises(UsageError, match="the file exists"):
         reput.IndexFile.create(store.path / "index" / store.index[0].file)
     with pytest.raises(UsageError, match="mode must be"):
@@ -112,9 +112,11 @@ def test_a_file_for_reading_refuses_keys(golden: Golden) -> None:
 
 def test_a_file_that_another_writer_has_open_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "20261120232222031"
-    with reput.IndexFile.create(path, 5, 20):
-        with pytest.raises(UsageError, match="another process has the file open"):
-            reput.IndexFile.open(path, 5, 20, mode="rw")
+    with (
+        reput.IndexFile.create(path, 5, 20),
+        pytest.raises(UsageError, match="another process has the file open"),
+    ):
+        reput.IndexFile.open(path, 5, 20, mode="rw")
 
 
 def test_a_queue_is_the_bytes_of_its_entries(tmp_path: Path) -> None:

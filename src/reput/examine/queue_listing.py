@@ -1,4 +1,4 @@
-"""List the entries of a queue: their place, their message, their tag or due time. docs/format/consume-queue.md shows one.
+"""List the entries of a queue: their place, their message, their tag or due time. See docs/format/consume-queue.md.
 
 Entries of files are listed as they are stored, so gaps and pre-blank entries are visible. A run of such places is one
 row. Entries in RocksDB have no place in a file.
@@ -183,7 +183,7 @@ class QueueListing:
     def _of_block(
         self, file: QueueFile, first: int, block: npt.NDArray[np.void], low: int, high: int
     ) -> Iterator[EntryRow]:
-        """Yield a row per entry, and per run of equal places without a message, within the queue offsets [low, high)."""
+        """Yield a row per entry, and per run of places without a message, for the queue offsets [low, high)."""
         size, is_batch = self.kind.entry_bytes, self.kind.numbering is Numbering.BASE
         written = (block["physical_offset"] >= 0) & (block["size"] > 0)
         blank = (

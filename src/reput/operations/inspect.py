@@ -9,9 +9,8 @@ from typing import Any
 
 from reput.arguments import checked
 from reput.config import StoreConfig
-from reput.examine.inspection import Inspection
+from reput.examine.inspection import Inspection, queue_at
 from reput.examine.inspection import inspect as inspect_path
-from reput.examine.inspection import queue_at
 from reput.findings import Finding
 from reput.notebook import Report
 from reput.operations.inspect_text import inspection_lines, title

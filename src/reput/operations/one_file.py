@@ -277,12 +277,12 @@ class ConsumeQueue(Closing):
 
     @property
     def min_logical_offset(self) -> int:
-        """Return the byte of the queue at which its first entry begins (`getMinLogicOffset`): queue offset × 20."""
+        """Return the byte of the queue at which its first entry begins (`getMinLogicOffset`): 20 bytes per entry."""
         return self.min_queue_offset * ENTRY_BYTES
 
     @property
     def max_logical_offset(self) -> int:
-        """Return the byte of the queue after its last entry (`getMaxLogicOffset` in articles): queue offset × 20."""
+        """Return the byte of the queue after its last entry (`getMaxLogicOffset` in articles): 20 bytes per entry."""
         return self.max_queue_offset * ENTRY_BYTES
 
     def entries(

@@ -179,7 +179,8 @@ WITHOUT_COUNTERPART = frozenset(
     commitCommitLogLeastPages commitCommitLogThoroughInterval commitIntervalCommitLog dLegerGroup dLegerPeers
     dLegerSelfId debugLockEnable defaultQueryMaxNum deleteCommitLogFilesInterval deleteConsumeQueueFilesInterval
     destroyMapedFileIntervalForcibly diskFallRecorded duplicationEnable enableBatchPush
-    enableCalcFilterBitMap enableDLegerCommitLog enableScheduleAsyncDeliver enableScheduleMessageStats fastFailIfNoBufferInStorePool
+    enableCalcFilterBitMap enableDLegerCommitLog enableScheduleAsyncDeliver enableScheduleMessageStats
+    fastFailIfNoBufferInStorePool
     flushCommitLogTimed flushDelayOffsetInterval flushLeastPagesWhenWarmMapedFile haHousekeepingInterval haListenPort
     haMasterAddress haSendHeartbeatInterval haSlaveFallbehindMax haTransferBatchSize
     maxLmqConsumeQueueNum maxTransferBytesOnMessageInDisk maxTransferBytesOnMessageInMemory
@@ -190,4 +191,4 @@ WITHOUT_COUNTERPART = frozenset(
     useReentrantLockWhenPutMessage warmMapedFileEnable
     """.split()  # noqa: SIM905
 )
-"""Settings of `MessageStoreConfig` and `BrokerConfig` that have no effect on a store in reput. docs/differences.md has the reasons."""
+"""Settings of a broker's store that have no effect in reput. docs/differences.md has the reasons."""
