@@ -41,7 +41,7 @@ def flat(listed: list[dict[str, Any]]) -> list[tuple[int, int, int, int]]:
 
 def stored_entries(folder: Path) -> list[tuple[int, int, int, int]]:
     """Return the entries of a ConsumeQueue by the layout of docs/format/consume-queue.md, up to the first empty one."""
-    entries = []
+    entries: list[tuple[int, int, int, int]] = []
     for path in sorted(folder.iterdir()):
         for number, entry in enumerate(_ENTRY.iter_unpack(path.read_bytes()), int(path.name) // 20):
             if entry[1] == 0:

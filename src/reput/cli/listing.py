@@ -157,5 +157,5 @@ def _print(rows: Iterator[_Row], line: Callable[[_Row], str], header: str, as_js
     return FOUND
 
 
-def _fields(row: _Row) -> dict[str, Any]:
+def _fields(row: SlotRow | ItemRow | EntryRow) -> dict[str, Any]:
     return row.as_dict() if isinstance(row, EntryRow) else row._asdict()

@@ -118,8 +118,11 @@ class DispatchBatch:
         if self.read is None:
             raise UsageError("only the batches that dispatchers receive have requests")
         columns = (self.messages[name].tolist() for name in ("queue", *_REQUEST_COLUMNS))
-        for number, *fields in zip(*columns, strict=True):
-            yield DispatchRequest(*self.queues[number], *fields, self.read)
+        for number, offset, size, code, stored, queue_offset, flag in zip(*columns, strict=True):
+            topic, queue_id = self.queues[number]
+            yield DispatchRequest(
+                topic, queue_id, offset, size, code, stored, queue_offset, flag, self.read
+            )
 
     def __len__(self) -> int:
         return len(self.messages)
