@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from reput import tasks
+from reput.files import stamps
 from tests.attack import mark_attacks
 from tests.browser import opened_browser
 from tests.durations import Meter, mark_long
@@ -82,11 +83,12 @@ def _own_tracebacks() -> Iterator[None]:
 def _own_proofs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Give the tests of each file an empty cache folder, so that proofs of IndexFiles are not kept for other files.
 
-    Proofs are saved also for stores on a file system in memory, because /tmp may be one.
+    Proofs are saved also for stores on the file system of /tmp, which may be in memory or a container's overlay.
     """
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("reput.files.stamps._IN_MEMORY", frozenset())
-        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        cache = tmp_path_factory.mktemp("cache")
+        patch.setattr(stamps, "_REPORTING", stamps._REPORTING | {stamps._file_system(str(cache))})
+        patch.setenv("XDG_CACHE_HOME", str(cache))
         yield
 
 

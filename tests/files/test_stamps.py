@@ -12,6 +12,8 @@ import pytest
 from reput.files import stamps
 from reput.files.stamps import is_open_for_writing, settled_stamp, stamp_of
 
+REPORTING = stamps._REPORTING
+
 
 @pytest.fixture
 def path(tmp_path: Path) -> str:
@@ -27,8 +29,9 @@ def test_a_file_that_nobody_writes_is_settled(path: str) -> None:
 
 
 def test_the_kind_of_file_system_is_known(path: str) -> None:
-    assert stamps._file_system(os.stat(path).st_dev)
-    assert not stamps._file_system(os.makedev(4095, 4095))
+    assert stamps._file_system(path)
+    assert stamps._file_system("/proc/self/status") == "proc"
+    assert not stamps._kind_of_mount("-1", 0)
 
 
 def test_a_change_right_after_it_moves_the_time(path: str) -> None:
@@ -57,12 +60,13 @@ def test_a_mapped_page_changes_without_a_trace(path: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("system", "age_s", "settled"), [("ext4", 61, False), ("ext4", 71, True), ("overlay", 3600, False)]
+    ("system", "age_s", "settled"),
+    [("ext4", 61, False), ("ext4", 71, True), ("overlay", 3600, False), ("nfs4", 3600, False)],
 )  # fmt: skip
 def test_an_open_file_that_has_not_changed_for_long(
     path: str, monkeypatch: pytest.MonkeyPatch, system: str, age_s: int, settled: bool
 ) -> None:
-    monkeypatch.setattr(stamps, "_file_system", lambda device: system)
+    monkeypatch.setattr(stamps, "_file_system", lambda path: system)
     monkeypatch.setattr(stamps, "_longest_dirty_ns", lambda: 70e9)
     later = os.stat(path).st_ctime_ns + age_s * 1_000_000_000
     with monkeypatch.context() as patched, open(path, "r+b"):
@@ -70,9 +74,15 @@ def test_an_open_file_that_has_not_changed_for_long(
         assert (settled_stamp(path) is not None) == settled
 
 
-def test_nothing_is_settled_in_memory(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In memory, a write through a mapping to a page that it read before does not change the file's times."""
-    monkeypatch.setattr(stamps, "_IN_MEMORY", {stamps._file_system(os.stat(path).st_dev)})
+@pytest.mark.parametrize(
+    "system", ["tmpfs", "overlay", "fuse", "fuse.bindfs", "fuse.sshfs", "9p", "virtiofs", "nfs", "nfs4", "cifs", ""]
+)  # fmt: skip
+def test_nothing_is_settled_where_writers_or_their_changes_are_invisible(
+    path: str, monkeypatch: pytest.MonkeyPatch, system: str
+) -> None:
+    """On tmpfs, a write through a mapping to a page that it read before does not change the file's times."""
+    monkeypatch.setattr(stamps, "_REPORTING", REPORTING)
+    monkeypatch.setattr(stamps, "_file_system", lambda path: system)
     assert settled_stamp(path) is None
 
 

@@ -21,6 +21,7 @@ import reput
 from reput.broker.config_file import ConfigFile
 from reput.config import StoreConfig
 from reput.errors import ReputError, StoreAccessError, StoreError
+from reput.files import stamps
 from reput.files.anchors import anchored
 from reput.files.writer import sync_file
 from reput.follow.driver import follow_store
@@ -207,7 +208,7 @@ def run_all(home: Path, start: Start, *lines: str) -> None:
         os.chown(home / name, USER, USER)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(home / "cache"))
-        patch.setattr("reput.files.stamps._IN_MEMORY", frozenset())
+        patch.setattr(stamps, "_REPORTING", {stamps._file_system(str(home))})
         start()
         for turn in range(_TURNS):
             for line in lines:

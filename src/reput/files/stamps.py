@@ -6,8 +6,13 @@ is read, and compared afterwards.
 This is not enough for a file that another process has mapped. While a page is dirty, a write to it through an existing
 mapping does not change the file's ctime. On a disk, the page is written back about 35 seconds later, and the next write
 updates the ctime. So a stamp can be relied on (is settled) only in one of two cases: no process has the file open for
-writing, or the file has not changed for a minute on a file system that writes pages back. On tmpfs, a mapping that has
-read a page may write to it at any time without a trace. So no stamp is settled there.
+writing, or the file has not changed for a minute.
+
+Both hold only on file systems that report every writer and every change: the local disk file systems of Linux, in the
+view of the kernel that has mounted them. These also see writers that use the file through another view, such as an
+overlay, FUSE or an NFS server, because those open the file of the disk. The other views do not: on overlay, FUSE, 9p,
+virtiofs and NFS, a process that has the file open elsewhere is invisible, and so may be its changes. On tmpfs, a
+mapping that has read a page may write to it at any time without a trace. No stamp is settled on any of these.
 """
 
 from __future__ import annotations
@@ -29,11 +34,13 @@ Two changes within one tick get the same time.
 # ago. While a changed page is not on disk yet, further writes to it through a mapping do not change the ctime. By
 # default, Linux writes a changed page to disk within 35 seconds.
 _SETTLED_NS = 60_000_000_000
-_WRITE_BACK = frozenset({"btrfs", "ext2", "ext3", "ext4", "f2fs", "nfs", "nfs4", "xfs"})
-_IN_MEMORY = frozenset({"devtmpfs", "hugetlbfs", "ramfs", "tmpfs"})
+# File systems whose kernel knows every writer of a file, and changes the ctime at the first write to a clean page.
+_REPORTING = frozenset({"btrfs", "ext2", "ext3", "ext4", "f2fs", "xfs"})
 _MOUNTS = Path("/proc/self/mountinfo")
+_DESCRIPTORS = Path("/proc/self/fdinfo")
 _PERIODS = [Path(f"/proc/sys/vm/dirty_{name}_centisecs") for name in ("expire", "writeback")]
 _CENTISECOND_NS = 10_000_000
+_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _EXPLICIT_SIGNAL = getattr(fcntl, "F_SETSIG", 10)
 
 
@@ -68,8 +75,7 @@ def settled_stamp(path: str) -> Stamp | None:
     """Return the stamp of a file, to be compared after reading; None if a later change might not alter the stamp."""
     try:
         status = os.stat(path)
-        kind = _file_system(status.st_dev)
-        if kind in _IN_MEMORY:
+        if not _reports_changes(path):
             return None
         age = time.time_ns() - status.st_ctime_ns
         if 0 <= age < _TICK_NS:
@@ -77,7 +83,7 @@ def settled_stamp(path: str) -> Stamp | None:
             time.sleep((_TICK_NS - age) / 1e9)
             age = _TICK_NS
         is_settled = age >= _TICK_NS and (
-            is_open_for_writing(path) is False or _is_written_back(kind, age)
+            is_open_for_writing(path) is False or _is_written_back(age)
         )
         return _stamp(status) if is_settled and stamp_of(path) == _stamp(status) else None
     except OSError:
@@ -88,7 +94,7 @@ def is_open_for_writing(path: str) -> bool | None:
     """Return whether any process has a file open or mapped for writing; None if the system does not report it."""
     if not hasattr(fcntl, "F_SETLEASE"):
         return None
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    descriptor = os.open(path, _FLAGS)
     try:
         # Linux refuses a read lease while any process has the file open for writing. The lease lasts a few
         # microseconds. If another process opens the file for writing during the lease, its call waits until the lease
@@ -111,16 +117,12 @@ def _stamp(status: os.stat_result) -> Stamp:
     return Stamp(status.st_ino, status.st_size, status.st_ctime_ns)
 
 
-def _is_written_back(kind: str, age_ns: int) -> bool:
+def _is_written_back(age_ns: int) -> bool:
     """Return whether pages that were changed this long ago have certainly been written to disk.
 
-    Once a page is on disk, the next write to it through a mapping updates the file's ctime. `kind` is the kind of file
-    system.
+    Once a page is on disk, the next write to it through a mapping updates the file's ctime.
     """
-    # Only Linux reports the kind of file system. On other systems, assume a file system that is not in memory, but
-    # writes changed pages to a disk.
-    is_known = kind in _WRITE_BACK or not hasattr(fcntl, "F_SETLEASE")
-    return is_known and age_ns >= _SETTLED_NS and age_ns >= _longest_dirty_ns()
+    return age_ns >= _SETTLED_NS and age_ns >= _longest_dirty_ns()
 
 
 def _longest_dirty_ns() -> float:
@@ -134,16 +136,32 @@ def _longest_dirty_ns() -> float:
     return 2.0 * _CENTISECOND_NS * (expire + interval) if interval else float("inf")
 
 
-@cache
-def _file_system(device: int) -> str:
-    """Return the kind of file system of a device, as /proc/self/mountinfo names it; empty if unknown."""
-    wanted = f"{os.major(device)}:{os.minor(device)}"
+def _reports_changes(path: str) -> bool:
+    """Return whether the file system of a file reports every writer, and every change in the ctime. Raises OSError."""
+    # Only Linux reports the kind of file system. On other systems, assume a file system that is not in memory, but
+    # writes changed pages to a disk.
+    return not hasattr(fcntl, "F_SETLEASE") or _file_system(path) in _REPORTING
+
+
+def _file_system(path: str) -> str:
+    """Return the kind of a file's file system, as /proc/self/mountinfo names it; empty if unknown. Raises OSError."""
+    descriptor = os.open(path, _FLAGS)
     try:
-        lines = _MOUNTS.read_text().splitlines()
-    except OSError:
+        # The device of a file on Btrfs differs from the device of its mount, so find the mount by its number.
+        lines = (_DESCRIPTORS / str(descriptor)).read_text().splitlines()
+        mounts = [line.split()[1] for line in lines if line.startswith("mnt_id:")]
+        return _kind_of_mount(mounts[0], os.fstat(descriptor).st_dev)
+    except (OSError, IndexError):
         return ""
-    for line in lines:
+    finally:
+        os.close(descriptor)
+
+
+@cache
+def _kind_of_mount(number: str, device: int) -> str:
+    """Return the kind of a mount. `device` distinguishes mounts that had the same number at different times."""
+    for line in _MOUNTS.read_text().splitlines():
         mounted, _, described = line.partition(" - ")
-        if mounted.split(" ")[2:3] == [wanted]:
+        if mounted.split(" ")[0] == number:
             return described.partition(" ")[0]
     return ""

@@ -37,7 +37,7 @@ from reput.log.offset_range import OffsetRange
 from reput.log.reader import CommitLogReader
 
 # Version of the content of cache files. Files of other versions are ignored.
-_FORM = 4
+_FORM = 5
 _PROOF, _SPOT_CHECK = "", "-spot-check"
 _MOST_BYTES = 1 << 20
 _MOST_RANGES = 1 << 12

@@ -32,7 +32,7 @@ from reput.log.reader import CommitLogReader
 from reput.log.sources import has_data
 
 # Version of the stored form. Results of other versions are ignored.
-_FORM = 3
+_FORM = 4
 # Maximum size of a stored result. A larger file in the cache is ignored.
 _MOST_BYTES = 256 << 20
 _HASH_BYTES, _OFFSET_BYTES = 4, 8

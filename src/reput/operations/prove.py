@@ -59,7 +59,10 @@ class ProofReport(Report):
             for problem in file.proof.problems:
                 yield f"  not proved: {printable(problem)}"
             if file.proof.ranges and not file.proof.is_kept:
-                yield "  not remembered, because the file is changing, is open for writing, or is in memory"
+                yield (
+                    "  not remembered, because the file is changing or open for writing, "
+                    "or its file system does not report all changes"
+                )
         for problem in self.problems:
             yield f"not used: {printable(problem)}"
 
