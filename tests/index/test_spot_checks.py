@@ -8,9 +8,10 @@ from random import Random
 import pytest
 
 import reput
+from reput.index import entries
 from reput.index.key_index import Basis
 from reput.index.reader import IndexFileReader
-from reput.index.spot_checks import LostSlotsError, SlotPages, find_gaps, lost_items
+from reput.index.spot_checks import LEAST_DOUBT, LostSlotsError, SlotPages, find_gaps, lost_items
 from reput.store.store_reader import StoreReader
 from tests.index.proving import (
     ITEMS,
@@ -28,6 +29,7 @@ from tests.oracle.index_file import IndexFile
 pytestmark = pytest.mark.usefixtures("own_cache")
 PAGE_SLOTS, PAGES = 1024, 5
 MANY_SLOTS = PAGE_SLOTS * PAGES
+WIDE_SLOTS = PAGE_SLOTS * 50
 MANY = 30_000
 
 
@@ -102,8 +104,8 @@ def opened(many: IndexFile, tmp_path: Path) -> Iterator[IndexFileReader]:
     yield from open_file(path)
 
 
-def open_file(path: Path) -> Iterator[IndexFileReader]:
-    file = IndexFileReader(str(path), MANY_SLOTS, MANY + 10)
+def open_file(path: Path, slots: int = MANY_SLOTS) -> Iterator[IndexFileReader]:
+    file = IndexFileReader(str(path), slots, MANY + 10)
     yield file
     file.close()
 
@@ -145,18 +147,70 @@ def test_a_page_of_slots_as_it_was_is_noticed(many: IndexFile, tmp_path: Path, a
         SlotPages(file).check(key_hashes(file, range(1014))[0])
 
 
-def test_keys_that_do_not_spread_cost_some_searches_and_nothing_else(tmp_path: Path) -> None:
-    made = IndexFile(MANY_SLOTS, MANY + 10, 0)
-    for number in range(9000):
-        made.put("T", f"k{number % 900:03d}", 100 * number, 1)
+@pytest.fixture(scope="module")
+def consecutive() -> bytes:
+    """An IndexFile whose keys are consecutive numbers, which do not spread over the slots."""
+    made = IndexFile(WIDE_SLOTS, MANY + 10, 0)
+    for number in range(MANY):
+        made.put("T", f"k{number:05d}", 100 * number, 1)
+    return made.to_bytes()
+
+
+@pytest.fixture
+def sequential(consecutive: bytes, tmp_path: Path) -> Path:
     path = tmp_path / "20260101000000000"
-    path.write_bytes(made.to_bytes())
-    for file in open_file(path):
+    path.write_bytes(consecutive)
+    return path
+
+
+def test_keys_that_do_not_spread_cost_some_searches_and_one_comparison(
+    sequential: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    searches: list[int] = []
+    comparisons: list[IndexFileReader] = []
+    search, compare = IndexFileReader.search, entries.intact_slot_pages
+    for file in open_file(sequential, WIDE_SLOTS):
         pages = SlotPages(file)
-        for hashed in {hashed for hashed, _, _ in file.links(9000)}:
+        doubts = sum(
+            (pages.doubt(len(page), len(page) - page.count(0), max(page), MANY) or 0) >= LEAST_DOUBT
+            for page in map(file.slot_page, range(file.slot_pages))
+        )
+        assert doubts == 34
+        monkeypatch.setattr(
+            IndexFileReader, "search",
+            lambda self, hashed, last: searches.append(hashed) or search(self, hashed, last),
+        )  # fmt: skip
+        monkeypatch.setattr(
+            entries, "intact_slot_pages", lambda file: comparisons.append(file) or compare(file)
+        )
+        for hashed, _, _ in file.links(MANY):
             pages.check(hashed)
-        for slot in range(0, MANY_SLOTS, PAGE_SLOTS):
-            pages.check(slot)
+    assert (len(searches), len(comparisons)) == (4, 1)
+
+
+@pytest.mark.parametrize("lost", [0, 7, 49])
+def test_a_page_of_zeros_is_noticed_after_any_number_of_unfounded_doubts(
+    sequential: Path, lost: int
+) -> None:
+    data = bytearray(sequential.read_bytes())
+    begin, end = max(40, lost * 4096), (lost + 1) * 4096
+    data[begin:end] = bytes(end - begin)
+    sequential.write_bytes(data)
+    for file in open_file(sequential, WIDE_SLOTS):
+        pages, missed = SlotPages(file), []
+        hashes = sorted(
+            (hashed for hashed, _, _ in file.links(MANY)[::50]),
+            key=lambda hashed: file.slot_page_of(hashed % WIDE_SLOTS) == lost,
+        )
+        for hashed in hashes:
+            wanted = [file.offset(number) for number in file.search(hashed, MANY)]
+            try:
+                pages.check(hashed)
+            except LostSlotsError:
+                continue
+            if list(file.offsets(hashed)) != wanted[::-1]:
+                missed.append(hashed)
+        assert missed == []
 
 
 def test_lost_items_are_those_that_no_slot_leads_to(many: IndexFile, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from reput.format.dtypes import ITEM_DTYPE
 from reput.format.index_file import HEADER_BYTES, ITEM_BYTES, SLOT_BYTES, item_position
-from reput.index.reader import IndexFileReader
+from reput.index.reader import SLOT_PAGE_BYTES, UNCOUNTED_ITEMS, IndexFileReader
 
 _ITEM_WORDS = ITEM_BYTES // 4
 # Number of items per read. They take 1.3 MB.
@@ -98,6 +98,29 @@ class IndexEntries:
         """Return physical offsets and key hashes of the items from `begin` to `end` - 1."""
         items = self.items(begin, end)
         return offsets_of_items(items), items[:, 0].byteswap()
+
+
+def intact_slot_pages(file: IndexFileReader) -> list[int]:
+    """Return the pages of the slot table whose slots all lead to their newest item; reads all slots and items.
+
+    Another process may be adding items. Slots may lead to items that the header does not count yet.
+
+    Raises StoreAccessError, StoreChangedError.
+    """
+    entries, last = IndexEntries(file), file.next_item - 1
+    slots = entries.slots().byteswap().view(np.int32)
+    newest = np.zeros(file.hash_slots, np.int32)
+    for first, items in entries.pieces(1, last + 1):
+        hashes = items[:, 0].byteswap().view(np.int32)
+        # Items ascend, and of several values for one place, NumPy keeps the last one. No slot leads to a negative hash.
+        valid = hashes >= 0
+        numbers = np.arange(first, first + len(items), dtype=np.int32)
+        newest[hashes[valid] % file.hash_slots] = numbers[valid]
+    holds = (slots == newest) | ((slots > last) & (slots <= last + UNCOUNTED_ITEMS))
+    pages = (HEADER_BYTES + SLOT_BYTES * np.arange(file.hash_slots)) // SLOT_PAGE_BYTES
+    lost = np.bincount(pages[~holds], minlength=file.slot_pages)
+    found: list[int] = np.flatnonzero(lost == 0).tolist()
+    return found
 
 
 def offsets_of_items(items: npt.NDArray[np.uint32]) -> npt.NDArray[np.int64]:

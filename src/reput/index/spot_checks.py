@@ -47,8 +47,9 @@ LEAST_DOUBT = 21.0
 # If the slot of a hash is in a page that may have lost slots, all items are searched for the hash. The slot is trusted
 # if its chain contains the newest items with this hash. At most this many items are compared with the chain.
 _MOST_COMPARED = 1 << 10
-# If this many pages of a file were in doubt but proved intact, all later doubts about pages of the file are ignored.
-_MOST_UNFOUNDED = 4
+# After this many such searches of a file, all slots of the file are compared with its items, once. In a file whose keys
+# do not spread evenly over the slots, such as consecutive numbers, most pages may be in doubt.
+_MOST_SEARCHES = 4
 
 
 def lost_items(file: IndexFileReader, last: int) -> list[int]:
@@ -177,14 +178,15 @@ class SlotPages:
     requested slot is in doubt, all items are searched for the requested hash. The slot is trusted only if its chain
     contains the newest items with this hash.
 
-    A check costs one small read per page, and a search of all items if a page is in doubt.
+    A check costs one small read per page. A doubt costs a search of all items. The fifth doubt costs one comparison of
+    all slots with all items, and settles the doubts about all intact pages of the file.
     """
 
     def __init__(self, file: IndexFileReader) -> None:
         self._file = file
         # One flag per page.
         self.is_trusted = bytearray(file.slot_pages)
-        self._unfounded = 0
+        self._searches = 0
 
     def check(self, key_hash: int) -> None:
         """Raise LostSlotsError, or BrokenChainError, if a look-up of this hash would miss an item."""
@@ -197,15 +199,18 @@ class SlotPages:
         if doubt is not None and doubt < LEAST_DOUBT:
             self.is_trusted[page] = True
             return
-        # If hashes spread evenly over the slots, a page with few used slots, or with only old items, has probably lost
-        # slots. But several such pages of this file proved intact. So the file's hashes do not spread evenly, and the
-        # doubt about this page is ignored.
-        if doubt is not None and self._unfounded >= _MOST_UNFOUNDED:
+        if self._searches == _MOST_SEARCHES:
+            # Imported here, because it loads NumPy, which a query with few doubts does not need.
+            from reput.index.entries import intact_slot_pages
+
+            for intact in intact_slot_pages(self._file):
+                self.is_trusted[intact] = True
+        self._searches += 1
+        if self.is_trusted[page]:
             return
         if not self._leads_to_all(key_hash, last):
             reason = "its page of slots does not lead to all entries"
             raise LostSlotsError(self._file.path, page * SLOT_PAGE_BYTES, reason)
-        self._unfounded += doubt is not None
 
     def doubt(self, slots: int, used: int, newest: int, last: int) -> float | None:
         """Return how improbable these slots are for an intact page: the negative logarithm of the probability.
