@@ -1,9 +1,11 @@
 """Spot checks of an unproven IndexFile: holes, lost and stale pages of slots, broken links."""
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -166,9 +168,15 @@ def sequential(consecutive: bytes, tmp_path: Path) -> Path:
 def test_keys_that_do_not_spread_cost_some_searches_and_one_comparison(
     sequential: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    searches: list[int] = []
-    comparisons: list[IndexFileReader] = []
-    search, compare = IndexFileReader.search, entries.intact_slot_pages
+    made: Counter[str] = Counter()
+
+    def counted(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def count(*arguments: Any) -> Any:
+            made[name] += 1
+            return call(*arguments)
+
+        return count
+
     for file in open_file(sequential, WIDE_SLOTS):
         pages = SlotPages(file)
         doubts = sum(
@@ -176,16 +184,13 @@ def test_keys_that_do_not_spread_cost_some_searches_and_one_comparison(
             for page in map(file.slot_page, range(file.slot_pages))
         )
         assert doubts == 34
-        monkeypatch.setattr(
-            IndexFileReader, "search",
-            lambda self, hashed, last: searches.append(hashed) or search(self, hashed, last),
-        )  # fmt: skip
-        monkeypatch.setattr(
-            entries, "intact_slot_pages", lambda file: comparisons.append(file) or compare(file)
-        )
+        search = counted("search", IndexFileReader.search)
+        monkeypatch.setattr(IndexFileReader, "search", search)
+        compare = counted("comparison", entries.intact_slot_pages)
+        monkeypatch.setattr(entries, "intact_slot_pages", compare)
         for hashed, _, _ in file.links(MANY):
             pages.check(hashed)
-    assert (len(searches), len(comparisons)) == (4, 1)
+    assert made == {"search": 4, "comparison": 1}
 
 
 @pytest.mark.parametrize("lost", [0, 7, 49])
