@@ -134,6 +134,7 @@ class FormatError(StoreError, ValueError):
         path: The file.
         offset: Position in that file.
         reason: The problem.
+        resume_offset: For messages of a queue: the queue offset at which a reader can continue. None if unknown.
     """
 
     def __init__(
@@ -147,13 +148,18 @@ class FormatError(StoreError, ValueError):
         self.path = fspath(path)
         self.offset = offset
         self.reason = reason
+        self.resume_offset: int | None = None
         super().__init__(f"{self._place()}: {reason}", arguments=arguments)
 
     def _place(self) -> str:
         return f"{self.path}: offset {self.offset}"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.path, self.offset, self.reason), {"arguments": self.arguments}
+        return type(self), (self.path, self.offset, self.reason), self._kept()
+
+    def _kept(self) -> dict[str, Any]:
+        """Return the attributes that a pickled error keeps beside the values of `__init__`."""
+        return {"arguments": self.arguments, "resume_offset": self.resume_offset}
 
 
 class CorruptMessageError(FormatError):
@@ -183,7 +189,7 @@ class CorruptMessageError(FormatError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         values = self.path, self.offset, self.reason, self.physical_offset
-        return type(self), values, {"arguments": self.arguments}
+        return type(self), values, self._kept()
 
 
 def raise_if_refused(error: Exception) -> None:

@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from reput.query.answers import QueryOffsetResult as QueryOffsetResult
     from reput.query.answers import QueryProgress as QueryProgress
     from reput.query.answers import QueryResult as QueryResult
+    from reput.query.answers import UnreadableMessages as UnreadableMessages
     from reput.recovery.report import RecoveryReport as RecoveryReport
     from reput.store.store_reader import ReaderOptions as ReaderOptions
     from reput.writer.expiry import ExpiryReport as ExpiryReport
@@ -95,7 +96,7 @@ _NAMES = {
     "reput.pipeline.report": "RebuildReport",
     "reput.recovery.report": "RecoveryReport",
     "reput.query.answers": "Coverage IndexedRange PullResult PullStatus PulledBody PulledRecords QueryMessageResult "
-    "QueryOffsetResult QueryProgress QueryResult",
+    "QueryOffsetResult QueryProgress QueryResult UnreadableMessages",
     "reput.store.store_reader": "ReaderOptions",
     "reput.writer.expiry": "ExpiryReport",
     "reput.writer.put.columns": "PutColumnsResult",

@@ -159,7 +159,10 @@ def test_what_cannot_be_read_is_said_and_not_called_not_found(
         queue = client.get(
             f"/api/queues/{lost.topic}/{lost.queue_id}", params={"offset": lost.queue_offset}
         )
-        assert (queue.status_code, queue.json()["error"]["kind"]) == (500, "damaged")
+        assert (queue.status_code, queue.json()["complete"]) == (200, False)
+        (unreadable,) = queue.json()["unreadable"]
+        assert unreadable["begin"] == lost.queue_offset
+        assert unreadable["finding"]["physical_offset"] == lost.physical_offset
 
 
 def test_a_store_deleted_under_the_server_is_reported(golden: Golden, tmp_path: Path) -> None:

@@ -20,8 +20,9 @@ from reput.console.mounts import BusyError, Mounts
 from reput.console.searching import Outcome, Share, search
 from reput.console.server import HttpServer
 from reput.console.surveys import Rounds
-from reput.errors import StoreUnreachableError, UsageError
+from reput.errors import StoreNotFoundError, StoreUnreachableError, UsageError
 from reput.format.host import Host
+from reput.query.by_time import messages_of_topic
 from reput.query.shared_store import MissingStore, SharedStore
 from reput.remoting.service import Service, ServiceOptions
 from tests.console.serving import console
@@ -304,3 +305,48 @@ def test_a_scrape_does_not_wait_long_for_counts(golden: Golden) -> None:
 def test_without_an_open_store_a_request_names_no_choice() -> None:
     with pytest.raises(UsageError, match=r"^no store is open$"):
         Mounts({}).named(None)
+
+
+def test_a_request_without_a_store_does_not_concern_the_only_one_left(client: TestClient) -> None:
+    for path in ("/api/messages?key=order-103921", "/api/topics", "/api/queues/orders/0"):
+        answer = client.get(path)
+        assert answer.status_code == 400, path
+        assert "orders, gone (missing)" in answer.json()["error"]["message"]
+    assert client.get("/api/messages?store=orders&key=order-103921").json()["complete"] is True
+
+
+def test_a_trace_over_all_stores_is_incomplete_and_names_the_missing_one(
+    client: TestClient,
+) -> None:
+    traced = client.get("/api/trace?key=order-103921").json()
+    assert traced["complete"] is False
+    assert traced["events"]
+    assert "gone is missing since 2026-10-14" in traced["failed"][0]
+    lines = client.get("/api/trace?key=order-103921&format=jsonl").text.splitlines()
+    assert '"complete":false' in lines[-1]
+    assert "gone is missing" in lines[-1]
+    assert client.get("/api/trace?store=orders&key=order-103921").json()["complete"] is True
+    page = client.get("/trace?key=order-103921").text
+    assert page.count("gone is missing since 2026-10-14") >= 2
+
+
+def test_a_trace_without_any_store_is_503() -> None:
+    alone = TestClient(create_app({}, missing=lambda: [GONE]), "http://localhost")
+    assert alone.get("/api/trace?key=k").status_code == 503
+    assert alone.get("/groups").status_code == 503
+
+
+def test_a_store_that_vanishes_under_an_open_reader_is_an_error(
+    golden: Golden, tmp_path: Path
+) -> None:
+    path = copy_store(golden("orders").path, tmp_path / "store")
+    with closing(SharedStore(path)) as store:
+        topic = store.topics()[0]
+        shutil.rmtree(path)
+        for ask in (
+            lambda: store.topics(), lambda: store.list_queues(), lambda: store.list_queues(topic),
+            lambda: messages_of_topic(store, topic), lambda: store.query(topic, "k"),
+            lambda: store.pull(topic, 0, 0), lambda: store.end_offset(),
+        ):  # fmt: skip
+            with pytest.raises(StoreNotFoundError):
+                ask()

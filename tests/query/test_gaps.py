@@ -66,7 +66,7 @@ def test_a_gap_whose_messages_the_log_has_is_damage(store: Path) -> None:
     write_blanks(store, first, stop)
     with open_store(store) as opened:
         for ask in (
-            lambda: opened.pull("T", 0, first - 10, 20),
+            lambda: opened.pull("T", 0, first, 20),
             lambda: opened.pull("T", 0, first, 20, "a tag"),
             lambda: opened.pull_records("T", 0, first, 8),
             lambda: opened.pull_records("T", 0, stop - 1, 8),
@@ -74,7 +74,15 @@ def test_a_gap_whose_messages_the_log_has_is_damage(store: Path) -> None:
         ):
             with pytest.raises(FormatError, match=r"pre-blank.* 140 at offset .*rebuild"):
                 ask()
-        assert len(opened.pull_records("T", 0, first - 10, 20).records) == 10
+        for before in (
+            opened.pull("T", 0, first - 10, 20),
+            opened.pull_records("T", 0, first - 10, 20),
+        ):
+            assert (len(before[1]), before.next_begin_offset) == (10, first)
+        skipping = opened.pull("T", 0, first, 8, on_corrupt="skip")
+        assert (skipping.unreadable[0].begin, skipping.unreadable[0].end) == (first, stop)
+        assert skipping.messages[0].queue_offset == stop
+        assert not skipping.is_complete
         assert opened.pull("T", 0, stop, 8).messages[0].queue_offset == stop
     assert main(["rebuild", str(store)]) == 0
     with open_store(store) as opened:

@@ -174,9 +174,11 @@ def test_an_entry_that_points_astray_is_told(golden: Golden, tmp_path: Path) -> 
     astray = ENTRY.pack(row.physical_offset + 1, row.size, row.tags_code)
     path, topic, queue_id = overwritten(golden, tmp_path, 5, astray)
     with reput.open_store(path) as opened:
-        assert len(opened.pull(topic, queue_id, 0, 5).messages) == 5
-        with pytest.raises(CorruptMessageError, match="no message begins there"):
-            opened.pull(topic, queue_id, 0, 6)
+        before = opened.pull(topic, queue_id, 0, 6)
+        assert (len(before.messages), before.next_begin_offset) == (5, 5)
+        with pytest.raises(CorruptMessageError, match="no message begins there") as raised:
+            opened.pull(topic, queue_id, 5, 6)
+        assert raised.value.resume_offset == 6
         assert opened.pull(topic, queue_id, 6).messages[0].queue_offset == 6
 
 

@@ -28,7 +28,9 @@ from reput.errors import FormatError, MessageNotFoundError
 from reput.files.storage import is_url
 from reput.format.commit_log import MessageExt
 from reput.format.properties import HALF_TOPIC, OP_TOPIC, REPLY_TOPIC, SCHEDULE_TOPIC, TRACE_TOPIC
+from reput.query.answers import UnreadableMessages
 from reput.query.shared_store import SharedStore
+from reput.queues.queue_index import finding_of
 
 # WritableStore imports the compiled code of reput.kernels, which loads slowly. So do not import WritableStore at
 # runtime.
@@ -89,6 +91,7 @@ class ServedBroker:
         cluster, port: Name of the cluster, and the broker's port.
         has_sql_filters: Whether clients may filter by SQL92 (enablePropertyFilter).
         is_encrypted: Whether the broker's connections are encrypted.
+        is_exact: Whether unreadable messages are reported to clients. Otherwise, they are skipped.
         written: The parts of the broker that only a writable store needs, or None if the store is only read.
     """
 
@@ -130,17 +133,28 @@ class ServedBroker:
         self.counters = Counters(limits.counters)
         self.pulled = PulledOffsets(limits.counters)
         self.cluster, self.port = cluster, 0
-        self.has_sql_filters = self.is_encrypted = False
+        self.has_sql_filters = self.is_encrypted = self.is_exact = False
         self.written = Written(self, self.writable, clock_ms) if self.writable else None
 
     def min_offset(self, topic: str, queue_id: int, *, check: bool = True) -> int:
-        """Return the queue offset of the first message, 0 for an unknown queue. Raises FormatError."""
+        """Return the queue offset of the first message, 0 for an unknown queue.
+
+        Raises FormatError if `is_exact` and the queue lacks its first entries.
+        """
         floor = self.topics.floor(topic, queue_id)
         try:
-            # Messages before `floor` belong to a deleted topic of the same name.
-            return max(floor, self.store.min_queue_offset(topic, queue_id, check=check))
+            try:
+                least = self.store.min_queue_offset(topic, queue_id, check=check)
+            except FormatError as error:
+                if self.is_exact:
+                    raise
+                least = self.store.min_queue_offset(topic, queue_id, check=False)
+                lost = UnreadableMessages(topic, queue_id, least, least, finding_of(error))
+                self.store.unreadable.note([lost])
         except MessageNotFoundError:
             return floor
+        # Messages before `floor` belong to a deleted topic of the same name.
+        return max(floor, least)
 
     def max_offset(self, topic: str, queue_id: int) -> int:
         """Return the queue offset of the next message, 0 for an unknown queue."""

@@ -46,6 +46,7 @@ from reput.format.properties import (
 )
 from reput.format.real_queue import held_queue
 from reput.format.timer_log import recall_key, recalled_key
+from reput.query.answers import PullResult
 from reput.writer.put.message import Message
 
 if TYPE_CHECKING:
@@ -171,24 +172,24 @@ class TimedDelivery:
         The remaining messages are read after some of the waiting messages have been delivered.
         """
         while len(self._heap) < self._most:
-            position = self._read_to
-            for stored in self._next():
-                position = stored.queue_offset + 1
+            pulled = self._next()
+            for stored in () if pulled is None else pulled.messages:
                 self._enter(stored)
-            if position == self._read_to:
+            if pulled is None or pulled.next_begin_offset <= self._read_to:
                 return
-            self._read_to = position
+            self._read_to = pulled.next_begin_offset
 
-    def _next(self) -> Iterator[MessageExt]:
+    def _next(self) -> PullResult | None:
+        """Return further messages of the queue of timers, or None at its end. Unreadable messages are skipped."""
         try:
-            least = self._store.min_queue_offset(TIMER_TOPIC, 0)
+            least = self._store.min_queue_offset(TIMER_TOPIC, 0, check=False)
             # Messages before `least` have expired.
             begin = max(self._read_to, least)
             if begin >= self._store.max_queue_offset(TIMER_TOPIC, 0):
-                return iter(())
-            return iter(self._store.pull(TIMER_TOPIC, 0, begin, _MOST_AT_ONCE).messages)
+                return None
+            return self._store.pull(TIMER_TOPIC, 0, begin, _MOST_AT_ONCE, on_corrupt="skip")
         except MessageNotFoundError:  # The queue does not exist yet.
-            return iter(())
+            return None
 
     def _enter(self, stored: MessageExt) -> None:
         due_ms = _number(stored, TIMER_OUT_MS)

@@ -166,7 +166,7 @@ class Transactions:
     def _new(self, topic: str, queue_offset: int) -> Iterator[MessageExt]:
         while True:
             try:
-                pulled = self._store.pull(topic, 0, queue_offset, _MOST_AT_ONCE)
+                pulled = self._store.pull(topic, 0, queue_offset, _MOST_AT_ONCE, on_corrupt="skip")
             except MessageNotFoundError:
                 return
             # At the end of the queue, a pull returns no messages, and its next offset is not after the requested

@@ -132,7 +132,8 @@ _LISTEN = "127.0.0.1:9876"
 @click.option(
     "--exact",
     is_flag=True,
-    help="Answer queries by key without hash collisions, and with up to --max-results messages.",
+    help="Answer queries by key without hash collisions, and with up to --max-results messages. "
+    "Report unreadable messages to each consumer group once, instead of skipping them.",
 )
 @click.option(
     "--max-results",

@@ -35,6 +35,7 @@ from reput.query.by_time import volume_of_topic
 from reput.query.shared_store import SharedStore
 
 LINES = "application/x-ndjson"
+_MOST_UNREADABLE = 100
 _MOST_PARTS = _MOST_FINDINGS = 1_000
 _JSON_TO_A_BYTE = 6  # A byte of a text takes at most six bytes in JSON (\u0000).
 Lines = Generator[bytes, None, None]
@@ -62,7 +63,9 @@ class Api:
     def _facts(self, name: str) -> dict[str, Any]:
         """Return the summary of a store, or its error, so that one unreadable store does not hide the others."""
         try:
-            return facts_of(*self._mounts.named(name)).as_json()
+            _, store = self._mounts.named(name)
+            met = store.unreadable.ranges()[-_MOST_UNREADABLE:]
+            return facts_of(name, store).as_json() | {"unreadable": [one.as_json() for one in met]}
         except ReputError as error:
             return {"store": name, **Failure.of(error).as_json()}
 
@@ -136,6 +139,8 @@ class Api:
                     "next_begin_offset": pulled.next_begin_offset,
                     "min_offset": pulled.min_offset,
                     "max_offset": pulled.max_offset,
+                    "complete": pulled.is_complete,
+                    "unreadable": [each.as_json() for each in pulled.unreadable],
                 }
             )
 
@@ -143,12 +148,14 @@ class Api:
 
     async def trace(self, request: Request) -> Response:
         query = request.query_params
-        stores = chosen(self._mounts, text(query, "store"))
+        store = text(query, "store")
+        missing, stores = self._mounts.unread(store), chosen(self._mounts, store)
         key, message_id, topic = (text(query, one) for one in ("key", "message", "topic"))
         as_lines = choice(query, "format", ("json", "jsonl")) == "jsonl"
 
         def answer() -> Response:
             life, _, problems = traced(stores, key=key, message_id=message_id, topic=topic)
+            problems += missing
             # All bodies together must fit into the answer. If the user may not see bodies, every body is omitted.
             each = (
                 0

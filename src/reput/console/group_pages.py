@@ -131,6 +131,7 @@ class GroupPages:
         page = min(max(integer(query, "page", 1), 1), _MOST_PAGES)
         stores = chosen(self._mounts, asked)
         every, problems = await self._mounts.search(lambda: groups_of(stores))
+        problems += self._mounts.unread(asked)
         found = [one for one in every if search.lower() in one.name.lower()]
         found.sort(key=lambda one: (-one.lag, -one.dead, one.name))
         first = (page - 1) * GROUPS_OF_A_PAGE
@@ -161,6 +162,7 @@ class GroupPages:
             return (every or [Group(name)])[0], dead, problems + more
 
         group, dead, problems = await self._mounts.search(look)
+        problems += self._mounts.unread(asked)
         queues = sorted(group.queues, key=lambda one: -(one.queue.lag or 0))
         return await self._views.page(
             request, "group.html", view="groups", group=group, queues=queues[:_MOST_QUEUES],
@@ -170,7 +172,12 @@ class GroupPages:
 
 
 def chosen(mounts: Mounts, store: str | None) -> list[tuple[str, SharedStore]]:
-    """Return the store with this name, or all stores for None. Raises StoreNotFoundError, StoreUnreachableError."""
+    """Return the store with this name, or all open stores for None (see `Mounts.unread`).
+
+    Raises StoreNotFoundError, StoreUnreachableError.
+    """
+    if not (store or mounts.names):
+        mounts.named(None)
     return [mounts.named(name) for name in ([store] if store else mounts.names)]
 
 

@@ -98,7 +98,7 @@ class LivePage:
     async def _answer(self, request: Request, template: str) -> Response:
         query = request.query_params
         q = {name: text(query, name) or "" for name in _FIELDS}
-        stores = chosen(self._mounts, q["store"])
+        missing, stores = self._mounts.unread(q["store"]), chosen(self._mounts, q["store"])
         wanted = TailFilter(
             q["topic"] or None, None, q["key"] or None, frozenset(wanted_tags(q["tags"] or None))
         )
@@ -113,6 +113,7 @@ class LivePage:
         at = text(query, "at") or ""
         kept = self._kept.get(at) if at else None
         tails = _Watched(stores, wanted, content, {**cursors, **(kept or {})})
+        tails.notes += missing
         if at and kept is None:
             tails.notes.append(_FORGOTTEN)
         await self._mounts.search(tails.read)

@@ -154,7 +154,7 @@ class MessagePages:
             return await self._views.page(
                 request, "trace.html", view="trace", q=q, life=None, covered=[], store=q["store"]
             )
-        stores = chosen(self._mounts, q["store"])
+        missing, stores = self._mounts.unread(q["store"]), chosen(self._mounts, q["store"])
         asked = {"key": q["key"], "message_id": q["message"], "topic": q["topic"]}
         life, names, problems = await self._mounts.search(lambda: traced(stores, **asked))
         covered = [line for one in life.searched for line in coverage_in_words(one.coverage)]
@@ -164,7 +164,7 @@ class MessagePages:
         return await self._views.page(
             request, "trace.html", view="trace", q=q, store=q["store"], life=life, covered=covered,
             gaps=[_gap(event.gap_ms) for event in life.events],
-            incomplete=[*problems, *_missing(life)],
+            incomplete=[*problems, *missing, *_missing(life)],
             names=names,
         )  # fmt: skip
 

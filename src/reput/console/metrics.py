@@ -177,7 +177,20 @@ class _StoreCollector(Collector):
                 lag.add_metric([store, group], messages)
         yield lag
         yield from gauges.values()
+        yield self._unreadable()
         yield from self._written()
+
+    def _unreadable(self) -> Metric:
+        """Return the number of ranges of messages that pulls could not read, per store."""
+        ranges = CounterMetricFamily(
+            "reput_store_unreadable_ranges",
+            "Ranges of queue offsets whose messages pulls could not read, since the store was opened",
+            labels=["store"],
+        )
+        for name in self._mounts.names:
+            with suppress(ReputError):
+                ranges.add_metric([name], self._mounts.named(name)[1].unreadable.count)
+        return ranges
 
     def _written(self) -> Iterator[Metric]:
         """Yield two metrics of each store: how many bytes of its log are not flushed yet, and not dispatched yet."""

@@ -44,6 +44,13 @@ class Mounts:
         """Return the missing stores by name."""
         return {one.name: one for one in self._missing()}
 
+    def unread(self, name: str | None) -> list[str]:
+        """Return a line per missing store that a request concerns: none if it names a store.
+
+        An answer over all stores is incomplete if a store is missing.
+        """
+        return [] if name else list(map(str, self.missing.values()))
+
     @property
     def searches(self) -> int:
         """Return the number of searches that are running or waiting for a thread."""
@@ -56,6 +63,8 @@ class Mounts:
     def named(self, name: str | None) -> tuple[str, SharedStore]:
         """Return the store with this name. For None, return the only store.
 
+        A missing store counts: if it is one of two, a request without a name does not concern the other one alone.
+
         Raises StoreNotFoundError for an unknown name, StoreUnreachableError for a missing store, and UsageError if a
         name is needed.
         """
@@ -64,15 +73,16 @@ class Mounts:
         if name and (store := self._stores.get(name)) is not None:
             return name, store
         names, missing = self.names, self.missing
-        if (
-            gone := missing.get(name or (next(iter(missing), "") if not names else ""))
-        ) is not None:
-            raise StoreUnreachableError(str(gone))
         if not name:
-            if len(names) != 1:
-                choice = f"set the parameter store to one of: {', '.join(names)}"
+            if not names and missing:
+                raise StoreUnreachableError("; ".join(map(str, missing.values())))
+            if len(names) + len(missing) != 1:
+                every = [*names, *(f"{one} (missing)" for one in missing)]
+                choice = f"set the parameter store to one of: {', '.join(every)}"
                 raise UsageError(choice if names else "no store is open", arguments=["store"])
             name = names[0]
+        if (gone := missing.get(name)) is not None and name not in names:
+            raise StoreUnreachableError(str(gone))
         store = self._stores.get(name)
         if store is None:
             raise StoreNotFoundError(

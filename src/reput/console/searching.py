@@ -159,17 +159,18 @@ def search(
 def pull_share(
     store: SharedStore, place: tuple[str, int, int], limit: int, tags: str | None, share: Share
 ) -> PullResult:
-    """Pull as many messages from a queue offset as fit into the budget. Raises the errors of `pull`."""
-    pulled = store.pull_records(*place, limit, tags, share.most_bytes)
+    """Pull as many messages from a queue offset as fit into the budget. Unreadable messages are skipped.
+
+    Raises the errors of `pull`.
+    """
+    pulled = store.pull_records(*place, limit, tags, share.most_bytes, on_corrupt="skip")
     messages = tuple(map(decode, pulled.records))
     taken = share.take(messages)
     # If not all pulled messages fit into the budget, pull only the fitting messages again. The result of the second
     # pull states the queue offset after these messages, at which the caller continues.
     if len(taken) < len(messages):
-        pulled = store.pull_records(*place, len(taken), tags, share.most_bytes)
-    return PullResult(
-        pulled.status, taken, pulled.next_begin_offset, pulled.min_offset, pulled.max_offset
-    )
+        pulled = store.pull_records(*place, len(taken), tags, share.most_bytes, on_corrupt="skip")
+    return PullResult(pulled.status, taken, *pulled[2:])
 
 
 def _paged(store: SharedStore, wanted: SearchForm, share: Share, until: Until) -> Steps:

@@ -241,6 +241,30 @@ class PullStatus(StrEnum):
         return self in (PullStatus.OFFSET_TOO_SMALL, PullStatus.OFFSET_TOO_LARGE)
 
 
+class UnreadableMessages(NamedTuple):
+    """Queue offsets [begin, end) of a queue whose messages cannot be read, and the reason.
+
+    The range is empty if messages are missing before the queue's first entry, or after its last entry.
+    """
+
+    topic: str
+    queue_id: int
+    begin: int
+    end: int
+    finding: Finding
+
+    def __str__(self) -> str:
+        messages = f"queue offsets {self.begin} to {self.end - 1}"
+        if self.end <= self.begin + 1:
+            messages = f"queue offset {self.begin}"
+        return f"{self.topic}/{self.queue_id}: {messages} cannot be read: {self.finding}"
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the range as fields of JSON."""
+        place = {"topic": self.topic, "queue": self.queue_id}
+        return {**place, "begin": self.begin, "end": self.end, "finding": self.finding.as_json()}
+
+
 class PullResult(NamedTuple):
     """Messages of a queue, and the offset at which to continue.
 
@@ -255,6 +279,7 @@ class PullResult(NamedTuple):
         min_offset: queue offset of the queue's first remaining entry. Use
             `min_queue_offset` to find out whether earlier entries are lost or expired
         max_offset: queue offset that the queue's next message will get
+        unreadable: messages that were skipped because they cannot be read; empty with `on_corrupt="fail"`
     """
 
     status: PullStatus
@@ -262,6 +287,12 @@ class PullResult(NamedTuple):
     next_begin_offset: int
     min_offset: int
     max_offset: int
+    unreadable: tuple[UnreadableMessages, ...] = ()
+
+    @property
+    def is_complete(self) -> bool:
+        """Return whether all messages before `next_begin_offset` could be read."""
+        return not self.unreadable
 
 
 class PulledBody(NamedTuple):
@@ -288,6 +319,7 @@ class PulledRecords(NamedTuple):
     next_begin_offset: int
     min_offset: int
     max_offset: int
+    unreadable: tuple[UnreadableMessages, ...] = ()
 
 
 def answer_in_words(found: QueryResult | QueryRecords, after: str) -> Iterator[str]:

@@ -5,10 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
 from os import PathLike
-from typing import TypeVar, Unpack
+from typing import Literal, TypeVar, Unpack
 
 from reput.arguments import Time, checked, milliseconds, optional_milliseconds
-from reput.errors import CorruptMessageError, MessageNotFoundError, StoreError, UsageError
+from reput.errors import (
+    CorruptMessageError,
+    FormatError,
+    MessageNotFoundError,
+    StoreError,
+    UsageError,
+)
 from reput.findings import Finding
 from reput.format.commit_log import MessageExt, decode_located
 from reput.format.index_file import HashedTopics
@@ -34,6 +40,7 @@ from reput.query.answers import (
     QueryProgress,
     QueryRecords,
     QueryResult,
+    UnreadableMessages,
 )
 from reput.query.compat import (
     BrokerView,
@@ -44,10 +51,12 @@ from reput.query.compat import (
     query_offset,
     query_records,
 )
-from reput.query.pull import Pulled, QueuePlace, get_by_queue, pull, queue_times
+from reput.query.pull import Pulled, get_by_queue, pull, queue_times
 from reput.query.queue_ends import QueueEnds
+from reput.query.queue_place import QueuePlace
 from reput.query.search import Search, Unindexed, find_end, search_steps
 from reput.query.wanted import WantedKey, WantedKeyAnywhere, WantedUniqueKey
+from reput.queues.queue_index import finding_of
 from reput.store.store_reader import ReaderOptions, StoreReader
 from reput.store.topics_file import BatchTopics
 
@@ -60,6 +69,11 @@ _REASONS = {
 }
 WAITING_TOPICS = frozenset(_REASONS)
 _Answer = TypeVar("_Answer")
+_AnyPulled = TypeVar("_AnyPulled", Pulled, PulledRecords)
+OnUnreadable = Literal["fail", "skip"]
+_Skipped = list[UnreadableMessages] | None
+# One pull skips at most this many ranges of unreadable messages.
+_MOST_SKIPPED = 16
 # Limits of a search in `WAITING_TOPICS`: number of messages found, and bytes of a range without an IndexFile. Longer
 # ranges are skipped.
 _MOST_WAITING = 16
@@ -365,11 +379,17 @@ class MessageStore(StoreReader):
         queue_offset: int,
         max_messages: int = 32,
         tags: str | None = None,
+        *,
+        on_corrupt: OnUnreadable = "fail",
     ) -> PullResult:
         """Return messages of a queue from a queue offset on, in order. `tags` is "a || b", or None for all messages.
 
         A message is returned only if its tag is one of these; an equal hash is not enough. The result's status states
         whether messages were found, and its `next_begin_offset` where to continue.
+
+        With `on_corrupt="fail"`, the result ends before the first unreadable message, and a pull from there raises an
+        error. The pull after the unreadable messages begins at the error's `resume_offset`. With `on_corrupt="skip"`,
+        unreadable messages are skipped as a broker skips them, and the result's `unreadable` reports them.
 
         Raises:
             MessageNotFoundError: the queue does not exist.
@@ -380,7 +400,12 @@ class MessageStore(StoreReader):
             StoreAccessError, StoreChangedError: a file cannot be read, or became shorter.
             UsageError: an argument is invalid.
         """
-        pulled = self._pull(topic, queue_id, queue_offset, max_messages, tags, None)
+
+        def pulled_at(begin: int, skipped: _Skipped) -> Pulled:
+            return self._pull(topic, queue_id, begin, max_messages, tags, None, skipped)
+
+        place = QueuePlace(topic, queue_id, queue_offset)
+        pulled = _pull_past(pulled_at, place, on_corrupt)
         messages = tuple(decode_located(data, layout) for _, data, layout in pulled.records)
         return PullResult(pulled.status, messages, *pulled[2:])
 
@@ -393,17 +418,23 @@ class MessageStore(StoreReader):
         max_messages: int = 32,
         tags: str | None = None,
         max_bytes: int | None = None,
+        *,
+        on_corrupt: OnUnreadable = "fail",
     ) -> PulledRecords:
         """Return the messages of `pull` as stored records: at most `max_bytes`, but at least one record."""
         from reput.query.pull_records import pull_records
 
-        def plain(begin: int, most: int, most_bytes: int | None) -> Pulled:
-            return self._pull(topic, queue_id, begin, most, tags, most_bytes)
+        def records_at(position: int, skipped: _Skipped) -> PulledRecords:
+            def plain(begin: int, most: int, most_bytes: int | None) -> Pulled:
+                return self._pull(topic, queue_id, begin, most, tags, most_bytes, skipped)
 
-        # Refresh the log, and check that the store is open.
-        self._following(lambda: None)
-        place = QueuePlace(topic, queue_id, queue_offset)
-        return pull_records(self, place, max_messages, tags, max_bytes, plain)
+            # Refresh the log, and check that the store is open.
+            self._following(lambda: None)
+            return pull_records(
+                self, QueuePlace(topic, queue_id, position), max_messages, tags, max_bytes, plain
+            )
+
+        return _pull_past(records_at, QueuePlace(topic, queue_id, queue_offset), on_corrupt)
 
     def quick_records(
         self,
@@ -433,16 +464,25 @@ class MessageStore(StoreReader):
         max_messages: int,
         tags: str | None,
         max_bytes: int | None,
+        skipped: _Skipped,
     ) -> Pulled:
+        """Pull once. If `skipped` is a list, messages that are missing at an end of the queue are reported there."""
+
         def read() -> Pulled:
             found = pull(
                 self, topic, queue_id, queue_offset, max_messages, tags, max_bytes,
                 self._ends.check_gap,
             )  # fmt: skip
-            if found.status == PullStatus.NO_NEW_MESSAGE:
-                self._ends.check(topic, queue_id)
-            elif found.status == PullStatus.OFFSET_TOO_SMALL:
-                self._ends.check_begin(topic, queue_id)
+            try:
+                if found.status == PullStatus.NO_NEW_MESSAGE:
+                    self._ends.check(topic, queue_id)
+                elif found.status == PullStatus.OFFSET_TOO_SMALL:
+                    self._ends.check_begin(topic, queue_id)
+            except FormatError as error:
+                end = error.resume_offset = found.next_begin_offset
+                if skipped is None:
+                    raise
+                skipped.append(UnreadableMessages(topic, queue_id, end, end, finding_of(error)))
             return found
 
         return self._following(read)
@@ -534,15 +574,19 @@ class MessageStore(StoreReader):
         return self._following(lambda: queue_times(self, topic, queue_id).spans(begin, end))
 
     def topics(self) -> list[str]:
-        """Return the topics that have ConsumeQueues, sorted. Raises StoreAccessError."""
-        self.check_open()
-        return self.queues.topics()
+        """Return the topics that have ConsumeQueues, sorted.
+
+        Raises StoreAccessError, and StoreNotFoundError if the store is gone.
+        """
+        return self._following(self.queues.topics)
 
     @checked
     def list_queues(self, topic: str | None = None) -> list[tuple[str, int]]:
-        """Return (topic, queue id) of every ConsumeQueue, or of one topic's queues, sorted. Raises StoreAccessError."""
-        self.check_open()
-        return self.queues.list(topic)
+        """Return (topic, queue id) of every ConsumeQueue, or of one topic's queues, sorted.
+
+        Raises StoreAccessError, and StoreNotFoundError if the store is gone.
+        """
+        return self._following(lambda: self.queues.list(topic))
 
     def begin_offset(self) -> int:
         """Return the physical offset of the first byte that has not expired. Raises StoreAccessError."""
@@ -607,6 +651,34 @@ class MessageStore(StoreReader):
         # `message_id` states the same store host and the same offset.
         own = message.store_host == store_host and message.physical_offset == physical_offset
         return message if own else None
+
+
+def _pull_past(
+    pull_at: Callable[[int, _Skipped], _AnyPulled], place: QueuePlace, on_corrupt: OnUnreadable
+) -> _AnyPulled:
+    """Return the first result of a pull that does not begin at unreadable messages.
+
+    `pull_at` pulls from a queue offset, once. With "fail", its errors are raised.
+    """
+    if on_corrupt == "fail":
+        return pull_at(place.queue_offset, None)
+    skipped: list[UnreadableMessages] = []
+    position = place.queue_offset
+    while True:
+        try:
+            pulled = pull_at(position, skipped)
+            break
+        except FormatError as error:
+            end = error.resume_offset
+            if end is None or end <= position or len(skipped) == _MOST_SKIPPED:
+                raise
+            queue = place.topic, place.queue_id
+            skipped.append(UnreadableMessages(*queue, position, end, finding_of(error)))
+            position = end
+    status = pulled.status
+    if status is PullStatus.NO_NEW_MESSAGE and position > place.queue_offset:
+        status = PullStatus.NO_MATCHED_MESSAGE
+    return pulled._replace(status=status, unreadable=tuple(skipped))
 
 
 def _bounds(

@@ -9,18 +9,25 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import NamedTuple
 
-from reput.errors import CorruptMessageError, MessageNotFoundError, StoreError, UsageError
+from reput.errors import (
+    CorruptMessageError,
+    FormatError,
+    MessageNotFoundError,
+    StoreError,
+    UsageError,
+)
 from reput.format.consume_queue import ENTRY_BYTES, PRE_BLANK, ConsumeQueueEntry
 from reput.format.consume_queue_ext import is_address
 from reput.format.java_string import hash_code
-from reput.format.properties import LMQ_PREFIX, SCHEDULE_TOPIC, TAGS
+from reput.format.properties import SCHEDULE_TOPIC, TAGS
 from reput.log.keyed_record import read_properties, store_timestamp
-from reput.log.queued_record import is_restarted, own_place, queue_offset_in
-from reput.log.reader import LocatedRecord
-from reput.log.walk import LogWalk
-from reput.query.answers import PullStatus
+from reput.log.queued_record import queue_offset_in
+from reput.log.reader import CommitLogReader, LocatedRecord
+from reput.query.answers import PullStatus, UnreadableMessages
+from reput.query.queue_place import QueuePlace, is_in_place, not_its_own
 from reput.queues.by_time import QueueTimes
 from reput.queues.queue_index import QueueReader
 from reput.store.store_reader import StoreReader
@@ -30,18 +37,8 @@ _ALL = "*"
 _NO_ENTRY: tuple[int, ConsumeQueueEntry | None] = (-1, None)
 # One pull examines at most this many entries, whether they match or not.
 _MOST_ENTRIES = 1 << 14
-# Pause before a half-written entry is read again.
-_PATIENCE_S = 0.001
-# At most this many bytes of the log are searched for messages that are missing between two entries of a queue.
-_MOST_WALKED_BYTES = 4 << 20
-
-
-class QueuePlace(NamedTuple):
-    """A queue, and a queue offset in it."""
-
-    topic: str
-    queue_id: int
-    queue_offset: int
+# Pauses before the newest entry, which may be half written, and its record are read again.
+_PAUSES_S = (0.001, 0.01, 0.1)
 
 
 class Pulled(NamedTuple):
@@ -52,6 +49,7 @@ class Pulled(NamedTuple):
     next_begin_offset: int
     min_offset: int
     max_offset: int
+    unreadable: tuple[UnreadableMessages, ...] = ()
 
 
 def pull(
@@ -66,7 +64,8 @@ def pull(
 ) -> Pulled:
     """Pull as MessageStore.pull_records does. Also raises MessageNotFoundError if files expire meanwhile.
 
-    For `check_gap` see QueueEnds.
+    The result ends before the first unreadable message. If the pull begins there, the error has a `resume_offset`. For
+    `check_gap` see QueueEnds.
     """
     if max_messages < 1:
         raise UsageError(
@@ -86,7 +85,7 @@ def pull(
     # In a batch queue (5.x), one entry covers several queue offsets.
     newest, position, size_bytes = queue.span(most - 1)[0], queue_offset, 0
     records: list[LocatedRecord] = []
-    gap_stop = 0
+    gap_stop, entry = 0, None
     entries = queue.numbered(queue_offset, min(most, queue_offset + _MOST_ENTRIES))
     while len(records) < max_messages:
         try:
@@ -103,9 +102,9 @@ def pull(
             elif is_newest or _may_match(entry.tags_code, hashes):
                 place = QueuePlace(topic, queue_id, number)
                 record = _read(store, queue, place, entry, is_newest)
-                if record is None and is_newest:
+                if record is None:
                     break
-                if record is not None and _has_tag(record, wanted):
+                if _has_tag(record, wanted):
                     size_bytes += record.layout.total_bytes
                     if records and max_bytes is not None and size_bytes > max_bytes:
                         break
@@ -115,6 +114,13 @@ def pull(
             if not records:
                 raise
             break
+        except FormatError as error:
+            if position > queue_offset:
+                break
+            if error.resume_offset is None and entry is not None:
+                after = queue.after(number, entry)
+                error.resume_offset = _resume(store, QueuePlace(topic, queue_id, after), newest)
+            raise
         position = queue.after(number, entry)
     status = PullStatus.NO_MATCHED_MESSAGE if position > queue_offset else PullStatus.NO_NEW_MESSAGE
     return Pulled(PullStatus.FOUND if records else status, records, position, least, most)
@@ -132,6 +138,29 @@ def _has_tag(record: LocatedRecord, wanted: set[str]) -> bool:
     return not wanted or read_properties(record).get(TAGS) in wanted
 
 
+def _resume(store: StoreReader, place: QueuePlace, newest: int) -> int:
+    """Return the queue offset of the first readable message at or after a place, to continue after unreadable messages.
+
+    At most `_MOST_ENTRIES` entries are examined. The result is at most `newest`, the queue offset of the newest entry,
+    which may be half written, unless `place` is after it.
+    """
+    topic, queue_id, position = place
+    queue = store.queues.queue(topic, queue_id)
+    try:
+        for number, entry in queue.numbered(position, min(newest, position + _MOST_ENTRIES)):
+            if entry == PRE_BLANK:
+                return number
+            try:
+                _read(store, queue, QueuePlace(topic, queue_id, number), entry, is_newest=False)
+                return number
+            except CorruptMessageError:
+                position = queue.after(number, entry)
+    # Expired or lost entries have errors of their own.
+    except StoreError:
+        pass
+    return position
+
+
 def get_by_queue(store: StoreReader, topic: str, queue_id: int, queue_offset: int) -> LocatedRecord:
     """See MessageStore.get_by_queue."""
     queue, log = store.queues.queue(topic, queue_id), store.commit_log
@@ -139,24 +168,15 @@ def get_by_queue(store: StoreReader, topic: str, queue_id: int, queue_offset: in
     try:
         record = log.locate(entry.physical_offset, entry.size)
     except MessageNotFoundError as error:
-        file = log.file_at(entry.physical_offset)
-        if entry.physical_offset >= log.files_end:
-            # The offset is after the end of all files, so the message cannot have expired.
-            raise CorruptMessageError(
-                log.source.name, 0, str(error), entry.physical_offset
-            ) from None
-        if file is None:
+        if entry.physical_offset < log.min_offset:
             # The message has expired.
             raise
-        raise file.corrupt(entry.physical_offset, str(error)) from None
-    stated = queue_offset_in(record, topic, queue_id)
-    is_own = stated == queue_offset or (stated is not None and is_restarted(record, topic, stated))
-    # A 5.x broker leaves gaps in the queue offsets of light queues, so a record may state a higher offset than the
-    # position of its entry.
-    if not is_own and topic.startswith(LMQ_PREFIX):
-        is_own = _is_in_place(store, queue, QueuePlace(topic, queue_id, queue_offset), record)
-    if not is_own and stated != queue.span(queue_offset)[0]:
-        reason = _not_its_own(record, topic, queue_id, queue_offset)
+        raise _corrupt(log, entry.physical_offset, str(error)) from None
+    # A batch (5.x) states its first queue offset.
+    if queue_offset_in(record, topic, queue_id) != queue.span(queue_offset)[0] and not is_in_place(
+        store, queue, QueuePlace(topic, queue_id, queue_offset), record
+    ):
+        reason = not_its_own(record, topic, queue_id, queue_offset)
         raise CorruptMessageError(
             queue.folder, queue_offset * ENTRY_BYTES, reason, entry.physical_offset
         )
@@ -170,85 +190,54 @@ def _read(
     entry: ConsumeQueueEntry,
     is_newest: bool,
 ) -> LocatedRecord | None:
-    """Return the record of an entry; None if its log file is missing or the entry is half written.
+    """Return the record of an entry; None if the entry is half written.
 
     Raises CorruptMessageError, and MessageNotFoundError if the message has expired.
     """
+    try:
+        return _verified(store, queue, place, entry)
+    except CorruptMessageError:
+        if not is_newest:
+            raise
+    # A broker may be writing the entry, or its record may not be visible yet. Both are complete a moment later.
+    for pause_s in _PAUSES_S:
+        time.sleep(pause_s)
+        if queue.entry(place.queue_offset) != entry:
+            return None
+        store.commit_log.refresh()
+        with suppress(CorruptMessageError):
+            return _verified(store, queue, place, entry)
+    return _verified(store, queue, place, entry)
+
+
+def _verified(
+    store: StoreReader, queue: QueueReader, place: QueuePlace, entry: ConsumeQueueEntry
+) -> LocatedRecord:
     log, offset = store.commit_log, entry.physical_offset
     try:
         record = log.locate(offset, entry.size)
         size = record.layout.total_bytes
         if size != entry.size:
             reason = f"a message of {size} bytes, but its entry states {entry.size}"
-        elif _is_in_place(store, queue, place, record):
+        elif is_in_place(store, queue, place, record):
             return record
         else:
-            reason = _not_its_own(record, *place)
+            reason = not_its_own(record, *place)
     except CorruptMessageError as error:
         reason = error.reason
     except MessageNotFoundError as error:
         if offset < log.min_offset:
             raise
-        if log.file_at(offset) is None and not is_newest and offset < log.files_end:
-            return None
         reason = str(error)
-    if is_newest:
-        # A broker may be writing the entry. Then it is half written now, and complete a moment later.
-        time.sleep(_PATIENCE_S)
-        if queue.entry(place.queue_offset) != entry:
-            return None
-    file = log.file_at(offset)
+    raise _corrupt(log, offset, reason)
+
+
+def _corrupt(log: CommitLogReader, physical_offset: int, reason: str) -> CorruptMessageError:
+    """Return the error for a message that cannot be read; its log file may be missing."""
+    file = log.file_at(physical_offset)
     if file is None:
-        raise CorruptMessageError(log.source.name, 0, reason, offset)
-    raise file.corrupt(offset, reason)
-
-
-def _is_in_place(
-    store: StoreReader, queue: QueueReader, place: QueuePlace, record: LocatedRecord
-) -> bool:
-    """Return whether the entry at `place` may lead to `record`.
-
-    Either the record states this queue and queue offset, or it follows lost messages. A broker reserves no positions in
-    a queue for messages that the log has lost. So later messages have lower positions than their records state. Such a
-    record still belongs to its entry if its queue offset directly follows the queue offset of the previous entry's
-    record, or if the log has no message of the queue between the two records.
-    """
-    topic, queue_id, queue_offset = place
-    stated = queue_offset_in(record, topic, queue_id)
-    if stated is None or stated == queue_offset:
-        return stated is not None
-    if is_restarted(record, topic, stated):
-        return True
-    if stated < queue_offset:
-        return False
-    if queue_offset <= queue.min_queue_offset(store.commit_log.min_offset):
-        # All earlier entries have expired, so there is no previous message to compare this one with.
-        return True
-    try:
-        entry = queue.entry(queue_offset - 1)
-        before = store.commit_log.locate(entry.physical_offset, entry.size)
-    except StoreError:
-        return False
-    previous = queue_offset_in(before, topic, queue_id)
-    if previous is None or previous >= stated:
-        return False
-    if previous == stated - 1:
-        return True
-    start = before.physical_offset + before.layout.total_bytes
-    stop = min(record.physical_offset, start + _MOST_WALKED_BYTES)
-    return not any(
-        queue_offset_in(between, topic, queue_id) is not None
-        for between in LogWalk(store.commit_log, start, stop)
-    )
-
-
-def _not_its_own(record: LocatedRecord, topic: str, queue_id: int, queue_offset: int) -> str:
-    """Return a description such as `the entry of T/0, queue offset 5, leads to a message of U/1, queue offset 3`."""
-    own = own_place(record)
-    whose = "of no queue" if own is None else f"of {own[0]}/{own[1]}, queue offset {own[2]}"
-    return (
-        f"the entry of {topic}/{queue_id}, queue offset {queue_offset}, leads to a message {whose}"
-    )
+        return CorruptMessageError(log.source.name, 0, reason, physical_offset)
+    return file.corrupt(physical_offset, reason)
 
 
 def queue_times(store: StoreReader, topic: str, queue_id: int) -> QueueTimes:
@@ -256,7 +245,10 @@ def queue_times(store: StoreReader, topic: str, queue_id: int) -> QueueTimes:
     queue = store.queues.queue(topic, queue_id)
 
     def timestamp_of(queue_offset: int, entry: ConsumeQueueEntry) -> int | None:
-        place = QueuePlace(topic, queue_id, queue_offset)
+        place, log = QueuePlace(topic, queue_id, queue_offset), store.commit_log
+        begin = entry.physical_offset
+        if log.min_offset <= begin < log.files_end and log.file_at(begin) is None:
+            return None
         record = _read(store, queue, place, entry, is_newest=False)
         return None if record is None else store_timestamp(record)
 

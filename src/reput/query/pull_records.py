@@ -33,7 +33,8 @@ from reput.log.files import CommitLogFile
 from reput.log.queued_record import DISPATCHED_TRANSACTIONS
 from reput.log.reader import CommitLogReader
 from reput.query.answers import PulledBody, PulledRecords, PullStatus
-from reput.query.pull import Pulled, QueuePlace, wanted_tags
+from reput.query.pull import Pulled, wanted_tags
+from reput.query.queue_place import QueuePlace
 from reput.queues.reader import ConsumeQueueReader
 from reput.store.store_reader import StoreReader
 

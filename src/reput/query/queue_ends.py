@@ -51,7 +51,8 @@ class QueueEnds:
 
     def __init__(self, store: StoreReader) -> None:
         self._store = store
-        self._walked: OrderedDict[tuple[str, int], tuple[int, int]] = OrderedDict()
+        # For each queue: its end, where the walk continues, and the lowest queue offset of a message without an entry.
+        self._walked: OrderedDict[tuple[str, int], tuple[int, int, int]] = OrderedDict()
         self._begun: OrderedDict[tuple[str, int], tuple[int, int]] = OrderedDict()
         # For each queue, the gap (queue offsets with pre-blank entries) that was checked last. The check found no
         # message in the log that belongs in this gap.
@@ -110,24 +111,24 @@ class QueueEnds:
         The search may stop early, because all checks share a limited number of bytes to read (the allowance).
         """
         log = self._store.commit_log
-        known_end, position = self._walked.get((topic, queue_id), (-1, 0))
+        known_end, position, least = self._walked.get((topic, queue_id), (-1, 0, 0))
         # The remembered position is valid only for the remembered end. If the queue has another end now, begin after
         # its last message.
         if known_end != end:
-            position = self._end_of_last(topic, queue_id, end)
+            position, least = self._end_of_last(topic, queue_id, end)
         start = max(position, log.min_offset)
         stop = min(log.files_end, start + self._take_allowance(log.files_end - start))
         walk = LogWalk(log, start, stop)
         found = None
         for record in walk:
             stated = queue_offset_in(record, topic, queue_id)
-            if stated is not None and stated >= end:
+            if stated is not None and stated >= least:
                 found = record
                 break
         # If a message was found, the walk is still at the beginning of this message, so the next check finds it again.
         walked = walk.position
         self._allowance -= walked - start
-        self._walked[topic, queue_id] = end, walked
+        self._walked[topic, queue_id] = end, walked, least
         self._walked.move_to_end((topic, queue_id))
         if len(self._walked) > _MOST_QUEUES:
             self._walked.popitem(last=False)
@@ -252,14 +253,20 @@ class QueueEnds:
         # all queues share.
         return max(min(wanted_bytes, int(self._allowance), _MOST_BYTES_A_LOOK), 0)
 
-    def _end_of_last(self, topic: str, queue_id: int, end: int) -> int:
-        """Return where the queue's last message ends in the log. If it cannot be read, return the log's beginning."""
+    def _end_of_last(self, topic: str, queue_id: int, end: int) -> tuple[int, int]:
+        """Return where the queue's last message ends in the log, and the lowest queue offset of a later message.
+
+        Later messages lack an entry whatever they state, because a queue offset may be given twice. If the last message
+        cannot be read, return the log's beginning and the queue's end: then only the queue offset shows which messages
+        are later.
+        """
         try:
             entry = self._store.queues.queue(topic, queue_id).entry(end - 1)
             record = self._store.commit_log.locate(entry.physical_offset, entry.size)
         except StoreError:
-            return self._store.commit_log.min_offset
-        return record.physical_offset + record.layout.total_bytes
+            return self._store.commit_log.min_offset, end
+        stop = record.physical_offset + record.layout.total_bytes
+        return stop, end if queue_offset_in(record, topic, queue_id) is None else 0
 
     def _is_dispatched(self, missing: LocatedRecord) -> bool:
         """Return whether dispatch has passed this message: its queue or the index has a later message."""

@@ -12,14 +12,17 @@ from typing import Concatenate, NamedTuple, ParamSpec, TypeVar, Unpack
 from reput.clock import format_time
 from reput.config import StoreConfig
 from reput.errors import StoreError, UsageError
+from reput.query.answers import PulledRecords, PullResult
 from reput.query.compat import KnownEnd
 from reput.query.message_store import MessageStore
+from reput.query.unreadable import UnreadableRanges
 from reput.store.store_reader import ReaderOptions
 
 # Idle readers keep files open, so only a few are kept.
 _MOST_IDLE = 8
 _Arguments = ParamSpec("_Arguments")
 _Answer = TypeVar("_Answer")
+_AnyPull = TypeVar("_AnyPull", PullResult, PulledRecords)
 
 
 def _shared(
@@ -33,6 +36,21 @@ def _shared(
             return method(reader, *given, **named)
 
     return ask
+
+
+def _shared_pull(
+    method: Callable[Concatenate[MessageStore, _Arguments], _AnyPull],
+) -> Callable[Concatenate[SharedStore, _Arguments], _AnyPull]:
+    """Return a method for SharedStore as `_shared` does. It records the unreadable messages that a pull skips."""
+
+    @wraps(method)
+    def pull(self: SharedStore, /, *given: _Arguments.args, **named: _Arguments.kwargs) -> _AnyPull:
+        with self.reader() as reader:
+            pulled = method(reader, *given, **named)
+        self.unreadable.note(pulled.unreadable)
+        return pulled
+
+    return pull
 
 
 class MissingStore(NamedTuple):
@@ -63,6 +81,7 @@ class SharedStore:
         config: the settings on which its answers depend
         told_config: the settings if the caller passed them, else None
         is_writable: whether it is a WritableStore
+        unreadable: the unreadable messages that pulls have skipped
     """
 
     is_writable = False
@@ -74,6 +93,7 @@ class SharedStore:
         self._is_closed = False
         self._expiries = 0
         self._known_end = KnownEnd()
+        self.unreadable = UnreadableRanges(self.path)
         first = self._open()
         self.config: StoreConfig = first.config
         is_told = settings.get("config") is not None or settings.get("broker_config") is not None
@@ -156,8 +176,8 @@ class SharedStore:
     query_records = _shared(MessageStore.query_records)
     quick_query = _shared(MessageStore.quick_query)
     broker_end = _shared(MessageStore.broker_end)
-    pull = _shared(MessageStore.pull)
-    pull_records = _shared(MessageStore.pull_records)
+    pull = _shared_pull(MessageStore.pull)
+    pull_records = _shared_pull(MessageStore.pull_records)
     quick_records = _shared(MessageStore.quick_records)
     min_queue_offset = _shared(MessageStore.min_queue_offset)
     max_queue_offset = _shared(MessageStore.max_queue_offset)

@@ -50,6 +50,7 @@ from reput.log.reader import LocatedRecord
 from reput.log.samples import sampled_records
 from reput.log.walk import LogWalk
 from reput.query.message_store import MessageStore
+from reput.query.queue_place import QueuePlace, is_in_place
 from reput.queues.queue_index import LostEntriesError
 
 # Entries per read: the first read is small, because often few messages are wanted.
@@ -164,7 +165,8 @@ class QueueTail:
             return self._log.locate(entry.physical_offset, entry.size)
         except (MessageNotFoundError, CorruptMessageError) as error:
             at, file = entry.physical_offset, self._log.file_at(entry.physical_offset)
-            # If no file contains this offset, the message has expired. This is no damage.
+            # A message before the log's first file has expired. This is no damage. `CommitLogReader.holes` reports the
+            # missing files in the middle of the log, once each.
             if file is not None:
                 reason = getattr(error, "reason", "no message begins there")
                 self.damage.append(file.lost(at, at + entry.size, reason))
@@ -189,7 +191,8 @@ class QueueTail:
         awaited = expected.get(queue)
         if awaited not in (None, stated) and self._is_skewed(entry, record, stated):
             awaited = stated
-        if awaited is not None and stated > awaited:
+        is_odd = stated < entry.queue_offset or (awaited is not None and stated > awaited)
+        if is_odd and not self._is_in_place(entry, record):
             reason = "the entry leads to a message that another entry of the queue has"
             self._report(Kind.FOREIGN_QUEUE_ENTRY, entry, reason)
             return False
@@ -199,6 +202,11 @@ class QueueTail:
         expected[queue] = stated - 1
         self._newer[queue] = _Read(entry.queue_offset, stated, entry.physical_offset)
         return True
+
+    def _is_in_place(self, entry: QueuedEntry, record: LocatedRecord) -> bool:
+        queue = self._store.queues.queue(entry.topic, entry.queue_id)
+        place = QueuePlace(entry.topic, entry.queue_id, entry.queue_offset)
+        return is_in_place(self._store, queue, place, record)
 
     def _is_skewed(self, entry: QueuedEntry, record: LocatedRecord, stated: int) -> bool:
         """Return whether the broker itself may have skipped or repeated queue offsets after an entry of a light queue.

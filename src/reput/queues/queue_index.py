@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Protocol, runtime_checkable
 
-from reput.errors import FormatError
+from reput.errors import CorruptMessageError, FormatError
+from reput.findings import Finding, Kind
 from reput.format.consume_queue import ConsumeQueueEntry
 from reput.queues.kinds import QueueKind
 
@@ -16,12 +17,24 @@ class LostEntriesError(FormatError):
     resume_offset  queue offset of the first entry after the lost ones
     """
 
+    resume_offset: int
+
     def __init__(self, path: str, offset: int, reason: str, resume_offset: int) -> None:
         super().__init__(path, offset, reason)
         self.resume_offset = resume_offset
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.path, self.offset, self.reason, self.resume_offset)
+
+
+def finding_of(error: FormatError) -> Finding:
+    """Return the finding for an unreadable message or entry of a queue."""
+    if isinstance(error, CorruptMessageError):
+        return Finding(
+            Kind.UNREADABLE_RECORD, error.path, error.reason, error.offset, error.physical_offset
+        )
+    is_gap = isinstance(error, LostEntriesError)
+    return Finding.of_error(Kind.QUEUE_GAP if is_gap else Kind.MISSING_QUEUE_ENTRY, error)
 
 
 @runtime_checkable

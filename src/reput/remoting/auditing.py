@@ -21,6 +21,9 @@ _QUIET = frozenset(
     }
 )  # fmt: skip
 """Frequent requests that read no message. No audit records are written for these requests."""
+_AUDITED_OUTCOMES = (
+    ResponseCode.SUCCESS, ResponseCode.NO_PERMISSION, ResponseCode.SYSTEM_ERROR,
+)  # fmt: skip
 _FIELDS = {
     "topic": ("topic", "b"), "key": ("key",), "message": ("offset", "msgId"),
     "group": ("consumerGroup", "group", "producerGroup", "groupName", "a"),
@@ -52,9 +55,9 @@ def is_audited(request: Command, answer: Command | None) -> bool:
         return False
     if request.code not in PULLS:
         return True
-    # Consumers pull all the time. A pull gets an audit record only if it read messages or was forbidden.
+    # Consumers pull all the time. A pull gets an audit record only if it read messages, was forbidden or failed.
     outcome = ResponseCode.SUCCESS if answer is None else answer.code
-    return outcome in (ResponseCode.SUCCESS, ResponseCode.NO_PERMISSION)
+    return outcome in _AUDITED_OUTCOMES
 
 
 def audit_fields(

@@ -16,9 +16,10 @@ from reput.broker.groups import TAG_TYPE
 from reput.broker.limits import LimitError, NameRefusedError
 from reput.broker.sql_filter import SQL_TYPE, Matcher
 from reput.clock import now_ms
-from reput.errors import MessageNotFoundError, UsageError
+from reput.errors import FormatError, MessageNotFoundError, StoreError, UsageError
 from reput.format.commit_log import decode
-from reput.query.answers import PulledRecords, PullStatus
+from reput.query.answers import PulledRecords, PullStatus, UnreadableMessages
+from reput.queues.queue_index import finding_of
 from reput.remoting.codes import RequestCode, ResponseCode
 from reput.remoting.commands import Command
 from reput.remoting.consuming import check_expression
@@ -358,14 +359,19 @@ class Pulling:
 
     def _records(self, pull: _Pull, most: int) -> PulledRecords:
         """Return the records for a pull. Raises MessageNotFoundError, UsageError."""
-        place = pull.topic, pull.queue_id
-        store, matches = self._broker.store, pull.matches
+        matches = pull.matches
         if matches is None:
-            return store.pull_records(*place, pull.queue_offset, most, pull.tags, _MOST_BYTES)
+            return self._readable(pull, pull.queue_offset, most)
         wanted: list[bytes] = []
         position, looked_at, size = pull.queue_offset, 0, 0
         while True:
-            found = store.pull_records(*place, position, most - len(wanted), None, _MOST_BYTES)
+            try:
+                found = self._readable(pull, position, most - len(wanted))
+            except FormatError:
+                if position == pull.queue_offset:
+                    raise
+                # Answer the messages before the unreadable ones. The next pull reports these.
+                break
             for record in found.records:
                 if matches(decode(record).properties):
                     wanted.append(record)
@@ -381,6 +387,28 @@ class Pulling:
         elif position > pull.queue_offset:
             status = PullStatus.NO_MATCHED_MESSAGE
         return PulledRecords(status, tuple(wanted), position, found.min_offset, found.max_offset)
+
+    def _readable(self, pull: _Pull, position: int, most: int) -> PulledRecords:
+        """Return records from a queue offset on. Unreadable messages are skipped, as a broker does.
+
+        If the broker is exact, an error reports them to each group once.
+
+        Raises FormatError, StoreError, and the errors of `pull_records`.
+        """
+        store, place = self._broker.store, (pull.topic, pull.queue_id, position)
+        tags = None if pull.matches is not None else pull.tags
+        if self._broker.is_exact:
+            try:
+                return store.pull_records(*place, most, tags, _MOST_BYTES)
+            except FormatError as error:
+                end = error.resume_offset
+                if end is None or position > pull.queue_offset:
+                    raise
+                lost = UnreadableMessages(*place, end, finding_of(error))
+                store.unreadable.note([lost])
+                if store.unreadable.tell(pull.group, lost):
+                    raise StoreError(f"{lost}; the next pull continues at {end}") from error
+        return store.pull_records(*place, most, tags, _MOST_BYTES, on_corrupt="skip")
 
     def _found(self, pull: _Pull, found: PulledRecords, records: Sequence[bytes]) -> Command:
         body = b"".join(records)

@@ -305,6 +305,7 @@ class Service:
         broker.port = served.address.port
         broker.has_sql_filters = self._options.port.has_sql_filters
         broker.is_encrypted = self.is_encrypted
+        broker.is_exact = self._options.port.most_exact is not None
         served.port.open(broker)
         self._cluster.add(served.address.port, broker)
         if broker.writable is not None:
