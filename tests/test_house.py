@@ -191,7 +191,7 @@ def rooms() -> set[str]:
 
 def test_tests_mirror_the_rooms() -> None:
     others = {
-        "crash", "docs", "examples", "fuzzing", "golden", "oracle", "remote",
+        "crash", "docs", "examples", "fuzzing", "golden", "oracle", "remote", "truth",
     }  # fmt: skip
     folders = {path.parent.name for path in Path(__file__).parent.glob("*/__init__.py")}
     assert folders - others <= rooms()

@@ -1,0 +1,107 @@
+"""The answer of a reading path, in one form for all paths, and the list of paths."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+import reput
+from reput.format.commit_log import MessageExt
+from reput.query.message_store import MessageStore
+from reput.query.shared_store import SharedStore
+from tests.truth.messages import Question, Truth
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Messages, or their physical offsets where a path returns no more, and whether the path says that these are all.
+
+    `is_complete` is the claim of the path: for example exit code 0 or 1, `is_complete`, or a return without an
+    exception.
+    """
+
+    messages: tuple[MessageExt | int, ...]
+    is_complete: bool
+    remark: str = ""
+
+    @classmethod
+    def of(cls, messages: Iterable[MessageExt | int], is_complete: bool = True) -> Answer:
+        return cls(tuple(messages), is_complete)
+
+
+@dataclass
+class Session:
+    """A store while questions are asked. What is opened stays open until `close`."""
+
+    path: str
+    folder: Path
+    truth: Truth
+    opened: list[Callable[[], None]] = field(default_factory=list)
+    count: int = 0
+
+    @cached_property
+    def store(self) -> MessageStore:
+        store = reput.open_store(self.path)
+        self.opened.append(store.close)
+        return store
+
+    @cached_property
+    def shared(self) -> SharedStore:
+        store = SharedStore(self.path)
+        self.opened.append(store.close)
+        return store
+
+    def new_path(self, suffix: str = "") -> Path:
+        """Return a path that does not exist yet, for the output of a path."""
+        self.count += 1
+        return self.folder / f"output-{self.count}{suffix}"
+
+    def close(self) -> None:
+        for close in reversed(self.opened):
+            close()
+        self.opened.clear()
+        for name in ("store", "shared", "served", "client"):
+            self.__dict__.pop(name, None)
+
+
+Ask = Callable[[Session, Question], Answer | None]
+"""Asks one path. None if the path cannot be asked this question."""
+
+
+@dataclass(frozen=True)
+class ReadingPath:
+    """One way to ask one kind of question.
+
+    Attributes:
+        is_brokers: Whether the path answers as a broker would, so that it may miss messages without saying so.
+        is_of_log: Whether the path returns all records of the log, also those that no queue and no index has.
+    """
+
+    name: str
+    kind: str
+    ask: Ask
+    is_brokers: bool = False
+    is_of_log: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.name}:{self.kind}"
+
+
+PATHS: dict[str, ReadingPath] = {}
+
+
+def path(
+    name: str, *kinds: str, is_brokers: bool = False, is_of_log: bool = False
+) -> Callable[[Ask], Ask]:
+    """Register a function as a reading path for these kinds of questions."""
+
+    def register(ask: Ask) -> Ask:
+        for kind in kinds:
+            added = ReadingPath(name, kind, ask, is_brokers, is_of_log)
+            assert str(added) not in PATHS, added
+            PATHS[str(added)] = added
+        return ask
+
+    return register

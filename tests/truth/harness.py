@@ -1,0 +1,405 @@
+"""Damage a store, ask every reading path, and compare the answers with the messages that the store was built from."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from random import Random
+from zlib import crc32
+
+import reput
+from reput.errors import ReputError
+from reput.format.commit_log import MessageExt
+from tests.oracle.records import Record, UnreadableError, decode
+from tests.truth.answers import PATHS, Answer, ReadingPath, Session
+from tests.truth.damages import DAMAGES, Damaging
+from tests.truth.messages import KINDS, Question, TrueMessage
+from tests.truth.stores import BUILDERS, Built
+
+_EACH = 4
+"""Number of questions of each kind in one scene."""
+STATES = ("closed", "proven", "open", "grown")
+
+
+@dataclass(frozen=True)
+class Violation:
+    """A wrong answer. `rule` names what was broken.
+
+    missing   a complete answer lacks a message of the truth
+    invented  an answer has a message that was never stored
+    other     an answer has a message that was not asked for
+    repeated  an answer has a message twice
+    needless  an answer about an undamaged store is incomplete
+    broken    an error that is not one of reput's
+    differ    two paths gave complete, different answers
+    """
+
+    seed: int
+    store: str
+    state: str
+    damage: str
+    path: str
+    question: str
+    rule: str
+    expected: str
+    came: str
+
+    def __str__(self) -> str:
+        return (
+            f"seed {self.seed}: {self.rule}: {self.path}\n  store     {self.store} ({self.state})\n"
+            f"  damage    {self.damage}\n  question  {self.question}\n"
+            f"  expected  {self.expected}\n  came      {self.came}"
+        )
+
+    def line(self) -> str:
+        """Return what is needed to find the violation, in one line."""
+        return f"{self.seed} {self.rule} {self.path} | {self.store} {self.state} | {self.damage} | {self.question}"
+
+
+@dataclass
+class Scene:
+    """One damaged store, and what its log still holds."""
+
+    seed: int
+    name: str
+    state: str
+    built: Built
+    store: Path
+    names: tuple[str, ...] = ()
+    damages: list[str] = field(default_factory=list)
+
+    @property
+    def is_damaged(self) -> bool:
+        return any(name != "none" for name in self.names)
+
+    @cached_property
+    def _log(self) -> list[tuple[int, bytes]]:
+        files = [path for path in self.store.glob("commitlog*/*") if path.name.isdigit()]
+        return sorted((int(path.name), path.read_bytes()) for path in files)
+
+    @cached_property
+    def begin(self) -> int:
+        """Return the physical offset of the first log file that is left. Messages before it have expired."""
+        return self._log[0][0] if self._log else 1 << 62
+
+    def stored(self, message: TrueMessage) -> bytes:
+        """Return the bytes in the place of a message."""
+        for start, data in self._log:
+            if start <= message.at < start + len(data):
+                return data[message.at - start :][: len(message.data)]
+        return b""
+
+    @cached_property
+    def lost(self) -> list[TrueMessage]:
+        """Return the messages whose records are not as they were written."""
+        return [one for one in self.built.truth.messages if self.stored(one) != one.data]
+
+    @cached_property
+    def altered(self) -> set[int]:
+        """Return the physical offsets of records that changed, but that no checksum shows to be damaged."""
+        return {one.at for one in self.lost if self._is_valid(one)}
+
+    @cached_property
+    def unqueued(self) -> set[int]:
+        """Return the physical offsets of records that no queue has."""
+        return {one.at for one in self.built.truth.messages if not one.queues}
+
+    def _is_valid(self, message: TrueMessage) -> bool:
+        try:
+            record = decode(self.stored(message))
+        except (UnreadableError, ValueError, IndexError):
+            return False
+        return (
+            isinstance(record, Record)
+            and record.total_size == len(message.data)
+            and record.physical_offset == message.at
+            and record.body_crc == crc32(record.body) & 0x7FFFFFFF
+        )
+
+    @cached_property
+    def excused(self) -> set[int]:
+        """Return the physical offsets of lost messages whose loss nothing may show.
+
+        If the end of the log is lost, only queues, IndexFiles and the checkpoint show it. So it may be unknown if
+        one of these was damaged as well.
+        """
+        of_others = [name for name in self.names if not name.startswith(("log", "record", "none"))]
+        if not of_others:
+            return set()
+        lost, found = {one.at for one in self.lost}, set()
+        for message in reversed(self.built.truth.messages):
+            if message.at not in lost:
+                break
+            found.add(message.at)
+        return found
+
+    def expected(self, path: ReadingPath, asked: Question) -> set[int]:
+        """Return the physical offsets of the messages that a complete answer must have."""
+        wanted = self.built.truth.answer(asked, is_of_log=path.is_of_log)
+        return {
+            one.at
+            for one in wanted
+            if one.at >= self.begin and one.at not in self.altered and one.at not in self.excused
+        }
+
+    def violation(
+        self, path: ReadingPath, asked: Question, rule: str, expected: object, came: object
+    ) -> Violation:
+        damage = "; ".join(self.damages)
+        return Violation(
+            self.seed,
+            self.name,
+            self.state,
+            damage,
+            str(path),
+            str(asked),
+            rule,
+            str(expected),
+            str(came),
+        )
+
+
+def judge(scene: Scene, path: ReadingPath, asked: Question, answer: Answer) -> Iterator[Violation]:
+    """Yield what is wrong with an answer."""
+    # A path may return records that no queue has, such as rolled-back ones, if it states a window only.
+    wanted = {one.at for one in scene.built.truth.answer(asked, is_of_log=True)}
+    places = [
+        one.physical_offset if isinstance(one, MessageExt) else one for one in answer.messages
+    ]
+    for rule, wrong in _wrong_messages(scene, wanted, answer).items():
+        yield scene.violation(
+            path, asked, rule, sorted(wanted), f"{len(wrong)}, for example {wrong[0]}"
+        )
+    if len({*places}) < len(places) and not path.is_brokers:
+        yield scene.violation(path, asked, "repeated", sorted({*places}), sorted(places))
+    missing = sorted(scene.expected(path, asked) - {*places})
+    if answer.is_complete and missing and not path.is_brokers:
+        remark = f" ({answer.remark})" if answer.remark else ""
+        shown = f"complete, without {missing}{remark}; came {sorted(places)}"
+        yield scene.violation(path, asked, "missing", sorted(wanted), shown)
+    if not answer.is_complete and not scene.is_damaged:
+        yield scene.violation(path, asked, "needless", "a complete answer", answer)
+
+
+def _wrong_messages(scene: Scene, wanted: set[int], answer: Answer) -> Mapping[str, list[str]]:
+    """Return the messages that were never stored, or not asked for, by the rule that they break."""
+    found: dict[str, list[str]] = {}
+    for one in answer.messages:
+        at = one.physical_offset if isinstance(one, MessageExt) else one
+        if at in scene.altered:
+            continue
+        true = scene.built.truth.by_offset.get(at)
+        if true is None or (isinstance(one, MessageExt) and not true.is_same(one)):
+            found.setdefault("invented", []).append(f"{at}: {one}")
+        elif at not in wanted:
+            found.setdefault("other", []).append(f"{at}: {one}")
+    return found
+
+
+def ask(
+    scene: Scene, path: ReadingPath, session: Session, asked: Question
+) -> tuple[Answer | None, list[Violation]]:
+    """Return an answer, and what is wrong with it. An error of reput is an incomplete answer."""
+    try:
+        answer = path.ask(session, asked)
+    except ReputError as error:
+        answer = Answer((), False, f"{type(error).__name__}: {error}")
+    except Exception as error:
+        answer = Answer((), False, f"{type(error).__name__}: {error}")
+        return answer, [
+            scene.violation(path, asked, "broken", "an answer or an error of reput", repr(error))
+        ]
+    return answer, list(judge(scene, path, asked, answer)) if answer is not None else []
+
+
+@dataclass
+class Result:
+    """The outcome of some combinations: a damaged store and a path with its questions of one kind each."""
+
+    combinations: int = 0
+    answers: int = 0
+    complete: int = 0
+    violations: list[Violation] = field(default_factory=list)
+
+    def add(self, other: Result) -> None:
+        self.combinations += other.combinations
+        self.answers += other.answers
+        self.complete += other.complete
+        self.violations += other.violations
+
+    def summary(self) -> str:
+        """Return the numbers, and how often each path broke each rule."""
+        counts = Counter((one.rule, one.path) for one in self.violations).most_common()
+        lines = [f"{count:6} {rule:9} {path}" for (rule, path), count in counts]
+        lines.append(
+            f"{self.combinations:,} combinations, {self.answers:,} answers, {self.complete:,} of them complete, "
+            f"{len(self.violations):,} violations"
+        )
+        return "\n".join(lines)
+
+
+class Harness:
+    """Builds each store once, in a folder of its own, and runs scenes by their seeds.
+
+    `store`, `state` and `damages` (names, separated by commas) replace what a seed chooses.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        store: str | None = None,
+        state: str | None = None,
+        damages: str | None = None,
+    ) -> None:
+        self._folder = folder
+        self._store, self._state, self._damages = store, state, damages
+        self._built: dict[str, Built] = {}
+
+    def built(self, name: str) -> Built:
+        if name not in self._built:
+            self._built[name] = BUILDERS[name](self._folder / "built" / name)
+        return self._built[name]
+
+    def run(self, seed: int, only: Callable[[ReadingPath], bool] = lambda path: True) -> Result:
+        """Build and damage the store of a seed, and ask all paths."""
+        random = Random(seed)
+        name = random.choice(sorted(BUILDERS))
+        state = random.choice(STATES)
+        names = sorted(DAMAGES)
+        chosen = [random.choice(names) for _ in range(random.choice((1, 1, 2)))]
+        name, state = self._store or name, self._state or state
+        chosen = self._damages.split(",") if self._damages else chosen
+        folder = self._folder / f"scene-{seed}"
+        folder.mkdir()
+        try:
+            with _cache(folder / "cache"):
+                return self._run(seed, name, state, chosen, folder, random, only)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _run(
+        self, seed: int, name: str, state: str, chosen: Sequence[str], folder: Path, random: Random,
+        only: Callable[[ReadingPath], bool],
+    ) -> Result:  # fmt: skip
+        built = self.built(name)
+        store = folder / "store"
+        shutil.copytree(built.earlier if state == "grown" else built.path, store)
+        session = Session(str(store), folder, built.truth)
+        questions = Random(seed + 1)
+        try:
+            if state in ("proven", "grown", "open"):
+                _warm_up(session, built, Random(seed))
+            if state != "open":
+                session.close()
+            if state == "grown":
+                _grow(store, built.path)
+            to = Damaging(store, built, random, is_mapped=state == "open")
+            done = [(each, DAMAGES[each](to)) for each in chosen]
+            scene = Scene(
+                seed, name, state, built, store, tuple(each for each, what in done if what is not None),
+                [what for _, what in done if what is not None],
+            )  # fmt: skip
+            return _ask_all(scene, session, questions, only)
+        finally:
+            session.close()
+
+
+def _warm_up(session: Session, built: Built, random: Random) -> None:
+    """Prove the IndexFiles, and let readers remember what they learn of the log."""
+    reput.prove(session.path)
+    for kind in ("key", "window", "queue"):
+        for asked in built.truth.questions(kind, random, 2, ()):
+            for path in PATHS.values():
+                if path.kind == kind and path.name in _WARM:
+                    with suppress(ReputError):
+                        path.ask(session, asked)
+
+
+_WARM = (
+    "MessageStore.query",
+    "SharedStore.query",
+    "messages_of_topic",
+    "MessageStore.pull",
+    "LogTail",
+)
+
+
+def _grow(store: Path, later: Path) -> None:
+    """Write what a store got since its earlier state, in place, as an owner does."""
+    for source in sorted(later.rglob("*")):
+        target = store / source.relative_to(later)
+        if source.is_dir():
+            target.mkdir(exist_ok=True)
+        elif not target.exists():
+            shutil.copyfile(source, target)
+        elif target.read_bytes() != source.read_bytes():
+            with target.open("r+b") as file:
+                file.write(source.read_bytes())
+                file.truncate()
+
+
+def _ask_all(
+    scene: Scene, session: Session, random: Random, only: Callable[[ReadingPath], bool]
+) -> Result:
+    likely = scene.lost or _near(scene)
+    result = Result()
+    for kind in KINDS:
+        asked = list(scene.built.truth.questions(kind, random, _EACH, likely))
+        answered: dict[Question, list[tuple[ReadingPath, Answer]]] = {}
+        for path in PATHS.values():
+            if path.kind != kind or not only(path):
+                continue
+            result.combinations += 1
+            for question in asked:
+                answer, violations = ask(scene, path, session, question)
+                if answer is None:
+                    continue
+                result.answers += 1
+                result.complete += answer.is_complete
+                result.violations += violations
+                if not violations and not path.is_brokers and answer.is_complete:
+                    answered.setdefault(question, []).append((path, answer))
+        result.violations += _differing(scene, answered)
+    return result
+
+
+def _near(scene: Scene) -> list[TrueMessage]:
+    return list(scene.built.truth.messages[-20:])
+
+
+def _differing(
+    scene: Scene, answered: Mapping[Question, Sequence[tuple[ReadingPath, Answer]]]
+) -> Iterator[Violation]:
+    """Yield complete answers to one question that differ, though each alone may be right."""
+    for question, answers in answered.items():
+        first, one = answers[0]
+        optional = scene.altered | scene.unqueued
+        expected = _places(one) - optional
+        for path, answer in answers[1:]:
+            if _places(answer) - optional != expected:
+                came = f"{sorted(_places(answer))}; {first}: {sorted(expected)}"
+                yield scene.violation(path, question, "differ", f"the answer of {first}", came)
+
+
+def _places(answer: Answer) -> set[int]:
+    return {one.physical_offset if isinstance(one, MessageExt) else one for one in answer.messages}
+
+
+@contextmanager
+def _cache(folder: Path) -> Iterator[None]:
+    """Use a cache folder of its own for proofs and maps."""
+    before = os.environ.get("XDG_CACHE_HOME")
+    os.environ["XDG_CACHE_HOME"] = str(folder)
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["XDG_CACHE_HOME"]
+        else:
+            os.environ["XDG_CACHE_HOME"] = before

@@ -1,0 +1,229 @@
+"""Messages that a store is built from, and the answer that each question about them must get."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from random import Random
+from zlib import decompress
+
+from reput.format.commit_log import MessageExt
+from tests.oracle.forge import RecordFields, encode_properties, encode_record
+from tests.oracle.records import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_ROLLBACK
+
+LMQ_PREFIX = "%LMQ%"
+COMPRESSED = 1
+
+
+@dataclass(frozen=True)
+class TrueMessage:
+    """One record of a log: its fields, and what a broker derives from them."""
+
+    fields: RecordFields
+
+    @cached_property
+    def data(self) -> bytes:
+        return encode_record(self.fields)
+
+    @property
+    def at(self) -> int:
+        return self.fields.physical_offset
+
+    @property
+    def stop(self) -> int:
+        return self.at + len(self.data)
+
+    @property
+    def time(self) -> int:
+        return self.fields.store_timestamp
+
+    @cached_property
+    def topic(self) -> str:
+        assert isinstance(self.fields.topic, str)
+        return self.fields.topic
+
+    @cached_property
+    def properties(self) -> dict[str, str]:
+        text = encode_properties(self.fields.properties).decode()
+        parts = (part.split("\x01") for part in text.split("\x02") if part)
+        return dict(parts)
+
+    @cached_property
+    def unique_key(self) -> str | None:
+        return self.properties.get("UNIQ_KEY")
+
+    @cached_property
+    def keys(self) -> tuple[str, ...]:
+        """Return the keys by which an index finds the message. It finds no rolled-back message."""
+        if self._transaction == TRANSACTION_ROLLBACK:
+            return ()
+        named = [key for key in self.properties.get("KEYS", "").split(" ") if key]
+        return (*([self.unique_key] if self.unique_key else []), *named)
+
+    @property
+    def _transaction(self) -> int:
+        return self.fields.sys_flag & TRANSACTION_MASK
+
+    @cached_property
+    def queues(self) -> tuple[tuple[str, int, int], ...]:
+        """Return (topic, queue id, queue offset) of each queue with an entry for the message."""
+        if self._transaction not in (0, TRANSACTION_COMMIT):
+            return ()
+        own = (self.topic, self.fields.queue_id, self.fields.queue_offset)
+        lights = self.properties.get("INNER_MULTI_DISPATCH", "")
+        offsets = self.properties.get("INNER_MULTI_QUEUE_OFFSET", "")
+        further = zip(lights.split(","), offsets.split(","), strict=True) if lights else ()
+        return (own, *((name, 0, int(offset)) for name, offset in further))
+
+    @cached_property
+    def offset_id(self) -> str:
+        address, port = self.fields.store_host
+        return (address + struct.pack(">iq", port, self.at)).hex().upper()
+
+    def is_same(self, other: MessageExt) -> bool:
+        """Return whether a message that a reader returned is this one, with its own or its decompressed body."""
+        own = self.fields
+        bodies = [own.body]
+        if own.sys_flag & COMPRESSED:
+            bodies.append(decompress(own.body))
+        return other.body in bodies and (
+            other.topic, other.queue_id, other.queue_offset, other.physical_offset,
+            other.store_timestamp, other.born_timestamp, other.properties_bytes,
+        ) == (
+            self.topic, own.queue_id, own.queue_offset, self.at, own.store_timestamp,
+            own.born_timestamp, encode_properties(own.properties),
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Question:
+    """One question to a store. Its kind decides which fields it has.
+
+    key     messages of a topic (or of all topics) with a key, in a window of time
+    id      messages of a topic (or of all topics) with an offset id or unique key
+    window  messages of a topic (or of all topics) stored in a window of time
+    queue   all messages of a queue
+    place   the message at a queue offset
+    offset  the message at a physical offset
+    """
+
+    kind: str
+    topic: str | None = None
+    key: str = ""
+    begin: int | None = None
+    end: int | None = None
+    queue_id: int = 0
+    number: int = 0
+
+    def __str__(self) -> str:
+        shown = {
+            "topic": self.topic, "key": self.key or None, "begin": self.begin, "end": self.end,
+            "queue_id": self.queue_id if self.kind in ("queue", "place") else None,
+            "number": self.number if self.kind in ("place", "offset") else None,
+        }  # fmt: skip
+        return f"{self.kind}({', '.join(f'{name}={value!r}' for name, value in shown.items() if value is not None)})"
+
+
+KINDS = ("key", "id", "window", "queue", "place", "offset")
+
+
+@dataclass(frozen=True)
+class Truth:
+    """All messages of a store, in the order of its log."""
+
+    messages: tuple[TrueMessage, ...]
+
+    @cached_property
+    def by_offset(self) -> dict[int, TrueMessage]:
+        return {message.at: message for message in self.messages}
+
+    @cached_property
+    def by_queue(self) -> dict[tuple[str, int], dict[int, TrueMessage]]:
+        found: dict[tuple[str, int], dict[int, TrueMessage]] = {}
+        for message in self.messages:
+            for topic, queue_id, offset in message.queues:
+                found.setdefault((topic, queue_id), {})[offset] = message
+        return found
+
+    @cached_property
+    def topics(self) -> list[str]:
+        """Return all topics of the log, without light queues."""
+        return sorted({message.topic for message in self.messages})
+
+    def answer(self, asked: Question, *, is_of_log: bool = False) -> list[TrueMessage]:
+        """Return the messages that a question asks for, in the order of the log.
+
+        With `is_of_log`, this includes records that no queue and no index has, such as rolled-back ones.
+        """
+        return [message for message in self.messages if self._matches(message, asked, is_of_log)]
+
+    def _matches(self, message: TrueMessage, asked: Question, is_of_log: bool) -> bool:
+        if asked.kind == "offset":
+            return message.at == asked.number
+        if asked.kind in ("queue", "place"):
+            return any(
+                (topic, queue_id) == (asked.topic, asked.queue_id)
+                and (asked.kind == "queue" or offset == asked.number)
+                for topic, queue_id, offset in message.queues
+            )
+        if asked.kind == "id" and message.offset_id == asked.key:
+            return True
+        if asked.topic is not None and message.topic != asked.topic:
+            return False
+        if asked.kind == "id":
+            return message.unique_key == asked.key and bool(message.keys)
+        is_inside = (asked.begin is None or asked.begin <= message.time) and (
+            asked.end is None or message.time <= asked.end
+        )
+        if asked.kind == "window":
+            return is_inside and (is_of_log or bool(message.queues))
+        return is_inside and asked.key in message.keys
+
+    def questions(
+        self, kind: str, random: Random, count: int, likely: Sequence[TrueMessage]
+    ) -> Iterator[Question]:
+        """Yield questions of a kind. Every second one is about one of the `likely` messages, if there are any."""
+        for number in range(count):
+            message = random.choice(likely if likely and number % 2 else self.messages)
+            yield getattr(self, f"_ask_{kind}")(message, random)
+
+    def _window(self, message: TrueMessage, random: Random) -> tuple[int, int]:
+        width = random.choice((0, 5, 40, 400))
+        begin = message.time - random.randrange(width + 1)
+        return begin, begin + width
+
+    def _ask_key(self, message: TrueMessage, random: Random) -> Question:
+        key = random.choice(message.keys) if message.keys else "no-such-key"
+        begin, end = self._window(message, random) if random.random() < 0.3 else (None, None)
+        return Question("key", random.choice((message.topic, None)), key, begin, end)
+
+    def _ask_id(self, message: TrueMessage, random: Random) -> Question:
+        ids = [message.offset_id, *([message.unique_key] if message.unique_key else [])]
+        return Question("id", random.choice((message.topic, None)), random.choice(ids))
+
+    def _ask_window(self, message: TrueMessage, random: Random) -> Question:
+        begin, end = self._window(message, random)
+        if random.random() < 0.2:
+            begin = self.messages[0].time - 1000
+        elif random.random() < 0.2:
+            end = self.messages[-1].time + 1000
+        topic = None if random.random() < 0.2 else message.topic
+        return Question("window", topic, begin=begin, end=end)
+
+    def _ask_queue(self, message: TrueMessage, random: Random) -> Question:
+        topic, queue_id, _ = self._place(message, random)
+        return Question("queue", topic, queue_id=queue_id)
+
+    def _ask_place(self, message: TrueMessage, random: Random) -> Question:
+        topic, queue_id, offset = self._place(message, random)
+        return Question("place", topic, queue_id=queue_id, number=offset)
+
+    def _place(self, message: TrueMessage, random: Random) -> tuple[str, int, int]:
+        while not message.queues:
+            message = random.choice(self.messages)
+        return random.choice(message.queues)
+
+    def _ask_offset(self, message: TrueMessage, random: Random) -> Question:
+        return Question("offset", number=message.at)

@@ -1,0 +1,147 @@
+"""Stores that are built from a list of messages by the slow oracle, with several files of each kind."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from random import Random
+from zlib import compress
+
+from reput.format.checkpoint import Checkpoint, encode_checkpoint
+from tests.oracle.consume_queue import write_consume_queues
+from tests.oracle.forge import LogForge, RecordFields, encode_record, write_store
+from tests.oracle.records import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
+from tests.oracle.walk import walk
+from tests.query.stores import write_index
+from tests.truth.messages import COMPRESSED, TrueMessage, Truth
+
+LOG_BYTES, QUEUE_BYTES, SLOTS, ITEMS = 1 << 14, 400, 64, 90
+HALF_TOPIC, SCHEDULE_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC", "SCHEDULE_TOPIC_XXXX"
+_BEGIN_MS = 1_700_000_000_000
+_COUNT = 170
+_RARE = (33, 120)
+
+
+@dataclass(frozen=True)
+class Built:
+    """A store and its messages. `earlier` is the same store after half of the messages."""
+
+    path: Path
+    earlier: Path
+    truth: Truth
+
+
+def _plain(random: Random) -> Iterator[RecordFields]:
+    """Yield messages of several topics: with and without keys, delayed, retried, in transactions, compressed."""
+    time = _BEGIN_MS
+    for number in range(_COUNT):
+        # The clock is set back twice.
+        time += random.choice((0, 1, 3, 10, 60)) if number % 70 != 69 else -90
+        topic = random.choices(("A", "B", "%RETRY%g"), (60, 30, 6))[0]
+        if number in _RARE:
+            topic = "rare"
+        properties = {"UNIQ_KEY": f"7F0000010A2B18B4AAC2{number:012X}"}
+        if number % 7:
+            properties["KEYS"] = f"k{number % 23} order-{number}"
+        if number % 3:
+            properties["TAGS"] = f"t{number % 3}"
+        queue_id, flag, body = number % 3 if topic == "A" else 0, 0, random.randbytes(3) * 40
+        if number % 13 == 5:
+            body, flag = compress(body * 9), COMPRESSED
+        elif number % 29 == 7:
+            topic, queue_id = SCHEDULE_TOPIC, 2
+            properties |= {"REAL_TOPIC": "A", "REAL_QID": "1", "DELAY": "3"}
+        elif number % 31 == 9:
+            topic, queue_id = HALF_TOPIC, 0
+            properties |= {"REAL_TOPIC": "B", "REAL_QID": "0", "TRAN_MSG": "true"}
+        elif number % 31 == 10:
+            flag = TRANSACTION_COMMIT
+        elif number % 37 == 11:
+            flag = TRANSACTION_ROLLBACK
+        elif number % 41 == 3:
+            properties = {"TAGS": "t1"}
+        yield RecordFields(
+            topic=topic, queue_id=queue_id, sys_flag=flag, properties=properties, store_timestamp=time,
+            born_timestamp=time - 3, body=random.choice((body, body * 3, body * 9)),
+        )  # fmt: skip
+
+
+def _with_light_queues(random: Random) -> Iterator[RecordFields]:
+    """Yield the same messages; every second one is also in light queues."""
+    ends = {"%LMQ%x": 0, "%LMQ%y": 0}
+    for number, fields in enumerate(_plain(random)):
+        if number % 2 or fields.topic not in ("A", "B"):
+            yield fields
+            continue
+        lights = list(ends) if number % 4 else ["%LMQ%x"]
+        assert isinstance(fields.properties, dict)
+        further = {
+            "INNER_MULTI_DISPATCH": ",".join(lights),
+            "INNER_MULTI_QUEUE_OFFSET": ",".join(str(ends[name]) for name in lights),
+        }
+        for name in lights:
+            ends[name] += 1
+        yield replace(fields, properties={**fields.properties, **further})
+
+
+def _placed(records: Iterator[RecordFields]) -> tuple[LogForge, Truth]:
+    """Put records into a log, each with the next queue offset of its queue."""
+    forge, ends, messages = LogForge(LOG_BYTES), dict[tuple[object, int], int](), []
+    for fields in records:
+        place = fields.topic, fields.queue_id
+        # Messages of a transaction that is not committed get no queue offset.
+        if fields.sys_flag & TRANSACTION_ROLLBACK != TRANSACTION_ROLLBACK:
+            fields = replace(fields, queue_offset=ends.get(place, 0))
+            ends[place] = fields.queue_offset + 1
+        at = forge.make_room(len(encode_record(fields)))
+        fields = replace(fields, physical_offset=at)
+        forge.put_bytes(encode_record(fields))
+        messages.append(TrueMessage(fields))
+    return forge, Truth(tuple(messages))
+
+
+def _write(path: Path, forge: LogForge, truth: Truth, *, light: bool) -> None:
+    files = forge.files()
+    write_store(path, files)
+    queues = write_consume_queues(
+        walk(files).dispatched,
+        file_bytes=QUEUE_BYTES,
+        enable_multi_dispatch=light,
+        enable_lmq=light,
+    )
+    for (topic, queue_id), contents in queues.items():
+        folder = path / "consumequeue" / topic / str(queue_id)
+        folder.mkdir(parents=True)
+        for name, data in contents.items():
+            (folder / name).write_bytes(data)
+    write_index(path, files, SLOTS, ITEMS)
+    newest = max(message.time for message in truth.messages)
+    (path / "checkpoint").write_bytes(encode_checkpoint(Checkpoint(newest, newest, newest)))
+    topics = {
+        name: {"topicName": name, "readQueueNums": 3, "writeQueueNums": 3, "perm": 6}
+        for name in truth.topics
+    }
+    (path / "config").mkdir()
+    (path / "config" / "topics.json").write_text(json.dumps({"topicConfigTable": topics}))
+
+
+def _four(
+    records: Callable[[Random], Iterator[RecordFields]], *, light: bool
+) -> Callable[[Path], Built]:
+    def build(folder: Path) -> Built:
+        every = list(records(Random(7)))
+        forge, truth = _placed(iter(every))
+        _write(folder / "store", forge, truth, light=light)
+        half, first = _placed(iter(every[: len(every) // 2]))
+        _write(folder / "earlier", half, first, light=light)
+        return Built(folder / "store", folder / "earlier", truth)
+
+    return build
+
+
+BUILDERS: dict[str, Callable[[Path], Built]] = {
+    "four": _four(_plain, light=False),
+    "light": _four(_with_light_queues, light=True),
+}

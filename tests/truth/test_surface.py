@@ -1,0 +1,69 @@
+"""Each public name, command, request and route has a place in the harness, or a reason why it has none."""
+
+from collections.abc import Iterable, Mapping
+
+import pytest
+from starlette.routing import Mount, Route
+
+import reput
+from reput.cli.main import _MODULES, _SECTIONS
+from reput.console.app import create_app
+from reput.console.users import Users
+from reput.query.message_store import MessageStore
+from reput.remoting.codes import RequestCode
+from tests.truth.answers import PATHS
+from tests.truth.sampling import SAMPLE
+from tests.truth.surface import API, COMMANDS, REQUESTS, ROUTES, STORE_METHODS, Place
+
+pytestmark = pytest.mark.every_case
+
+_NAMES = {path.name for path in PATHS.values()}
+
+
+def _methods() -> set[str]:
+    return {name for name in vars(MessageStore) if not name.startswith("_")}
+
+
+def _routes() -> set[str]:
+    app = create_app({}, users=Users.of_token("secret"))
+    return {one.path for one in app.routes if isinstance(one, Route | Mount)}
+
+
+@pytest.mark.parametrize(
+    ("places", "names"),
+    [
+        (API, reput.__all__),
+        (STORE_METHODS, _methods()),
+        (COMMANDS, [name for names in _SECTIONS.values() for name in names]),
+        (REQUESTS, [code.name for code in RequestCode]),
+        (ROUTES, _routes()),
+    ],
+    ids=["API", "methods", "commands", "requests", "routes"],
+)
+def test_everything_that_could_read_messages_has_a_place(
+    places: Mapping[str, Place], names: Iterable[str]
+) -> None:
+    assert set(names) <= places.keys(), (
+        "add a path to tests/truth, or a reason to tests/truth/surface.py"
+    )
+
+
+@pytest.mark.parametrize("places", [API, STORE_METHODS, COMMANDS, REQUESTS, ROUTES])
+def test_a_place_is_a_path_of_the_harness_or_a_reason(places: Mapping[str, Place]) -> None:
+    for name, place in places.items():
+        assert place, name
+        if isinstance(place, tuple):
+            assert set(place) <= _NAMES, name
+
+
+def test_every_path_belongs_to_something_public() -> None:
+    named = {
+        path
+        for places in (API, STORE_METHODS, COMMANDS, REQUESTS, ROUTES)
+        for place in places.values()
+        if isinstance(place, tuple)
+        for path in place
+    }
+    assert {name for name in _NAMES if name not in named} == {"MessageStore.query limited"}
+    assert _MODULES.keys() >= COMMANDS.keys()
+    assert len(SAMPLE) > 1

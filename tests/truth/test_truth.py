@@ -1,0 +1,55 @@
+"""Answers that say that they are complete have every message that a store was built from, whatever is damaged."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tests.truth.harness import Harness, Result
+from tests.truth.known import KNOWN
+from tests.truth.sampling import SAMPLE, is_sampled, run_many
+
+# `make test` runs a fixed sample; `make test-truth` sets the number of scenes.
+_SCENES, _FIRST = 560, 10_000
+
+
+@pytest.fixture(scope="module")
+def harness(tmp_path_factory: pytest.TempPathFactory) -> Harness:
+    return Harness(tmp_path_factory.mktemp("truth"))
+
+
+@pytest.fixture(scope="module")
+def sample(harness: Harness) -> Result:
+    every = Result()
+    for seed in SAMPLE:
+        every.add(harness.run(seed, partial(is_sampled, seed)))
+    return every
+
+
+def test_no_answer_of_a_sample_is_wrong(sample: Result) -> None:
+    unknown = [one for one in sample.violations if not any(each.matches(one) for each in KNOWN)]
+    assert not unknown, "\n".join(map(str, unknown[:20]))
+
+
+def test_every_known_violation_still_occurs(sample: Result) -> None:
+    for known in KNOWN:
+        assert any(map(known.matches, sample.violations)), (
+            f"mended: remove {known} from tests/truth/known.py"
+        )
+
+
+def test_the_sample_has_complete_answers_and_incomplete_ones(sample: Result) -> None:
+    assert sample.combinations >= 290
+    assert sample.answers / 3 < sample.complete < sample.answers
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(7200)
+def test_no_answer_of_twenty_thousand_combinations_is_wrong(tmp_path: Path) -> None:
+    found = run_many(tmp_path, range(_FIRST, _FIRST + _SCENES))
+    print(found.summary())
+    assert found.combinations >= 20_000
+    unknown = [one for one in found.violations if not any(each.matches(one) for each in KNOWN)]
+    assert not unknown, "\n".join(map(str, unknown[:20]))
