@@ -195,15 +195,21 @@ def same_bytes(left, left_start, right, right_start, count):
 
 
 @njit(inline="always")
+def bits_of(value):
+    """Return the 64 bits of an integer as a uint64. In plain Python, np.uint64 refuses Python's negative integers."""
+    return np.uint64(np.int64(value))
+
+
+@njit(inline="always")
 def wrapped_sum(left, right):
     """Return left + right as a Java long, which wraps around. The compiler assumes that int64 sums do not overflow."""
-    return np.int64(np.uint64(left) + np.uint64(right))
+    return np.int64(bits_of(left) + bits_of(right))
 
 
 @njit(inline="always")
 def wrapped_difference(left, right):
     """Return left - right as a Java long."""
-    return np.int64(np.uint64(left) - np.uint64(right))
+    return np.int64(bits_of(left) - bits_of(right))
 
 
 @njit(inline="always")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from reput.kernels.integers import byte_at, word_at
+from reput.kernels.integers import bits_of, byte_at, word_at
 from reput.kernels.jit import njit
 
 _REPLACEMENT = 0xFFFD
@@ -34,7 +34,7 @@ def java_hash(data, start, end, value):
     The caller ensures 0 <= start <= end <= len(data).
     """
     position = start
-    value = np.uint64(value)
+    value = bits_of(value)
     # In the current word, the top bit of each byte that is not ASCII.
     others = _NONE
     while position + 8 <= end and not others:
@@ -67,7 +67,7 @@ def _hash_of_eight(word):
 @njit(inline="always")
 def hash_unit(value, unit):
     """Return the hash of a text after one UTF-16 unit is appended. `value` is the hash of the text without the unit."""
-    return np.int64(np.uint64(value) * _31 + np.uint64(unit))
+    return np.int64(bits_of(value) * _31 + bits_of(unit))
 
 
 @njit(cache=True, nogil=True)

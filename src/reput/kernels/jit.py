@@ -39,13 +39,14 @@ def njit(*, cache: bool = False, **options: Any) -> Callable[[Any], Any]:
 
 
 _inside = local()
+_INT64_MAX = 2**63 - 1
 
 
 def _interpreted(function: Any) -> Any:
     """Return a kernel in plain Python that behaves like a compiled one.
 
-    When code other than a kernel calls it, integer overflows cause no warnings, and the result consists of Python's own
-    numbers.
+    When code other than a kernel calls it, Python's integers become NumPy's, integer overflows cause no warnings, and
+    the result consists of Python's own numbers.
     """
     is_planning = HAS_NUMBA and PLANNING_VARIABLE in os.environ
 
@@ -64,11 +65,18 @@ def _interpreted(function: Any) -> Any:
         try:
             # Compiled code lets integers wrap around silently, whereas NumPy's integers would cause warnings.
             with np.errstate(all="ignore"):
-                return _as_compiled(function(*arguments))
+                return _as_compiled(function(*map(_as_argument, arguments)))
         finally:
             _inside.kernel = None
 
     return call
+
+
+def _as_argument(value: Any) -> Any:
+    """Return an argument with the type that numba gives it: 64 bits for an integer of Python, which wrap around."""
+    if type(value) is int:
+        return np.int64(value) if value <= _INT64_MAX else np.uint64(value)
+    return value
 
 
 def _as_compiled(result: Any) -> Any:

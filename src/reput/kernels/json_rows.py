@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from reput.kernels.bytes_out import copy_bytes, put_byte, put_i64
-from reput.kernels.integers import byte_at, read_i64, trailing_zeros, word_at
+from reput.kernels.integers import bits_of, byte_at, read_i64, trailing_zeros, word_at
 from reput.kernels.java_hash import java_hash, sequence_length
 from reput.kernels.jit import njit
 from reput.kernels.json_values import ONES, TOP_BITS, special_in
@@ -210,7 +210,7 @@ def _digits(value):
 @njit(inline="always")
 def _magnitude(value):
     """Return the absolute value of an int64 as a uint64, because it may exceed the largest int64 by one."""
-    word = np.uint64(value)
+    word = bits_of(value)
     return ~word + np.uint64(1) if value < 0 else word
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from reput.kernels.bytes_out import copy_bytes
-from reput.kernels.integers import same_bytes
+from reput.kernels.integers import bits_of, same_bytes
 from reput.kernels.jit import njit
 from reput.kernels.rows import new_rows
 
@@ -75,7 +75,7 @@ def find_queue(slots, queues, names, data, start, count, queue_id, name_hash):
     If the table lacks the queue, return -1 - slot, where `slot` is the free slot for this queue.
     """
     # The shift by one bit makes the result a positive int64.
-    mixed = np.int64((np.uint64(name_hash) * _MIX_NAME + np.uint64(queue_id) * _MIX_ID) >> _ONE)
+    mixed = np.int64((bits_of(name_hash) * _MIX_NAME + bits_of(queue_id) * _MIX_ID) >> _ONE)
     mask = len(slots) - 1
     slot = (mixed ^ (mixed >> 29)) & mask
     while True:

@@ -11,7 +11,15 @@ import numpy as np
 from reput.format.commit_log import MESSAGE_MAGIC
 from reput.kernels.bytes_out import copy_bytes, put_i64
 from reput.kernels.checksum import crc32
-from reput.kernels.integers import byte_at, read_i16, read_i32, read_i64, same_bytes, word_at
+from reput.kernels.integers import (
+    bits_of,
+    byte_at,
+    read_i16,
+    read_i32,
+    read_i64,
+    same_bytes,
+    word_at,
+)
 from reput.kernels.java_utf8 import WORST_GROWTH, is_ascii, put_text
 from reput.kernels.jit import njit
 
@@ -223,7 +231,7 @@ def _put_digits(out, at, value):
 
     All eight digits are converted in parallel: they are first spread to one per byte, then turned into characters.
     """
-    digits = np.uint64(value) & np.uint64(0xFFFFFFFF)
+    digits = bits_of(value) & np.uint64(0xFFFFFFFF)
     digits = (digits | digits << np.uint64(16)) & np.uint64(0x0000FFFF0000FFFF)
     digits = (digits | digits << np.uint64(8)) & np.uint64(0x00FF00FF00FF00FF)
     digits = (digits | digits << np.uint64(4)) & np.uint64(0x0F0F0F0F0F0F0F0F)
