@@ -13,7 +13,7 @@ from reput.format.checkpoint import (
     encode_checkpoint,
 )
 from reput.testing.strategies import int64
-from tests.golden.stores import FIVE_SHIPPED, SHIPPED, GoldenStore
+from tests.golden.stores import EVERY_FIVE, SHIPPED, GoldenStore
 
 Golden = Callable[[str], GoldenStore]
 
@@ -36,7 +36,7 @@ def test_a_checkpoint_of_three_longs_has_no_more() -> None:
     assert decode_checkpoint(encode_checkpoint(Checkpoint(1, 2, 3, 4, 5))[:24]) == (1, 2, 3, 0, 0)
 
 
-@pytest.mark.parametrize("name", FIVE_SHIPPED)
+@pytest.mark.parametrize("name", EVERY_FIVE)
 def test_a_checkpoint_of_5_comes_back_to_the_byte(golden: Golden, name: str) -> None:
     data = (golden(name).path / "checkpoint").read_bytes()
     assert encode_checkpoint(decode_checkpoint(data)) == data

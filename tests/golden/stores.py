@@ -1,8 +1,7 @@
 """Golden stores: stores written by a real broker, unpacked and with parsed tables.
 
-Most stores are shipped in data/ (see data/PROVENANCE.md): of 4.9.3 six, and the damaged stores of `torn`; of 5.3.3 one
-for each feature. The others are too large to ship, or belong to others. Tests look for them in ``../shared/golden`` and
-``../shared/golden5`` beside the checkout.
+Most stores are shipped in data/ (see data/PROVENANCE.md): of 4.9.3 six, and the damaged stores of `torn`; of 5.3.3 all.
+Two of 4.9.3 are too large to ship, or belong to others. Tests look for them in ``../shared/golden`` beside the checkout.
 """
 
 import os
@@ -20,14 +19,13 @@ from tests.golden.sparse import allocated_bytes
 DATA = Path(__file__).parent / "data"
 CHECKOUT = Path(__file__).parents[2]
 OUTSIDE = CHECKOUT.parent / "shared" / "golden"
-OUTSIDE_FIVE = CHECKOUT.parent / "shared" / "golden5"
 
 SHIPPED = ("basic", "extremes", "lmq", "orders", "timed", "tricky")
 TORN = "torn"
 NOT_SHIPPED = ("git", "defaults")
 EVERY_STORE = (*SHIPPED, *NOT_SHIPPED)
 """All stores of 4.9.3 except the damaged ones. The same tests read and rebuild each of them."""
-FIVE_SHIPPED = (
+EVERY_FIVE = (
     "five_batch",
     "five_compaction",
     "five_dledger",
@@ -36,10 +34,12 @@ FIVE_SHIPPED = (
     "five_rocksdb",
     "five_tiered",
     "five_timer",
+    "five_crc",
+    "five_default",
 )
-FIVE_NOT_SHIPPED = ("five_crc", "five_default")
-EVERY_FIVE = (*FIVE_SHIPPED, *FIVE_NOT_SHIPPED)
-"""All stores of 5.3.3 except five_life, which has other tables (`tables.read_named`) and is not shipped."""
+"""All stores of 5.3.3 except FIVE_LIFE."""
+FIVE_LIFE = "five_life"
+"""A store of 5.3.3 with other tables (`tables.read_named`)."""
 
 # `defaults` has 1.6 GB of files and takes 49 MB on disk; no other store has half of this.
 _SPARSE_LIMIT_BYTES = 400_000_000
@@ -60,15 +60,15 @@ class StoreNotHereError(LookupError):
 
     def __init__(self, name: str) -> None:
         super().__init__(
-            f"golden store {name!r}: no {name}.tar.xz in tests/golden/data, ../shared/golden or "
-            "../shared/golden5 beside the checkout"
+            f"golden store {name!r}: no {name}.tar.xz in tests/golden/data, nor in ../shared/golden "
+            "beside the checkout"
         )
         self.name = name
 
 
 def passed_over(missing: StoreNotHereError) -> NoReturn:
     """Skip a test that needs a missing store. In CI, fail it, unless the store is not shipped."""
-    is_expected = missing.name in (*SHIPPED, TORN, *FIVE_SHIPPED) or OUTSIDE.is_dir()
+    is_expected = missing.name in (*SHIPPED, TORN, *EVERY_FIVE, FIVE_LIFE) or OUTSIDE.is_dir()
     if is_expected and os.environ.get("CI") == "true":
         pytest.fail(str(missing))
     pytest.skip(str(missing))
@@ -191,7 +191,7 @@ class TornCase(GoldenStore):
 
 def tarball(name: str) -> Path:
     """Return the path of a store's tarball. Raises StoreNotHereError."""
-    for folder in (DATA, OUTSIDE, OUTSIDE_FIVE):
+    for folder in (DATA, OUTSIDE):
         path = folder / f"{name}.tar.xz"
         if path.exists():
             return path

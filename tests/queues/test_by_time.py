@@ -18,7 +18,7 @@ from reput.tasks import SerialRunner
 from reput.writer.put.message import Message
 from tests.five import CONFIG, inner_batch, write_topics
 from tests.golden.sparse import copy_store
-from tests.golden.stores import EVERY_FIVE, EVERY_STORE, GoldenStore
+from tests.golden.stores import EVERY_FIVE, EVERY_STORE, FIVE_LIFE, GoldenStore
 from tests.small import SMALL
 
 Golden = Callable[[str], GoldenStore]
@@ -137,7 +137,7 @@ def test_any_clock(tmp_path: Path, queues: str, kind: str) -> None:
     "name",
     [
         name if name in _SOME else pytest.param(name, marks=pytest.mark.slow)
-        for name in (*EVERY_STORE, *EVERY_FIVE, "five_life")
+        for name in (*EVERY_STORE, *EVERY_FIVE, FIVE_LIFE)
     ],
 )
 def test_stores_of_brokers(golden: Golden, name: str) -> None:

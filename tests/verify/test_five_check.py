@@ -8,11 +8,12 @@ import pytest
 
 from reput.config import StoreConfig
 from tests.golden.sparse import copy_store
-from tests.golden.stores import FIVE_NOT_SHIPPED, FIVE_SHIPPED, GoldenStore
+from tests.golden.stores import EVERY_FIVE, GoldenStore
+from tests.slow import slow_from
 from tests.verify.checking import checked, kinds
 
 Golden = Callable[[str], GoldenStore]
-STORES = [*FIVE_SHIPPED, *(pytest.param(name, marks=pytest.mark.slow) for name in FIVE_NOT_SHIPPED)]
+STORES = slow_from(8, EVERY_FIVE)
 
 
 @pytest.mark.every_case
