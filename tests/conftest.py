@@ -18,6 +18,7 @@ from tests.attack import mark_attacks
 from tests.browser import opened_browser
 from tests.durations import Meter, mark_long
 from tests.golden.stores import GoldenLibrary, GoldenStore, StoreNotHereError, TornCase, passed_over
+from tests.privileges import ordinary_rights
 from tests.scheduling import SPARK, ByFile, scope_of
 from tests.slow import mark_fast, mark_sample, set_examples, thin_out
 
@@ -64,6 +65,13 @@ def _short_pauses() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         clock = SimpleNamespace(sleep=lambda seconds: time.sleep(seconds / 100))
         patch.setattr(tasks, "time", clock)
+        yield
+
+
+@pytest.fixture
+def ordinary_user() -> Iterator[None]:
+    """Let root meet the same refusals as every other user (`privileges.ordinary_rights`)."""
+    with ordinary_rights():
         yield
 
 

@@ -1,7 +1,6 @@
 """`reput expire` and `reput recover`: their effect on a store, output, and exit codes."""
 
 import json
-import os
 from pathlib import Path
 
 import pytest
@@ -159,7 +158,7 @@ def test_recover_names_the_messages_of_a_lost_file(store: Path) -> None:
     assert reput("recover", store).code == 0
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+@pytest.mark.usefixtures("ordinary_user")
 def test_a_store_that_may_not_be_written(store: Path) -> None:
     (store / "commitlog").chmod(0o500)
     try:

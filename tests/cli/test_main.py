@@ -108,7 +108,7 @@ def test_a_refusal_says_what_to_do() -> None:
     assert explain(refused) == (line, FAILED)
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+@pytest.mark.usefixtures("ordinary_user")
 @pytest.mark.parametrize("command", ["query", "show", "inspect", "rebuild", "tail"])
 def test_a_store_that_may_not_be_read(command: str, tmp_path: Path) -> None:
     log = tmp_path / "commitlog"

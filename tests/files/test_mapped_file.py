@@ -50,7 +50,7 @@ def test_what_cannot_be_mapped_is_told_in_one_line(tmp_path: Path) -> None:
         assert "\n" not in str(caught.value)
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+@pytest.mark.usefixtures("ordinary_user")
 def test_a_file_that_must_not_be_read_is_told(tmp_path: Path) -> None:
     path = tmp_path / "secret"
     path.write_bytes(b"x")

@@ -1,7 +1,7 @@
 """Golden stores: stores written by a real broker, unpacked and with parsed tables.
 
 Most stores are shipped in data/ (see data/PROVENANCE.md): of 4.9.3 six, and the damaged stores of `torn`; of 5.3.3 all.
-Two of 4.9.3 are too large to ship, or belong to others. Tests look for them in ``../shared/golden`` beside the checkout.
+Two of 4.9.3 are too large or belong to others: tests look for them in ``../shared/golden`` beside the checkout.
 """
 
 import os

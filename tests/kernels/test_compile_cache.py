@@ -127,8 +127,10 @@ def test_kernels_that_the_package_brings_are_not_compiled_again(sealed: Path, pl
         _CALL_CRC.replace("assert numba", "#"), NUMBA_CACHE_DIR=str(cache), **settings,
     )  # fmt: skip
     assert building.returncode == 0, building.stderr
-    kernels.chmod(0o755)
-    shutil.rmtree(target, ignore_errors=True)
+    for folder in (kernels, kernels / "__pycache__"):
+        folder.chmod(0o755)
+    if target.exists():
+        shutil.rmtree(target)
     shutil.copytree(next(cache.iterdir()), target)
     code = _CALL_CRC.replace("print(own_folder(), ", "print(")
     done = _run(sealed / "site", sealed / "home", sealed / "tmp", code)

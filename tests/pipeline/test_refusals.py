@@ -175,7 +175,7 @@ def test_a_disk_that_is_really_full(store: Path, tmp_path: Path) -> None:
     assert run.returncode == 0, run.stderr
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+@pytest.mark.usefixtures("ordinary_user")
 def test_a_folder_without_permission(store: Path) -> None:
     store.chmod(0o555)
     try:

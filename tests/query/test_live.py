@@ -1,6 +1,5 @@
 """A store that is open while a broker writes to it: readers leave every byte unchanged."""
 
-import os
 import stat
 from collections.abc import Callable
 from pathlib import Path
@@ -112,7 +111,7 @@ def test_not_a_byte_is_written_into_the_store(golden: Golden, tmp_path: Path) ->
         file.chmod(stat.S_IRWXU)
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+@pytest.mark.usefixtures("ordinary_user")
 @pytest.mark.parametrize("folder", ["commitlog", "index", "consumequeue"])
 def test_a_folder_that_must_not_be_read_is_told(
     golden: Golden, tmp_path: Path, folder: str
