@@ -1,9 +1,12 @@
-"""Readers of a store that other processes or threads write to, roll and expire: never a wrong answer."""
+"""Readers of a store that other processes or threads write to, roll and expire: never a wrong answer.
+
+Readers set the pace of the writer: it puts messages a number of times for each pass of a reader. So what a reader sees
+depends on neither clocks nor on the machine's speed, and still they run at the same time.
+"""
 
 import json
 import os
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +17,8 @@ import pytest
 
 import reput
 from reput.config import StoreConfig
-from reput.errors import MessageNotFoundError, StoreNotFoundError
+from reput.errors import MessageNotFoundError
+from reput.query import queue_ends
 from reput.query.answers import PullStatus
 from reput.query.message_store import MessageStore
 from reput.query.writable_store import WritableStore
@@ -24,8 +28,9 @@ CONFIG = StoreConfig(
 )
 LIMITS: dict[str, Any] = {"max_commit_log_bytes": 6 << 15, "clean_resource_interval_s": 0.02}
 QUEUES = 3
-_SECONDS = 4.0
-_MOST_SECONDS = 120
+_PASSES = 60
+# In a long lead, files expire that a reader has not read. (The limit is 6 files, of some 80 messages each.)
+_LEAD, _LONG_LEAD = 3, 50
 
 
 class Writer:
@@ -36,7 +41,6 @@ class Writer:
         self.ends: dict[tuple[str, int], int] = {}
 
     def put_some(self) -> None:
-        time.sleep(0.002)
         messages = [self._message() for _ in range(self.random.randrange(1, 30))]
         if self.random.random() < 0.3:
             for message in messages:
@@ -146,23 +150,43 @@ class Follower:
         return self.store.query("no such topic", "k").coverage.log.start
 
 
+class WriterElsewhere:
+    """A process that puts messages.
+
+    Attributes:
+        ends: the queues' ends, known after the process has ended.
+    """
+
+    def __init__(self, pace: int) -> None:
+        self._pace = pace
+        self.ends: dict[str, int] = {}
+
+    def proceed(self, times: int) -> None:
+        """Let the process put messages some times more. It does so while the caller continues."""
+        os.write(self._pace, bytes(times))
+
+
+def lead_of(number: int) -> int:
+    """Return how many times the writer may put messages during a reader's pass of that number."""
+    return _LONG_LEAD if number % 20 == 19 else _LEAD
+
+
 @contextmanager
-def writing_elsewhere(
-    path: Path, limits: dict[str, Any] = LIMITS
-) -> Iterator[list[dict[str, int]]]:
-    """Put messages from another process during the `with` block. Afterwards the list has the queues' ends."""
-    stop = path.with_name("stop")
+def writing_elsewhere(path: Path, limits: dict[str, Any] = LIMITS) -> Iterator[WriterElsewhere]:
+    """Put messages from another process during the `with` block, at the pace that the caller sets."""
     reading, writing = os.pipe()
+    paced, pace = os.pipe()
     child = os.fork()
     if child == 0:
         code = 1
         try:
             os.close(reading)
+            os.close(pace)
             with reput.open_store(path, mode="rw", config=CONFIG, **limits) as store:
                 writer = Writer(store, 7)
                 writer.warm_up()
                 os.write(writing, b"\n")
-                while not stop.exists():
+                while os.read(paced, 1):
                     writer.put_some()
                 store.wait_dispatched()
             told = {f"{topic} {number}": end for (topic, number), end in writer.ends.items()}
@@ -171,53 +195,41 @@ def writing_elsewhere(
         finally:
             os._exit(code)
     os.close(writing)
-    ends: list[dict[str, int]] = []
-    assert os.read(reading, 1)
-    try:
-        yield ends
-        stop.touch()
-        with os.fdopen(reading, "rb") as pipe:
-            ends.append(json.loads(pipe.read() or b"{}"))
-    finally:
-        stop.touch()
-        assert os.waitpid(child, 0)[1] == 0
-
-
-def enough(is_enough: Callable[[], bool]) -> Iterator[None]:
-    """Repeat for some seconds, and longer on a slow machine, until enough was seen."""
-    begun = time.monotonic()
-    while (passed := time.monotonic() - begun) < _SECONDS or (
-        passed < _MOST_SECONDS and not is_enough()
-    ):
-        yield
-
-
-def opened(path: Path, config: StoreConfig | None) -> MessageStore:
-    """Wait until the store exists, and open it."""
-    while True:
+    os.close(paced)
+    writer = WriterElsewhere(pace)
+    with os.fdopen(reading, "rb", buffering=0) as pipe:
         try:
-            return reput.open_store(path, config=config)
-        except StoreNotFoundError:
-            time.sleep(0.01)
+            assert pipe.read(1), "the store exists when this byte comes"
+            yield writer
+        finally:
+            os.close(pace)
+            told = pipe.readall()
+            assert os.waitpid(child, 0)[1] == 0
+    writer.ends.update(json.loads(told))
+
+
+@pytest.fixture(autouse=True)
+def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let readers wait for an entry as long as a busy machine takes to write it."""
+    monkeypatch.setattr(queue_ends, "_ROUNDS", 10_000)
 
 
 @pytest.mark.parametrize("config", [CONFIG, None])
 def test_a_reader_beside_a_writing_process(tmp_path: Path, config: StoreConfig | None) -> None:
     path = tmp_path / "store"
-    with writing_elsewhere(path) as ends, opened(path, config) as store:
+    with writing_elsewhere(path) as writer, reput.open_store(path, config=config) as store:
         follower = Follower(store, store.queues.topics, 1)
-        for _ in enough(
-            lambda: follower.seen > 200 and follower.asked > 20 and first_offset(path) > 0
-        ):
+        for number in range(_PASSES):
+            writer.proceed(lead_of(number))
             follower.follow()
     with reput.open_store(path, config=config) as store:
         follower.store, follower.topics = store, store.queues.topics
-        for _ in range(sum(ends[0].values())):
+        for _ in range(sum(writer.ends.values())):
             before = dict(follower.positions)
             follower.follow()
             if before == follower.positions:
                 break
-    assert {f"{t} {n}": end for (t, n), end in follower.positions.items()} == ends[0]
+    assert {f"{t} {n}": end for (t, n), end in follower.positions.items()} == writer.ends
     assert follower.seen > 200
     assert follower.asked > 20
     assert first_offset(path) > 0
@@ -235,15 +247,24 @@ def test_threads_that_ask_the_store_that_they_put_into(tmp_path: Path) -> None:
         writer.warm_up()
         followers = [Follower(store, store.topics, seed) for seed in range(4)]
 
-        def run(work: Callable[[], None]) -> None:
+        # All meet before each pass, so that none is ahead of the others by more than a pass.
+        meeting = threading.Barrier(1 + len(followers))
+
+        def run(work: Callable[[int], None]) -> None:
             try:
-                for _ in enough(lambda: all(follower.asked > 5 for follower in followers)):
-                    work()
+                for number in range(_PASSES):
+                    meeting.wait()
+                    work(number)
             except BaseException as error:
                 failed.append(error)
+                meeting.abort()
                 raise
 
-        works = [writer.put_some, *(follower.follow for follower in followers)]
+        def put(number: int) -> None:
+            for _ in range(lead_of(number)):
+                writer.put_some()
+
+        works = [put, *((lambda number, each=each: each.follow()) for each in followers)]
         threads = [threading.Thread(target=run, args=(work,)) for work in works]
         for thread in threads:
             thread.start()

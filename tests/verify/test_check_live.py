@@ -13,15 +13,18 @@ from reput.files.reader import FileReader
 from reput.findings import Kind
 from reput.verify.check import check_store
 from reput.verify.checking import full_check, log_check, queue_table
-from tests.query.test_following import CONFIG, enough, opened, writing_elsewhere
+from tests.query.test_following import CONFIG, writing_elsewhere
+
+_CHECKS, _PUTS = 12, 60
 
 
 @pytest.mark.parametrize("quick", [False, True])
 def test_a_store_under_writes_has_no_findings(tmp_path: Path, quick: bool) -> None:
     path = tmp_path / "store"
     checks: list[list[Kind]] = []
-    with writing_elsewhere(path, {}), opened(path, CONFIG):
-        for _ in enough(lambda: len(checks) >= 3):
+    with writing_elsewhere(path, {}) as writer:
+        for _ in range(_CHECKS):
+            writer.proceed(_PUTS)
             checks.append([found.kind for found in check_store(path, config=CONFIG, quick=quick)])
     assert checks == [[Kind.STORE_IN_USE]] * len(checks)
     assert list(check_store(path, config=CONFIG)) == []
@@ -31,8 +34,9 @@ def test_a_store_under_writes_has_no_findings(tmp_path: Path, quick: bool) -> No
 def test_messages_that_expire_during_a_check_are_no_finding(tmp_path: Path, quick: bool) -> None:
     path = tmp_path / "store"
     checks: list[list[Kind]] = []
-    with writing_elsewhere(path), opened(path, CONFIG):
-        for _ in enough(lambda: len(checks) >= 3):
+    with writing_elsewhere(path) as writer:
+        for _ in range(_CHECKS):
+            writer.proceed(_PUTS)
             checks.append([found.kind for found in check_store(path, config=CONFIG, quick=quick)])
             # The writer's temporary files are findings of severity `info`.
             inspected = reput.inspect(path).as_dict()["findings"]
