@@ -1,7 +1,5 @@
 """Expressions of SQL92 match as a broker matches them."""
 
-import time
-
 import pytest
 
 from reput.broker.sql_filter import MOST_TERMS, compile_filter
@@ -89,11 +87,8 @@ def test_nested_ranges_take_one_step_for_each_part() -> None:
         assert looks == 1
 
 
-@pytest.mark.parametrize(
-    "text", ["1" * 32_000 + "x", "." + "1" * 32_000 + "x", "1" * 16_000 + "." + "1" * 16_000 + "x"]
-)
-def test_a_text_of_many_digits_is_refused_as_a_number_in_linear_time(text: str) -> None:
+@pytest.mark.parametrize("before", ["", ".", "1" * 1_000_000 + "."])
+def test_a_text_of_many_digits_is_refused_as_a_number_in_linear_time(before: str) -> None:
+    """The square of the number of digits would be more steps than the timeout of tests allows."""
     matches = compile_filter("a > 1.5", False)
-    begun = time.thread_time()
-    assert not matches({"a": text})
-    assert time.thread_time() - begun < 1
+    assert not matches({"a": before + "1" * 4_000_000 + "x"})

@@ -198,10 +198,10 @@ def test_lines_that_trickle_are_put_as_they_come_and_an_interrupt_says_how_many(
             assert reader.stdout is not None
             seen = [json.loads(reader.stdout.readline())["body"] for _ in range(2)]
             reader.stdout.close()
-            reader.wait(timeout=600)
+            reader.wait()
         process.send_signal(signal.SIGINT)
         complaint = without_compiling(process.stderr.read())
-        assert process.wait(timeout=600) == INTERRUPTED
+        assert process.wait() == INTERRUPTED
     assert seen == ["0", "1"]
     assert complaint.strip() == "reput: <stdin>: stopped after putting 2 messages"
     check_store(store, SMALL_64K)

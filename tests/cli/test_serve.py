@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -19,8 +18,9 @@ from reput import Message, open_store
 from reput.format.host import Host
 from reput.remoting.codes import RequestCode, ResponseCode
 from tests.cli.running import REPUT, one_line, reput
-from tests.remoting.client import Client, messages, wait_for
+from tests.remoting.client import Client, messages
 from tests.small import SMALL
+from tests.waiting import wait_for
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def test_it_serves_until_a_signal_and_answers_what_is_under_way(store: Path, wor
         if workers == 1:
             answer = client.receive()
             assert (answer.opaque, answer.code) == (waiting, ResponseCode.PULL_NOT_FOUND)
-    assert process.wait(60) == 0
+    assert process.wait() == 0
     process.stdout.close()
 
 
@@ -84,7 +84,7 @@ def test_it_shows_its_stores_over_http_to_who_has_the_token(store: Path, tmp_pat
         asked = client.get("/api/messages", params={"topic": "orders", "key": "k"})
         assert [each["queue_offset"] for each in asked.json()["messages"]] == [0]
     process.send_signal(signal.SIGTERM)
-    assert process.wait(60) == 0
+    assert process.wait() == 0
     process.stdout.close()
 
 
@@ -98,7 +98,7 @@ def test_a_hangup_closes_an_owned_store_cleanly(store: Path) -> None:
     process.stdout.readline()
     assert (store / "abort").exists()
     process.send_signal(signal.SIGHUP)
-    assert process.wait(60) == 0
+    assert process.wait() == 0
     process.stdout.close()
     assert not (store / "abort").exists()
 
@@ -115,7 +115,7 @@ def test_systemd_is_told_when_it_is_ready_and_when_it_stops(store: Path, tmp_pat
         assert told.recv(100) == b"READY=1"
         process.send_signal(signal.SIGTERM)
         assert told.recv(100) == b"STOPPING=1"
-        assert process.wait(60) == 0
+        assert process.wait() == 0
 
 
 def test_a_certificate_covers_pages_too(store: Path, tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ def test_a_certificate_covers_pages_too(store: Path, tmp_path: Path) -> None:
     with httpx.Client(trust_env=False) as client, pytest.raises(httpx.HTTPError):
         client.get(url.replace("https", "http") + "readyz")
     process.send_signal(signal.SIGTERM)
-    assert process.wait(60) == 0
+    assert process.wait() == 0
     process.stdout.close()
     # A line is written after its answer was sent, so only the end of the process guarantees that the line exists.
     audit = [json.loads(line) for line in (tmp_path / "audit.jsonl").read_text().splitlines()]
@@ -209,17 +209,15 @@ def test_two_thousand_idle_connections_cost_little_and_hold_nobody_up(store: Pat
             for _ in range(2000):
                 stack.enter_context(socket.create_connection(address, 30))
             with Client(address) as client:
-                begun = time.monotonic()
                 for _ in range(100):
                     assert client.query("orders", "k").code == ResponseCode.SUCCESS
-                assert time.monotonic() - begun < 5
             rollup = Path(f"/proc/{process.pid}/smaps_rollup").read_text()
             private = [line.split() for line in rollup.splitlines() if line.startswith("Private_")]
             assert sum(int(line[1]) for line in private) < 300 << 10  # private memory, in KiB
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (least, most))
         process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 0
+        assert process.wait() == 0
         process.stdout.close()
 
 
@@ -253,7 +251,7 @@ def test_stores_of_a_fleet_file_are_served_by_their_names_and_replicas_once(
         found = client.get("/api/messages", params={"key": "k", "store": "the-shop"}).json()
         assert len(found["messages"]) == 1
     process.send_signal(signal.SIGTERM)
-    assert process.wait(60) == 0
+    assert process.wait() == 0
     said = process.stderr.read()
     assert "reput: replica: a replica of the shop: not served" in said
     process.stdout.close()
@@ -301,7 +299,7 @@ def test_requests_of_clients_are_in_metrics_and_in_the_audit(store: Path, tmp_pa
     assert 'reput_remoting_request_seconds_count{request="QUERY_MESSAGE"} 1.0' in text
     assert "reput_remoting_connections 1.0" in text
     process.send_signal(signal.SIGTERM)
-    assert process.wait(60) == 0
+    assert process.wait() == 0
     process.stdout.close()
     audit = [json.loads(line) for line in (tmp_path / "audit.jsonl").read_text().splitlines()]
     found = [(one["request"], one.get("topic"), one.get("key"), one["outcome"]) for one in audit]
@@ -321,31 +319,36 @@ def test_the_container_s_health_check_asks_the_server_where_it_listens(store: Pa
     def is_healthy(process: int) -> bool:
         return subprocess.run([sys.executable, script, str(process)]).returncode == 0
 
-    with (
-        socket.create_server(("127.0.0.1", 0)) as free,
-        socket.create_server(("127.0.0.1", 0)) as other,
-    ):
-        ports = [one.getsockname()[1] for one in (free, other)]
-    for options in (
-        ["--listen", f"0.0.0.0:{ports[0]}", f"--http=0.0.0.0:{ports[1]}"],
-        [f"--listen=127.0.0.1:{ports[0]}"],
-    ):
-        process = subprocess.Popen(
-            [sys.executable, REPUT, "serve", store, *options],
-            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
-        )  # fmt: skip
+    def started(*options: str) -> subprocess.Popen[str]:
+        """Start a server whose command states its ports. Try until nobody else has taken them."""
+        while True:
+            with (
+                socket.create_server(("127.0.0.1", 0)) as free,
+                socket.create_server(("127.0.0.1", 0)) as other,
+            ):
+                ports = [each.getsockname()[1] for each in (free, other)]
+            process = subprocess.Popen(
+                [sys.executable, REPUT, "serve", store, *(text.format(*ports) for text in options)],
+                stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+            )  # fmt: skip
+            assert process.stdout is not None
+            if process.stdout.readline():
+                return process
+            process.communicate()
+
+    for options in (["--listen", "0.0.0.0:{0}", "--http=0.0.0.0:{1}"], ["--listen=127.0.0.1:{0}"]):
+        process = started(*options)
         assert process.stdout is not None
-        process.stdout.readline()
         assert is_healthy(process.pid)
         process.send_signal(signal.SIGSTOP)
         # the kernel accepts connections for the stopped process
         assert is_healthy(process.pid) == (len(options) == 1)
         process.send_signal(signal.SIGCONT)
         process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 0
+        assert process.wait() == 0
         process.stdout.close()
     assert is_healthy(os.getpid())  # this process is another command
-    asleep = [sys.executable, "-c", "input()", "serve", f"--listen=127.0.0.1:{ports[0]}"]
+    asleep = [sys.executable, "-c", "input()", "serve", "--listen=127.0.0.1:1"]
     with subprocess.Popen(asleep, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL) as nobody:
         assert not is_healthy(nobody.pid)
         assert nobody.stdin is not None
@@ -369,6 +372,6 @@ def test_pages_alone_need_no_address_for_each_store(store: Path, tmp_path: Path)
         shutil.rmtree(tmp_path / "other")
         wait_for(lambda: client.get("/readyz").status_code == 503)
     process.send_signal(signal.SIGTERM)
-    assert process.wait(60) == 0
+    assert process.wait() == 0
     assert process.stdout.read() == ""
     process.stdout.close()

@@ -29,6 +29,7 @@ from reput.query.tail import LogTail, TailFilter
 from tests.browser import PHONE, WIDE, opened_page, screenshot, violations
 from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenStore
+from tests.waiting import wait_for
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -62,9 +63,8 @@ def serving(stores: dict[str, Path], **how: Any) -> Iterator[str]:
         thread = threading.Thread(target=server.run)
         thread.start()
         try:
-            while not server.started:
-                assert thread.is_alive()
-                time.sleep(0.02)
+            wait_for(lambda: server.started or not thread.is_alive())
+            assert server.started
             yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
         finally:
             server.should_exit = True

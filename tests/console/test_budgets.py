@@ -6,7 +6,6 @@ import asyncio
 import re
 import socket
 import threading
-import time
 import tracemalloc
 import zlib
 from collections.abc import Callable, Iterator
@@ -26,6 +25,7 @@ from reput.log.reader import CommitLogReader
 from reput.query.shared_store import SharedStore
 from tests.console.serving import console, lines_of
 from tests.small import SMALL
+from tests.waiting import wait_for
 
 INFLATED = 3 << 20
 COUNT, ZEROS = 12, 4 << 20
@@ -308,10 +308,7 @@ def test_answers_that_are_not_read_are_closed_at_their_share(store: Path) -> Non
             deaf[-1].setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             deaf[-1].connect(server.address)
             deaf[-1].sendall(b"GET /api/messages?topic=big HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        end = time.monotonic() + 60
-        while len(server.guard.connections) == 20 or not server.guard.connections:
-            assert time.monotonic() < end
-            time.sleep(0.05)
+        wait_for(lambda: 0 < len(server.guard.connections) < 20)
         assert ask(server) == 200
         for each in deaf:
             each.close()

@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.console.serving import console
 from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenStore
-from tests.remoting.client import wait_for
+from tests.waiting import wait_for
 
 Golden = Callable[[str], GoldenStore]
 GROUPS = 300

@@ -28,9 +28,9 @@ from reput.remoting.service import Service, ServiceOptions
 from tests.console.serving import console
 from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenStore
-from tests.remoting.client import wait_for
 from tests.remoting.test_workers import until
 from tests.small import SMALL
+from tests.waiting import wait_for, wait_in_loop
 
 Golden = Callable[[str], GoldenStore]
 GONE = MissingStore("gone", "/data/gone", 1_792_000_000_000, "the store is gone")
@@ -123,8 +123,7 @@ def test_health_does_not_wait_for_searches(golden: Golden) -> None:
         searches = [asyncio.create_task(mounts.search(hold.wait)) for _ in range(3)]
         pages = [asyncio.create_task(mounts.run(hold.wait)) for _ in range(20)]
         await asyncio.sleep(0)
-        while mounts._searches < 3:
-            await asyncio.sleep(0.001)
+        await wait_in_loop(lambda: mounts._searches == 3)
         with pytest.raises(BusyError, match="3 searches are running"):
             await mounts.search(lambda: None)
         assert await mounts.run_aside(lambda: "answered", 60) == "answered"

@@ -70,7 +70,7 @@ def ordinary_life(store: Path, acknowledged: Bodies) -> None:
             acknowledged |= {
                 r.physical_offset: m.body for r, m in zip(results, messages, strict=True)
             }
-            writer.dispatcher.wait(writer.end_offset, 20)
+            writer.dispatcher.wait(writer.end_offset, None)
             writer._index_sync.run()
     finally:
         writer.close()

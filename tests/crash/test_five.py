@@ -38,11 +38,11 @@ def live(store: Path, disk: ForgetfulDisk, durable: Bodies) -> None:
             fresh = put_some(writer, random, 30)
             writer.flush()
             durable |= fresh
-            writer.dispatcher.wait(writer.end_offset, 20)
+            writer.dispatcher.wait(writer.end_offset, None)
             writer._index_sync.run()
         put_some(writer, random, 20)
         if opening == 1:
-            writer.dispatcher.wait(writer.end_offset, 20)
+            writer.dispatcher.wait(writer.end_offset, None)
             die(writer)
             continue
         if opening == 2:
@@ -140,7 +140,7 @@ def test_damaged_batch_queues_are_made_anew(tmp_path: Path, damage: str) -> None
     writer = StoreWriter(store, CONFIG, QUIET)
     put_some(writer, Random(1), 80)
     if damage in ("entry", "known"):
-        writer.dispatcher.wait(writer.end_offset, 20)
+        writer.dispatcher.wait(writer.end_offset, None)
         writer._index_sync.run()
         put_some(writer, Random(1), 9)
     writer.close()

@@ -123,7 +123,7 @@ class StoreMachine(RuleBasedStateMachine):
     @precondition(is_open)
     @rule()
     def wait_dispatched(self) -> None:
-        assert self.open_writer.dispatcher.wait(self.open_writer.end_offset, 20)
+        assert self.open_writer.dispatcher.wait(self.open_writer.end_offset, None)
 
     @precondition(is_open)
     @rule(messages=st.lists(MESSAGES, min_size=1, max_size=20), after=st.integers(1, 400))
@@ -135,7 +135,7 @@ class StoreMachine(RuleBasedStateMachine):
             lambda: results.append(self.open_writer.put_many(messages)), after
         )
         if is_interrupted and self.open_writer.end_offset > before:
-            assert self.open_writer.dispatcher.wait(self.open_writer.end_offset, 20)
+            assert self.open_writer.dispatcher.wait(self.open_writer.end_offset, None)
             there = results_after(before, self.path)
             self.model.add(messages[: len(there)], there)
             assert len(there) == len(messages) or room_left(self.open_writer) < MOST_RECORD_BYTES

@@ -52,7 +52,7 @@ def whole_life(store: Path, disk: ForgetfulDisk, durable: Bodies) -> None:
         writer = StoreWriter(store, CONFIG, QUIET, disk, lambda: next(clock))
         for count in (1, 60, 50):
             last = put_and_flush(writer, some(random, count), durable)
-            writer.dispatcher.wait(writer.end_offset, 20)
+            writer.dispatcher.wait(writer.end_offset, None)
             writer._index_sync.run()
         if opening == 1:
             for offset in [at for at in durable if at < last.physical_offset]:
@@ -74,13 +74,13 @@ def killed(store: Path, disk: ForgetfulDisk, durable: Bodies) -> None:
     """A process dies and the system survives: unsynced data is still visible, and the next process must sync it."""
     writer = StoreWriter(store, CONFIG, QUIET, disk)
     put_and_flush(writer, some(Random(12), 20), durable)
-    writer.dispatcher.wait(writer.end_offset, 20)  # recovery needs queues and an IndexFile
+    writer.dispatcher.wait(writer.end_offset, None)  # recovery needs queues and an IndexFile
     writer.put_many(some(Random(13), 90))
     die(writer)
     writer = StoreWriter(store, CONFIG, QUIET, disk)
     assert not writer.recovery.is_clean
     put_and_flush(writer, some(Random(14), 50), durable)
-    writer.dispatcher.wait(writer.end_offset, 20)
+    writer.dispatcher.wait(writer.end_offset, None)
     writer._index_sync.run()
     put_and_flush(writer, some(Random(15), 20), durable)
     writer.close()
@@ -96,7 +96,7 @@ def damaged_store(store: Path) -> Bodies:
     durable: Bodies = {}
     writer = StoreWriter(store, CONFIG, QUIET)
     put_and_flush(writer, some(Random(9), 120), durable)
-    writer.dispatcher.wait(writer.end_offset, 20)
+    writer.dispatcher.wait(writer.end_offset, None)
     writer._index_sync.run()
     kept = writer.end_offset
     end = writer.put(Message("T", b"torn")).physical_offset
@@ -246,7 +246,7 @@ def cut_now_and_then(folder: Path, random: Random) -> None:
             fresh |= {r.physical_offset: m.body for r, m in zip(results, messages, strict=True)}
             step = random.randrange(4)
             if step > 1:
-                writer.dispatcher.wait(writer.end_offset, 20)
+                writer.dispatcher.wait(writer.end_offset, None)
             if step < 2:
                 writer.flush()
                 flushed |= fresh

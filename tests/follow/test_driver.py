@@ -1,6 +1,5 @@
 """The loop that maintains indexes of a log: it waits for the first message, rebuilds once, and stops between steps."""
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +18,7 @@ from reput.index.set_writer import IndexFileSetWriter
 from reput.pipeline.report import RebuildReport
 from tests.follow.following import CONFIG, MADE, GrowingLog, assert_as_rebuilt
 from tests.pipeline.rebuilding import rebuild
+from tests.waiting import wait_for
 
 _TIMEOUT_S = 600
 
@@ -66,11 +66,8 @@ class Following(Thread):
         self.position = report.position
 
     def until(self, position: int) -> None:
-        deadline = time.monotonic() + _TIMEOUT_S
-        while self.position < position:
-            assert time.monotonic() < deadline, f"at {self.position}, not {position}"
-            self.join(0.01)
-            assert self.is_alive()
+        wait_for(lambda: self.position >= position or not self.is_alive())
+        assert self.position >= position
 
     def end(self) -> FollowReport:
         self.stop.set()

@@ -1,7 +1,5 @@
 """JSON as fastjson writes it: maps with numbers as keys."""
 
-import time
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -50,8 +48,7 @@ def test_a_table_has_the_layout_of_a_brokers_file() -> None:
 
 
 def test_texts_that_do_not_end_cost_no_more_than_their_length() -> None:
-    for data in (b'"' + b'\\"' * 500_000, b"{" + b" " * 1_000_000, b"," + b"1" * 1_000_000):
-        begun = time.process_time()
+    """The square of their length would be more steps than the timeout of tests allows."""
+    for data in (b'"' + b'\\"' * 2_000_000, b"{" + b" " * 4_000_000, b"," + b"1" * 4_000_000):
         with pytest.raises(ValueError, match="not JSON"):
             parse_java_json(data)
-        assert time.process_time() - begun < 5

@@ -1,6 +1,5 @@
 """The writer of an index also proves it: later queries use its proofs, not spot checks."""
 
-import time
 from pathlib import Path
 from threading import Event
 from unittest import mock
@@ -19,6 +18,7 @@ from reput.writer.put.message import Message
 from tests.index.proving import SLOTS, index_of, keyed_records, messages
 from tests.oracle.forge import write_store
 from tests.pipeline.rebuilding import SMALL, rebuild, rebuild_log
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 _CONFIG = StoreConfig(
@@ -81,10 +81,7 @@ def _prove_full_files(tmp_path: Path, own_cache: Path, has_put: Event) -> None:
         has_put.set()
         files = len(list((tmp_path / "store" / "index").iterdir()))
         proofs = files - 1
-        give_up_at = time.monotonic() + 60
-        while not own_cache.exists() or len(list(own_cache.iterdir())) < proofs:
-            assert time.monotonic() < give_up_at
-            time.sleep(0.01)
+        wait_for(lambda: own_cache.exists() and len(list(own_cache.iterdir())) >= proofs)
 
 
 def test_files_that_become_full_between_a_sync_and_a_proof_are_proved(

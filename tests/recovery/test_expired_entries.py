@@ -22,7 +22,7 @@ def expired_store(path: Path) -> int:
     """Return a store whose log has lost its first file, and the queue offset of the first remaining message."""
     writer = StoreWriter(path, CONFIG)
     puts = writer.put_many([Message("T", b"b" * 100, ["k"])] * COUNT)
-    writer.dispatcher.wait(writer.end_offset, 20)
+    writer.dispatcher.wait(writer.end_offset, None)
     writer.close()
     (path / "commitlog" / f"{0:020d}").unlink()
     (path / "reput.known").unlink()

@@ -28,7 +28,7 @@ def crashed(folder: Path) -> tuple[Path, int]:
     writer = StoreWriter(folder / "alive", SMALL_16K, QUIET)
     messages = [Message("T", b"body" * 9, [str(n)], queue_id=n % 3) for n in range(500)]
     writer.put_many(messages)
-    writer.dispatcher.wait(writer.end_offset, 20)
+    writer.dispatcher.wait(writer.end_offset, None)
     writer.flush()
     writer._index_sync.run()
     known = writer.end_offset

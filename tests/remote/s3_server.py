@@ -2,7 +2,6 @@
 
 import json
 import logging
-import socket
 import subprocess
 import sys
 import threading
@@ -27,11 +26,9 @@ def s3_server() -> Iterator[dict[str, str]]:
     from moto.server import ThreadedMotoServer
 
     _write_one_at_a_time()
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    server = ThreadedMotoServer("127.0.0.1", port, verbose=False)
+    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
     server.start()
+    _, port = server.get_host_and_port()
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     yield {
         ENDPOINT: f"127.0.0.1:{port}",

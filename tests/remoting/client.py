@@ -4,7 +4,6 @@ import asyncio
 import socket
 import ssl
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,8 +23,9 @@ from reput.remoting.port import PortOptions
 from reput.remoting.service import Service, ServiceOptions
 from reput.remoting.session import Session
 from tests.small import SMALL
+from tests.waiting import wait_for
 
-TIMEOUT_S = 90.0
+TIMEOUT_S = 600.0
 MOST = 1 << 62
 
 
@@ -125,15 +125,6 @@ def messages(body: bytes) -> list[MessageExt]:
     while position < len(body):
         found.append(decode(body, position))
         position += found[-1].size_bytes
-    return found
-
-
-def wait_for(what: Any, timeout_s: float = TIMEOUT_S) -> Any:
-    """Return the first true result."""
-    end = time.monotonic() + timeout_s
-    while not (found := what()):
-        assert time.monotonic() < end, "nothing came"
-        time.sleep(0.02)
     return found
 
 

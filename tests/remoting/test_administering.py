@@ -13,9 +13,10 @@ from reput.format.java_json import parse_java_json
 from reput.remoting.codes import RequestCode, ResponseCode
 from reput.remoting.commands import Command
 from tests.golden.stores import GoldenStore
-from tests.remoting.client import Client, Serving, messages, serving, wait_for
+from tests.remoting.client import Client, Serving, messages, serving
 from tests.remoting.recorded import Connection, Request, as_json
 from tests.small import SMALL
+from tests.waiting import wait_for
 
 FIVE = replace(SMALL, store_version="5.3")
 TOPIC = {

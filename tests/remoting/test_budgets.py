@@ -20,8 +20,9 @@ from reput.query.shared_store import SharedStore
 from reput.remoting.codes import RequestCode, ResponseCode
 from reput.remoting.commands import Command
 from reput.remoting.session import Session
-from tests.remoting.client import Client, Serving, messages, serving, wait_for
+from tests.remoting.client import Client, Serving, messages, serving
 from tests.small import SMALL
+from tests.waiting import wait_for
 
 LIMITS = Limits(
     groups=20, subscriptions=30, registered_bytes=4_000, members=50, total_registered_bytes=10_000,

@@ -21,7 +21,8 @@ from reput.remoting.codes import ResponseCode
 from tests.cli.running import REPUT
 from tests.docs.pages import CHECKOUT
 from tests.golden.stores import GoldenStore
-from tests.remoting.client import Client, messages, wait_for
+from tests.remoting.client import Client, messages
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.slow
 PACKAGES = CHECKOUT / "build" / "clients"

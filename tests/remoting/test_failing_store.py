@@ -10,8 +10,9 @@ import pytest
 from reput import Message, open_store
 from reput.errors import StoreFailedError
 from reput.remoting.codes import RequestCode, ResponseCode
-from tests.remoting.client import Client, messages, serving, wait_for
+from tests.remoting.client import Client, messages, serving
 from tests.small import SMALL
+from tests.waiting import wait_for
 from tests.writer.test_failing_disk import failing
 
 NOT_FOUND = (ResponseCode.QUERY_NOT_FOUND, ResponseCode.PULL_NOT_FOUND)

@@ -5,6 +5,7 @@ import socket
 import struct
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,9 @@ from reput.broker.limits import Limits
 from reput.remoting.codes import RequestCode, ResponseCode
 from reput.remoting.commands import Command
 from reput.remoting.session import Session
-from tests.remoting.client import Client, Serving, serving, wait_for
+from tests.remoting.client import Client, Serving, serving
 from tests.small import SMALL
+from tests.waiting import wait_for
 
 
 @pytest.fixture(scope="module")
@@ -127,12 +129,11 @@ def test_silent_and_stuck_connections_are_closed(
     store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("reput.remoting.service._HOUSE_S", 0.1)
-    with (
-        serving(store, limits=Limits(idle_s=1.0)) as running,
-        socket.create_connection(running.address, 60) as silent,
-        socket.create_connection(running.address, 60) as stuck,
-    ):
+    with serving(store, limits=Limits(idle_s=1.0)) as running, ExitStack() as stack:
         begun = time.monotonic()
+        silent, stuck = (
+            stack.enter_context(socket.create_connection(running.address, 60)) for _ in range(2)
+        )
         stuck.sendall(struct.pack(">i", 100))
         assert is_closed(silent)
         assert is_closed(stuck)

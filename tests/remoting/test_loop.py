@@ -1,6 +1,6 @@
 """No request blocks the event loop: each callback takes at most 20 ms of its thread's processor time.
 
-`make test` allows three times as much: processor time too grows on a busy machine, whose caches others use.
+Processor time, too, grows on a busy machine, whose caches others use. So these tests are not part of `make test`.
 """
 
 import asyncio
@@ -21,11 +21,12 @@ from reput.remoting.commands import Command
 from reput.remoting.handling import Later
 from reput.remoting.pulling import Pulling, _Pull, _Waiting
 from reput.remoting.session import Session
-from tests.remoting.client import Client, Serving, serving, wait_for
-from tests.slow import IS_THOROUGH
+from tests.remoting.client import Client, Serving, serving
 from tests.small import SMALL
+from tests.waiting import wait_for
 
-MOST_S = 0.020 if IS_THOROUGH else 0.060
+pytestmark = pytest.mark.slow
+MOST_S = 0.020
 LIMITS = Limits()
 LONG_TOPIC = "t" * 127
 

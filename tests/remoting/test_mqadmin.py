@@ -8,8 +8,9 @@ import pytest
 from reput import MessageExt, open_store
 from reput.remoting.codes import RequestCode, ResponseCode
 from tests.golden.stores import GoldenStore
-from tests.remoting.client import Client, Serving, serving, wait_for
+from tests.remoting.client import Client, Serving, serving
 from tests.remoting.mqadmin import TOOLS_GROUP, MqAdmin, MqAdminError
+from tests.waiting import wait_for
 
 GROUP = "billing"
 

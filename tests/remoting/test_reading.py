@@ -12,8 +12,9 @@ from reput.format.java_json import parse_java_json
 from reput.remoting.codes import RequestCode, ResponseCode
 from reput.remoting.frames import Serialization
 from tests.golden.stores import GoldenStore
-from tests.remoting.client import Client, Serving, messages, serving, wait_for
+from tests.remoting.client import Client, Serving, messages, serving
 from tests.small import SMALL
+from tests.waiting import wait_for
 
 
 @pytest.fixture(scope="module")

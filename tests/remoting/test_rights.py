@@ -22,8 +22,9 @@ from reput.remoting.commands import Command
 from reput.remoting.rights import SUB, Account, Rights
 from reput.remoting.session import Session
 from reput.writer.put.message import Message
-from tests.remoting.client import Client, Serving, messages, serving, wait_for
+from tests.remoting.client import Client, Serving, messages, serving
 from tests.small import SMALL
+from tests.waiting import wait_for
 
 ACL = """
 accounts:

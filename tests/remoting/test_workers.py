@@ -8,8 +8,7 @@ import socket
 import ssl
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
@@ -28,8 +27,9 @@ from reput.remoting.service import Service, ServiceOptions
 from reput.remoting.session import Session
 from reput.remoting.workers import Worker, Workers, channel
 from reput.writer.put.message import Message
-from tests.remoting.client import Client, wait_for
+from tests.remoting.client import Client
 from tests.small import SMALL
+from tests.waiting import wait_for, wait_in_loop
 
 ANYWHERE = Host("127.0.0.1", 0)
 REPUT = Path(sys.executable).with_name("reput")
@@ -46,13 +46,6 @@ def channels() -> Iterator[tuple[socket.socket, socket.socket]]:
     first, second = channel()
     with first, second:
         yield first, second
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    end = time.monotonic() + 20
-    while not holds():
-        assert time.monotonic() < end
-        await asyncio.sleep(0.01)
 
 
 def asked(address: Host) -> int:
@@ -74,7 +67,7 @@ def test_connections_are_served_in_turn_and_stores_that_come_and_go_by_both(
         stop = asyncio.Event()
         running = asyncio.create_task(first.run(stop))
         await first.start()
-        await until(lambda: bool(second.stores()))
+        await wait_in_loop(lambda: bool(second.stores()))
         assert first.stores().keys() == second.stores().keys() == {"b"}
         address = first.served[0].address
         clients = [await asyncio.to_thread(Client, address) for _ in range(4)]
@@ -87,13 +80,13 @@ def test_connections_are_served_in_turn_and_stores_that_come_and_go_by_both(
                 each.__exit__()
         # sorts before the other store
         await asyncio.to_thread(make_store, tmp_path / "folder" / "a")
-        await until(lambda: len(second.stores()) == 2)
+        await wait_in_loop(lambda: len(second.stores()) == 2)
         places = [(each.path, each.address) for each in first.served]
         assert places == [(each.path, each.address) for each in second.served]
         os.rename(tmp_path / "folder" / "b", tmp_path / "gone")
-        await until(lambda: second.stores().keys() == {"a"})
+        await wait_in_loop(lambda: second.stores().keys() == {"a"})
         channels[0].close()
-        await asyncio.wait_for(ended.wait(), 20)
+        await ended.wait()
         worker.close()
         assert [await asyncio.to_thread(asked, places[1][1]) for _ in range(3)] == [0] * 3
         stop.set()
@@ -145,10 +138,7 @@ def test_workers_end_with_the_first_process_even_where_that_is_killed(tmp_path: 
     first.send_signal(signal.SIGKILL)
     first.wait()
     first.stdout.close()
-    end = time.monotonic() + 30
-    while any(Path(f"/proc/{child}/status").exists() and not _is_over(child) for child in listed):
-        assert time.monotonic() < end
-        time.sleep(0.1)
+    wait_for(lambda: all(map(_is_over, listed)))
 
 
 def _is_over(child: str) -> bool:
@@ -192,7 +182,7 @@ def test_a_killed_worker_is_reaped_and_replaced(tmp_path: Path) -> None:
     assert not set(children_of(nursery)) & set(killed)
     assert [asked(address) for _ in range(9)] == [0] * 9
     first.send_signal(signal.SIGTERM)
-    assert first.wait(60) == 0
+    assert first.wait() == 0
     first.stdout.close()
     assert not Path(f"/proc/{nursery}").exists()
 
@@ -249,7 +239,7 @@ def test_groups_work_whichever_process_a_connection_is_handed_to(
         for client in clients:
             client.__exit__()
         first.send_signal(signal.SIGTERM)
-        assert first.wait(60) == 0
+        assert first.wait() == 0
         first.stdout.close()
 
 
@@ -306,5 +296,5 @@ def test_bytes_that_are_handed_on_are_read_as_others(tmp_path: Path) -> None:
         assert asked(address) == 0
     finally:
         first.send_signal(signal.SIGTERM)
-        assert first.wait(60) == 0
+        assert first.wait() == 0
         first.stdout.close()

@@ -1,17 +1,15 @@
 """A real Spark Connect server on the loopback interface, and drivers that connect to it."""
 
 import os
-import re
 import signal
 import socket
 import subprocess
-import time
 from pathlib import Path
 
 from reput.spark.java import find_java_home
 from reput.spark.spark_home import spark_home
+from tests.waiting import wait_for
 
-_START_TIMEOUT_S = 600
 _SETTINGS = {
     "spark.connect.grpc.binding.address": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
@@ -77,9 +75,9 @@ class ConnectServer:
             self._process.wait()
 
     def _wait(self) -> None:
-        deadline = time.monotonic() + _START_TIMEOUT_S
-        while time.monotonic() < deadline and self._process.poll() is None:
-            if re.search(r"Spark Connect server started", self._log.read_text(errors="replace")):
-                return
-            time.sleep(0.1)
-        raise TimeoutError(f"no Connect server:\n{self._log.read_text(errors='replace')}")
+        def has_started() -> bool:
+            text = self._log.read_text(errors="replace")
+            assert self._process.poll() is None, f"no Connect server:\n{text}"
+            return "Spark Connect server started" in text
+
+        wait_for(has_started)

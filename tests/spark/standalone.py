@@ -5,16 +5,15 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import pyspark
 
 from reput.spark.java import find_java_home
+from tests.waiting import wait_for
 
 _SPARK_HOME = Path(pyspark.__file__).parent
-_START_TIMEOUT_S = 600
 
 
 class StandaloneCluster:
@@ -92,12 +91,8 @@ class StandaloneCluster:
         return log
 
     def _wait_for(self, log: Path, pattern: str) -> str:
-        deadline = time.monotonic() + _START_TIMEOUT_S
-        while time.monotonic() < deadline:
-            if match := re.search(pattern, log.read_text(errors="replace")):
-                return match[1]
-            time.sleep(0.1)
-        raise TimeoutError(f"{log.name} never said {pattern}:\n{log.read_text(errors='replace')}")
+        match: re.Match[str] = wait_for(lambda: re.search(pattern, log.read_text(errors="replace")))
+        return match[1]
 
 
 def run_python(

@@ -6,7 +6,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from tests.cli.running import REPUT, one_line
 from tests.cli.running import reput as run_reput
 from tests.golden.stores import GoldenStore
 from tests.pipeline.rebuilding import rebuild, tree
+from tests.waiting import wait_for
 
 CONFIG = StoreConfig(
     commit_log_file_bytes=1 << 20, queue_entries=500, hash_slots=500, index_items=2000
@@ -82,14 +82,6 @@ def start(store: Path, output: Path, *options: str) -> "subprocess.Popen[str]":
     )
 
 
-def wait_until(ready: Callable[[], bool], follower: "subprocess.Popen[str]") -> None:
-    deadline = time.monotonic() + _TIMEOUT_S
-    while not ready():
-        assert follower.poll() is None, follower.communicate()
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-
-
 def checkpoints(output: Path) -> list[int]:
     try:
         state = json.loads((output / STATE_FILE).read_text())
@@ -112,12 +104,12 @@ def test_beside_a_writer_killed_and_continued_byte_for_byte(
     store, end_writing = written
     output = tmp_path / "live"
     follower = start(store, output, *SIZES)
-    wait_until(lambda: len(checkpoints(output)) >= 2, follower)
+    wait_for(lambda: len(checkpoints(output)) >= 2, follower)
     follower.kill()
     follower.communicate()
     reached = checkpoints(output)[-1]
     follower = start(store, output, "--master", "no such master, for Spark is not started")
-    wait_until(lambda: checkpoints(output)[-1] > reached, follower)
+    wait_for(lambda: checkpoints(output)[-1] > reached, follower)
     with reput.open_store(store, index=output) as opened:
         found = opened.query("T0", "k0")
         assert len(found.messages) > 1
@@ -127,7 +119,7 @@ def test_beside_a_writer_killed_and_continued_byte_for_byte(
     with reput.open_store(store) as opened:
         end = opened.end_offset()
         last = opened.query("T", "the-last").messages[0].physical_offset
-    wait_until(lambda: checkpoints(output)[-1] == last, follower)
+    wait_for(lambda: checkpoints(output)[-1] == last, follower)
     follower.send_signal(signal.SIGINT)
     printed, errors = follower.communicate(timeout=_TIMEOUT_S)
     assert (follower.returncode, errors) == (0, "")
@@ -141,7 +133,7 @@ def test_beside_a_writer_killed_and_continued_byte_for_byte(
 @pytest.mark.slow
 def test_sigterm_ends_it_cleanly_too(golden: Callable[[str], GoldenStore], tmp_path: Path) -> None:
     follower = start(golden("orders").path, tmp_path / "live", "--format", "json")
-    wait_until(lambda: bool(checkpoints(tmp_path / "live")), follower)
+    wait_for(lambda: bool(checkpoints(tmp_path / "live")), follower)
     os.kill(follower.pid, signal.SIGTERM)
     printed, _ = follower.communicate(timeout=_TIMEOUT_S)
     assert follower.returncode == 0

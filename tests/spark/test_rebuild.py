@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from tests.golden.stores import GoldenStore
 from tests.pipeline.rebuilding import assert_golden, golden_config
 from tests.slow import slow_from
 from tests.spark.standalone import StandaloneCluster, run_python
+from tests.waiting import wait_for
 
 Golden = Callable[[str], GoldenStore]
 
@@ -226,11 +226,7 @@ def test_a_cluster_that_loses_a_worker_in_the_middle_writes_the_same_bytes(
 
 
 def _wait_until(ready: Callable[[], bool], driver: "subprocess.Popen[str]") -> None:
-    deadline = time.monotonic() + 120
-    while not ready():
-        assert driver.poll() is None, driver.communicate()[1]
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_for(ready, driver)
 
 
 @pytest.mark.slow

@@ -4,7 +4,6 @@ import json
 import subprocess
 import sys
 import sysconfig
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import pytest
 from tests.golden.stores import GoldenStore
 from tests.pipeline.rebuilding import assert_golden
 from tests.spark.standalone import StandaloneCluster
+from tests.waiting import wait_for
 
 Golden = Callable[[str], GoldenStore]
 
@@ -93,8 +93,4 @@ def test_files_written_by_a_worker_that_is_lost_are_written_again(
 
 
 def _wait_for_two(signals: Path, driver: "subprocess.Popen[str]") -> None:
-    deadline = time.monotonic() + 500
-    while len(list(signals.glob("written-*"))) < 2:
-        assert driver.poll() is None, driver.communicate()[1]
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_for(lambda: len(list(signals.glob("written-*"))) >= 2, driver)

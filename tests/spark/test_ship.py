@@ -2,7 +2,6 @@ import json
 import subprocess
 import sys
 import sysconfig
-import time
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ from pyspark.sql import SparkSession
 from reput.spark.errors import why_unfit
 from reput.spark.ship import ship_code
 from tests.spark.standalone import StandaloneCluster, run_python
+from tests.waiting import wait_for
 
 # Three sessions on one cluster: executors with reput installed; with its dependencies only; without either.
 DRIVER = """
@@ -144,8 +144,7 @@ def test_a_job_survives_a_worker_killed_in_mid_run(
 ) -> None:
     program = [sys.executable, "-c", KILLED_DRIVER, standalone_cluster.url, str(tmp_path)]
     with subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as driver:
-        while driver.poll() is None and len(list(tmp_path.glob("started-*"))) < 2:
-            time.sleep(0.05)
+        wait_for(lambda: len(list(tmp_path.glob("started-*"))) >= 2, driver)
         standalone_cluster.kill_worker(0)
         (tmp_path / "killed").touch()
         output, _ = driver.communicate(timeout=600)

@@ -4,7 +4,6 @@ import json
 import subprocess
 import sys
 import sysconfig
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from pyspark.sql import SparkSession
 
 from tests.spark.standalone import StandaloneCluster
 from tests.table.reading import read
+from tests.waiting import wait_for
 
 WRITER = """
 import sys, time
@@ -86,11 +86,10 @@ def start_driver(
 
 def wait_for_batches(folder: Path, count: int, driver: "subprocess.Popen[str]") -> None:
     commits = folder / "checkpoint" / "commits"
-    deadline = time.monotonic() + 180
-    while not commits.exists() or len([p for p in commits.iterdir() if p.name.isdigit()]) < count:
-        assert driver.poll() is None, driver.communicate()[1]
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    wait_for(
+        lambda: commits.exists() and sum(p.name.isdigit() for p in commits.iterdir()) >= count,
+        driver,
+    )
 
 
 def assert_each_once(spark: SparkSession, folder: Path, store: Path, messages: int) -> None:
@@ -111,12 +110,11 @@ def test_each_message_comes_once_though_the_driver_is_killed(
     for number in range(kills):
         driver = start_driver("local[2]", store, folder)
         wait_for_batches(folder, 3 * (number + 1), driver)
-        time.sleep(0.05 * number)
         driver.kill()
         driver.communicate()
     messages = stop()
     driver = start_driver("local[2]", store, folder, "finish")
-    assert driver.wait(timeout=180) == 0, driver.communicate()[1]
+    assert driver.wait() == 0, driver.communicate()[1]
     driver.communicate()
     offsets = [
         path for path in (folder / "checkpoint" / "offsets").iterdir() if path.name.isdigit()
@@ -145,6 +143,6 @@ def test_each_message_comes_once_though_a_worker_is_killed(
     driver.communicate()
     messages = stop()
     driver = start_driver(standalone_cluster.url, store, folder, "finish", python)
-    assert driver.wait(timeout=180) == 0, driver.communicate()[1]
+    assert driver.wait() == 0, driver.communicate()[1]
     driver.communicate()
     assert_each_once(spark, folder, store, messages)

@@ -4,14 +4,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from reput.errors import FormatError, UsageError, WorkerLostError
 from reput.tasks.processes import ProcessRunner
+from tests.waiting import wait_for
 
 
 def square(number: int) -> tuple[int, int]:
@@ -89,17 +88,10 @@ def test_workers_end_with_whoever_started_them(tmp_path: Path, number: int) -> N
     program, told = tmp_path / "program.py", tmp_path / "worker"
     program.write_text(PROGRAM)
     with subprocess.Popen([sys.executable, program, told]) as started:
-        worker = _waited_for(lambda: int(told.read_text() or 0) if told.exists() else 0)
+        worker = wait_for(lambda: int(told.read_text() or 0) if told.exists() else 0)
         started.send_signal(number)
         started.wait()
-    assert _waited_for(lambda: not _is_running(worker)), "the worker outlived its parent"
-
-
-def _waited_for(value: Callable[[], int], seconds: float = 300) -> int:
-    end = time.monotonic() + seconds
-    while not (found := value()) and time.monotonic() < end:
-        time.sleep(0.05)
-    return found
+    wait_for(lambda: not _is_running(worker))  # the worker does not outlive its parent
 
 
 def _is_running(process: int) -> bool:

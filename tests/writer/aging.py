@@ -40,7 +40,7 @@ class Made:
             self.puts.append(self.writer.put(message))
 
     def dispatch(self) -> None:
-        self.writer.dispatcher.wait(self.writer.end_offset, 30)
+        self.writer.dispatcher.wait(self.writer.end_offset, None)
 
     def close(self) -> "Made":
         self.writer.close()

@@ -126,7 +126,7 @@ def test_indexes_that_cannot_be_written_are_made_up_for(
         with pytest.raises((StoreFailedError, StoreAccessError), match="No space left"):
             put_some(writer, 10_000, puts)
         with pytest.raises(StoreFailedError):
-            writer.dispatcher.wait(writer.end_offset, 10)
+            writer.dispatcher.wait(writer.end_offset, None)
         with pytest.raises(StoreFailedError):
             writer.close()
     check_all_there(store, puts)

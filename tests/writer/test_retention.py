@@ -2,7 +2,6 @@
 
 import errno
 import os
-import time
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from reput.writer.put.message import Message, PutResult
 from reput.writer.retention import RetentionLimits
 from reput.writer.store_writer import WriterSettings
 from tests.recovery.checking import check_what_is_left
+from tests.waiting import wait_for
 from tests.writer.aging import FILE_BYTES, SMALL, Made, log_begin
 
 
@@ -109,9 +109,8 @@ def test_the_oldest_goes_by_itself(tmp_path: Path) -> None:
         while log_begin(tmp_path / "store") == 0:
             store.put_many([Message("T", b"x" * 500)] * 20)
             store.wait_dispatched(timeout_s=20)
-        until = time.monotonic() + 20
-        while _is_there(store, first) and time.monotonic() < until:
-            pass  # readers release a file after all files of the same expiry are gone
+        # Readers release a file after all files of the same expiry are gone.
+        wait_for(lambda: not _is_there(store, first))
         with pytest.raises(MessageNotFoundError, match="any more"):
             store.get(first.physical_offset)
         dry = store.expire(1 << 60, dry_run=True)

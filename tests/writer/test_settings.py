@@ -7,7 +7,7 @@ import time
 from dataclasses import fields
 from datetime import datetime
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import get_type_hints
 
 import pytest
 
@@ -20,6 +20,7 @@ from reput.writer.writer_settings import (
     WriterOptions,
     WriterSettings,
 )
+from tests.waiting import wait_for
 
 Message = reput.Message
 CONF = """
@@ -149,13 +150,6 @@ def seen_syncs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return names
 
 
-def wait_for(condition: Any) -> bool:
-    end = time.monotonic() + 60
-    while not condition() and time.monotonic() < end:
-        time.sleep(0.02)
-    return bool(condition())
-
-
 QUEUES = StoreConfig(1 << 22, 2_000, 64, 100)
 
 
@@ -168,10 +162,10 @@ def test_a_queue_is_flushed_once_two_of_its_pages_are_dirty(
         names = seen_syncs(monkeypatch)
         store.put_many([Message("few", b"x", properties="")] * 200)
         store.put_many([Message("many", b"x", properties="")] * 500)
-        assert wait_for(lambda: any("/many/" in name for name in names))
+        wait_for(lambda: any("/many/" in name for name in names))
         assert not any("/few/" in name for name in names)
         store.put_many([Message("few", b"x", properties="")] * 300)
-        assert wait_for(lambda: any("/few/" in name for name in names))
+        wait_for(lambda: any("/few/" in name for name in names))
 
 
 def test_a_full_index_file_is_flushed_when_the_next_is_begun(
@@ -186,9 +180,9 @@ def test_a_full_index_file_is_flushed_when_the_next_is_begun(
         assert store.wait_dispatched(timeout_s=300)
         assert not any("/index/" in name for name in names)
         store.put_many([Message("T", b"x", [str(n)]) for n in range(40)])
-        assert wait_for(lambda: any("/index/" in name for name in names))
+        wait_for(lambda: any("/index/" in name for name in names))
         full = sorted((tmp_path / "store" / "index").iterdir())[0]
-        assert wait_for(lambda: store.checkpoint().index_msg_timestamp > 0)
+        wait_for(lambda: store.checkpoint().index_msg_timestamp > 0)
         assert {name for name in names if "/index/" in name} == {str(full)}
     assert set(threading.enumerate()) <= before
 

@@ -213,7 +213,9 @@ class LakeBucket:
             self.change(owner=owner)
         ended = threading.Event()
         # Without these signs of life, other runs would take the table.
-        beats = threading.Thread(target=self._beat, args=(ended,), daemon=True)
+        beats = threading.Thread(
+            target=self._beat, args=(ended,), name="reput-heartbeat", daemon=True
+        )
         beats.start()
         try:
             yield
