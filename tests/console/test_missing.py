@@ -28,7 +28,6 @@ from reput.remoting.service import Service, ServiceOptions
 from tests.console.serving import console
 from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenStore
-from tests.remoting.test_workers import until
 from tests.small import SMALL
 from tests.waiting import wait_for, wait_in_loop
 
@@ -183,12 +182,12 @@ def test_the_service_remembers_stores_that_went_and_tries_those_that_are_empty(
             assert sorted(reasons) == ["c", "never"]
             assert "no CommitLog file" in reasons["c"]
             shutil.move(tmp_path / "stores" / "a", tmp_path / "away")
-            await until(lambda: "a" in {one.name for one in service.missing()})
+            await wait_in_loop(lambda: "a" in {one.name for one in service.missing()})
             assert sorted(service.stores()) == ["b"]
             shutil.move(tmp_path / "away", tmp_path / "stores" / "a")
             for file in (tmp_path / "stores" / "a" / "commitlog").iterdir():
                 shutil.copy(file, tmp_path / "stores" / "c" / "commitlog")
-            await until(lambda: sorted(service.stores()) == ["a", "b", "c"])
+            await wait_in_loop(lambda: sorted(service.stores()) == ["a", "b", "c"])
             assert [one.name for one in service.missing()] == ["never"]
         finally:
             stop.set()
