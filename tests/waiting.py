@@ -9,7 +9,7 @@ from typing import Any
 _PAUSE_S = 0.01
 
 
-def wait_for(condition: Callable[[], Any], process: "subprocess.Popen[Any] | None" = None) -> Any:
+def wait_for(condition: Callable[..., Any], process: "subprocess.Popen[Any] | None" = None) -> Any:
     """Return the first true result of a condition. Fail if a process ends before."""
     while not (result := condition()):
         if process is not None:

@@ -196,16 +196,16 @@ def writing_elsewhere(path: Path, limits: dict[str, Any] = LIMITS) -> Iterator[W
             os._exit(code)
     os.close(writing)
     os.close(paced)
-    writer = WriterElsewhere(pace)
+    elsewhere = WriterElsewhere(pace)
     with os.fdopen(reading, "rb", buffering=0) as pipe:
         try:
             assert pipe.read(1), "the store exists when this byte comes"
-            yield writer
+            yield elsewhere
         finally:
             os.close(pace)
-            told = pipe.readall()
+            answer = pipe.readall()
             assert os.waitpid(child, 0)[1] == 0
-    writer.ends.update(json.loads(told))
+    elsewhere.ends.update(json.loads(answer))
 
 
 @pytest.fixture(autouse=True)
