@@ -11,6 +11,9 @@ from reput.errors import FormatError, StoreAccessError
 from reput.files.lock import locked
 from reput.files.reader import FileReader
 from reput.findings import Kind
+from reput.index import trust
+from reput.index.reader import IndexFileReader
+from reput.log.reader import CommitLogReader
 from reput.verify.check import check_store
 from reput.verify.checking import full_check, log_check, queue_table
 from tests.query.test_following import CONFIG, writing_elsewhere
@@ -200,3 +203,29 @@ def test_inspect_names_what_is_no_index_file_or_leads_too_far(tmp_path: Path) ->
         in_use = reput.inspect(path).as_dict()["findings"]
     for found in (in_use, reput.inspect(path).as_dict()["findings"]):
         assert [one["kind"] for one in found] == ["index_header", "foreign_file", "foreign_file"]
+
+
+def test_a_message_that_expires_after_its_item_was_compared_ends_no_check(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "store"
+    with reput.open_store(path, mode="rw", config=CONFIG) as store:
+        puts = [reput.Message("T", b"x" * 300, keys=f"k{n}", queue_id=0) for n in range(500)]
+        store.put_many(puts)
+    oldest = path / "commitlog" / f"{0:020d}"
+    compare = trust.entry_holds
+
+    def compared(file: IndexFileReader, log: CommitLogReader, number: int) -> bool:
+        holds = compare(file, log, number)
+        if oldest.exists():
+            oldest.unlink()
+            log.refresh()
+        return holds
+
+    monkeypatch.setattr(trust, "entry_holds", compared)
+    with reput.open_store(path, config=CONFIG) as reader:
+        file = reader.index.current()[0]
+        ranges = trust.covered_ranges(file, reader.commit_log, file.next_item - 1)
+        begin = reader.begin_offset()
+    assert begin == 1 << 15
+    assert all(part.start >= begin for part in ranges)

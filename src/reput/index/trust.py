@@ -15,7 +15,7 @@ import os
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterator, Sequence
 
-from reput.errors import StoreError
+from reput.errors import MessageNotFoundError, StoreError
 from reput.format.file_names import ABORT_FILE
 from reput.index.key_index import Candidate
 from reput.index.reader import IndexFileReader
@@ -163,7 +163,11 @@ def covered_ranges(
     ranges = []
     for begin, end in _runs(checked, last, holds):
         expired = begin > 1 and 0 <= file.offset(begin - 1) < log.min_offset
-        start = log.min_offset if expired else _end_of_message(log, file, begin)
+        try:
+            start = log.min_offset if expired else _end_of_message(log, file, begin)
+        except MessageNotFoundError:
+            # The message has expired since its item was compared with it. Later runs cover the rest of the log.
+            continue
         stop = file.offset(end)
         if start < stop:
             ranges.append(OffsetRange(start, stop))
