@@ -18,6 +18,7 @@ from numbers import Integral, Real
 from os import PathLike
 from typing import Any, ParamSpec, TypeVar, get_origin
 
+from reput.clock import in_seconds, looks_like_seconds
 from reput.errors import UsageError
 
 Time = int | datetime
@@ -25,8 +26,6 @@ Time = int | datetime
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MS = timedelta(milliseconds=1)
-# Times in seconds from 2001 to 2106. Read as milliseconds, they are in the first weeks of 1970, before any broker.
-SECONDS = range(1_000_000_000, 4_300_000_000)
 _MISSING = object()
 _BYTES = (bytes, bytearray, memoryview)
 _COLLECTIONS = ("Collection", "Iterable", "Sequence", "list", "tuple", "set", "frozenset")
@@ -49,11 +48,6 @@ def optional_milliseconds(time: Time | None) -> int | None:
     return None if time is None else milliseconds(time)
 
 
-def looks_like_seconds(time: float) -> bool:
-    """Return whether a number that should be milliseconds since 1970 is probably seconds."""
-    return SECONDS.start <= time < SECONDS.stop
-
-
 def checked(function: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Result]:
     """Make a public function or method raise UsageError for arguments that do not have the annotated types."""
     checks: list[tuple[int, str, _Check]] | None = None
@@ -73,7 +67,7 @@ def checked(function: Callable[_Parameters, _Result]) -> Callable[_Parameters, _
             ):
                 raise check.refusal(name, value)
             if check.is_time and value is not None and value is not _MISSING:
-                _check_time(name, value)
+                check_time(name, value)
         return function(*given, **named)
 
     return entrance
@@ -151,7 +145,8 @@ class _Check:
         return UsageError(f"{name} must be {self.wanted}, not {shown}{hint}", arguments=[name])
 
 
-def _check_time(name: str, value: Any) -> None:
+def check_time(name: str, value: Any) -> None:
+    """Raise UsageError for a datetime without a timezone, and for a number that looks like seconds."""
     if isinstance(value, str):  # Skip texts: a function that accepts times as texts parses them.
         return
     # A time is usually an int, so test for int first. Comparing the type is faster than `isinstance`.
@@ -163,10 +158,7 @@ def _check_time(name: str, value: Any) -> None:
                 arguments=[name],
             )
     elif looks_like_seconds(int(value)):
-        raise UsageError(
-            f"{name}: {value} looks like seconds since 1970; times are milliseconds: pass {value}000",
-            arguments=[name],
-        )
+        raise UsageError(f"{name}: {in_seconds(int(value))}", arguments=[name])
 
 
 def _check_of(annotation: Any, names: Mapping[str, Any]) -> _Check | None:

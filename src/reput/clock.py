@@ -23,6 +23,10 @@ _UNITS_MS = {
     "w": 604_800_000, "week": 604_800_000,
 }  # fmt: skip
 _INT64 = 1 << 63
+_DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
+_DAY_MS = _UNITS_MS["day"]
+# Times in seconds from 2001 to 2106. Read as milliseconds, they are in the first weeks of 1970, before any broker.
+SECONDS = range(1_000_000_000, 4_300_000_000)
 _MOST_DAYS = 3650
 _LONG_UNITS_MS = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_000))
 
@@ -52,8 +56,18 @@ def format_days(days: float) -> str:
     return f"{days:.1f}" if days < 100 else f"{days:,.0f}"
 
 
-def parse_time(text: str, now_ms: int) -> int:
+def looks_like_seconds(time: float) -> bool:
+    """Return whether a number that should be milliseconds since 1970 is probably seconds."""
+    return SECONDS.start <= time < SECONDS.stop
+
+
+def parse_time(text: str, now_ms: int, *, is_end: bool = False) -> int:
     """Parse a time: ISO 8601 (UTC if it has no zone), milliseconds since 1970, `2h ago` or `now`.
+
+    Args:
+        text: The time.
+        now_ms: The current time.
+        is_end: Whether the time ends a window. Then a date without a time means the last millisecond of this day.
 
     Returns milliseconds since 1970. Raises ValueError, whose message is for users.
     """
@@ -71,7 +85,8 @@ def parse_time(text: str, now_ms: int) -> int:
         ) from None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
-    return (moment - _EPOCH) // _MS
+    rest_of_day = _DAY_MS - 1 if is_end and _DATE.fullmatch(text) else 0
+    return (moment - _EPOCH) // _MS + rest_of_day
 
 
 def format_time(timestamp_ms: int) -> str:
@@ -87,7 +102,14 @@ def _checked_ms(text: str) -> int:
     # Check the length first: int() takes quadratic time.
     if len(text) > 20 or not -_INT64 <= int(text) < _INT64:
         raise ValueError(f"{text[:24]!r} does not fit into 64 bits as milliseconds")
+    if looks_like_seconds(int(text)):
+        raise ValueError(in_seconds(int(text)))
     return int(text)
+
+
+def in_seconds(time: int) -> str:
+    """Return what to say about a time in seconds."""
+    return f"{time} looks like seconds since 1970; times are milliseconds: pass {time}000"
 
 
 def _ago_ms(amount: str | None, unit: str | None) -> int:

@@ -19,6 +19,7 @@ OTHERS = {
     "how",
     "look_up",
     "max_messages",
+    "mode",
     "onCorrupt",
     "parts",
     "seconds",

@@ -1,9 +1,19 @@
 """Times and sizes as people write them."""
 
+from collections.abc import Callable
+from pathlib import Path
+
 import pytest
 
+from reput.cli.main import WRONG_USE
 from reput.clock import format_time, parse_time
+from reput.errors import UsageError
+from reput.lakes.request import ExportRequest
 from reput.sizes import format_size, parse_size
+from tests.cli.running import reput
+from tests.golden.stores import GoldenStore
+
+Golden = Callable[[str], GoldenStore]
 
 NOW = 1_791_794_106_637
 DAY = 86_400_000
@@ -89,3 +99,42 @@ def test_sizes_are_shown_in_steps_of_1024() -> None:
     assert [format_size(n) for n in (0, 1023, 1024, 1536, 5 << 30, 3 << 50)] == [
         "0 B", "1,023 B", "1.0 KiB", "1.5 KiB", "5.0 GiB", "3,072.0 TiB",
     ]  # fmt: skip
+
+
+def test_seconds_are_refused_by_every_command_with_a_window(golden: Golden, tmp_path: Path) -> None:
+    store = golden("orders").path
+    for command in (
+        ("export", store, tmp_path / "out"), ("query", store, "--topic", "orders"),
+        ("tail", store, "--topic", "orders"), ("stats", store),
+    ):  # fmt: skip
+        if "--begin" not in reput(command[0], "--help").out:
+            continue
+        ran = reput(*command, "--begin", "1791794106")
+        assert ran.code == WRONG_USE
+        assert (
+            "looks like seconds since 1970; times are milliseconds: pass 1791794106000" in ran.err
+        )
+    assert not (tmp_path / "out").exists()
+    with pytest.raises(UsageError, match="looks like seconds"):
+        ExportRequest(begin_ms=1791794106)
+
+
+def test_a_date_as_the_end_is_the_whole_day(golden: Golden) -> None:
+    store = golden("orders").path
+    day = ("--begin", "2026-10-12", "--end", "2026-10-12")
+    ran = reput("query", store, "--topic", "orders", *day, "--limit", 100_000, "--format", "jsonl")
+    times = [one.store_timestamp for one in golden("orders").messages if one.topic == "orders"]
+    begin = 1791763200000
+    expected = sum(begin <= time < begin + 86_400_000 for time in times)
+    assert expected > 100
+    assert len(ran.lines) == expected
+    assert parse_time("2026-10-12", 0, is_end=True) == begin + 86_400_000 - 1
+    assert parse_time("2026-10-12T00:00", 0, is_end=True) == begin
+
+
+def test_a_group_without_a_command_prints_its_help_line_by_line() -> None:
+    for group in ((), ("state",)):
+        ran = reput(*group)
+        assert (ran.code, ran.out) == (WRONG_USE, "")
+        assert ran.err.startswith("Usage: reput")
+        assert "\\n" not in ran.err

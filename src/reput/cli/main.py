@@ -224,6 +224,10 @@ def main(args: Sequence[str] | None = None) -> int:
         return NO_READER
     except (KeyboardInterrupt, click.Abort):
         return INTERRUPTED
+    except click.exceptions.NoArgsIsHelpError as error:
+        # A group without a command prints its help, which `explain` would escape as the text of an error.
+        click.echo(error.format_message(), err=True)
+        return WRONG_USE
     except Exception as error:
         if os.environ.get("REPUT_DEBUG") == "1":
             raise
@@ -263,7 +267,8 @@ def explain(error: Exception) -> tuple[str, int]:
     if isinstance(error, click.ClickException):
         context = getattr(error, "ctx", None)
         where = f" (see {context.command_path} --help)" if context else ""
-        return error.format_message() + where, WRONG_USE
+        # Click lists choices on lines of their own.
+        return " ".join(error.format_message().split()) + where, WRONG_USE
     if isinstance(error, errors.ReputError):
         return in_options(error) + _hint(error), exit_code(error)
     if isinstance(error, OSError) and error.filename is not None:

@@ -401,10 +401,13 @@ class _Parsed(click.ParamType):  # type: ignore[type-arg]  # generic since click
 SIZE = _Parsed("SIZE", parse_size)
 """A number of bytes, written as `128MiB`, `64m` or `1000000`."""
 TIME = _Parsed("TIME", lambda text: parse_time(text, now_ms=now_ms()))
+END_TIME = _Parsed("TIME", lambda text: parse_time(text, now_ms=now_ms(), is_end=True))
 """Milliseconds since 1970."""
 time_window_options = together(
     click.option("--begin", type=TIME, help="Stored at this time or later."),
-    click.option("--end", type=TIME, help="Stored at this time or earlier."),
+    click.option(
+        "--end", type=END_TIME, help="Stored at this time or earlier; a date means the whole day."
+    ),
 )
 
 

@@ -7,7 +7,7 @@ import json
 import click
 
 from reput.cli.main import FOUND
-from reput.cli.options import TIME, TIME_HELP, text_or_json
+from reput.cli.options import END_TIME, TIME, TIME_HELP, text_or_json
 
 
 @click.command(
@@ -24,7 +24,7 @@ from reput.cli.options import TIME, TIME_HELP, text_or_json
     "--begin", "begin", type=TIME, help="Only log files with messages stored since this time."
 )
 @click.option(
-    "--end", "end", type=TIME, help="Only log files with messages stored until this time."
+    "--end", "end", type=END_TIME, help="Only log files with messages stored until this time."
 )
 @click.option(
     "--topic",

@@ -131,7 +131,7 @@ def time(query: QueryParams, name: str, label: str = "") -> int | None:
     """
     value = text(query, name)
     try:
-        return None if value is None else parse_time(value, now_ms())
+        return None if value is None else parse_time(value, now_ms(), is_end=name == "end")
     except (ValueError, OverflowError) as error:
         raise UsageError(f"{label or name}: {error}", arguments=[name]) from None
 

@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args
 
 import pyarrow as pa
 
+from reput.arguments import check_time
 from reput.errors import UsageError
 from reput.messages.body_shape import BodyShape
 from reput.messages.charsets import UTF_8, charset_name
@@ -147,6 +148,9 @@ class ExportRequest:
                 "partition_by: name each column once, and only one of day and hour",
                 arguments=["partition_by"],
             )
+        for name in ("begin_ms", "end_ms"):
+            if (time := getattr(self, name)) is not None:
+                check_time(name, time)
         if self.begin_ms is not None and self.end_ms is not None and self.begin_ms > self.end_ms:
             raise UsageError("begin_ms is later than end_ms", arguments=["begin_ms", "end_ms"])
 

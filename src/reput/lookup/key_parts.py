@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from reput.arguments import SECONDS
+from reput.clock import SECONDS, in_seconds
 from reput.errors import UsageError
 from reput.files.arrow_file import map_arrow, write_arrow
 from reput.index.key_index import TimeWindow
@@ -175,10 +175,7 @@ def _milliseconds(table: pa.Table, name: str, unbounded: int) -> npt.NDArray[np.
         column = _from_timestamp(column, up=name == "begin")
     filled: npt.NDArray[np.int64] = column.cast(pa.int64()).fill_null(unbounded).to_numpy()
     if is_number and (seconds := filled[(SECONDS.start <= filled) & (filled < SECONDS.stop)]).size:
-        raise UsageError(
-            f"keys: column {name!r}: {seconds[0]} looks like seconds since 1970; times are milliseconds: "
-            f"pass {seconds[0]}000"
-        )
+        raise UsageError(f"keys: column {name!r}: {in_seconds(int(seconds[0]))}")
     return filled
 
 

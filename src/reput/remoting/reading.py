@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 import msgspec
 
-from reput.arguments import looks_like_seconds
 from reput.broker.broker import ServedBroker
+from reput.clock import looks_like_seconds
 from reput.errors import MessageNotFoundError
 from reput.format.commit_log import decode
 from reput.query.answers import QueryMessageResult

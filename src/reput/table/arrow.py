@@ -387,7 +387,7 @@ def _time(name: str, given: Time | str | None) -> int | None:
     if not isinstance(given, str):
         return None if given is None else milliseconds(given)
     try:
-        return parse_time(given, now_ms())
+        return parse_time(given, now_ms(), is_end=name == "end")
     except ValueError as error:
         raise UsageError(f"{name}: {error}", arguments=[name]) from None
 
