@@ -56,6 +56,16 @@ def test_only_so_many_files_are_open_at_a_time(paths: list[Path]) -> None:
         files.drop([(str(paths[-1]), 0)])
 
 
+def test_the_pool_closes_no_more_files_than_it_must(paths: list[Path]) -> None:
+    before = descriptors()
+    readers = [PooledReader(str(path)) for path in paths]
+    for number, reader in enumerate(readers, 1):
+        reader.read(0, 1)
+        assert descriptors() == before + min(number, MOST)
+    for reader in readers:
+        reader.close()
+
+
 def test_files_that_are_used_often_stay_open(paths: list[Path]) -> None:
     readers = [PooledReader(str(path)) for path in paths]
     for reader in readers:

@@ -65,3 +65,16 @@ def test_a_folder_in_which_others_may_write_keeps_nothing(cache: OwnCache) -> No
     assert cache.kept("file") is None
     with pytest.raises(StoreAccessError, match="other users may write there"):
         keep(cache)
+
+
+def test_a_full_folder_loses_its_oldest_files_until_a_quarter_is_free(cache: OwnCache) -> None:
+    # A last byte of 0 lets `write` check the size of the folder. A checksum of 8 digits precedes the data.
+    content, size = bytes(92), 100
+    for number in range(8):
+        cache.write(str(number), content)
+        os.utime(cache.folder / str(number), ns=(number, number))
+    cache.write("8", content, most_bytes=9 * size)
+    assert sorted(path.name for path in cache.folder.iterdir()) == list("012345678")
+    cache.write("9", content, most_bytes=9 * size)
+    assert sorted(path.name for path in cache.folder.iterdir()) == list("456789")
+    assert cache.read("9", 100) == content

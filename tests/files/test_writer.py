@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
-from reput.errors import StoreAccessError
+from reput.errors import StoreAccessError, StoreChangedError
 from reput.files import writer
 from reput.files.writer import (
     FileWriter,
     exchange,
     explained,
+    link,
     make_folder,
     remove_tree,
     replacing,
@@ -150,3 +151,33 @@ def test_a_refusal_says_what_to_do(number: int, ending: str) -> None:
 def test_a_refusal_is_explained_once() -> None:
     with pytest.raises(StoreAccessError, match=r"^inner$"), explained("/x", "be written"):
         raise StoreAccessError("inner")
+
+
+def test_a_link_leads_to_the_file_that_the_caller_saw(tmp_path: Path) -> None:
+    path, other, name = tmp_path / "file", tmp_path / "other", tmp_path / "name"
+    path.write_bytes(b"file")
+    other.write_bytes(b"other")
+    link(path, name, path.stat().st_ino)
+    assert name.samefile(path)
+    name.unlink()
+    with pytest.raises(StoreChangedError, match="replaced meanwhile"):
+        link(path, name, other.stat().st_ino)
+    assert not name.exists()
+
+
+def test_a_file_that_is_replaced_while_it_is_linked_gets_no_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, other, name = tmp_path / "file", tmp_path / "other", tmp_path / "name"
+    path.write_bytes(b"file")
+    other.write_bytes(b"other")
+    linked = os.link
+
+    def replace_first(*arguments: Any, **options: Any) -> None:
+        os.replace(other, path)
+        linked(*arguments, **options)
+
+    monkeypatch.setattr(os, "link", replace_first)
+    with pytest.raises(StoreChangedError, match="replaced meanwhile"):
+        link(path, name)
+    assert not name.exists()

@@ -8,6 +8,11 @@ import pytest
 
 from reput.config import StoreConfig
 from reput.errors import UsageError
+from reput.findings import Kind
+from reput.format.checkpoint import decode_checkpoint, encode_checkpoint
+from reput.pipeline.driver import rebuild_store
+from reput.store.facts import facts_of
+from reput.tasks import SerialRunner
 from reput.verify.repair.driver import plan_repair, repair_store, undo_repair
 from tests.cli.running import reput as run
 from tests.golden.sparse import copy_store
@@ -119,6 +124,29 @@ def test_an_index_is_repaired_and_queues_stay(golden: Golden, tmp_path: Path) ->
         for path in (store / "consumequeue").glob("MANIFEST-*"):
             backup = plan.backup / "consumequeue" / path.name
             assert path.stat().st_ino != backup.stat().st_ino
+
+
+@pytest.mark.parametrize("number", [3, 4], ids=["master_flushed_offset", "confirmed_offset"])
+@pytest.mark.parametrize("offset", [1 << 40, -2])
+def test_an_offset_of_the_checkpoint_outside_of_the_log_is_reported_and_repaired(
+    golden: Golden, tmp_path: Path, number: int, offset: int
+) -> None:
+    store = copy_store(golden("five_timer").path, tmp_path / "store")
+    before = decode_checkpoint((store / "checkpoint").read_bytes())
+    name = before._fields[number]
+    log_end = facts_of(store).log.end
+    wrong = encode_checkpoint(before._replace(**{name: offset}))
+    (store / "checkpoint").write_bytes(wrong)
+    (found,) = checked(store)
+    assert (found.kind, found.file_offset) == (Kind.CHECKPOINT_AHEAD, 8 * number)
+    assert found.detail == f"{name} is {offset}, but the log ends at {log_end}"
+    repair_store(plan_repair(store, truncate_tail=True, salvage=True))
+    assert checked(store) == []
+    repaired = decode_checkpoint((store / "checkpoint").read_bytes())
+    assert repaired[3:] == before._replace(**{name: 0})[3:]
+    (store / "checkpoint").write_bytes(wrong)
+    rebuild_store(SerialRunner(), store)
+    assert checked(store) == []
 
 
 def test_topics_of_batch_queues_are_known_from_their_folders(

@@ -235,7 +235,7 @@ class Kind(StrEnum):
     )  # fmt: skip
     CHECKPOINT_AHEAD = (
         "checkpoint_ahead", Severity.WARNING, Remedy.REBUILD_INDEXES,
-        "a checkpoint with a time after the last message",
+        "a checkpoint with a time after the last message, or an offset outside of the log",
     )  # fmt: skip
     UNCLEAN_SHUTDOWN = (
         "unclean_shutdown", Severity.WARNING, Remedy.RECOVER,

@@ -32,6 +32,21 @@ class Checkpoint(NamedTuple):
         """Return the three timestamps."""
         return self.physic_msg_timestamp, self.logics_msg_timestamp, self.index_msg_timestamp
 
+    def offsets_outside(self, log_end: int) -> dict[str, int]:
+        """Return the physical offsets that do not lie in the log, by the name of the field.
+
+        `log_end` is the end of the last log file, not of its last message: a broker counts the rest of a full file as
+        flushed. The offset -1 is valid: a broker writes it if it found no record when it started.
+        """
+        offsets = {
+            "master_flushed_offset": self.master_flushed_offset, "confirmed_offset": self.confirmed_offset,
+        }  # fmt: skip
+        return {name: offset for name, offset in offsets.items() if not -1 <= offset <= log_end}
+
+    def without_offsets_outside(self, log_end: int) -> Checkpoint:
+        """Return the checkpoint with 0, as in a new store, for the physical offsets that do not lie in the log."""
+        return self._replace(**dict.fromkeys(self.offsets_outside(log_end), 0))
+
 
 def decode_checkpoint(data: bytes) -> Checkpoint:
     """Return the checkpoint. Raises ValueError if the bytes do not contain three longs."""

@@ -68,6 +68,11 @@ class LogListing:
         """Return the physical offset of the first byte that has not expired; 0 for a log without files."""
         return self.files[0].start if self.files else 0
 
+    @property
+    def end(self) -> int:
+        """Return the end of the last file, which may be empty; 0 for a log without files."""
+        return self.files[-1].end if self.files else 0
+
     def holes(self) -> list[Finding]:
         """Return the findings of missing ranges between the first file and the last."""
         return [] if self.is_compacted else holes(self.files)

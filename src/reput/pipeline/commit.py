@@ -39,6 +39,7 @@ class RebuildCommit(NamedTuple):
     """The results of a rebuild that `checkpoint` needs, and the folders to delete.
 
     last_timestamp   store timestamp of the log's last message; None if ConsumeQueues were not rebuilt
+    log_end          the end of the last log file
     index_timestamp  the latest end timestamp of all IndexFiles; None if they were not rebuilt. After a crash, the
                      broker deletes every IndexFile with a later end (IndexService.load, 4.9.3)
     in_rocksdb       whether the queues are in RocksDB. A broker does not update logicsMsgTimestamp for such queues
@@ -48,6 +49,7 @@ class RebuildCommit(NamedTuple):
 
     last_timestamp: int | None
     index_timestamp: int | None
+    log_end: int
     in_rocksdb: bool = False
     without: Collection[str] = ()
 
@@ -56,7 +58,7 @@ class RebuildCommit(NamedTuple):
 
         Timestamps of parts that were not rebuilt keep their old value.
         """
-        new = old
+        new = old.without_offsets_outside(self.log_end)
         if self.last_timestamp is not None:
             new = new._replace(physic_msg_timestamp=self.last_timestamp)
             if not self.in_rocksdb:
@@ -136,7 +138,6 @@ def swap_in(output: Path, staging: Staging, without: Collection[str] = ()) -> No
             rename(fresh, staging.old / name)
         else:
             rename(fresh, place)
-        sync_folder(output)
         # The lock keeps out only brokers and other rebuilds. So check whether any other program has changed the files.
         if _sizes(place) != expected:
             raise StoreError(
@@ -145,6 +146,7 @@ def swap_in(output: Path, staging: Staging, without: Collection[str] = ()) -> No
     for name in without:
         if (output / name).exists():
             rename(output / name, staging.old / name)
+    # Before the old folders are deleted, and before `checkpoint` states the times of the new ones.
     sync_folder(output)
     remove_tree(staging.old)
 

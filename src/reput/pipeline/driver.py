@@ -490,6 +490,7 @@ class _Rebuild:
             RebuildCommit(
                 None if self.only == "index" else last,
                 None if self.only == "consumequeue" else report.index_end_timestamp,
+                self.known.files[-1].end if self.known.files else 0,
                 in_rocksdb=isinstance(self.queues, QueueDatabase),
                 without=() if self.only == "index" else self.queues.without,
             )

@@ -256,17 +256,27 @@ def _checkpoint(store: CheckedStore) -> Iterator[Finding]:
 
 
 def checkpoint_ahead(store: CheckedStore, latest: int | None) -> Iterator[Finding]:
-    """Compare the checkpoint with the store timestamp (ms) of the latest message. Does nothing if `latest` is None."""
+    """Compare the checkpoint with the store timestamp (ms) of the latest message, and with the end of the log.
+
+    Does nothing if `latest` is None.
+    """
     if latest is None or store.is_live:
         return
-    for number, (name, stated) in enumerate(store.facts.checkpoint._asdict().items()):
-        if stated > latest:
-            yield Finding(
-                Kind.CHECKPOINT_AHEAD, str(store.path / CHECKPOINT_FILE),
-                f"{name} is {stated}, but the last message was stored at {latest}", 8 * number,
-                cost="after a crash, a broker assumes that files are durable although they may not be",
-                at_next_start="trusts it: checks and dispatches again from the last file only"
-                if store.facts.has_abort
-                else "trusts it, and keeps it until later messages are flushed",
-            )  # fmt: skip
-            return
+    checkpoint, log_end = store.facts.checkpoint, store.facts.log.end
+    outside = checkpoint.offsets_outside(log_end)
+    times = len(checkpoint.times)
+    for number, (name, stated) in enumerate(checkpoint._asdict().items()):
+        if number < times and stated > latest:
+            reason = f"{name} is {stated}, but the last message was stored at {latest}"
+        elif name in outside:
+            reason = f"{name} is {stated}, but the log ends at {log_end}"
+        else:
+            continue
+        yield Finding(
+            Kind.CHECKPOINT_AHEAD, str(store.path / CHECKPOINT_FILE), reason, 8 * number,
+            cost="after a crash, a broker assumes that files are durable although they may not be",
+            at_next_start="trusts it: checks and dispatches again from the last file only"
+            if store.facts.has_abort
+            else "trusts it, and keeps it until later messages are flushed",
+        )  # fmt: skip
+        return

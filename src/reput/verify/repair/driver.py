@@ -267,7 +267,8 @@ def _copy_expired_queues(plan: Plan, new: Path) -> None:
 def _write_checkpoint(plan: Plan, new: Path) -> None:
     """Write a checkpoint with which a broker keeps every file when it starts, even if it starts after a crash.
 
-    `reput.pipeline.commit` explains the times in it. Additional fields of 5.x stay unchanged.
+    `reput.pipeline.commit` explains the times in it. Additional fields of 5.x stay unchanged, unless they do not lie in
+    the log.
     """
     last = max(_last_timestamp(new), 0)
     ends = [0]
@@ -282,7 +283,7 @@ def _write_checkpoint(plan: Plan, new: Path) -> None:
         old = facts_of(plan.store).checkpoint
         checkpoint = checkpoint._replace(
             master_flushed_offset=old.master_flushed_offset, confirmed_offset=old.confirmed_offset
-        )
+        ).without_offsets_outside(facts_of(new).log.end)
     write_durable(new / CHECKPOINT_FILE, encode_checkpoint(checkpoint))
 
 
