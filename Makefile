@@ -22,7 +22,7 @@ PYTEST := $(BIN)/python -m pytest -q -n $(PROCESSES) --no-loadscope-reorder
 # Tests start commands by the hundred: each would compile every module anew where this is set.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test check lint coverage durations test-long test-explore test-sample test-slow test-crash test-cluster test-agreement test-truth test-lakes test-attack test-storm test-clients test-buckets test-browser test-spark-min test-connect test-dist kernels dist docs bench fuzz lock clean
+.PHONY: help demo test check lint coverage durations test-long test-explore test-sample test-slow test-crash mutants test-cluster test-agreement test-truth test-lakes test-attack test-storm test-clients test-buckets test-browser test-spark-min test-connect test-dist kernels dist docs bench fuzz lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -67,6 +67,10 @@ test-slow: $(STAMP) ## the tests that take minutes
 
 test-crash: $(STAMP) ## kill and cut the power of stores that are being written, hundreds of times
 	REPUT_TESTS=thorough $(PYTEST) -m "slow or hypothesis" tests/crash
+
+mutants: $(STAMP) ## change the core in 200 small ways, in a copy; each change must fail a test or be explained (hours; resumes)
+	mkdir -p build/mutants
+	nice -n 15 $(BIN)/python -m tests.mutants
 
 test-agreement: $(STAMP) ## every command on hundreds of damaged stores: all say the same, or state the same doubt
 	$(PYTEST) -m "slow or not slow" tests/store/test_agreement.py

@@ -5,7 +5,8 @@
 1. It runs the tests of the core's rooms once, and records which tests reach which lines, and how long they take.
 2. It applies one change after the other, runs the tests that reach the changed lines, the fastest first, until one
    fails, and restores the file.
-3. It appends each result to `results.jsonl`. A later run skips the results of modules that are unchanged since.
+3. It appends each result to `results.jsonl`. A later run tries a change again only if its module has changed, or if it
+   survived and the tests have changed.
 
 A change is an operator, a constant, a condition, two arguments or a call: see `_Changes`. `CHANGES_BY_HAND` adds the
 changes that matter most. A surviving change needs a new test, or an entry in `tests/mutants.toml` that explains why it
@@ -25,7 +26,7 @@ import sys
 import time
 import tomllib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
@@ -180,7 +181,8 @@ class _Changes(ast.NodeVisitor):
         ):
             return
         if not self._names:
-            return self.generic_visit(node)
+            self.generic_visit(node)
+            return
         if isinstance(node, ast.stmt):
             self._statement = node
         self._change(node)
@@ -194,12 +196,12 @@ class _Changes(ast.NodeVisitor):
             other = _COMPARED[type(node.ops[0])]()
             self._add(node, f"({ast.unparse(ast.Compare(node.left, [other], node.comparators))})")
         elif isinstance(node, ast.BoolOp):
-            other = ast.And() if isinstance(node.op, ast.Or) else ast.Or()
-            self._add(node, f"({ast.unparse(ast.BoolOp(other, node.values))})")
+            joined = ast.And() if isinstance(node.op, ast.Or) else ast.Or()
+            self._add(node, f"({ast.unparse(ast.BoolOp(joined, node.values))})")
         elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub):
             if not isinstance(node.left, ast.Constant | ast.List | ast.JoinedStr):
-                other = ast.Sub() if isinstance(node.op, ast.Add) else ast.Add()
-                self._add(node, f"({ast.unparse(ast.BinOp(node.left, other, node.right))})")
+                sign = ast.Sub() if isinstance(node.op, ast.Add) else ast.Add()
+                self._add(node, f"({ast.unparse(ast.BinOp(node.left, sign, node.right))})")
         elif isinstance(node, ast.If):
             self._add(node.test, f"(not ({ast.unparse(node.test)}))")
         elif isinstance(node, ast.Constant) and type(node.value) is int:
@@ -244,8 +246,8 @@ def by_hand(module: str, source: str) -> Iterator[Change]:
     places = {".".join(names): node for names, node in _functions(ast.parse(source), [])}
     data = source.encode()
     starts = [0]
-    for line in data.splitlines(keepends=True):
-        starts.append(starts[-1] + len(line))
+    for text in data.splitlines(keepends=True):
+        starts.append(starts[-1] + len(text))
     for own, place, before, after in CHANGES_BY_HAND:
         if own != module:
             continue
@@ -272,7 +274,8 @@ def _functions(node: ast.AST, names: list[str]) -> Iterator[tuple[list[str], ast
 
 def chosen(count: int = COUNT) -> list[Change]:
     """Return the changes by hand, and then others, chosen by a hash of their names, `count` in all."""
-    hand, rest = [], []
+    hand: list[Change] = []
+    rest: list[Change] = []
     for module in MODULES:
         source = _path(ROOT, module).read_text()
         hand += by_hand(module, source)
@@ -347,10 +350,7 @@ def run_tests(arguments: Sequence[str], most_s: float) -> tuple[int | None, str]
 
 def reach_of(tests: str) -> Reach:
     """Return what the tests of a file or folder reach, from an earlier run if the files are the same."""
-    digest = sha256()
-    folder = TREE / "tests" / tests
-    for path in sorted(folder.rglob("*.py")) if folder.is_dir() else [folder]:
-        digest.update(path.read_bytes())
+    digest = sha256(_digest_of_tests([tests], TREE).encode())
     for module in MODULES:
         digest.update(_path(TREE, module).read_bytes())
     kept = PLACE / f"reach-{tests.replace('/', '-')}-{digest.hexdigest()[:12]}.json"
@@ -358,6 +358,18 @@ def reach_of(tests: str) -> Reach:
         _measure(tests, kept)
     lines, seconds = json.loads(kept.read_text())
     return Reach({m: {int(n): t for n, t in inner.items()} for m, inner in lines.items()}, seconds)
+
+
+def _digest_of_tests(tests: Sequence[str], tree: Path) -> str:
+    digest = sha256()
+    for folder in (tree / "tests" / name for name in tests):
+        for path in sorted(folder.rglob("*.py")) if folder.is_dir() else [folder]:
+            digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _digest_of(module: str, tree: Path) -> str:
+    return sha256(_path(tree, module).read_bytes()).hexdigest()[:16]
 
 
 def _measure(tests: str, kept: Path) -> None:
@@ -370,8 +382,8 @@ def _measure(tests: str, kept: Path) -> None:
     code, output = run_tests(
         [
             f"tests/{tests}", "-m", "slow or not slow" if "operations_power" in tests else "not slow", "-k",
-            "not every_step", "--cov=src/reput", "--cov-context=test", "--cov-report=", "--cov-fail-under=0", f"--junitxml={junit}",
-            "-o", "junit_family=xunit1",
+            "not every_step", "--cov=src/reput", "--cov-context=test", "--cov-report=", "--cov-fail-under=0",
+            f"--junitxml={junit}", "-o", "junit_family=xunit1",
         ],
         3600,
     )  # fmt: skip
@@ -395,11 +407,19 @@ def _measure(tests: str, kept: Path) -> None:
 
 @dataclass
 class Result:
-    """The result of a change: `state` is killed, survived or unreached."""
+    """The result of a change.
+
+    Attributes:
+        name: The name of the change.
+        digest, tests: Digests of the module and of its tests.
+        state: killed, survived or unreached.
+        by: The test that failed.
+    """
 
     name: str
     digest: str
-    state: str
+    tests: str
+    state: str = "unreached"
     by: str = ""
 
 
@@ -407,7 +427,9 @@ def try_change(change: Change) -> Result:
     """Apply a change in the copy, run the tests that reach it, and restore the file."""
     path = _path(TREE, change.module)
     source = path.read_bytes()
-    digest = sha256(source).hexdigest()[:16]
+    result = Result(
+        change.name, _digest_of(change.module, TREE), _digest_of_tests(MODULES[change.module], TREE)
+    )
     seconds: dict[str, float] = {}
     for tests in MODULES[change.module]:
         reach = reach_of(tests)
@@ -417,7 +439,7 @@ def try_change(change: Change) -> Result:
                 seconds[test] = reach.seconds.get(test, 1.0)
     order = sorted(seconds, key=lambda test: seconds[test])
     if not order:
-        return Result(change.name, digest, "unreached")
+        return result
     path.write_bytes(source[: change.begin] + change.after.encode() + source[change.end :])
     try:
         limit = min(_MOST_S, _LEAST_S + 10 * sum(seconds.values()))
@@ -427,18 +449,27 @@ def try_change(change: Change) -> Result:
     finally:
         path.write_bytes(source)
     if code == 0:
-        return Result(change.name, digest, "survived", f"{len(order)} tests")
+        return replace(result, state="survived", by=f"{len(order)} tests")
     failed = [line for line in output.splitlines() if line.startswith(("FAILED", "ERROR"))]
     by = failed[0] if failed else "time limit" if code is None else f"exit code {code}"
-    return Result(change.name, digest, "killed", by[:200])
+    return replace(result, state="killed", by=by[:200])
 
 
-def earlier() -> dict[tuple[str, str], Result]:
-    """Return the results in the file, by the change and the digest of the module."""
+def earlier() -> dict[str, Result]:
+    """Return the results in the file that are still valid, by the name of the change."""
     if not RESULTS.exists():
         return {}
-    results = [Result(**json.loads(line)) for line in RESULTS.read_text().splitlines()]
-    return {(result.name, result.digest): result for result in results}
+    results = (Result(**json.loads(line)) for line in RESULTS.read_text().splitlines())
+    valid = {}
+    for result in results:
+        module = result.name.split(" ")[0]
+        if module in MODULES and result.digest == _digest_of(module, ROOT):
+            is_settled = result.state == "killed" or result.tests == _digest_of_tests(
+                MODULES[module], ROOT
+            )
+            if is_settled:
+                valid[result.name] = result
+    return valid
 
 
 def explained() -> dict[str, str]:
@@ -450,11 +481,7 @@ def explained() -> dict[str, str]:
 def report(changes: Sequence[Change]) -> int:
     """Print the survivors. Return 1 if one of them is not explained."""
     kept, reasons = earlier(), explained()
-    results = []
-    for change in changes:
-        digest = sha256(_path(ROOT, change.module).read_bytes()).hexdigest()[:16]
-        if (result := kept.get((change.name, digest))) is not None:
-            results.append(result)
+    results = [kept[change.name] for change in changes if change.name in kept]
     alive = [result for result in results if result.state != "killed"]
     for result in alive:
         print(f"{result.state}: {result.name}\n    {reasons.get(result.name, 'NOT EXPLAINED')}")
@@ -489,8 +516,7 @@ def main() -> int:
         __import__(name)
     kept, tried = earlier(), 0
     for change in changes:
-        digest = sha256(_path(TREE, change.module).read_bytes()).hexdigest()[:16]
-        if (change.name, digest) in kept or tried == options.limit:
+        if change.name in kept or tried == options.limit:
             continue
         result = try_change(change)
         with RESULTS.open("a") as file:

@@ -69,12 +69,14 @@ class Power:
         root: The folder. Its content at the beginning is durable.
         cut_at: Number of the step before which the power is cut; None if it is cut after the last step.
         random: Chooses what survives.
+        keeps: Share of the unsynced writes and names that survive; None for a random share. If it is 0, none survives.
         steps: The passed steps: the call, and the name of the file or folder.
     """
 
     root: Path
     cut_at: int | None = None
     random: Random = field(default_factory=lambda: Random(0))
+    keeps: float | None = None
     steps: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -353,7 +355,7 @@ class Power:
         for folder, _, _ in os.walk(self.root):
             self._look_at_folder(folder)
         names = {folder: dict(inner) for folder, inner in self._durable.items()}
-        share = self.random.choice((0.0, 0.5, 0.5, 1.0))
+        share = self.random.choice((0.0, 0.5, 0.5, 1.0)) if self.keeps is None else self.keeps
         lost: set[Entry] = set()
         for change in self._pending:
             is_possible = (
@@ -383,8 +385,8 @@ class Power:
 
     def _survivor(self, path: str) -> bytes:
         fresh, synced = _content(path), self._synced.get(os.stat(path).st_ino, b"")
-        if fresh == synced:
-            return fresh
+        if fresh == synced or self.keeps == 0:
+            return synced
         how = self.random.choice(("synced", "pages", "pages", "zeros", "fresh"))
         if how == "synced":
             return synced

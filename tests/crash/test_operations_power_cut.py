@@ -387,9 +387,9 @@ class Cuts:
         self.operation.prepare(root)
         return root
 
-    def cut(self, number: int | None, seed: int) -> None:
+    def cut(self, number: int | None, seed: int = 0, keeps: float | None = None) -> None:
         """Cut the power before a step, or after the last one, and check what is left."""
-        power = Power(self._fresh(), number, Random(seed))
+        power = Power(self._fresh(), number, Random(seed), keeps)
         with power.on():
             self.operation.run(power.root)
         power.come_back()
@@ -416,7 +416,7 @@ def test_a_cut_at_some_steps(cuts: Callable[[str], Cuts], name: str) -> None:
     assert made.steps
     for number in range(0, len(made.steps), 1 + len(made.steps) // 6):
         made.cut(number, seed=number)
-    made.cut(None, seed=0)
+    made.cut(None, keeps=0)
 
 
 @pytest.mark.slow
@@ -427,3 +427,4 @@ def test_cuts_at_every_step(cuts: Callable[[str], Cuts], name: str) -> None:
     for seed in range(examples(1)):
         for number in (*range(len(made.steps)), None):
             made.cut(number, seed)
+            made.cut(number, keeps=0)

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from reput.errors import StoreError
 from reput.pipeline import commit, scan_split
 from reput.pipeline.commit import swap_in
 from reput.pipeline.driver import rebuild_store
@@ -206,3 +207,23 @@ def test_a_staged_split_that_was_cut_is_scanned_again(store: Path, scans: list[i
     report = in_place(store)
     assert len(set(scans)) == report.splits - 4
     assert_new(store)
+
+
+@pytest.mark.parametrize("folder", ["consumequeue", "index"])
+def test_files_that_another_program_changes_during_the_commit_are_an_error(
+    store: Path, monkeypatch: pytest.MonkeyPatch, folder: str
+) -> None:
+    rebuild_store(SerialRunner(), store, config=SMALL)
+    old = tree(store / folder)
+    exchange = commit.exchange
+
+    def exchange_and_write(fresh: Path, place: Path) -> None:
+        exchange(fresh, place)
+        if place.name == folder:
+            (place / "late").write_bytes(b"late")
+
+    monkeypatch.setattr(commit, "exchange", exchange_and_write)
+    with pytest.raises(StoreError, match="changed during the commit; the old files are in") as error:
+        rebuild_store(SerialRunner(), store, config=SMALL)
+    kept = Path(str(error.value).rpartition("are in ")[2])
+    assert tree(kept / folder) == old
