@@ -223,7 +223,9 @@ def test_files_that_another_program_changes_during_the_commit_are_an_error(
             (place / "late").write_bytes(b"late")
 
     monkeypatch.setattr(commit, "exchange", exchange_and_write)
-    with pytest.raises(StoreError, match="changed during the commit; the old files are in") as error:
+    with pytest.raises(
+        StoreError, match="changed during the commit; the old files are in"
+    ) as error:
         rebuild_store(SerialRunner(), store, config=SMALL)
     kept = Path(str(error.value).rpartition("are in ")[2])
     assert tree(kept / folder) == old
