@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from reput.errors import StoreError
+from reput.files import writer
 from reput.pipeline import commit, scan_split
 from reput.pipeline.commit import swap_in
 from reput.pipeline.driver import rebuild_store
@@ -215,10 +216,9 @@ def test_files_that_another_program_changes_during_the_commit_are_an_error(
 ) -> None:
     rebuild_store(SerialRunner(), store, config=SMALL)
     old = tree(store / folder)
-    exchange = commit.exchange
 
     def exchange_and_write(fresh: Path, place: Path) -> None:
-        exchange(fresh, place)
+        writer.exchange(fresh, place)
         if place.name == folder:
             (place / "late").write_bytes(b"late")
 
