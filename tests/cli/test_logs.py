@@ -75,3 +75,17 @@ def test_the_options_of_the_command(tmp_path: Path) -> None:
     ran = reput_process("query", store, "--topic", "T", "--key", "k", env={"REPUT_LOG": "x"})
     assert (ran.code, "REPUT_LOG must be" in one_line(ran)) == (WRONG_USE, True)
     assert "-v, --verbose" in reput("--help").out
+
+
+def test_a_traceback_that_a_library_logs_as_text_is_one_line(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    set_up(logging.WARNING)
+    other = logging.getLogger("library")
+    other.error("Traceback (most recent call last):\n  File x\nasyncio.CancelledError: gone\n")
+    other.error("Exception in ASGI application\n", exc_info=ValueError("reason"))
+    lines = capsys.readouterr().err.splitlines()
+    assert lines == [
+        "reput: asyncio.CancelledError: gone",
+        "reput: Exception in ASGI application: ValueError: reason",
+    ]

@@ -23,7 +23,8 @@ import uvicorn
 from reput import Message, StoreConfig, open_store
 from reput.console import results
 from reput.console.app import create_app
-from reput.console.searching import Outcome, Progress, Until
+from reput.console.mounts import Until
+from reput.console.searching import Outcome, Progress
 from reput.query.shared_store import SharedStore
 from reput.query.tail import LogTail, TailFilter
 from tests.browser import PHONE, WIDE, opened_page, screenshot, violations

@@ -142,11 +142,14 @@ def test_bodies_are_searched_and_a_wrong_pattern_is_said(client: TestClient) -> 
 
 def test_a_search_is_stopped_and_shows_what_it_has_found(client: TestClient) -> None:
     from reput.console.arguments import SearchForm
+    from reput.console.mounts import Until
     from reput.console.results import Results, Searches
 
     searches = Searches()
     stores: list[tuple[str, SharedStore]] = []
-    results = searches.add(Results(stores, {}, SearchForm(None, ("k",), None, None, 9, None), {}))
+    results = searches.add(
+        Results(stores, {}, SearchForm(None, ("k",), None, None, 9, None), {}, Until())
+    )
     name, over = results.id, list[bool]()
     for stopped in ("", "nothing", name):
         searches.stop(stopped)
@@ -160,12 +163,13 @@ def test_a_search_is_stopped_and_shows_what_it_has_found(client: TestClient) -> 
 
 def test_a_stopped_search_says_so_and_continues(golden: Golden) -> None:
     from reput.console.arguments import SearchForm
+    from reput.console.mounts import Until
     from reput.console.results import Results
 
     with closing(SharedStore(golden("orders").path)) as store:
         wanted = SearchForm(None, ("order-103921",), None, None, 50, None)
         for stores in ([("a", store)], [("a", store), ("b", store)]):
-            results = Results(stores, {}, wanted, {})
+            results = Results(stores, {}, wanted, {}, Until())
             results.until.stop()
             list(results.rows_and_beats())
             assert results.unsearched == len(stores)

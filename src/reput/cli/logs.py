@@ -55,7 +55,11 @@ class _OneLine(logging.Formatter):
         self._level = level
 
     def format(self, record: logging.LogRecord) -> str:
-        text = record.getMessage()
+        text = record.getMessage().strip()
+        if self._level > logging.DEBUG and "\n" in text:
+            # Libraries log tracebacks as texts. The last line of a traceback is its error.
+            lines = text.splitlines()
+            text = lines[-1] if lines[0].startswith("Traceback") else lines[0]
         error = record.exc_info[1] if record.exc_info else None
         if error is not None and self._level > logging.DEBUG:
             text += f": {error_in_words(error)}"

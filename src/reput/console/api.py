@@ -23,7 +23,7 @@ from reput.console.arguments import (
 from reput.console.checking import Checks
 from reput.console.group_pages import chosen
 from reput.console.message_pages import traced
-from reput.console.mounts import Mounts
+from reput.console.mounts import Mounts, StoppedError, Until
 from reput.console.searching import Outcome, Share, Steps, pull_share, search
 from reput.console.store_facts import each_topic, facts_of
 from reput.console.users import Permission, may
@@ -105,19 +105,21 @@ class Api:
         self, request: Request, store: SharedStore, wanted: SearchForm, must_exist: bool = False
     ) -> Response:
         share = Share()
-        steps = search(store, wanted, share)
+        until = self._mounts.until()
+        steps = search(store, wanted, share, until)
         # Raise BusyError now if too many searches are running: once an answer has begun, its status cannot change.
         self._mounts.check_room()
         if choice(request.query_params, "format", ("json", "jsonl")) == "jsonl":
-            return self._stream(_search_lines(steps, share))
+            return self._stream(_search_lines(steps, share, until))
 
         def answer() -> Response:
             *parts, outcome = steps
             assert isinstance(outcome, Outcome)
             messages = [one for part in parts if isinstance(part, tuple) for one in part]
-            if must_exist and not messages and outcome.is_complete:
+            if must_exist and not messages and outcome.is_complete and not until.is_stopped:
                 raise MessageNotFoundError(f"no message with the id {wanted.keys[0]!r}")
-            return JSON({"messages": list(map(share.fields, messages)), **_end_fields(outcome)})
+            end = _end_fields(outcome, until)
+            return JSON({"messages": list(map(share.fields, messages)), **end})
 
         return await self._mounts.search(answer)
 
@@ -179,7 +181,7 @@ class Api:
         name, store = self._store(request)
         is_full = choice(request.query_params, "mode", ("quick", "full")) == "full"
         # The HTTP status is sent before the check begins, so the last line of the body says whether the store is valid.
-        findings = self._checks.findings(store, is_full)
+        findings = self._checks.findings(store, is_full, self._mounts.until())
         mode = "full" if is_full else "quick"
         return self._stream(_check_lines(findings, {"store": name, "mode": mode}))
 
@@ -206,7 +208,7 @@ def _listed(name: str, key: str, entries: Iterator[dict[str, Any]]) -> Response:
     return JSON({name: taken, "has_more": has_more, "cursor": cursor})
 
 
-def _search_lines(steps: Steps, share: Share) -> Lines:
+def _search_lines(steps: Steps, share: Share, until: Until) -> Lines:
     """Yield a line per message, then a line with `complete`.
 
     An error also becomes a line, because the status was sent before.
@@ -214,7 +216,7 @@ def _search_lines(steps: Steps, share: Share) -> Lines:
     try:
         for step in steps:
             if isinstance(step, Outcome):
-                yield _line(_end_fields(step))
+                yield _line(_end_fields(step, until))
             elif isinstance(step, tuple) and step:
                 yield b"".join(map(_line, map(share.fields, step)))
     except ReputError as error:
@@ -223,9 +225,12 @@ def _search_lines(steps: Steps, share: Share) -> Lines:
         steps.close()
 
 
-def _end_fields(outcome: Outcome) -> dict[str, Any]:
+def _end_fields(outcome: Outcome, until: Until) -> dict[str, Any]:
+    # A search that had just finished when the server stopped is complete.
+    is_cut = until.is_stopped and outcome.is_late
     return {
-        "complete": outcome.is_complete,
+        **(Failure.of(StoppedError()).as_json() if is_cut else {}),
+        "complete": outcome.is_complete and not is_cut,
         "has_more": outcome.cursor is not None,
         "cursor": outcome.cursor,
         "unreadable": [one.as_json() for one in outcome.problems[:_MOST_FINDINGS]],

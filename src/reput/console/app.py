@@ -111,6 +111,7 @@ def create_app(
         ],
         exception_handlers={ReputError: failed, HTTPException: failed, Exception: failed},
     )
+    app.state.mounts = mounts
     return app
 
 

@@ -9,6 +9,7 @@ from starlette.datastructures import QueryParams
 
 from reput.broker.limits import LimitError
 from reput.clock import now_ms, parse_time
+from reput.console.mounts import UnknownStoreError
 from reput.console.pasted import understood
 from reput.console.users import ForbiddenError, Permission, demand
 from reput.errors import (
@@ -184,8 +185,11 @@ class Failure(NamedTuple):
             return cls(503, "busy", "The server is busy", str(error))
         if isinstance(error, StoreUnreachableError):
             return cls(503, "missing", "The store is missing", str(error))
-        if isinstance(error, (MessageNotFoundError, StoreNotFoundError)):
+        if isinstance(error, (MessageNotFoundError, UnknownStoreError)):
             return cls(404, "not_found", "Not found", str(error))
+        # The store was there when the server opened it.
+        if isinstance(error, StoreNotFoundError):
+            return cls(503, "missing", "The store is missing", str(error))
         if isinstance(error, FormatError):
             return cls(500, "damaged", "The store is damaged here", str(error))
         if isinstance(error, ReputError):

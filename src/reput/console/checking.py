@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from threading import Lock
 
+from reput.console.mounts import Until
 from reput.errors import UsageError
 from reput.findings import Finding
 from reput.query.shared_store import SharedStore
@@ -16,11 +17,13 @@ class Checks:
     def __init__(self) -> None:
         self._full = Lock()
 
-    def findings(self, store: SharedStore, is_full: bool) -> Generator[Finding, None, None]:
+    def findings(
+        self, store: SharedStore, is_full: bool, until: Until
+    ) -> Generator[Finding, None, None]:
         """Yield findings as they are found.
 
-        Raises StoreAccessError, and UsageError if the store is not on a local disk, or if a full check is requested
-        while another one is running.
+        Raises StoreAccessError, StoppedError, and UsageError if the store is not on a local disk, or if a full check
+        is requested while another one is running.
         """
         from reput.files.places import is_url, split_joined
         from reput.verify.check import check_store
@@ -36,6 +39,8 @@ class Checks:
         if not self._full.acquire(blocking=False):
             raise UsageError("a full check is running; try again when it has finished")
         try:
-            yield from check_store(path, config=store.told_config)
+            yield from check_store(
+                path, config=store.told_config, progress=lambda *done: until.check()
+            )
         finally:
             self._full.release()

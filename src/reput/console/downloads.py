@@ -16,8 +16,8 @@ from starlette.responses import Response, StreamingResponse
 
 from reput.broker.limits import HTTP
 from reput.console.arguments import SearchForm, choice, search_of, text
-from reput.console.mounts import Mounts
-from reput.console.searching import Outcome, Share, Until, search
+from reput.console.mounts import Mounts, Until
+from reput.console.searching import Outcome, Share, search
 from reput.console.users import Permission, demand
 from reput.errors import ReputError, UsageError
 from reput.files.scratch import unnamed_file
@@ -54,7 +54,8 @@ class Downloads:
         store = text(query, "store")
         names = [store] if store else self._mounts.names
         missing = [] if store else list(self._mounts.missing)
-        collected = _Gathered([self._mounts.named(name) for name in names], wanted)
+        stores = [self._mounts.named(name) for name in names]
+        collected = _Gathered(stores, wanted, self._mounts.until())
         file = unnamed_file()
 
         def write() -> None:
@@ -91,8 +92,10 @@ class _Gathered:
         is_limited: Whether there are older messages that were not gathered.
     """
 
-    def __init__(self, stores: Sequence[tuple[str, SharedStore]], wanted: SearchForm) -> None:
-        self._stores, self._wanted, self._until = stores, wanted, Until()
+    def __init__(
+        self, stores: Sequence[tuple[str, SharedStore]], wanted: SearchForm, until: Until
+    ) -> None:
+        self._stores, self._wanted, self._until = stores, wanted, until
         self.count, self.problems, self.is_limited = 0, list[str](), False
 
     def messages(self, file: IO[bytes]) -> Iterator[FoundMessage]:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from threading import Event
 from typing import TypeVar
+from weakref import WeakSet
 
 import anyio
 from anyio import CapacityLimiter
@@ -23,6 +26,42 @@ class BusyError(LimitError):
     """Raised if the maximum number of searches is already running."""
 
 
+class StoppedError(LimitError):
+    """Raised in a search that was stopped, by the user or because the server stops."""
+
+    def __init__(self) -> None:
+        super().__init__("the search was stopped before its end, so messages may be missing")
+
+
+class UnknownStoreError(StoreNotFoundError):
+    """Raised for a request that names a store which this server has never had."""
+
+
+class Until:
+    """Decides when a search must end: at a deadline, or when the user or the server stops it."""
+
+    def __init__(self, deadline: float | None = None) -> None:
+        """Set the deadline, by `time.monotonic`. The default is the present time plus `HTTP.search_s`."""
+        self._deadline = time.monotonic() + HTTP.search_s if deadline is None else deadline
+        self._stopped = Event()
+
+    def stop(self) -> None:
+        self._stopped.set()
+
+    @property
+    def is_stopped(self) -> bool:
+        return self._stopped.is_set()
+
+    @property
+    def is_over(self) -> bool:
+        return self._stopped.is_set() or time.monotonic() > self._deadline
+
+    def check(self) -> None:
+        """Raise StoppedError if the search was stopped."""
+        if self.is_stopped:
+            raise StoppedError
+
+
 class Mounts:
     """The open stores by name. The mapping may change while the console runs, so each request reads it again."""
 
@@ -38,6 +77,22 @@ class Mounts:
         self._searching: CapacityLimiter | None = None
         self._aside: CapacityLimiter | None = None
         self._searches = 0
+        self._untils = WeakSet[Until]()
+        self._is_ending = False
+
+    def until(self) -> Until:
+        """Return the end of a new search, which `end` stops."""
+        until = Until()
+        self._untils.add(until)
+        if self._is_ending:
+            until.stop()
+        return until
+
+    def end(self) -> None:
+        """Stop all searches, because the server stops. Their answers state that they are incomplete."""
+        self._is_ending = True
+        for until in list(self._untils):
+            until.stop()
 
     @property
     def missing(self) -> dict[str, MissingStore]:
@@ -85,7 +140,7 @@ class Mounts:
             raise StoreUnreachableError(str(gone))
         store = self._stores.get(name)
         if store is None:
-            raise StoreNotFoundError(
+            raise UnknownStoreError(
                 f"no store {name!r}; the stores are {', '.join(names) or 'none'}"
             )
         return name, store

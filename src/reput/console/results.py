@@ -14,7 +14,8 @@ from weakref import WeakValueDictionary
 
 from reput.broker.limits import HTTP
 from reput.console.arguments import Failure, SearchForm
-from reput.console.searching import Outcome, Progress, Share, Steps, Until, search
+from reput.console.mounts import Until
+from reput.console.searching import Outcome, Progress, Share, Steps, search
 from reput.errors import ReputError
 from reput.format.commit_log import MessageExt
 from reput.messages.body_text import body_preview
@@ -118,9 +119,10 @@ class Results:
         missing: Mapping[str, MissingStore],
         wanted: SearchForm,
         cursors: Mapping[str, int],
+        until: Until,
     ) -> None:
         self._stores, self._wanted, self._given = stores, wanted, cursors
-        self.id, self.until = secrets.token_urlsafe(16), Until()
+        self.id, self.until = secrets.token_urlsafe(16), until
         self.is_stopped = False
         self.is_one = len(stores) + len(missing) == 1
         self.total, self.missing = len(stores) + len(missing), len(missing)

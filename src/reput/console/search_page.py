@@ -56,7 +56,7 @@ class SearchPage:
             common["wrong"] = str(error)
             return await self._views.page(request, "start.html", 400, **common)
         missing = {} if q["store"] else self._mounts.missing
-        found = self._searches.add(Results(chosen, missing, wanted, cursors))
+        found = self._searches.add(Results(chosen, missing, wanted, cursors, self._mounts.until()))
         return self._views.stream(
             request, "results.html", found=found, wanted=wanted,
             older=lambda: _link(q, wanted.limit, found.cursors), is_continued=bool(cursors),

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain, groupby
-from threading import Event
 from typing import Any
 
 from reput.broker.limits import HTTP
 from reput.console.arguments import SearchForm
+from reput.console.mounts import Until
 from reput.console.users import Permission, may
 from reput.errors import FormatError, MessageNotFoundError, UsageError
 from reput.findings import Finding, Kind
@@ -62,26 +61,6 @@ class Progress:
 
     offset: int
     left_bytes: int
-
-
-class Until:
-    """Decides when a search must end: at a deadline, or when the user stops it."""
-
-    def __init__(self, deadline: float | None = None) -> None:
-        """Set the deadline, by `time.monotonic`. The default is the present time plus `HTTP.search_s`."""
-        self._deadline = time.monotonic() + HTTP.search_s if deadline is None else deadline
-        self._stopped = Event()
-
-    def stop(self) -> None:
-        self._stopped.set()
-
-    @property
-    def is_stopped(self) -> bool:
-        return self._stopped.is_set()
-
-    @property
-    def is_over(self) -> bool:
-        return self._stopped.is_set() or time.monotonic() > self._deadline
 
 
 Steps = Generator[tuple[MessageExt, ...] | Progress | Outcome, None, None]
@@ -214,7 +193,7 @@ def _swept(store: SharedStore, wanted: SearchForm, share: Share, until: Until) -
     from reput.table.sweep import Sweep, SweptTo
 
     filters = TailFilter(wanted.topic, begin=wanted.begin, end=wanted.end)
-    with store.reader() as reader:
+    with store.reader() as reader, reader.known_ranges.interrupted_by(until.check):
         sweep = Sweep(
             reader, filters, wanted.content, after=wanted.after, most_body_bytes=HTTP.answer_bytes
         )

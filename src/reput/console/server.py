@@ -62,7 +62,7 @@ class HttpServer:
     async def start(self) -> None:
         """Bind the address, and start to answer. Raises UsageError if the address is not available."""
         bound = _bound(self._asked)
-        app = create_app(
+        self._app = app = create_app(
             self._stores, missing=self._missing, token=self._token, hosts=self._hosts(),
             audit=self._audit, traffic=self._traffic, users=self._users,
         )  # fmt: skip
@@ -95,9 +95,10 @@ class HttpServer:
         return [*LOOPBACK_HOSTS, *own, *(host.lower() for host in self._further_hosts)]
 
     async def close(self) -> None:
-        """Finish the requests in flight, for at most some seconds, and stop."""
+        """End searches, finish the requests in flight, for at most some seconds, and stop."""
         # Ask the task to exit, instead of cancelling it, so that it finishes the requests first.
         if self._server is not None and self._running is not None:
+            self._app.state.mounts.end()
             self._server.should_exit = True
             self._guarding.cancel()
             with suppress(asyncio.CancelledError):

@@ -10,6 +10,7 @@ from starlette.responses import Response
 
 from reput.console.arguments import Failure, choice
 from reput.console.checking import Checks
+from reput.console.mounts import Until
 from reput.console.rendering import Views
 from reput.console.store_facts import StoreSummary, facts_of
 from reput.errors import ReputError
@@ -55,15 +56,15 @@ class StorePages:
 
     async def _checked(self, request: Request, template: str, mode: str) -> Response:
         name, store = self._mounts.named(request.path_params["name"])
-        run = _CheckRun(self._checks, store, mode == "full")
+        run = _CheckRun(self._checks, store, mode == "full", self._mounts.until())
         return self._views.stream(request, template, view="stores", store=name, run=run, mode=mode)
 
 
 class _CheckRun:
     """One check. A template iterates over its findings."""
 
-    def __init__(self, checks: Checks, store: SharedStore, is_full: bool) -> None:
-        self._checks, self._store, self._is_full = checks, store, is_full
+    def __init__(self, checks: Checks, store: SharedStore, is_full: bool, until: Until) -> None:
+        self._checks, self._store, self._is_full, self._until = checks, store, is_full, until
         self.wrong = 0
         self.is_damaged = False
         self.failure: Failure | None = None
@@ -71,7 +72,7 @@ class _CheckRun:
     def findings(self) -> Generator[Finding, None, None]:
         """Yield findings as they are found. After the last one, `wrong`, `is_damaged` and `failure` are set."""
         try:
-            for finding in self._checks.findings(self._store, self._is_full):
+            for finding in self._checks.findings(self._store, self._is_full, self._until):
                 self.wrong += finding.count if finding.is_wrong else 0
                 self.is_damaged |= finding.severity is Severity.DAMAGE
                 yield finding

@@ -16,8 +16,8 @@ from __future__ import annotations
 import json
 import os
 import zlib
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -52,6 +52,16 @@ class KnownRanges:
         self._log = log
         self._learned: dict[CommitLogFile, KnownFile] = {}
         self._whole: dict[CommitLogFile, tuple[KnownFile, TimedPiece | None]] = {}
+        self._check: Callable[[], None] = _go_on
+
+    @contextmanager
+    def interrupted_by(self, check: Callable[[], None]) -> Iterator[None]:
+        """Call `check` often during scans in the `with` block. Its errors end the scan."""
+        self._check = check
+        try:
+            yield
+        finally:
+            self._check = _go_on
 
     @cached_property
     def _cache(self) -> OwnCache:
@@ -170,7 +180,7 @@ class KnownRanges:
             known = KnownFile(
                 file.start, file.start, ids=None if known.ids is None else ReplacedIds()
             )
-        found = scan_range(source.open, file, known, ends=ends)
+        found = scan_range(source.open, file, known, ends=ends, check=self._check)
         if ends:
             found = replace(found, stamp=stamp)
         elif found.stop - found.start >= _LEAST_GROWTH_BYTES:
@@ -213,6 +223,10 @@ class KnownRanges:
             if known.pieces and not known.damage and is_same and is_worth_it:
                 self._cache.write(_name(file), _encoded(known))
         return known
+
+
+def _go_on() -> None:
+    """Let a scan continue."""
 
 
 def _encoded(known: KnownFile) -> bytes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -26,10 +26,16 @@ Offsets = npt.NDArray[np.int64]
 
 
 def scan_range(
-    open_file: OpenFile, file: CommitLogFile, known: KnownFile, *, ends: bool
+    open_file: OpenFile,
+    file: CommitLogFile,
+    known: KnownFile,
+    *,
+    ends: bool,
+    check: Callable[[], None] = lambda: None,
 ) -> KnownFile:
     """Extend the facts about a file by a scan of the bytes after its known range.
 
+    check  is called after each piece; its errors end the scan
     ends  whether the file no longer grows, because later files have data; unreadable bytes at its end are then damage,
           and not a record that is still being written
 
@@ -42,6 +48,7 @@ def scan_range(
     told = 0
     try:
         for piece in scan.pieces():
+            check()
             collected.add(piece, is_whole=len(scan.damage) == told)
             told = len(scan.damage)
             if known.ids is not None:

@@ -1,0 +1,73 @@
+"""A server that stops: searches end at once, and their answers state that they are incomplete."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import httpx
+import pytest
+
+from reput import Message, open_store
+from reput.console.mounts import Mounts, StoppedError
+from reput.console.server import HttpServer
+from reput.format.host import Host
+from reput.query.shared_store import SharedStore
+from reput.table.sweep import Sweep
+from tests.small import SMALL
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    with open_store(tmp_path / "store", mode="rw", config=SMALL) as store:
+        store.put_many(Message("T", b"body %d" % number, keys=["k"]) for number in range(200))
+    return tmp_path / "store"
+
+
+@pytest.mark.parametrize("layout", ["json", "jsonl"])
+def test_a_search_by_content_ends_with_a_line_that_says_incomplete(
+    path: Path, monkeypatch: pytest.MonkeyPatch, layout: str
+) -> None:
+    reached, steps = Event(), Sweep.steps
+
+    def endless(self: Sweep) -> Iterator[Any]:
+        """Repeat the first step, so that only the end of the server ends the search."""
+        first = next(steps(self))
+        while True:
+            reached.set()
+            yield first
+
+    async def stopped(store: SharedStore) -> str:
+        server = HttpServer({"s": store}, Host("127.0.0.1", 0))
+        await server.start()
+        async with httpx.AsyncClient(trust_env=False, timeout=60) as client:
+            url = f"http://{server.address}/api/messages?contains=nothing&format={layout}"
+            asking = asyncio.create_task(client.get(url))
+            await asyncio.to_thread(reached.wait)
+            await server.close()
+            return (await asking).text
+
+    monkeypatch.setattr(Sweep, "steps", endless)
+    with closing(SharedStore(path)) as store:
+        last = json.loads(asyncio.run(stopped(store)).splitlines()[-1])
+    assert (last["complete"], last["has_more"]) == (False, True)
+    assert last["error"]["kind"] == "busy"
+    assert "stopped before its end" in last["error"]["message"]
+
+
+def test_a_scan_for_store_times_ends_when_the_search_is_stopped(path: Path) -> None:
+    mounts = Mounts({})
+    until = mounts.until()
+    with open_store(path) as store:
+        mounts.end()
+        ranges = store.known_ranges
+        with pytest.raises(StoppedError), ranges.interrupted_by(until.check):
+            ranges.end()
+        assert ranges.end() == store.end_offset()
+    # A search that begins after the end of the server ends at once.
+    assert mounts.until().is_over
