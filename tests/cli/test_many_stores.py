@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import shutil
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -339,6 +340,15 @@ def test_the_fleet_s_lines_are_figures(fleet: Path) -> None:
     assert 0.99 < found["indexed"] < 1
     assert found["log_bytes"] == 6_549_067
     assert 600_000 < found["bytes_per_day"] < 900_000
+
+
+def test_names_have_no_invisible_characters_in_json_lines(fleet: Path, tmp_path: Path) -> None:
+    evil = tmp_path / "evil.toml"
+    (path,) = {entry["path"] for entry in tomllib.loads(fleet.read_text())["store"][:1]}
+    evil.write_text(f'[[store]]\nname = "safe\\u202egnp"\npath = "{fleet.parent / path}"\n')
+    (line,) = reput("fleet", "--stores", evil, "--format", "jsonl").lines[:1]
+    assert "safe\\u202egnp" in line
+    assert json.loads(line)["store"] == "safe\u202egnp"
 
 
 def test_nagios_gets_a_plugin_s_output_and_exit_code(fleet: Path) -> None:

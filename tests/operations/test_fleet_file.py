@@ -79,6 +79,12 @@ def test_cluster_and_broker_come_from_the_broker_s_configuration(tmp_path: Path)
             r"\[\[store\]\] 2 \(b\): unknown field pth; did you mean path\?",
         ),
         ('[[store]]\npath = ""\n', r"1: path is empty"),
+        ('[[store]]\npath = "a\\u0000b"\n', r"1: path has a NUL character; remove it"),
+        ('[[store]]\npath = "a"\nlog_paths = ["\\u0000"]\n', r"log_paths has a NUL character"),
+        (
+            '[[store]]\npath = "a"\nstorage_options = { a = "\\u0000" }\n',
+            r"storage_options has a NUL character",
+        ),
         ('[[store]]\npath = "a"\nlog_paths = "b"\n', r"log_paths must be an array of strings"),
         ('[[store]]\npath = "a"\nbroker_id = true\n', r"broker_id must be an integer from 0 on"),
         ('[[store]]\npath = "a"\nbroker_id = -1\n', r"broker_id must be an integer from 0 on"),

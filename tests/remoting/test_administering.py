@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from reput.broker.limits import Limits
+from reput.config import StoreConfig
 from reput.format.java_json import parse_java_json
 from reput.remoting.codes import RequestCode, ResponseCode
 from reput.remoting.commands import Command
@@ -100,9 +101,35 @@ def test_topics_that_cannot_be_are_refused(
         assert not (Path(server.service.served[0].path) / "config" / "topics.json").exists()
 
 
+@pytest.mark.every_case
+@pytest.mark.parametrize("config", [SMALL, FIVE])
+def test_a_broker_has_its_own_topics(tmp_path: Path, config: StoreConfig) -> None:
+    """Queues and permissions as in the topics.json of brokers of 4.9.3 and 5.3.3 (of the trace topic: as sent to)."""
+    expected = {
+        "TBW102": (8, 7), "reput": (16, 7), "s": (1, 7), "BenchmarkTest": (1024, 6), "OFFSET_MOVED_EVENT": (1, 6),
+        "SELF_TEST_TOPIC": (1, 6), "SCHEDULE_TOPIC_XXXX": (18, 6), "reput_REPLY_TOPIC": (1, 6),
+        "RMQ_SYS_TRACE_TOPIC": (4, 6), "RMQ_SYS_TRANS_HALF_TOPIC": (1, 6), "RMQ_SYS_TRANS_OP_HALF_TOPIC": (1, 6),
+    }  # fmt: skip
+    if config is FIVE:
+        expected |= {
+            "rmq_sys_REVIVE_LOG_reput": (8, 6), "rmq_sys_SYNC_BROKER_MEMBER_s": (1, 1),
+            "rmq_sys_wheel_timer": (1, 6),
+        }  # fmt: skip
+    with (
+        serving(tmp_path / "s", sends=True, config=config) as server,
+        Client(server.address) as client,
+    ):
+        body = client.ask(RequestCode.GET_ALL_TOPIC_CONFIG).body
+        topics = json.loads(body)["topicConfigTable"]
+        found = {name: (each["readQueueNums"], each["perm"]) for name, each in topics.items()}
+        assert found == expected
+        # Clients create a topic at the brokers of the topic that is named after the cluster.
+        assert client.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "reput"}).code == 0
+
+
 def test_topics_of_the_broker_are_not_deleted(server: Serving) -> None:
     with Client(server.address) as client:
-        for topic in ("reput_REPLY_TOPIC", "s", "TBW102", "RMQ_SYS_TRANS_HALF_TOPIC"):
+        for topic in ("reput_REPLY_TOPIC", "s", "reput", "TBW102", "RMQ_SYS_TRANS_HALF_TOPIC"):
             answer = client.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": topic})
             assert (answer.code, "system topic" in str(answer.remark)) == (1, True), topic
 

@@ -21,13 +21,12 @@ from reput.broker.offsets import (
 )
 from reput.broker.sending import SentMessages
 from reput.broker.timers import TimedDelivery
-from reput.broker.topics import TopicConfig, TopicTable
+from reput.broker.topics import TopicTable, own_topics
 from reput.broker.transactions import Transactions
 from reput.clock import now_ms
 from reput.errors import FormatError, MessageNotFoundError
 from reput.files.storage import is_url
 from reput.format.commit_log import MessageExt
-from reput.format.properties import HALF_TOPIC, OP_TOPIC, REPLY_TOPIC, SCHEDULE_TOPIC, TRACE_TOPIC
 from reput.query.answers import UnreadableMessages
 from reput.query.shared_store import SharedStore
 from reput.queues.queue_index import finding_of
@@ -112,10 +111,7 @@ class ServedBroker:
         is_writable = self.writable is not None
         self.is_five = store.config.is_five
         levels = len(store.config.delay_table_ms())
-        # Topics that a broker creates for itself (`TopicConfigManager`).
-        single = (f"{cluster}{REPLY_TOPIC}", TRACE_TOPIC, HALF_TOPIC, OP_TOPIC, name)
-        own = [TopicConfig(topic, 1, 1) for topic in single]
-        own.append(TopicConfig(SCHEDULE_TOPIC, levels, levels))
+        own = own_topics(name, cluster, levels, self.is_five)
         self.topics = TopicTable(store, path, is_writable, clock_ms, limits.topics, own)
         self.offsets = ConsumerOffsets(path, is_writable, limits.offsets_bytes, uses_backup=True)
         # This server writes offsets to files. A broker that keeps them in RocksDB would not see the changes.

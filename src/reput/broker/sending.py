@@ -187,13 +187,17 @@ class SentMessages:
             properties, waits = plain
             made = _message(sent, topic, queue_id, sent.body, sent.flag, sent.sys_flag, properties)
             return made, waits
-        given = self._properties(sent.properties)
+        given = self._decoded(sent.properties)
         if topic.startswith(RETRY_TOPIC_PREFIX):
             topic, queue_id = self._retried(sent, queue_id)
             if topic != sent.topic and self._is_five:
                 given[DELAY] = "-1"
         if self._is_five and UNIQ_KEY not in given:
             given[UNIQ_KEY] = self._unique_keys.next(self._clock_ms())
+        given[CLUSTER_PROPERTY] = self._cluster
+        if not self._is_five and WAIT in given:
+            # A 4.9 broker removes WAIT from the map and puts it back, so it comes last in its bucket.
+            given[WAIT] = given.pop(WAIT)
         waits = _waits(given)
         is_prepared = given.get(PREPARED, "").lower() == "true"
         flags = sent.sys_flag
@@ -211,9 +215,8 @@ class SentMessages:
             before = topic
             topic, queue_id = self._delayed(topic, queue_id, given)
             is_moved |= topic != before
-        if not self._is_five and not is_moved:
-            given.pop(WAIT, None)
-        properties = encoded(given, self._is_five)
+        without = "" if self._is_five or is_moved else WAIT
+        properties = encoded(given, self._is_five, without)
         if is_moved:
             check_fits(self._config, given[REAL_TOPIC], len(sent.body), len(properties))
         return _message(sent, topic, queue_id, sent.body, sent.flag, flags, properties), waits
@@ -261,21 +264,16 @@ class SentMessages:
             added = _TRACED | added
         for name in added:
             given[name] = len(names) + list(added).index(name)
-        if not self._is_five:
-            given.pop(WAIT, None)
-        order = _stored_order(tuple(given), self._is_five)
+        order = _stored_order(tuple(given), self._is_five, "" if self._is_five else WAIT)
         return _StoredShape(
             tuple(given[name] for name in order),
             tuple(f"{name}{NAME_SEPARATOR}{value}" for name, value in added.items()),
             names.index(WAIT) if WAIT in names else -1,
         )
 
-    def _properties(self, text: str) -> dict[str, str]:
+    def _decoded(self, text: str) -> dict[str, str]:
         given = decode_properties(text)
-        if self._is_five:
-            given |= _TRACED
-        given[CLUSTER_PROPERTY] = self._cluster
-        return given
+        return given | _TRACED if self._is_five else given
 
     def _delayed(self, topic: str, queue_id: int, given: dict[str, str]) -> tuple[str, int]:
         """Return topic and queue in which the message is stored. For a delayed message, also change its properties."""
@@ -321,7 +319,8 @@ class SentMessages:
         As in a broker, the properties of the batch are appended to the unchanged properties of each message.
         """
         messages: list[Message] = []
-        ending = encoded(self._properties(sent.properties), self._is_five)
+        whole = {**self._decoded(sent.properties), CLUSTER_PROPERTY: self._cluster}
+        ending = encoded(whole, self._is_five)
         for flag, body, own in _batched(sent.body):
             if len(messages) == self._most_in_batch:
                 raise LimitError(f"a batch has at most {self._most_in_batch} messages")
@@ -394,17 +393,19 @@ def dead_letter_topic(topics: TopicTable, group: GroupConfig) -> str:
     return topics.create(name, DEAD_LETTER_QUEUES, PERM_READ | PERM_WRITE).name
 
 
-def encoded(properties: Mapping[str, str], is_five: bool = False) -> bytes:
-    """Return the properties string that a broker encodes from a map.
+def encoded(properties: Mapping[str, str], is_five: bool = False, without: str = "") -> bytes:
+    """Return the properties string that a broker encodes from a map, without one of the properties.
 
     A 5.x broker uses a larger hash table, which changes the order, and ends each property with a separator.
     """
-    text = encode_properties(properties, _stored_order(tuple(properties), is_five))
+    text = encode_properties(properties, _stored_order(tuple(properties), is_five, without))
     return encode_utf8(text + PROPERTY_SEPARATOR if is_five and text else text)
 
 
-def _stored_order(names: tuple[str, ...], is_five: bool) -> tuple[str, ...]:
-    return hash_map_order(names, _BUCKETS_OF_FIVE) if is_five else hash_map_order(names)
+def _stored_order(names: tuple[str, ...], is_five: bool, without: str) -> tuple[str, ...]:
+    """Return the order of the stored names. A name that is removed still counts for the size of the hash table."""
+    order = hash_map_order(names, _BUCKETS_OF_FIVE) if is_five else hash_map_order(names)
+    return tuple(name for name in order if name != without)
 
 
 def timer_due(given: Mapping[str, str], now: int) -> int | None:
@@ -527,8 +528,7 @@ def sent_back(
     limit = group.most_retries if most is None else most
     properties = dict(stored.properties)
     properties.setdefault(RETRY_TOPIC, stored.topic)
-    if not properties.get(ORIGIN_MESSAGE_ID, "").strip():
-        properties[ORIGIN_MESSAGE_ID] = stored.message_id
+    # In the order of the broker's puts, which decides the order within a bucket of its map.
     properties[WAIT] = "false"
     if stored.reconsume_times >= limit or delay_level < 0:
         # A dead letter is not delayed. Like a broker, keep REAL_TOPIC and REAL_QID, which were set when the message was
@@ -546,6 +546,8 @@ def sent_back(
         properties[REAL_TOPIC] = retry
         properties[REAL_QUEUE_ID] = str(random.randrange(group.retry_queues))
         topic, queue_id = SCHEDULE_TOPIC, level - 1
+    if not properties.get(ORIGIN_MESSAGE_ID, "").strip():
+        properties[ORIGIN_MESSAGE_ID] = stored.message_id
     text = encoded(properties, config.is_five)
     if topic == SCHEDULE_TOPIC:
         check_fits(config, properties[REAL_TOPIC], len(stored.body), len(text))

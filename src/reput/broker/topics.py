@@ -21,7 +21,22 @@ from reput.clock import now_ms
 from reput.errors import FormatError
 from reput.format.file_names import TOPICS_FILE
 from reput.format.java_json import java_json_file
-from reput.format.properties import DEFAULT_TOPIC, SYSTEM_TOPIC_PREFIX, SYSTEM_TOPICS
+from reput.format.pop import REVIVE_TOPIC_PREFIX
+from reput.format.properties import (
+    BENCHMARK_TOPIC,
+    DEFAULT_TOPIC,
+    HALF_TOPIC,
+    MEMBERS_TOPIC_PREFIX,
+    OFFSET_MOVED_TOPIC,
+    OP_TOPIC,
+    REPLY_TOPIC,
+    SCHEDULE_TOPIC,
+    SELF_TEST_TOPIC,
+    SYSTEM_TOPIC_PREFIX,
+    SYSTEM_TOPICS,
+    TIMER_TOPIC,
+    TRACE_TOPIC,
+)
 from reput.query.shared_store import AnyStore
 
 PERM_INHERIT, PERM_WRITE, PERM_READ = 1, 2, 4
@@ -90,6 +105,33 @@ class TopicConfig:
 _OWN = TopicConfig("").as_json().keys()
 
 
+def own_topics(broker: str, cluster: str, levels: int, is_five: bool) -> list[TopicConfig]:
+    """Return the topics that a broker creates for itself (`TopicConfigManager.init`), except TBW102.
+
+    The trace topic is as the first send creates it: a broker of the default settings does not create it itself.
+
+    Args:
+        broker: Name of the broker.
+        cluster: Name of the cluster. Clients create topics with the topic of this name as their key.
+        levels: Number of delay levels.
+        is_five: Whether the broker is one of 5.x.
+    """
+    anyone = PERM_INHERIT | PERM_READ | PERM_WRITE
+    topics = [
+        TopicConfig(broker, 1, 1, anyone),
+        TopicConfig(cluster, perm=anyone),
+        TopicConfig(BENCHMARK_TOPIC, 1024, 1024),
+        TopicConfig(SCHEDULE_TOPIC, levels, levels),
+        TopicConfig(TRACE_TOPIC, 4, 4),
+    ]
+    single = [SELF_TEST_TOPIC, OFFSET_MOVED_TOPIC, f"{cluster}{REPLY_TOPIC}", HALF_TOPIC, OP_TOPIC]
+    if is_five:
+        single.append(TIMER_TOPIC)
+        revive, members = f"{REVIVE_TOPIC_PREFIX}{cluster}", f"{MEMBERS_TOPIC_PREFIX}{broker}"
+        topics += [TopicConfig(revive, 8, 8), TopicConfig(members, 1, 1, PERM_INHERIT)]
+    return [*topics, *(TopicConfig(name, 1, 1) for name in single)]
+
+
 def _queues(number: Any) -> int:
     if not 0 <= int(number) <= _MOST_QUEUES:
         raise ValueError(f"{number} queues")
@@ -152,13 +194,13 @@ class TopicTable:
     ) -> None:
         """Read the topics.
 
-        No new topic is created if there are `most` topics already. `own` are internal topics.
+        No new topic is created if there are `most` topics already, without the internal topics `own`.
 
         Raises StoreAccessError, FormatError.
         """
         self._store, self._is_writable = store, is_writable
         self._own = frozenset(config.name for config in own)
-        self._clock_ms, self._most = clock_ms, most
+        self._clock_ms, self._most = clock_ms, most + len(self._own)
         self._file, self._guard = ConfigFile(path, TOPICS_FILE, is_writable), Lock()
         self._creating = Lock()
         self._version: dict[str, int] = {}

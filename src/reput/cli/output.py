@@ -69,9 +69,11 @@ def warn(*lines: object) -> None:
 
 
 def print_json_lines(rows: Iterable[Mapping[str, Any]]) -> None:
-    """Print each row as a JSON object on a line of its own."""
+    """Print each row as a JSON object on a line of its own. Characters without a glyph are escaped."""
+    from reput.messages.json_text import visible
+
     for row in rows:
-        click.echo(json.dumps(row, ensure_ascii=False))
+        click.echo(visible(json.dumps(row, ensure_ascii=False)))
 
 
 def print_rows(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:

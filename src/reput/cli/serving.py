@@ -26,7 +26,6 @@ from reput.cli.options import given_config, writer_settings
 from reput.errors import UsageError
 from reput.files.open_files import allow_files
 from reput.format.host import Host
-from reput.format.properties import DEFAULT_TOPIC, REPLY_TOPIC
 from reput.operations.stores import stores_of
 from reput.query.shared_store import SharedStore
 from reput.remoting.access import AccessList
@@ -311,14 +310,12 @@ class Serving:
             return
         first = service.served[0]
         topics = first.broker.topics.view().all() if first.broker else []
-        own = () if first.broker is None else (first.broker.name, DEFAULT_TOPIC)
         # Suggest a topic that users have created, not one of the broker's own topics.
         names = [
             each.name
             for each in topics
-            if not each.name.startswith(("%", "SCHEDULE_", "RMQ_"))
-            and not each.name.endswith(REPLY_TOPIC)
-            and each.name not in own
+            if not each.name.startswith("%")
+            and not (first.broker and first.broker.topics.is_own(each.name))
         ]
         topic = printable(names[0]) if names else "TOPIC"
         click.echo("Try:")

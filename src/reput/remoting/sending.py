@@ -42,8 +42,8 @@ from reput.format.properties import (
     decode_properties,
     encode_properties,
 )
-from reput.remoting.codes import RETRY_LIMIT_VERSION, RequestCode, ResponseCode
-from reput.remoting.commands import Command, request
+from reput.remoting.codes import RETRY_LIMIT_VERSION, SENDS, RequestCode, ResponseCode
+from reput.remoting.commands import Command, FieldError, request
 from reput.remoting.handling import Answer, Handler, InThread, Later, Peer, failed
 from reput.remoting.rights import PUB, AccessError
 from reput.writer.put.message import Message, PutResult
@@ -539,7 +539,12 @@ def _refused(request: Command, error: ReputError) -> Command:
         code = ResponseCode.MESSAGE_ILLEGAL
     elif isinstance(error, StoreError | UsageError) and not isinstance(error, SendRefusedError):
         code = ResponseCode.SERVICE_NOT_AVAILABLE
-    return request.answer(code, str(error))
+    return request.answer(code, str(error), _region(request, error))
+
+
+def _region(request: Command, error: ReputError) -> dict[str, str]:
+    """Return the fields that a broker adds to each answer to a send whose header it can read."""
+    return _REGION if request.code in SENDS and not isinstance(error, FieldError) else {}
 
 
 def _ask(producer: Client, stored: MessageExt, asked: MessageExt) -> None:

@@ -151,6 +151,8 @@ def _store(where: str, number: int, entry: Any) -> NamedStore:
             raise UsageError(
                 f"{label}: {key} is empty" if value == "" else f"{label}: {key} has an empty path"
             )
+        if any("\0" in text for text in _texts(value)):
+            raise UsageError(f"{label}: {key} has a NUL character; remove it")
     if "path" not in entry:
         raise UsageError(f"{label}: path is missing")
     path, config = entry["path"], entry.get("config")
@@ -188,6 +190,13 @@ def _fits(wanted: str, value: object) -> bool:
             return isinstance(value, Mapping) and all(
                 isinstance(one, str) for one in value.values()
             )
+
+
+def _texts(value: Any) -> list[str]:
+    """Return the strings of a field that fits its type."""
+    if isinstance(value, Mapping):
+        return [*value, *value.values()]
+    return value if isinstance(value, list) else [str(value)]
 
 
 def _placed(folder: str, path: str) -> str:
