@@ -55,6 +55,7 @@ def compare_stored(player: Player, found: list[Recording]) -> int:
         if stored is not None:
             # The original message's id contains its physical offset, which differs here.
             if recorded.topic.startswith("%RETRY%"):
+                assert list(stored.properties) == list(recorded.properties)
                 names = {"ORIGIN_MESSAGE_ID"}
                 assert {**stored.properties, **dict.fromkeys(names)} == {
                     **recorded.properties, **dict.fromkeys(names)
