@@ -9,7 +9,6 @@ import os
 import shutil
 import socket
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from email.utils import formatdate
@@ -18,11 +17,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.waiting import wait_for
+
 _INSTALLED = Path(__file__).parents[2] / "build" / "buckets" / "node_modules" / ".bin"
 _ACCOUNT = "devstoreaccount1"
 # The emulator's account and key, from its documentation.
 _KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
-_START_S = 60.0
 
 
 @contextmanager
@@ -59,17 +59,17 @@ def _create_container(port: int, server: subprocess.Popen[bytes]) -> None:
         "x-ms-date": date, "x-ms-version": version, "Content-Length": "0",
         "Authorization": f"SharedKey {_ACCOUNT}:{base64.b64encode(digest).decode()}",
     }  # fmt: skip
-    end = time.monotonic() + _START_S
-    while True:
+
+    def is_created() -> bool:
         connection = HTTPConnection("127.0.0.1", port)
         try:
             connection.request("PUT", f"{path}?restype=container", headers=headers)
             answer = connection.getresponse()
-            assert answer.status == 201, answer.read()
-            return
-        except ConnectionError:
-            if server.poll() is not None or time.monotonic() > end:
-                raise
-            time.sleep(0.05)  # the emulator listens when this answer arrives
+        except ConnectionError:  # the emulator does not listen yet
+            return False
         finally:
             connection.close()
+        assert answer.status == 201, answer.read()
+        return True
+
+    wait_for(is_created, server)

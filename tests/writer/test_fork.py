@@ -52,9 +52,8 @@ second = store.put(reput.Message("T", b"parent again", ["k"]))
 assert second.queue_offset == 1
 sleeper = os.fork()
 if sleeper == 0:
-    import time
-    time.sleep(60)
-    os._exit(0)
+    import signal
+    signal.pause()
 store.close()
 reput.open_store(path, mode="rw").close()  # the child that still lives holds no lock
 os.kill(sleeper, 9)

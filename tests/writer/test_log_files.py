@@ -1,6 +1,5 @@
 """The files of a fast-growing log: prepared ahead, and never over existing records."""
 
-import time
 from pathlib import Path
 
 import numpy as np
@@ -69,7 +68,7 @@ def test_what_is_prepared_meanwhile_is_not_what_was_written(tmp_path: Path) -> N
 def test_who_is_in_no_hurry_has_nothing_prepared_ahead(tmp_path: Path) -> None:
     writer = new_writer(tmp_path / "log", LARGE, lambda: 7_000)
     writer.put(Message("T"))
-    time.sleep(0.05)
+    assert writer._files._preparer._thread is None
     assert writer._files.ready == 4 << 20
     writer._files.close()
 
