@@ -280,9 +280,9 @@ def test_a_scrape_does_not_wait_long_for_counts(golden: Golden) -> None:
         return f"seen {len(looked)}"
 
     stores = {name: SharedStore(golden("orders").path) for name in ("quick", "slow")}
-    rounds = Rounds(Mounts(stores), look, wait_s=0.2)
+    rounds = Rounds(Mounts(stores), look, wait_s=0.01)
     try:
-        found = rounds.latest()
+        found = wait_for(rounds.latest)
         assert {name: one.result for name, one in found.items()} == {"quick": "seen 1"}
         assert set(rounds.latest()) == {"quick"}
         may_end.set()
