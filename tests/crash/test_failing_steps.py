@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from threading import Lock
@@ -16,7 +17,7 @@ import pytest
 from reput.errors import StoreAccessError, StoreFailedError
 from reput.writer.put.message import Message
 from reput.writer.store_writer import StoreWriter, WriterSettings
-from tests.crash.test_power_cut import CONFIG, Bodies, check_found, damaged_store, some
+from tests.crash.test_power_cut import AS_BROKER, CONFIG, Bodies, check_found, damaged_store, some
 
 pytestmark = pytest.mark.usefixtures("free_syncs")
 STEPS = (
@@ -61,8 +62,8 @@ def failing(first: int, once: bool, number: int) -> Iterator[Failing]:
         yield steps
 
 
-def ordinary_life(store: Path, acknowledged: Bodies) -> None:
-    writer = StoreWriter(store, CONFIG, SYNC)
+def ordinary_life(store: Path, acknowledged: Bodies, as_broker: bool = False) -> None:
+    writer = StoreWriter(store, CONFIG, replace(SYNC, as_broker=as_broker))
     try:
         for count in (1, 60, 1, 40):
             messages = some(Random(count), count)
@@ -95,7 +96,7 @@ def check_refusals(folder: Path, name: str, once: bool, number: int, every: int)
         with failing(first, once, number) as steps:
             error = None
             try:
-                ordinary_life(store, acknowledged)
+                ordinary_life(store, acknowledged, name == "damaged")
             except (StoreAccessError, StoreFailedError) as refused:
                 error = refused
         if steps.made < first:
@@ -104,7 +105,7 @@ def check_refusals(folder: Path, name: str, once: bool, number: int, every: int)
         if error is not None:
             assert os.strerror(number) in str(error)
             assert str(folder) in str(error)
-        check_found(store, acknowledged)
+        check_found(store, acknowledged, AS_BROKER if name == "damaged" else None)
         shutil.rmtree(store)
         first += every
 

@@ -10,6 +10,7 @@ import tempfile
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -69,6 +70,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.model = Model(CONFIG)
         self.now = 1_700_000_000_000
         self.writer: StoreWriter | None = None
+        self.is_log_damaged = False
 
     def clock(self) -> int:
         self.now += 1000
@@ -183,7 +185,16 @@ class StoreMachine(RuleBasedStateMachine):
     @precondition(is_closed)
     @rule()
     def open(self) -> None:
-        self.writer = StoreWriter(self.path, CONFIG, QUIET, clock_ms=self.clock)
+        try:
+            self.writer = StoreWriter(self.path, CONFIG, QUIET, clock_ms=self.clock)
+        except StoreError as refused:
+            # Readable messages follow a damaged record, and only a user may decide to lose them.
+            if not self.is_log_damaged or "reput recover --as-broker" not in str(refused):
+                raise
+            as_broker = replace(QUIET, as_broker=True)
+            self.writer = StoreWriter(self.path, CONFIG, as_broker, clock_ms=self.clock)
+            assert Path(self.writer.recovery.kept).is_dir()
+        self.is_log_damaged = False
         at_least = self.model.puts[-1].physical_offset if self.model.puts else -1
         assert self.writer.recovery.log_end > at_least
 
@@ -212,6 +223,7 @@ class StoreMachine(RuleBasedStateMachine):
             file.seek(hit - start + 4)
             file.write(b"\xda\xa3\x20\xa6")
         self.model.truncate(hit)
+        self.is_log_damaged = True
         self.model.damage_indexes()
 
     @precondition(is_closed)

@@ -6,6 +6,7 @@ expired, closed and opened again.
 
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -26,6 +27,7 @@ QUIET = WriterSettings(
     flush_consume_queue_thorough_interval_s=60,
     flush_interval_consume_queue_s=60,
 )
+AS_BROKER = replace(QUIET, as_broker=True)
 Bodies = dict[int, bytes]
 Life = Callable[[Path, ForgetfulDisk, Bodies], None]
 
@@ -64,7 +66,7 @@ def whole_life(store: Path, disk: ForgetfulDisk, durable: Bodies) -> None:
 
 def recovery(store: Path, disk: ForgetfulDisk, durable: Bodies) -> None:
     """A store that was damaged is opened, put into, and closed."""
-    writer = StoreWriter(store, CONFIG, QUIET, disk)
+    writer = StoreWriter(store, CONFIG, AS_BROKER, disk)
     assert not writer.recovery.is_clean
     put_and_flush(writer, some(Random(8), 50), durable)
     writer.close()
@@ -138,9 +140,12 @@ def cut_at(
     return target, promised
 
 
-def check_found(target: Path, promised: Bodies) -> None:
-    """Check that the store opens, has every guaranteed message and indexes it once, and accepts new messages."""
-    StoreWriter(target, CONFIG).close()
+def check_found(target: Path, promised: Bodies, settings: WriterSettings | None = None) -> None:
+    """Check that the store opens, has every guaranteed message and indexes it once, and accepts new messages.
+
+    `settings` are for the first opening.
+    """
+    StoreWriter(target, CONFIG, settings).close()
     found = check_what_is_left(target, CONFIG)
     bodies = {at: bytes(record.body) for at, record in found.records}
     assert promised.items() <= bodies.items()
@@ -182,7 +187,7 @@ def check_points(
             target, promised = cut_at(
                 point, occurrence, life, source, durable, Random(number + 1000 * occurrence)
             )
-            check_found(target, promised)
+            check_found(target, promised, AS_BROKER if name == "recovery" else None)
             shutil.rmtree(source)
             shutil.rmtree(target)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from reput.writer.put.message import Message
-from reput.writer.store_writer import StoreWriter
+from reput.writer.store_writer import StoreWriter, WriterSettings
 from tests.recovery.checking import check_store
 from tests.small import SMALL_16K
 
@@ -75,7 +75,7 @@ def test_what_was_touched_is_looked_at(tmp_path: Path, harm: Callable[[Path], No
     store = tmp_path / "store"
     end = filled(store)
     harm(store)
-    writer = StoreWriter(store, SMALL_16K)
+    writer = StoreWriter(store, SMALL_16K, WriterSettings(as_broker=True))
     assert writer.recovery.checked_from < end
     assert (writer.recovery.log_end < end) == (harm is flip_a_bit)
     writer.put(Message("T", b"more"))

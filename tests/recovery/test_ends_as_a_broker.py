@@ -11,7 +11,7 @@ from typing import NamedTuple
 import pytest
 
 from reput.format.commit_log import read_size_and_magic
-from reput.writer.store_writer import StoreWriter
+from reput.writer.store_writer import StoreWriter, WriterSettings
 from tests.golden.stores import CHECKOUT, GoldenStore
 from tests.writer.golden_puts import store_config
 
@@ -58,7 +58,7 @@ def test_the_log_ends_where_a_broker_ends_it(golden: Golden, tmp_path: Path, cas
         (damaged / "abort").write_bytes(b"1")
     for damage in case.damages:
         inflict(damaged / "commitlog", store.path / "commitlog", damage)
-    writer = StoreWriter(damaged, store_config(store))
+    writer = StoreWriter(damaged, store_config(store), WriterSettings(as_broker=True))
     assert writer.recovery.log_end == case.log_end
     writer.close()
 

@@ -62,7 +62,9 @@ def test_recovery_follows_the_setting(tmp_path: Path) -> None:
     with reput.open_store(tmp_path / "s", mode="rw", config=CONFIG) as opened:
         assert opened.end_offset() > offsets[-1]
     (tmp_path / "s" / "abort").write_bytes(b"")
-    with reput.open_store(tmp_path / "s", mode="rw", config=FORCED) as opened:
+    with pytest.raises(StoreError, match="readable messages: 9"):
+        reput.open_store(tmp_path / "s", mode="rw", config=FORCED)
+    with reput.open_store(tmp_path / "s", mode="rw", config=FORCED, as_broker=True) as opened:
         assert opened.recovery.log_end == offsets[20]
         assert [m.queue_offset for m in opened.query("T", "k19").messages] == [19]
         assert opened.query("T", "k21").messages == ()

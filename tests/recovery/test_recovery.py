@@ -9,6 +9,7 @@ import reput
 from reput.errors import StoreError
 from reput.writer.put.message import Message
 from reput.writer.store_writer import StoreWriter
+from reput.writer.writer_settings import WriterSettings
 from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenLibrary, GoldenStore, TornCase
 from tests.oracle.walk import read_log, walk
@@ -29,6 +30,7 @@ CASES = (
     "magic_first_lastfile_abort", "name_collision", "size_bigger_noabort", "tail_noabort",
 )  # fmt: skip
 REFUSED = "short_file"
+AS_BROKER = WriterSettings(as_broker=True)
 SOUND_LOGS = ("lmq_restart", "name_collision")
 
 
@@ -61,7 +63,7 @@ def test_a_damaged_store(torn: Torn, tmp_path: Path, name: str) -> None:
     case = torn(name)
     store = copy_store(case.before, tmp_path / "store")
     config = store_config(case)
-    writer = StoreWriter(store, config)
+    writer = StoreWriter(store, config, AS_BROKER)
     report = writer.recovery
     writer.close()
     found = {path.name: path.read_bytes() for path in (store / "commitlog").iterdir()}
@@ -89,7 +91,7 @@ def test_what_a_broker_made_of_damage(torn: Torn, tmp_path: Path, name: str, end
         assert ending == "after_more"
         return
     store = copy_store(case.root / ending, tmp_path / "store")
-    StoreWriter(store, store_config(case)).close()
+    StoreWriter(store, store_config(case), AS_BROKER).close()
     check_index(store, store_config(case), walk(read_log(store)).dispatched)
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from reput.errors import StoreAccessError, StoreFailedError
 from reput.files.disk import Disk
+from reput.format.file_names import CHECKPOINT_FILE
 from reput.writer.put.message import Message, PutResult
 from reput.writer.store_writer import StoreWriter, WriterSettings
 from tests.recovery.checking import check_store
@@ -148,9 +149,11 @@ def test_a_disk_that_is_full_from_the_beginning(
 
 
 class NoRename(Disk):
-    """A folder in which no file can be replaced."""
+    """A folder in which the checkpoint cannot be replaced."""
 
     def replace(self, path: Path, data: bytes) -> None:
+        if path.name != CHECKPOINT_FILE:
+            return super().replace(path, data)
         raise StoreAccessError(f"{path}: cannot be renamed into place: Operation not permitted")
 
 

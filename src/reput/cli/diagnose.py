@@ -10,6 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import NamedTuple
 
 from reput import __version__
+from reput.files.mounts import mounts_with_local_locks
 from reput.tasks.processors import usable_cpus
 
 _BASE = ("click", "jinja2", "msgspec", "numba", "numpy", "pyarrow", "rich")
@@ -23,6 +24,7 @@ _EXTRAS = {
 }
 # Warn below this limit of open files: large stores have thousands of files, and servers thousands of connections.
 _FEW_FILES = 4096
+_MOST_MOUNTS = 8
 
 
 class _Row(NamedTuple):
@@ -61,6 +63,12 @@ def _rows() -> Iterator[_Row]:
     yield from _kernels()
     yield _java()
     yield _files()
+    if local := mounts_with_local_locks():
+        places = ", ".join(f"{mount.place} ({mount.kind})" for mount in local[:_MOST_MOUNTS])
+        more = f" and {len(local) - _MOST_MOUNTS:,} more" if len(local) > _MOST_MOUNTS else ""
+        yield _Row(
+            "local locks", f"{places}{more}: a store there needs care that only one process owns it"
+        )
 
 
 def _version(name: str) -> str | None:

@@ -486,8 +486,12 @@ owner_options = together(config_options, queue_entries_option, text_or_json("Out
 """The options of commands that open a store for writing (with the function `own`), including --format."""
 
 
-def own(store: str, broker_config: str | None, **sizes: int | None) -> WritableStore:
+def own(
+    store: str, broker_config: str | None, as_broker: bool = False, /, **sizes: int | None
+) -> WritableStore:
     """Open an existing store for writing, and recover it. File sizes that are not given are taken from its files.
+
+    With `as_broker`, a damaged log ends where a broker ends it, even if readable messages follow.
 
     Raises StoreNotFoundError, StoreLockedError if a broker runs on it, and the errors of `open_store`.
     """
@@ -498,7 +502,8 @@ def own(store: str, broker_config: str | None, **sizes: int | None) -> WritableS
     refuse_url(store)
     StoreLog(store).list()  # Fail if the store does not exist, because open_store would create it.
     config = given_config(store, broker_config, sizes, writes=True)
-    return open_store(store, mode="rw", config=config, **writer_settings(broker_config))
+    settings = writer_settings(broker_config) | {"as_broker": as_broker}
+    return open_store(store, mode="rw", config=config, **settings)
 
 
 def writer_settings(broker_config: str | None) -> dict[str, Any]:

@@ -23,17 +23,28 @@ if TYPE_CHECKING:
     short_help="Recover a store that was not shut down cleanly.",
     epilog="\b\nExamples:"
     "\n  reput recover /data/store"
-    "\n  reput recover /data/store --broker-config broker.conf --format json",
+    "\n  reput recover /data/store --broker-config broker.conf --format json"
+    "\n  reput recover /data/store --as-broker",
 )
 @store_argument
+@click.option(
+    "--as-broker",
+    is_flag=True,
+    help="Remove readable messages after damage, as a broker does, and keep a copy.",
+)
 @owner_options
-def command(store: str, layout: str, broker_config: str | None, **sizes: int | None) -> int:
+def command(
+    store: str, as_broker: bool, layout: str, broker_config: str | None, **sizes: int | None
+) -> int:
     """Recover STORE after a crash, as opening it for writing does, and report its state.
 
     The CommitLog ends where a broker would end it: in the files that a broker checks, at the first record that cannot
     be read or has a wrong CRC. The bytes after it are cleared. Missing entries of ConsumeQueues are written; every
     existing entry keeps its queue offset. In IndexFiles, missing entries are written, and wrong or
     duplicate ones are removed.
+
+    If readable messages follow the damage, nothing is changed, unless a power cut explains the damage. reput repair
+    --salvage keeps these messages. With --as-broker they are removed, and STORE/reput.cut gets a copy.
 
     Damage in older files of the CommitLog is only reported: all entries keep their queue offsets, also the entries of
     unreadable messages. If a message in the checked files has no entry and a wrong queue offset, nothing is changed.
@@ -47,7 +58,7 @@ def command(store: str, layout: str, broker_config: str | None, **sizes: int | N
     end, or if a part of the CommitLog cannot be read.
     """
     begin = time.monotonic()
-    with own(store, broker_config, **sizes) as opened:
+    with own(store, broker_config, as_broker, **sizes) as opened:
         report, seconds = opened.recovery, time.monotonic() - begin
     if layout == "json":
         click.echo(json.dumps(_as_json(report, seconds), indent=2))
@@ -81,6 +92,8 @@ def _rows(report: RecoveryReport) -> Iterator[tuple[str, str]]:
     files = len(report.deleted_files) - empty
     unused = f"; {empty:,} preallocated deleted" if empty else ""
     yield "cut off", f"{report.truncated_bytes:,} bytes, {files:,} files{unused}"
+    if report.kept:
+        yield "copy", f"{report.kept_messages:,} readable messages in {printable(report.kept)}"
     if report.queues_end > end:
         known = f"ConsumeQueues have entries for messages up to {report.queues_end:,}"
         yield "missing", f"{known}; the CommitLog ends before them"

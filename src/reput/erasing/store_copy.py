@@ -40,6 +40,7 @@ from reput.format.file_names import (
     INDEX_FOLDER,
     KV_STORE_FOLDER,
     LOCK_FILE,
+    OWNER_FILE,
     QUEUE_FOLDERS,
     RECOVERY_POINT_FILE,
     TIMER_LOG_FOLDER,
@@ -62,7 +63,7 @@ _COPIED = frozenset(
 
 The rebuild replaces the copied queues. It gives each new entry the queue offset of the old entry for the same message.
 """
-_MADE_ANEW = frozenset({INDEX_FOLDER, ABORT_FILE, LOCK_FILE, RECOVERY_POINT_FILE})
+_MADE_ANEW = frozenset({INDEX_FOLDER, ABORT_FILE, LOCK_FILE, OWNER_FILE, RECOVERY_POINT_FILE})
 _HASHED_BYTES = 4 << 20
 
 

@@ -455,7 +455,7 @@ class BatchQueueFiles(FoundFiles):
         # new file before its old file loses it.
         for start in [start for start in starts if start not in moved_on] + moved_on[::-1]:
             at = (start - first) * BATCH_ENTRY_BYTES
-            self._hold(start, data[at : at + self._file_bytes], disk)
+            self._hold(start, data[at : at + self.file_bytes], disk)
         self._clear(stop, disk)
         if not len(entries):
             return _NONE
@@ -479,11 +479,11 @@ class BatchQueueFiles(FoundFiles):
     def _hold(self, start: int, data: bytes, disk: Disk) -> None:
         size = self._sizes.get(start, 0)
         there = self._read(start, size // BATCH_ENTRY_BYTES).tobytes() if size else b""
-        if there[: len(data)] == data and size == self._file_bytes:
+        if there[: len(data)] == data and size == self.file_bytes:
             return
         disk.create_folder(self.folder)
-        disk.replace(self.path(start), data + bytes(self._file_bytes - len(data)))
-        self._sizes[start] = self._file_bytes
+        disk.replace(self.path(start), data + bytes(self.file_bytes - len(data)))
+        self._sizes[start] = self.file_bytes
         self.starts = sorted(self._sizes)
 
     def _read(self, start: int, count: int) -> npt.NDArray[np.void]:

@@ -42,12 +42,13 @@ BLANK_WORDS = np.frombuffer(encode_entry(PRE_BLANK), np.uint32)
 class FoundFiles:
     """The files of one queue as a crash left them.
 
-    starts  the number of each file's first entry, ascending
+    starts      the number of each file's first entry, ascending
+    file_bytes  size of a full file
     """
 
     def __init__(self, folder: Path, kind: QueueKind, file_bytes: int) -> None:
         """Find the files. Raises StoreError for a file larger than `file_bytes`."""
-        self.folder, self._kind, self._file_bytes = folder, kind, file_bytes
+        self.folder, self._kind, self.file_bytes = folder, kind, file_bytes
         self._file_entries = file_bytes // kind.entry_bytes
         # Size of each file in bytes, by number of its first entry.
         self._sizes: dict[int, int] = {}
@@ -89,9 +90,9 @@ class FoundFiles:
             disk.sync_folder(self.folder)
         if start in self._sizes and (start < position or is_begun):
             keep = (position - start) * self._kind.entry_bytes
-            disk.clear(self.path(start), keep, self._file_bytes)
+            disk.clear(self.path(start), keep, self.file_bytes)
         elif is_begun:
-            disk.open(self.path(start), self._file_bytes).close()
+            disk.open(self.path(start), self.file_bytes).close()
             disk.sync_folder(self.folder)
 
 
@@ -266,12 +267,12 @@ class QueueFiles(FoundFiles):
             start = place * self._file_entries
             rows = np.flatnonzero(places == place)
             runs = np.split(rows, np.flatnonzero(np.diff(positions[rows]) > 1) + 1)
-            with disk.open(self.path(start), self._file_bytes) as file:
+            with disk.open(self.path(start), self.file_bytes) as file:
                 for run in runs:
                     at = (int(positions[run[0]]) - start) * ENTRY_BYTES
                     file.write(entries[run].data.cast("B"), at)
                 file.sync()
-            self._sizes[start] = self._file_bytes
+            self._sizes[start] = self.file_bytes
         # The folders of the topic and the queue may be new, and their names must survive a power cut.
         for folder in (self.folder, self.folder.parent, self.folder.parent.parent):
             disk.sync_folder(folder)
@@ -308,7 +309,7 @@ class QueueFiles(FoundFiles):
         for start in self.starts:
             # Sync the kept entries. The process that wrote them has died, so they may exist only in the page cache.
             if durable < start + self._file_entries and start < position:
-                with disk.open(self.path(start), self._file_bytes) as file:
+                with disk.open(self.path(start), self.file_bytes) as file:
                     file.sync()
         return ConsumeQueueWriter(
             self.folder, self._file_entries, position, end, disk, is_expired=end <= log_begin

@@ -108,7 +108,7 @@ class RecoveryPointWriter:
         content: dict[str, Any] = {
             "form": _FORM,
             "end": known.end,
-            "lock": _locked_at(self._store),
+            "lock": locked_at(self._store),
             "queues": queues,
             "batches": [[*name, *end] for name, end in sorted(known.batches.items())],
             "index": [known.index_name, known.index_count, self._full_index_files(known)],
@@ -172,7 +172,7 @@ def read_recovery_point(
     try:
         content = json.loads(read_file(store / name, _MOST_BYTES))
         # A broker that started after the recovery point was written has locked `lock`, and may have changed every file.
-        if content["form"] != _FORM or content["lock"] != _locked_at(store):
+        if content["form"] != _FORM or content["lock"] != locked_at(store):
             return None, False
         known = RecoveryPoint(
             int(content["end"]),
@@ -303,7 +303,7 @@ def _queue_file(folder: Path, name: Queue, start: int) -> Path:
     return queue_folder(folder, *name) / offset_file_name(start * ENTRY_BYTES)
 
 
-def _locked_at(store: Path) -> int:
+def locked_at(store: Path) -> int:
     """Return the time (ns) at which `lock` was last taken; 0 if it is missing, as in a folder with only indexes."""
     path = store / LOCK_FILE
     return path.stat().st_mtime_ns if path.exists() else 0

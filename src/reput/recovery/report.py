@@ -30,6 +30,8 @@ class RecoveryReport(ShownAsTable):
         damage: Unreadable ranges of the log, and messages that have neither an entry nor a fitting queue offset. Both
             lie before `checked_from`.
         expired_unindexed: Range of messages that expired before they were dispatched, and have no index entries.
+        kept: Folder with a copy of readable messages that were cut off the log; an empty string if there were none.
+        kept_messages: Number of these messages.
         notes: Problems, one line each.
     """
 
@@ -48,6 +50,8 @@ class RecoveryReport(ShownAsTable):
     entries_kept: int = 0
     damage: list[Finding] = field(default_factory=list)
     expired_unindexed: Finding | None = None
+    kept: str = ""
+    kept_messages: int = 0
     notes: list[str] = field(default_factory=list)
 
     @property

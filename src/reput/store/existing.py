@@ -89,6 +89,12 @@ def writes_extensions(facts: StoreFacts, config: StoreConfig) -> bool:
     return facts.has_extension_files or (config.extension_files and not facts.has_queue_files)
 
 
+def can_salvage(facts: StoreFacts) -> bool:
+    """Return whether `reput repair --salvage` supports the store's queues: their entries must identify a message."""
+    has_batches = (Path(facts.path) / BATCH_QUEUE_FOLDER).is_dir()
+    return not facts.has_queue_database_files and not has_batches
+
+
 def refuse_to_repair(facts: StoreFacts) -> None:
     """Raise UsageError for a store that cannot be repaired. The message states an alternative."""
     store = Path(facts.path)

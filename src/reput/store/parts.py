@@ -21,6 +21,7 @@ from reput.format.file_names import (
     COMPACTION_FOLDER,
     CONFIG_FOLDER,
     CONSUME_QUEUE_FOLDER,
+    CUT_FOLDER,
     EPOCH_FILE,
     EXTENSION_FOLDER,
     IDENTITY_FILE,
@@ -29,6 +30,7 @@ from reput.format.file_names import (
     KV_STORE_FOLDER,
     LEDGER_PREFIX,
     LOCK_FILE,
+    OWNER_FILE,
     RECOVERY_POINT_FILE,
     ROCKSDB_CONFIG_FOLDER,
     ROCKSDB_GROUPS_FOLDER,
@@ -52,6 +54,8 @@ _COMMON = {
     LOCK_FILE: "lock",
     CONFIG_FOLDER: "the broker's configuration",
     RECOVERY_POINT_FILE: "recovery point of reput",
+    OWNER_FILE: "owner of the store",
+    CUT_FOLDER: "messages that a recovery removed from the CommitLog",
 }
 _OF_FIVE = {
     BATCH_QUEUE_FOLDER: "batch queues",

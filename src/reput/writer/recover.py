@@ -37,6 +37,7 @@ from reput.queues.set_writer import ConsumeQueueSetWriter, RocksQueueSetWriter
 from reput.queues.store_queues import known_offset
 from reput.queues.writer import ConsumeQueueWriter
 from reput.recovery.batch_queues import batches_agree, recover_batch_queues
+from reput.recovery.cut_end import REASONS, CutEnd, cut_reason, find_cut_end, keep_cut_end, refusal
 from reput.recovery.extended_queues import cut_units
 from reput.recovery.indexes import FoundIndexes, reopen_unchanged
 from reput.recovery.log import find_log_end, sync_log, truncate_log
@@ -49,6 +50,8 @@ from reput.recovery.recovery_point import (
 )
 from reput.recovery.report import RecoveryReport
 from reput.recovery.rocksdb_queues import RecoveredDatabase, misnumbered, recover_database
+from reput.store.existing import can_salvage
+from reput.store.facts import facts_of
 from reput.writer.dispatch import DispatchService
 from reput.writer.health import Health
 
@@ -71,7 +74,7 @@ class Recovery:
 
     `files` are the files of its log, none for a new store; `queues` are its ConsumeQueues. With `is_extended`, the
     queues have extension files. With `in_rocksdb`, the queues are in a database, which recovery creates if it is
-    missing.
+    missing. With `as_broker`, the log ends where a broker ends it, even if readable messages follow.
     """
 
     def __init__(
@@ -87,7 +90,10 @@ class Recovery:
         batch_topics: frozenset[str] = frozenset(),
         in_rocksdb: bool = False,
         is_extended: bool = False,
+        as_broker: bool = False,
     ) -> None:
+        self._as_broker = as_broker
+        self._cut: CutEnd | None = None
         self._database: RecoveredDatabase | None = None
         self._in_rocksdb, self._is_extended = in_rocksdb, is_extended
         self._batch_topics = batch_topics
@@ -137,6 +143,7 @@ class Recovery:
             known=queues_know if self._config.is_five else None,
             whole_records=self._config.check_record_crc,
         )
+        self._cut = self._cut_end()
         self._indexes = FoundIndexes(
             self._store, self._found, self._config, self._disk, report, self._batch_topics,
             in_rocksdb=self._in_rocksdb,
@@ -151,6 +158,26 @@ class Recovery:
                 f"{wrong[0]}; a starting broker would read the log from {report.checked_from} on, and could "
                 "give messages new queue offsets; no file was changed; repair the store with reput repair"
             )
+
+    def _cut_end(self) -> CutEnd | None:
+        """Return the readable messages that recovery cuts off. Raises StoreError if it must not cut them off."""
+        report = self._report
+        cut = find_cut_end(self._files, report.log_end, self._found)
+        if cut is None:
+            return None
+        known = -1 if self._known is None else self._known.end
+        reason = cut_reason(
+            self._store,
+            self._files,
+            cut,
+            as_broker=self._as_broker,
+            is_clean=report.is_clean,
+            durable=known,
+        )
+        if reason is None:
+            raise refusal(self._store, cut, can_salvage(facts_of(self._store)))
+        report.notes.append(f"{REASONS[reason]}: removed the last {cut}")
+        return cut
 
     def run(self) -> Recovered:
         """Recover the store. Raises StoreAccessError."""
@@ -174,6 +201,11 @@ class Recovery:
             self._files = [self._first_file()]
             self._look_at_log()
         known, end = self._known, report.log_end
+        if self._cut is not None:
+            # The copy must be durable before anything is deleted.
+            report.kept = str(keep_cut_end(self._store, self._files, end, self._found, disk))
+            report.kept_messages = self._cut.messages
+            report.notes.append(f"{report.kept} has a copy")
         # If the log now ends before the recovery point, new messages will replace messages that the point covers. So
         # the point becomes invalid.
         if known is None or known.end > end:

@@ -22,6 +22,7 @@ from reput.errors import ReputError, StoreAccessError, UsageError
 from reput.files.anchors import anchored
 from reput.files.disk import Disk
 from reput.files.lock import locked
+from reput.files.mounts import with_local_locks
 from reput.files.own_place import displaced
 from reput.format.file_names import ABORT_FILE, COMMIT_LOG_FOLDER, LOCK_FILE
 from reput.format.unique_key import UniqueKeys
@@ -35,6 +36,7 @@ from reput.writer.expiry import ExpiryReport
 from reput.writer.flush import Flusher
 from reput.writer.health import Health
 from reput.writer.index_sync import IndexFlusher, IndexProver, IndexSync
+from reput.writer.owner import Owner
 from reput.writer.process_keys import process_prefix
 from reput.writer.put.batches import check_batch, may_be_batch
 from reput.writer.put.columns import PutColumns, PutColumnsResult
@@ -111,6 +113,11 @@ class StoreWriter:
         # Refuse before the folder is created or locked, so that a refused store stays unchanged.
         refuse_to_write(facts_of(path))
         self._disk.make_folder(path)
+        if (kind := with_local_locks(path)) is not None:
+            _log.warning(
+                "%s: is on a file system (%s) whose locks may not exclude a process with another view of the same "
+                "files; make sure that only one process owns the store", path, kind,
+            )  # fmt: skip
         with ExitStack() as stack:
             stack.enter_context(anchored(path))
             self._check_lock = stack.enter_context(locked(path / LOCK_FILE, _BUSY))
@@ -123,6 +130,9 @@ class StoreWriter:
         settings = self.settings
         if (log := check_places(self.path, settings.store_path_commit_log)) is not None:
             stack.enter_context(anchored(self.path / COMMIT_LOG_FOLDER, log))
+        self._owner = Owner(self.path, self._disk)
+        stack.callback(self._owner.withdraw)
+        self._owner.claim()
         files = log_files(self.path, self._disk)
         facts = facts_of(self.path, config)
         self.config, odd = fitting_config(facts, files[0].size if files else None)
@@ -133,7 +143,7 @@ class StoreWriter:
         in_rocksdb = writes_rocksdb(facts, self.config)
         recovery = Recovery(
             self.path, files, queues, self.config, self._disk, self.health,
-            facts.checkpoint, self._clock_ms, topics, in_rocksdb, is_extended,
+            facts.checkpoint, self._clock_ms, topics, in_rocksdb, is_extended, settings.as_broker,
         )  # fmt: skip
         # The checks above may refuse the store, so `abort` and all other files change only from here on.
         recovery.look(is_clean=not facts.has_abort)
@@ -149,6 +159,8 @@ class StoreWriter:
         for lost in self.recovery.losses:
             _log.warning("%s", lost)
         end = self.recovery.log_end
+        # Recovery has synced the log.
+        self._owner.confirm(end)
         file_bytes = self.config.commit_log_file_bytes
         self._files = LogFiles(
             self._disk, self.path / COMMIT_LOG_FOLDER, file_bytes, end - end % file_bytes
@@ -173,7 +185,7 @@ class StoreWriter:
         self.health.find_cause = self._check_all_in_place
         self.health.on_failure = self._keep_readable
         self.flusher = Flusher(
-            self._files.sync, self._check_in_place, self._end_to_flush, file_bytes, self.health, end,
+            self._sync_log, self._check_in_place, self._end_to_flush, file_bytes, self.health, end,
             settings.flush_interval_commit_log_s, settings.flush_commit_log_least_pages,
             settings.flush_commit_log_thorough_interval_s,
         )  # fmt: skip
@@ -377,6 +389,7 @@ class StoreWriter:
             self._index_sync.run(self._log.position)
             self._index.close(sync=False)
             self._queues.close(sync=False)
+            self._owner.release()
             # Delete `abort` last: a broker that finds no `abort` checks only the end of the log.
             self._disk.delete(self.path / ABORT_FILE)
             self._disk.sync_folder(self.path)
@@ -399,11 +412,21 @@ class StoreWriter:
         self._last_flush = timestamp, self._log.position
         return self._last_flush[1]
 
-    def _check_in_place(self) -> None:
-        """Check that no other process deleted or renamed the lock, `abort`, a log file or an IndexFile.
+    def _sync_log(self, begin: int, until: int) -> None:
+        """Sync the log, and check that no other process writes to it.
 
-        Raises StoreFailedError, StoreAccessError.
+        Callers acknowledge messages after this. Raises StoreAccessError, StoreFailedError.
         """
+        self._files.sync(begin, until)
+        self._owner.check()
+        self._log.check_end()
+
+    def _check_in_place(self) -> None:
+        """Check that no other process owns the store, or deleted the lock, `abort`, a log file or an IndexFile.
+
+        A renamed file counts as deleted. Raises StoreFailedError, StoreAccessError.
+        """
+        self._owner.check()
         self._check_lock()
         if not (self.path / ABORT_FILE).exists():
             raise displaced(self.path / ABORT_FILE, "deleted or renamed")

@@ -41,6 +41,7 @@ class WriterOptions(TypedDict, total=False):
     max_commit_log_bytes: int | None
     clean_resource_interval_s: float | None
     store_path_commit_log: str | None
+    as_broker: bool | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +67,7 @@ class WriterSettings:
             default nothing is deleted.
         clean_resource_interval_s: Interval between two checks of the retention limits (cleanResourceInterval).
         store_path_commit_log: Folder to which the store's commitlog/ may be a link (storePathCommitLog).
+        as_broker: End a damaged log where a broker ends it, even if readable messages follow. A copy is kept.
     """
 
     flush: str = "async"
@@ -83,6 +85,7 @@ class WriterSettings:
     max_commit_log_bytes: int | None = None
     clean_resource_interval_s: float = 10.0
     store_path_commit_log: str | None = None
+    as_broker: bool = False
 
     def __post_init__(self) -> None:
         check_fields(self)

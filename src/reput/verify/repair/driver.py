@@ -43,6 +43,7 @@ from reput.format.file_names import (
     EXTENSION_FOLDER,
     INDEX_FOLDER,
     LOCK_FILE,
+    OWNER_FILE,
     QUEUE_FOLDERS,
     RECOVERY_POINT_FILE,
     TIMER_CHECK_FILE,
@@ -72,7 +73,7 @@ from reput.verify.repair.planning import IN_USE, check_unchanged, make_plan, ref
 _OVERWRITTEN = frozenset({TIMER_WHEEL_FILE, f"{CONFIG_FOLDER}/{TIMER_CHECK_FILE}"})
 # Files that are newly created for the repaired store.
 _MADE_ANEW = frozenset(
-    {LOCK_FILE, ABORT_FILE, CHECKPOINT_FILE, RECOVERY_POINT_FILE, STAGING_FOLDER}
+    {LOCK_FILE, ABORT_FILE, CHECKPOINT_FILE, OWNER_FILE, RECOVERY_POINT_FILE, STAGING_FOLDER}
 )
 
 

@@ -16,7 +16,6 @@ from reput.files.reader import FileReader
 from reput.findings import Finding, Kind
 from reput.format.consume_queue import ENTRY_BYTES
 from reput.format.file_names import (
-    BATCH_QUEUE_FOLDER,
     COMMIT_LOG_FOLDER,
     CONSUME_QUEUE_FOLDER,
     INDEX_FOLDER,
@@ -29,7 +28,7 @@ from reput.log.files import CommitLogFile
 from reput.log.scan import FileScan
 from reput.log.scan_mode import SALVAGE, DispatchRules
 from reput.recovery.log import check_none_renamed, stated_start
-from reput.store.existing import refuse_to_repair
+from reput.store.existing import can_salvage, refuse_to_repair
 from reput.store.facts import facts_of
 from reput.tasks import Progress, Runner
 from reput.verify.check import check_store
@@ -128,8 +127,7 @@ def _refuse_options(store: Path, truncate_tail: bool, salvage: bool) -> None:
             f"{'truncate_tail' if truncate_tail else 'salvage'}, and let this node copy the log from another node",
             arguments=["truncate_tail" if truncate_tail else "salvage"],
         )
-    is_other = facts_of(store).has_queue_database_files
-    if salvage and (is_other or (store / BATCH_QUEUE_FOLDER).is_dir()):
+    if salvage and not can_salvage(facts_of(store)):
         raise UsageError(
             f"{store}: has batch queues or queues in RocksDB, which cannot identify a lost message: restore the "
             "damaged CommitLog file from a replica, or repair the rest of the store without salvage",

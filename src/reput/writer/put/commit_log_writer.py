@@ -37,6 +37,7 @@ from reput.format.unique_key import UniqueKeys
 from reput.kernels.record_layout import lay_out_records
 from reput.log.dispatch_batch import Queue
 from reput.writer.health import Health
+from reput.writer.owner import second_owner
 from reput.writer.put.batches import batch_size, with_base
 from reput.writer.put.columns import PutColumns, PutColumnsResult, as_array
 from reput.writer.put.log_files import LogFiles
@@ -463,6 +464,21 @@ class CommitLogWriter:
             finally:
                 self._settle()
         return result
+
+    def check_end(self) -> None:
+        """Raise StoreFailedError if another process has written after the last record.
+
+        Nothing is checked while a put is in flight.
+        """
+        if not self._lock.acquire(blocking=False):
+            return
+        try:
+            at = self.position - self._files.start
+            is_idle = self._under_way is None and not self._is_closed and at >= 0
+            if is_idle and any(self._files.file.data[at : at + _HEAD_BYTES]):
+                raise second_owner(self._files.file.path)
+        finally:
+            self._lock.release()
 
     def close(self) -> None:
         """Refuse further messages. Return when no put is in flight."""
