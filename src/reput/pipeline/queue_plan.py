@@ -260,6 +260,7 @@ class RunTable:
     irregular  whether positions cannot be computed from the numbers of entries in the runs
     late       whether the first message states a queue offset above 0
     light      whether the queue is a light queue (%LMQ%)
+    gapped     whether it is a light queue whose messages state queue offsets with gaps
     """
 
     def __init__(self) -> None:
@@ -268,6 +269,7 @@ class RunTable:
         self.irregular = np.empty(0, np.bool_)
         self.late = np.empty(0, np.bool_)
         self.light = np.empty(0, np.bool_)
+        self.gapped = np.empty(0, np.bool_)
 
     def grow(self, queues: Sequence[Queue]) -> None:
         new = queues[len(self.position) :]
@@ -278,6 +280,7 @@ class RunTable:
         self.entries = np.append(self.entries, np.zeros(len(new), np.int64))
         self.irregular = np.append(self.irregular, none)
         self.late = np.append(self.late, none)
+        self.gapped = np.append(self.gapped, none)
         light = [is_light(queue.topic) for queue in new]
         self.light = np.append(self.light, np.array(light, np.bool_))
 
@@ -288,9 +291,10 @@ class RunTable:
         self.late[numbers] |= is_new & (runs["first"] > 0)
         position = np.where(is_new, np.maximum(runs["first"], 0), position)
         # In a light queue (LMQ), the entries are numbered without gaps even if the offsets in the messages have gaps.
-        leaves_gap = (runs["ahead"] > position) & ~self.light[numbers]
+        leaves_gap, is_light = runs["ahead"] > position, self.light[numbers]
         is_beyond = runs["highest"] > MAX_QUEUE_OFFSET
-        self.irregular[numbers] |= (runs["slack"] < position) | leaves_gap | is_beyond
+        self.irregular[numbers] |= (runs["slack"] < position) | leaves_gap & ~is_light | is_beyond
+        self.gapped[numbers] |= leaves_gap & is_light
         self.position[numbers] = position + runs["entries"]
         self.entries[numbers] += runs["entries"]
 
@@ -412,8 +416,9 @@ def _kinds(task: PlanTask, table: RunTable, runs: SplitRuns) -> dict[str, set[in
         #   message states a queue offset above 0, which may be wrong;
         # - light queues (%LMQ%), if the log begins later: their entries have no gaps, but the queue offsets that
         #   messages state may have gaps, so the queue offset of the first message does not show the position of its
-        #   entry.
-        asks = table.irregular | (table.late if not task.log_begin else table.light)
+        #   entry;
+        # - light queues with such gaps: a message may have lost the property that names the queue.
+        asks = table.irregular | table.gapped | (table.late if not task.log_begin else table.light)
         old = {n for n in known if task.lost or asks[n]} - batch - unnamed
     others = batch | unnamed | old
     extended = set(range(len(queues))) - others if task.extended else set()

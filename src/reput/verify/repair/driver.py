@@ -58,6 +58,7 @@ from reput.log.sources import StoreLog
 from reput.pipeline.driver import Only, rebuild_store
 from reput.pipeline.queue_kinds import QueueForm
 from reput.pipeline.staging import STAGING_FOLDER
+from reput.queues.kinds import is_light
 from reput.recovery.rocksdb_queues import dispatch_rest
 from reput.store.existing import expired_queues
 from reput.store.facts import facts_of
@@ -66,7 +67,7 @@ from reput.tasks import Progress, Runner, SerialRunner, silent
 from reput.verify.check import check_store
 from reput.verify.repair.log_damage import filler
 from reput.verify.repair.places import AtStep, RepairPlaces, look_of_log
-from reput.verify.repair.plan import Plan, below
+from reput.verify.repair.plan import Plan, Remaining, below
 from reput.verify.repair.planning import IN_USE, check_unchanged, make_plan, refuse
 
 # Files that a 5.x broker overwrites in place.
@@ -240,6 +241,12 @@ def _prepare_queues(plan: Plan, new: Path) -> QueueForm:
     ).has_extension_files:  # ConsumeQueueExt files contain bit maps, which the rebuild copies.
         _link_below(plan, new, CONSUME_QUEUE_FOLDER)
         _link_below(plan, new, EXTENSION_FOLDER)
+    else:
+        # The stated queue offsets of light queues do not show the positions of their entries, but the old entries do.
+        for entry in plan.seen:
+            top, _, topic = entry.name.partition("/")
+            if entry.is_folder and top == CONSUME_QUEUE_FOLDER and is_light(topic) and "/" not in topic:
+                _link_below(plan, new, entry.name)
     _copy_expired_queues(plan, new)
     return "files"
 
@@ -305,7 +312,9 @@ def _last_timestamp(store: Path) -> int:
 def _check(plan: Plan, new: Path, runner: Runner, progress: Progress) -> None:
     for finding in check_store(new, config=plan.config, runner=runner, progress=progress):
         # Damage that the plan does not repair is expected. Any other finding shows that the plan was wrong.
-        if not plan.expects(finding, new):
+        if (kept := plan.keeps_entry(finding, new)) is not None:
+            plan.remaining.append(Remaining(kept))
+        elif not plan.expects(finding, new):
             raise StoreError(
                 f"{plan.store}: unchanged, because the repaired store would not be valid: {finding}"
             )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -175,6 +175,18 @@ class Plan:
             return True
         name = os.path.relpath(finding.file, root)
         return any(os.path.relpath(one.file, self.store) == name for one in left)
+
+    def keeps_entry(self, finding: Finding, root: Path) -> Finding | None:
+        """Return a finding of the repaired store if the old store had it, and a rebuild cannot remove it.
+
+        A message lost the property that names the queue. Without its entry, later entries would change position. The
+        result names the file in the store.
+        """
+        name = os.path.relpath(finding.file, root)
+        before = (one for one in self.findings if one.kind is Kind.FOREIGN_QUEUE_ENTRY)
+        is_old = any(os.path.relpath(one.file, self.store) == name for one in before)
+        is_kept = finding.kind is Kind.FOREIGN_QUEUE_ENTRY and is_old
+        return replace(finding, file=str(self.store / name)) if is_kept else None
 
     def as_json(self) -> dict[str, Any]:
         """Return the plan as values for json.dumps."""
