@@ -15,8 +15,10 @@ from reput.log.broker_end import recovered_end
 from reput.log.reader import CommitLogReader
 from reput.log.sources import StoreLog
 from reput.writer.put.message import Message
+from tests.cli.running import reput as reput_command
 from tests.five import CONFIG
 from tests.golden.stores import GoldenStore
+from tests.recovery.entries import entries_of
 from tests.verify.checking import checked
 
 Golden = Callable[[str], GoldenStore]
@@ -68,6 +70,35 @@ def test_recovery_follows_the_setting(tmp_path: Path) -> None:
         assert opened.recovery.log_end == offsets[20]
         assert [m.queue_offset for m in opened.query("T", "k19").messages] == [19]
         assert opened.query("T", "k21").messages == ()
+
+
+@pytest.mark.parametrize("crash", [True, False])
+def test_a_damaged_topic_makes_no_queue(tmp_path: Path, crash: bool) -> None:
+    """The body is right, so a broker creates a queue of the damaged name."""
+    store = tmp_path / "s"
+    offsets = written(store)
+    before = entries_of(store)
+    change(store, offsets[20], b"\x01T", b"\x01U")
+    (store / "reput.known").unlink()
+    (store / "abort").touch() if crash else (store / "abort").unlink(missing_ok=True)
+    done = reput_command("recover", store)
+    assert done.code == 3
+    assert entries_of(store) == before
+    assert not (store / "consumequeue" / "U").exists()
+    with reput.open_store(store, mode="rw", config=CONFIG) as opened:
+        put = opened.put(Message("T", b"next", ["k"]))
+        assert put.queue_offset == len(offsets)
+        assert len(opened.query("T", "k21").messages) == 1
+    assert not (store / "consumequeue" / "U").exists()
+
+
+def test_a_broker_makes_a_queue_of_a_damaged_topic(tmp_path: Path) -> None:
+    store = tmp_path / "s"
+    offsets = written(store)
+    change(store, offsets[20], b"\x01T", b"\x01U")
+    (store / "reput.known").unlink()
+    assert reput_command("recover", store, "--as-broker").code == 0
+    assert (store / "consumequeue" / "U").exists()
 
 
 def test_a_log_without_crcs_is_not_cut_for_that(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ requests of a batch, which read a record when its properties are first used.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from reput.errors import UsageError
-from reput.format.commit_log import MessageExt
+from reput.format.commit_log import SYS_FLAG_ROLLBACK, MessageExt
 
 # The columns of a message that a request has, in the order of its fields.
 _REQUEST_COLUMNS = (
@@ -132,6 +132,26 @@ class DispatchBatch:
         """Return the row of each index entry's message, int32[k]."""
         rows = np.arange(len(self.messages), dtype=np.int32)
         return np.repeat(rows, self.messages["key_count"])
+
+    def without(self, offsets: Collection[int]) -> DispatchBatch:
+        """Return the batch without the entries of messages at these physical offsets. The messages remain in it."""
+        gone = (
+            np.isin(self.messages["physical_offset"], list(offsets))
+            if offsets
+            else np.zeros(0, bool)
+        )
+        if not gone.any():
+            return self
+        messages = self.messages.copy()
+        # A rolled-back message has no entry in its own queue.
+        messages["sys_flag"][gone] |= SYS_FLAG_ROLLBACK
+        messages["key_count"][gone] = 0
+        return DispatchBatch(
+            messages,
+            self.key_hash[~gone[self.key_row]],
+            self.multi[~gone[self.multi["row"]]],
+            self.queues,
+        )
 
     def queue_entries(self) -> QueueEntries:
         """Return the ConsumeQueue entries by queue, in CommitLog order within each queue.

@@ -22,13 +22,16 @@ from reput.compare.columns import in_ranges
 from reput.compare.placement import Placement
 from reput.config import StoreConfig
 from reput.files.disk import Disk
-from reput.findings import Finding
+from reput.files.reader import FileReader
+from reput.findings import Finding, Kind
+from reput.format.commit_log import MIN_RECORD_BYTES, read_size_and_magic
 from reput.format.file_names import (
     BATCH_QUEUE_FOLDER,
     CONSUME_QUEUE_FOLDER,
     INDEX_FOLDER,
     is_folder_name,
 )
+from reput.format.record_crc import record_crc_ok
 from reput.index.reader import index_paths
 from reput.index.writer import IndexFileWriter
 from reput.log.dispatch_batch import DispatchBatch, Queue
@@ -83,7 +86,7 @@ class ComparedPiece:
 class Comparison:
     """The comparison of the messages from physical offset `begin` to `end` with the indexes.
 
-    If `queues` is None, only IndexFiles are compared.
+    If `queues` is None, only IndexFiles are compared. `skipped` are readable messages that count as damaged.
 
     queues        matched entries by queue
     damage        unreadable ranges of the log
@@ -103,8 +106,9 @@ class Comparison:
         queues: dict[Queue, QueueFiles] | None,
         index: RecoveredIndexFiles,
         batches: BatchComparison,
+        skipped: Sequence[Finding] = (),
     ) -> None:
-        self._batches = batches
+        self._batches, self._skipped = batches, skipped
         self._files, self._begin, self._end = files, begin, end
         self._rules = DispatchRules.of(config)
         self._found, self._index = queues or {}, index
@@ -171,6 +175,19 @@ class Comparison:
         survey = self.matching(name).survey
         return survey is not None and survey.rank_at(self._begin, survey.begin) > survey.begin
 
+    def without_entry(self) -> list[int]:
+        """Return the physical offsets of messages that have no entry.
+
+        Of the messages after the last entry of a queue, return only the first: after a crash they are many, and a queue
+        that exists only because of a damaged name has only one.
+        """
+        found: set[int] = set()
+        for part in self.queues.values():
+            found.update(() if part.tail is None else (part.tail.begin,))
+            for missing in part.missing:
+                found.update(missing.offsets.tolist())
+        return sorted(found)
+
     def kept(self) -> dict[Queue, KeptQueue]:
         """Return the kept entries of each queue."""
         kept = {}
@@ -220,13 +237,16 @@ class Comparison:
         # Scan as dispatch does: messages that dispatch skips must not count as missing here.
         scan = FileScan(file, start, stop, BROKER, self._rules, buffers=self._own.buffers)
         begin = start
+        skipped = [lost for lost in self._skipped if start <= lost.start < stop]
+        offsets = frozenset(lost.start for lost in skipped)
         for batch in scan.batches():
+            batch = batch.without(offsets)
             # If records of this batch state wrong physical offsets, these offsets cannot show where dispatch must
             # start. In that case, dispatch starts at the beginning of the batch.
             scanned = OffsetRange(begin, scan.end.position)
             trusted = None if scan.misplaced else scanned
             piece.last = _place(int(batch.messages["physical_offset"][-1]), trusted, begin)
-            piece.damage = scan.damage
+            piece.damage = [*scan.damage, *skipped] if skipped else scan.damage
             if self._has_queues:
                 placed = Placement.of(batch.messages, scanned) if scan.misplaced else None
                 self._compare_queues(batch, piece, scanned, placed)
@@ -236,7 +256,7 @@ class Comparison:
             if self._stop.is_set():
                 return piece
             begin = scan.end.position
-        piece.damage = scan.damage.copy()
+        piece.damage = sorted([*scan.damage, *skipped], key=lambda lost: lost.start)
         if scan.end.unreadable:
             piece.damage.append(file.lost(scan.end.position, stop, scan.end.unreadable))
         self._skip_damage(piece, stop)
@@ -319,6 +339,27 @@ class Comparison:
         return int(offsets[count]) if count < len(offsets) else None
 
 
+def _damaged(files: Sequence[CommitLogFile], offsets: Sequence[int]) -> list[Finding]:
+    """Return a finding for each record at these physical offsets that does not match the CRC that it states."""
+    found = []
+    for offset in offsets:
+        file = next((file for file in files if file.start <= offset < file.end), None)
+        if file is None:
+            continue
+        with FileReader(file.path) as reader:
+            position = offset - file.start
+            head = reader.read(position, min(MIN_RECORD_BYTES, file.size - position))
+            size = read_size_and_magic(head, 0)[0] if len(head) == MIN_RECORD_BYTES else 0
+            if not MIN_RECORD_BYTES <= size <= file.size - position:
+                continue
+            if not record_crc_ok(reader.read(position, size)):
+                detail = (
+                    "the record does not match its CRC (__CRC32#), so its message gets no entry"
+                )
+                found.append(file.lost(offset, offset + size, detail, Kind.RECORD_CRC))
+    return found
+
+
 def _place(wrong: int | None, trusted: OffsetRange | None, begin: int) -> int | None:
     if wrong is None or (trusted is not None and trusted.start <= wrong < trusted.stop):
         return wrong
@@ -363,6 +404,7 @@ class FoundIndexes:
         self._positions: dict[Queue, int] = {}
         self._kept: dict[Queue, KeptQueue] = {}
         self._refused: dict[Queue, int] = {}
+        self.skipped: frozenset[int] = frozenset()
 
     def after_rebuild(self, end: int) -> RecoveryPoint:
         """Return the recovery point after a rebuild.
@@ -403,6 +445,7 @@ class FoundIndexes:
         begin: int | None = None,
         *,
         redo_last: bool,
+        skips_damaged: bool = False,
     ) -> None:
         """Compare the indexes with the log up to the report's `log_end`, and set where dispatch starts.
 
@@ -413,6 +456,7 @@ class FoundIndexes:
             known: The recovery point, where the comparison begins.
             begin: Physical offset at which the comparison begins, if it must begin before the recovery point.
             redo_last: Dispatch again the last compared message that has keys, and drop its present index items.
+            skips_damaged: Do not dispatch a message that has no entry and does not match the CRC of its record.
         """
         report, index = self._report, self._index
         positions, number = {}, None
@@ -432,18 +476,10 @@ class FoundIndexes:
                     for name, at in positions.items()
                 }
         self._positions, self._redo_last = positions, redo_last
-        self.batches = BatchComparison(
-            self._folder,
-            frozenset() if self._in_rocksdb else self._batch_topics,
-            self._config,
-            start,
-            report.log_end,
-        )
-        compared = self._compared = Comparison(
-            files, start, report.log_end, self._config,
-            None if self._in_rocksdb else self._queues, index, self.batches,
-        )  # fmt: skip
-        compared.run(positions, number)
+        compared = self._run(files, start, number)
+        if skips_damaged and (damaged := _damaged(files, compared.without_entry())):
+            self.skipped = frozenset(lost.start for lost in damaged)
+            compared = self._run(files, start, number, damaged)
         self._kept = compared.kept()
         if self._is_own:
             self._drop_foreign(compared)
@@ -457,6 +493,27 @@ class FoundIndexes:
         self.batches.finish(ranges_of(compared.damage), redo_last)
         self._report_queues(compared)
         self._report_batches()
+
+    def _run(
+        self,
+        files: Sequence[CommitLogFile],
+        start: int,
+        number: int | None,
+        skipped: Sequence[Finding] = (),
+    ) -> Comparison:
+        self.batches = BatchComparison(
+            self._folder,
+            frozenset() if self._in_rocksdb else self._batch_topics,
+            self._config,
+            start,
+            self._report.log_end,
+        )
+        compared = self._compared = Comparison(
+            files, start, self._report.log_end, self._config,
+            None if self._in_rocksdb else self._queues, self._index, self.batches, skipped,
+        )  # fmt: skip
+        compared.run(self._positions, number)
+        return compared
 
     def _drop_foreign(self, compared: Comparison) -> None:
         """Drop all entries of a queue if none of them leads to a message or into unreadable bytes."""

@@ -75,6 +75,8 @@ class DispatchService:
         self._thread: Thread | None = None
         self.between_batches = Lock()
         self.taken = position
+        # Physical offsets of damaged messages, which get no entries.
+        self.skipped: frozenset[int] = frozenset()
 
     def start(self, log_end: Callable[[], int], retry_pause_s: float) -> None:
         """Start the thread. It dispatches messages up to the offset that `log_end` returns.
@@ -230,6 +232,7 @@ class DispatchService:
             noted = 0
             for batch in scan.batches():
                 noted = self._note_damage(scan.damage, noted)
+                batch = batch.without(self.skipped)
                 with self.between_batches:
                     grown = self._queues.append(batch)
                     self._index.put(batch)

@@ -16,6 +16,7 @@ from typing import NamedTuple
 from reput.config import StoreConfig
 from reput.errors import StoreError
 from reput.files.disk import Disk
+from reput.findings import Kind
 from reput.format.checkpoint import Checkpoint
 from reput.format.file_names import (
     COMMIT_LOG_FOLDER,
@@ -149,10 +150,19 @@ class Recovery:
             in_rocksdb=self._in_rocksdb,
         )  # fmt: skip
         self._known = self._indexes.check(self._known)
-        self._indexes.compare(self._files, self._known, redo_last=not report.is_clean)
+        self._indexes.compare(
+            self._files,
+            self._known,
+            redo_last=not report.is_clean,
+            skips_damaged=not self._as_broker,
+        )
         if self._in_rocksdb:
             report.damage += misnumbered(self._store, self._files, self._config, report.log_end)
-        wrong = [lost for lost in report.damage if lost.start >= report.checked_from]
+        # A message with a wrong record CRC has a valid body. A broker dispatches it, and does not end the log there.
+        wrong = [
+            lost for lost in report.damage
+            if lost.start >= report.checked_from and lost.kind is not Kind.RECORD_CRC
+        ]  # fmt: skip
         if wrong:
             raise StoreError(
                 f"{wrong[0]}; a starting broker would read the log from {report.checked_from} on, and could "
@@ -256,6 +266,8 @@ class Recovery:
             store / COMMIT_LOG_FOLDER, config.commit_log_file_bytes, rules, writer, index,
             self._health, min(again_from, report.index_from), report.index_from,
         )  # fmt: skip
+        if not self._is_closed:
+            dispatcher.skipped = self._indexes.skipped
         dispatcher.dispatch(report.log_end)
         return Recovered(report, writer, index, dispatcher, writer.ends())
 

@@ -245,7 +245,12 @@ def _prepare_queues(plan: Plan, new: Path) -> QueueForm:
         # The stated queue offsets of light queues do not show the positions of their entries, but the old entries do.
         for entry in plan.seen:
             top, _, topic = entry.name.partition("/")
-            if entry.is_folder and top == CONSUME_QUEUE_FOLDER and is_light(topic) and "/" not in topic:
+            if (
+                entry.is_folder
+                and top == CONSUME_QUEUE_FOLDER
+                and is_light(topic)
+                and "/" not in topic
+            ):
                 _link_below(plan, new, entry.name)
     _copy_expired_queues(plan, new)
     return "files"
