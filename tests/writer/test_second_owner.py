@@ -48,6 +48,7 @@ def test_the_first_owner_stops(tmp_path: Path, settings: WriterSettings) -> None
     store = tmp_path / "store"
     first = StoreWriter(store, SMALL_64K, settings)
     put_durably(first, b"first")
+    first.dispatcher.wait(first.end_offset, None)
     second = StoreWriter(store, SMALL_64K, settings)
     with pytest.raises(StoreFailedError, match="another process has opened this store"):
         put_durably(first, b"too late")

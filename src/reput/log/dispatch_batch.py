@@ -8,7 +8,7 @@ requests of a batch, which read a record when its properties are first used.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -135,23 +135,19 @@ class DispatchBatch:
 
     def without(self, offsets: Collection[int]) -> DispatchBatch:
         """Return the batch without the entries of messages at these physical offsets. The messages remain in it."""
-        gone = (
-            np.isin(self.messages["physical_offset"], list(offsets))
-            if offsets
-            else np.zeros(0, bool)
-        )
+        if not offsets:
+            return self
+        gone = np.isin(self.messages["physical_offset"], list(offsets))
         if not gone.any():
             return self
         messages = self.messages.copy()
         # A rolled-back message has no entry in its own queue.
         messages["sys_flag"][gone] |= SYS_FLAG_ROLLBACK
         messages["key_count"][gone] = 0
-        return DispatchBatch(
-            messages,
-            self.key_hash[~gone[self.key_row]],
-            self.multi[~gone[self.multi["row"]]],
-            self.queues,
-        )
+        return replace(
+            self, messages=messages, key_hash=self.key_hash[~gone[self.key_row]],
+            multi=self.multi[~gone[self.multi["row"]]],
+        )  # fmt: skip
 
     def queue_entries(self) -> QueueEntries:
         """Return the ConsumeQueue entries by queue, in CommitLog order within each queue.
