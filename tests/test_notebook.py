@@ -8,7 +8,8 @@ from reput.lakes.report import ExportReport
 from reput.log.offset_range import OffsetRange
 from reput.notebook import cell_of, table_of, time_of
 from reput.pipeline.report import RebuildReport
-from reput.query.answers import Coverage, QueryResult
+from reput.query.answers import QueryResult
+from reput.query.evidence import Evidence
 from reput.testing.builders import MESSAGE
 
 
@@ -52,8 +53,9 @@ def test_a_report_is_a_table_of_what_it_says() -> None:
 
 def test_messages_are_rows_whatever_their_bytes_are() -> None:
     hostile = replace(MESSAGE, topic="<i>", body=b"<script>\xff" * 99, store_timestamp=1 << 62)
-    covered = Coverage(OffsetRange(0, 9), (), (OffsetRange(0, 9),), (), ())
-    result = QueryResult((hostile, *[MESSAGE] * 24), 5, covered)
+    evidence = Evidence("log")
+    evidence.scanned(0, 9)
+    result = QueryResult((hostile, *[MESSAGE] * 24), 5, evidence.coverage(OffsetRange(0, 9)))
     cells = Cells(result._repr_html_()).texts
     assert cells[0] == "25 messages, and there are more; all could be read"
     assert cells[1:7] == [

@@ -46,8 +46,6 @@ if TYPE_CHECKING:
     from reput.operations.tail import TailReport as TailReport
     from reput.operations.trace import TraceReport as TraceReport
     from reput.pipeline.report import RebuildReport as RebuildReport
-    from reput.query.answers import Coverage as Coverage
-    from reput.query.answers import IndexedRange as IndexedRange
     from reput.query.answers import PulledBody as PulledBody
     from reput.query.answers import PulledRecords as PulledRecords
     from reput.query.answers import PullResult as PullResult
@@ -57,6 +55,9 @@ if TYPE_CHECKING:
     from reput.query.answers import QueryProgress as QueryProgress
     from reput.query.answers import QueryResult as QueryResult
     from reput.query.answers import UnreadableMessages as UnreadableMessages
+    from reput.query.evidence import Coverage as Coverage
+    from reput.query.evidence import IndexedRange as IndexedRange
+    from reput.query.evidence import Question as Question
     from reput.recovery.report import RecoveryReport as RecoveryReport
     from reput.store.store_reader import ReaderOptions as ReaderOptions
     from reput.writer.expiry import ExpiryReport as ExpiryReport
@@ -95,8 +96,9 @@ _NAMES = {
     "reput.operations.trace": "TraceReport",
     "reput.pipeline.report": "RebuildReport",
     "reput.recovery.report": "RecoveryReport",
-    "reput.query.answers": "Coverage IndexedRange PullResult PullStatus PulledBody PulledRecords QueryMessageResult "
+    "reput.query.answers": "PullResult PullStatus PulledBody PulledRecords QueryMessageResult "
     "QueryOffsetResult QueryProgress QueryResult UnreadableMessages",
+    "reput.query.evidence": "Coverage IndexedRange Question",
     "reput.store.store_reader": "ReaderOptions",
     "reput.writer.expiry": "ExpiryReport",
     "reput.writer.put.columns": "PutColumnsResult",

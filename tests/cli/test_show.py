@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from reput.cli.main import DAMAGED, FOUND, NOT_FOUND, WRONG_USE
+from reput.cli.main import DAMAGED, FOUND, NOT_FOUND
 from reput.messages import bodies
 from reput.testing.builders import MESSAGE, write_log
 from tests.cli.running import one_line, reput
@@ -106,11 +106,11 @@ def test_an_id_that_nobody_has(golden: Golden, which: str) -> None:
     assert one_line(ran).endswith(f"no message {which}")
 
 
-def test_an_id_without_topics_to_look_in_asks_for_one(tmp_path: Path) -> None:
+def test_an_id_is_looked_for_in_the_topics_of_the_log(tmp_path: Path) -> None:
     store = write_log(tmp_path, [MESSAGE])
     ran = reput("show", store, "some-unique-key")
-    assert ran.code == WRONG_USE
-    assert "--topic" in one_line(ran)
+    assert ran.code == NOT_FOUND
+    assert one_line(ran) == f"reput: {store}: no message some-unique-key"
 
 
 def test_a_body_that_does_not_match_its_crc(golden: Golden, tmp_path: Path) -> None:

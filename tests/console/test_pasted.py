@@ -8,7 +8,7 @@ from reput.console.pasted import Pasted, understood
 from reput.console.searching import Outcome, _beside
 from reput.errors import UsageError
 from reput.log.offset_range import OffsetRange
-from reput.query.answers import Coverage
+from reput.query.evidence import Evidence
 
 _ID = "7f000001000078bf00000000004c4b40"
 
@@ -49,13 +49,17 @@ def test_more_keys_than_are_searched_are_refused() -> None:
         understood(" ".join(map(str, range(100, 130))))
 
 
-def test_of_two_searches_the_scanned_ranges_of_the_one_that_scanned_more_bytes_are_shown() -> None:
-    few = (OffsetRange(0, 100),)
-    many = (OffsetRange(0, 1), OffsetRange(2, 3))
-    first, second = (
-        Outcome(0, None, (), Coverage(OffsetRange(0, 100), (), ranges, (), ()))
-        for ranges in (few, many)
-    )
-    for joined in (_beside(first, second), _beside(second, first)):
-        assert joined.coverage is not None
-        assert joined.coverage.scanned == few
+def test_two_searches_are_covered_where_both_are() -> None:
+    def outcome(*ranges: OffsetRange) -> Outcome:
+        evidence = Evidence("log")
+        for part in ranges:
+            evidence.scanned(*part)
+        return Outcome(0, None, (), evidence.coverage(OffsetRange(0, 100)))
+
+    first = outcome(OffsetRange(0, 100))
+    second = outcome(OffsetRange(0, 1), OffsetRange(2, 100))
+    for both in (_beside(first, second), _beside(second, first)):
+        assert both.coverage is not None
+        assert both.coverage.scanned == (OffsetRange(0, 100),)
+        assert both.coverage.unproven == (OffsetRange(1, 2),)
+        assert not both.is_complete

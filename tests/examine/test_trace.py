@@ -199,12 +199,11 @@ def test_wrong_use(asked: dict[str, object], tmp_path: Path) -> None:
         trace([store], **asked)  # type: ignore[arg-type]
 
 
-def test_without_queues_the_topic_must_be_given(golden: Golden, tmp_path: Path) -> None:
+def test_without_queues_the_topics_are_those_of_the_log(golden: Golden, tmp_path: Path) -> None:
     story = Story()
     sent = story.put("orders")
     store = story.store(tmp_path / "s")
     (store / "consumequeue").rename(tmp_path / "away")
-    with pytest.raises(UsageError, match="which topics exist; pass topic"):
-        traced(store)
+    assert offsets(traced(store)) == [sent]
     life = traced(store, key=KEY, topic="orders")
     assert offsets(life) == [sent]

@@ -7,7 +7,7 @@ import pytest
 
 import reput
 from reput.errors import MessageNotFoundError
-from reput.query.by_time import TopicMessages, messages_of_topic, volume_of_topic
+from reput.query.by_time import messages_of_topic, volume_of_topic
 from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenStore
 from tests.golden.tables import MessageRow
@@ -90,4 +90,6 @@ def test_a_topic_without_messages_has_no_volume(golden: Golden) -> None:
     with reput.open_store(golden("orders").path) as opened:
         with pytest.raises(MessageNotFoundError):
             volume_of_topic(opened, "nobody")
-        assert messages_of_topic(opened, "nobody") == TopicMessages((), None, ())
+        page = messages_of_topic(opened, "nobody")
+        assert (page.messages, page.cursor, page.problems) == ((), None, ())
+        assert page.is_complete

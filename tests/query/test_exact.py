@@ -8,7 +8,7 @@ import pytest
 import reput
 from reput.errors import UsageError
 from reput.format.index_file import index_key, key_hash
-from reput.query.answers import Coverage
+from reput.query.evidence import Coverage
 from reput.store.store_reader import StoreReader
 from tests.golden.stores import EVERY_STORE, SHIPPED, GoldenStore
 from tests.golden.tables import QueryRow

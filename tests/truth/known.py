@@ -38,8 +38,7 @@ KNOWN: tuple[Known, ...] = (
         "invented other missing", ".", r"log files? .* (exchanged|copy)",
         "readers do not compare the physical offset that a record states with its place",
     ),
-    Known("missing", "window$", _LOG_LOST, "a window of time ends at entries whose records are lost"),
     Known("missing", "(queue|place|offset)$", _LOG_LOST, "a lost part of the log is passed over"),
-    Known("missing", "(key|id)$", _QUEUES_LOST, "topics without queues are not searched"),
-    Known("missing", "(window|queue|place)$", _QUEUES_LOST, "messages without queues are not found"),
+    Known("missing", "(queue|place)$", _QUEUES_LOST, "messages without queues are not found"),
+    Known("other", "place$", _QUEUES_LOST, "entries of other queue offsets are followed"),
 )  # fmt: skip

@@ -40,7 +40,8 @@ from reput.text import printable
 if TYPE_CHECKING:
     from reput.log.reader import LocatedRecord
     from reput.operations.find import Asked
-    from reput.query.answers import Coverage, QueryRecords
+    from reput.query.answers import QueryRecords
+    from reput.query.evidence import Coverage
     from reput.query.message_store import MessageStore
 
 _LONG_MIN, _LONG_MAX = -(1 << 63), (1 << 63) - 1

@@ -96,7 +96,7 @@ def command(
 
     ID_OR_OFFSET is a physical offset (53821), a position in a queue (orders/1/11: topic, queue id,
     queue offset), an offset message id, or a unique key (which RocketMQ's console calls message id). A unique key is
-    searched in all topics of consumequeue/, or in --topic. If several messages have it, the newest is shown.
+    searched in all topics of the log, or in --topic. If several messages have it, the newest is shown.
 
     For several STOREs, or a fleet file, the newest message with the id is shown. For an offset or a position in a
     queue, the message of each store is shown.
@@ -166,17 +166,17 @@ def _show_of_stores(
 
 def _answer_of(store: MessageStore, which: str, topic: str | None) -> QueryResult:
     """Return the answer of one of several stores. If the store does not have the message, the answer is empty."""
-    from reput.log.offset_range import OffsetRange
-    from reput.query.answers import Coverage, QueryResult
+    from reput.query.named_places import answer_at, answer_of
 
-    if not _is_offset(which) and _QUEUE_PLACE.fullmatch(which) is None:
+    if _is_offset(which):
+        return answer_at(store, int(which))
+    if (place := _QUEUE_PLACE.fullmatch(which)) is None:
         return store.find_by_id(which, topic)
     try:
-        messages = tuple(_find(store, which, topic)[0])
+        return answer_of(store, store.get_by_queue(place[1], int(place[2]), int(place[3])))
     except MessageNotFoundError:
-        messages = ()
-    begin = store.begin_offset()
-    return QueryResult(messages, None, Coverage(OffsetRange(begin, begin), (), (), (), ()))
+        # Nothing is missing: if the log had this message, the store would report the lost entry.
+        return answer_at(store, store.end_offset())
 
 
 def _is_offset(which: str) -> bool:
@@ -187,8 +187,15 @@ def _find(
     store: MessageStore, which: str, topic: str | None
 ) -> tuple[Sequence[MessageExt], Sequence[Finding]]:
     """Return the messages with an id, newest first, and the unreadable parts of the searched log."""
+    from reput.query.named_places import answer_at
+
     if _is_offset(which):
-        return [store.get(int(which))], []
+        try:
+            return [store.get(int(which))], []
+        except MessageNotFoundError:
+            if (found := answer_at(store, int(which))).is_complete:
+                raise
+            return (), found.coverage.unreadable
     if place := _QUEUE_PLACE.fullmatch(which):
         return [_of_queue(store, place[1], int(place[2]), int(place[3]))], []
     found = store.find_by_id(which, topic)

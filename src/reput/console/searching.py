@@ -19,8 +19,9 @@ from reput.log.offset_range import OffsetRange
 from reput.messages.bodies import sent_body
 from reput.messages.json_codec import message_fields
 from reput.messages.json_text import json_text
-from reput.query.answers import Coverage, PullResult, QueryProgress, QueryResult, within_range
+from reput.query.answers import PullResult, QueryProgress, QueryResult
 from reput.query.by_time import messages_of_topic
+from reput.query.evidence import Coverage, Evidence, joined
 from reput.query.message_store import MessageStore
 from reput.query.shared_store import SharedStore
 from reput.query.tail import TailFilter
@@ -47,7 +48,8 @@ class Outcome:
 
     @property
     def is_complete(self) -> bool:
-        return not self.problems
+        is_covered = self.coverage is None or self.coverage.is_complete
+        return is_covered and not self.problems
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,13 +226,16 @@ def _swept(store: SharedStore, wanted: SearchForm, share: Share, until: Until) -
                 waiting.append(step)
         begin = reader.begin_offset() if cursor is None else cursor
         searched = OffsetRange(begin, max(stop, begin))
-        problems = tuple(within_range(sweep.damage, searched))
+        evidence = Evidence(store.path)
+        evidence.damage += sweep.damage
+        for part in sweep.searched():
+            evidence.scanned(*part)
         # Bodies that were not searched may match, so the answer is not complete.
         if sweep.unsearched:
             detail = f"{sweep.unsearched:,} bodies were not searched: they are too long, or damaged"
-            problems = (*problems, Finding(Kind.BODY_TOO_LARGE, store.path, detail))
-        coverage = Coverage(searched, (), (searched,), problems, ())
-        yield Outcome(count, cursor, problems, None if is_late else coverage, is_late)
+            evidence.damage.append(Finding(Kind.BODY_TOO_LARGE, store.path, detail))
+        coverage = evidence.coverage(searched)
+        yield Outcome(count, cursor, coverage.unreadable, None if is_late else coverage, is_late)
 
 
 def _joined(before: Outcome | None, page: Outcome) -> Outcome:
@@ -241,14 +246,10 @@ def _joined(before: Outcome | None, page: Outcome) -> Outcome:
     first, second = before.coverage, page.coverage
     if first is None or second is None:
         return replace(page, problems=problems)
+    log = OffsetRange(second.log.start, first.log.stop)
     coverage = replace(
-        second,
-        log=OffsetRange(second.log.start, first.log.stop),
+        joined((first, second), log),
         inner_messages=_sum(first.inner_messages, second.inner_messages),
-        indexed=(*first.indexed, *second.indexed),
-        scanned=(*first.scanned, *second.scanned),
-        unreadable=tuple(dict.fromkeys((*first.unreadable, *second.unreadable))),
-        problems=tuple(dict.fromkeys((*first.problems, *second.problems))),
     )
     return replace(page, problems=problems, coverage=coverage)
 
@@ -319,19 +320,13 @@ def _queried(
 def _beside(first: Outcome, second: Outcome) -> Outcome:
     """Combine the outcomes of two searches.
 
-    Return the second outcome, with the problems of both searches, and the scanned ranges of the search that scanned
-    more bytes.
+    Return the second outcome, with the problems and the coverage of both searches.
     """
     problems = tuple(dict.fromkeys((*first.problems, *second.problems)))
     if first.coverage is None or second.coverage is None:
         return replace(second, problems=problems)
-    joined = replace(
-        second.coverage,
-        unreadable=problems,
-        problems=tuple(dict.fromkeys((*first.coverage.problems, *second.coverage.problems))),
-        scanned=max(first.coverage, second.coverage, key=lambda one: one.scanned_bytes).scanned,
-    )
-    return replace(second, problems=problems, coverage=joined)
+    coverage = joined((first.coverage, second.coverage), second.coverage.log)
+    return replace(second, problems=problems, coverage=coverage)
 
 
 def _named(reader: MessageStore, wanted: SearchForm) -> Iterator[MessageExt]:

@@ -13,7 +13,7 @@ from reput.console.rendering import Views, segment
 from reput.console.rendering import query as query_string
 from reput.console.searching import Share, pull_share
 from reput.console.store_facts import QueueFacts, TopicFacts, kind_of, topics_of
-from reput.errors import MessageNotFoundError, ReputError
+from reput.errors import FormatError, MessageNotFoundError, ReputError
 from reput.query.answers import PullResult
 from reput.query.by_time import messages_of_topic, volume_of_topic
 from reput.query.shared_store import SharedStore
@@ -90,8 +90,8 @@ class TopicPages:
         topic = request.path_params["topic"]
         try:
             found = await self._mounts.run(lambda: volume_of_topic(store, topic, parts=_PARTS))
-        # The topic may have been deleted since the list was shown.
-        except MessageNotFoundError:
+        # The topic may have been deleted since the list was shown, or a part of its log cannot be read.
+        except (MessageNotFoundError, FormatError):
             found = None
         return await self._views.page(request, "spark.html", volume=found, view="")
 

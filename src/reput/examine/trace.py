@@ -121,7 +121,7 @@ class _Tracer:
         self._most_messages = most_messages
         self._searched = [SearchedStore(store, most_entries) for store in stores]
         self._topics = {*_SYSTEM_TOPICS, *([topic] if topic else [])}
-        of_stores = {name for store in stores for name in store.topics()}
+        of_stores = {name for store in stores for name in store.all_topics()}
         self._topics |= of_stores
         if not of_stores and topic is None:
             where = stores[0].queues.folder

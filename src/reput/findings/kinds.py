@@ -89,6 +89,10 @@ class Kind(StrEnum):
         "torn_log_end", Severity.WARNING, Remedy.RECOVER,
         "unreadable bytes after the last record of the log",
     )  # fmt: skip
+    UNCOVERED_RANGE = (
+        "uncovered_range", Severity.DAMAGE, Remedy.NONE,
+        "a range of the log for which nothing shows that the answer has all of its messages",
+    )  # fmt: skip
     EXPIRED_UNREAD = (
         "expired_unread", Severity.DAMAGE, Remedy.NONE,
         "messages that expired before they were read",

@@ -1,4 +1,4 @@
-"""Define facts that a scan finds about the records of a log file: store times, and message ids without an index entry.
+"""Define facts that a scan finds about the records of a log file: store times, queues, and ids without an index entry.
 
 If a record has several UNIQ_KEYs, a broker indexes only the last one. A scan finds the others.
 """
@@ -78,12 +78,26 @@ class ReplacedIds(NamedTuple):
         return sorted(found)
 
 
+class StatedOffsets(NamedTuple):
+    """A queue with messages in a range, and the least and the greatest queue offset that its dispatched messages state.
+
+    Further queues of messages (INNER_MULTI_DISPATCH) are not included. `first` and `last` are -1 if no message of the
+    queue is dispatched.
+    """
+
+    topic: str
+    queue_id: int
+    first: int = -1
+    last: int = -1
+
+
 @dataclass(frozen=True, slots=True)
 class KnownFile:
     """Facts about the records in [start, stop) of a file.
 
     pieces   the least and the greatest store time in each part of this range
     ids      message ids without an index entry; None if they were not searched for
+    queues   the queues with messages in this range; None if they were not collected
     damage   unreadable ranges
     stamp    stamp of the file before the scan (inode, size, ctime); empty if messages may still be appended to it
     kept_at  stamp of a growing file when its results were stored in the cache
@@ -94,6 +108,7 @@ class KnownFile:
     stop: int
     pieces: tuple[TimedPiece, ...] = ()
     ids: ReplacedIds | None = None
+    queues: tuple[StatedOffsets, ...] | None = None
     damage: tuple[Finding, ...] = ()
     stamp: tuple[int, ...] = ()
     kept_at: tuple[int, ...] = ()

@@ -26,8 +26,8 @@ from reput.errors import ReputError
 from reput.files.stamps import settled_stamp, stamp_of
 from reput.files.user_cache import OwnCache
 from reput.log.files import CommitLogFile
-from reput.log.known_file import KnownFile, ReplacedIds, TimedPiece, joined
-from reput.log.offset_range import OffsetRange
+from reput.log.known_file import KnownFile, ReplacedIds, StatedOffsets, TimedPiece, joined
+from reput.log.offset_range import OffsetRange, without
 from reput.log.reader import CommitLogReader
 from reput.log.sources import has_data
 
@@ -116,6 +116,19 @@ class KnownRanges:
                 pieces = reversed(known.pieces) if newest_first else known.pieces
                 yield from (piece for piece in pieces if not piece.is_outside(begin, end))
 
+    def outside(self, begin: int, end: int) -> list[OffsetRange]:
+        """Return ranges that have no message of a time window (ms, inclusive), as far as scans have shown.
+
+        This never scans: call it after `pieces`.
+        """
+        found: list[OffsetRange] = []
+        for file in self._log.files:
+            if (known := self._known(file)) is not None:
+                inside = [p for p in known.pieces if not p.is_outside(begin, end)]
+                read = OffsetRange(known.start, known.stop)
+                found += without(read, [OffsetRange(p.start, p.stop) for p in inside])
+        return found
+
     def end(self) -> int:
         """Scan new messages of the log's last file; return the offset after the last one. Raises as `pieces` does."""
         return self.learn(self._log.files[-1]).stop
@@ -137,11 +150,20 @@ class KnownRanges:
         known = self._known(file)
         return known is not None and known.start <= file.start
 
-    def learn(self, file: CommitLogFile, *, with_ids: bool = False) -> KnownFile:
+    def known(self, file: CommitLogFile) -> KnownFile | None:
+        """Return the results of an earlier scan of a file if they are still valid, else None. This never scans."""
+        known = self._known(file)
+        return None if known is None or known.start > file.start else known
+
+    def learn(
+        self, file: CommitLogFile, *, with_ids: bool = False, with_queues: bool = False
+    ) -> KnownFile:
         """Return the results of a scan of a file, from the memory of this process, from the cache, or from a new scan.
 
         The results are the messages' store times, the damaged ranges and, with `with_ids`, the message ids without an
-        index entry. Raises StoreAccessError, StoreChangedError.
+        index entry. `with_queues` scans a file again if an earlier scan has not collected its queues.
+
+        Raises StoreAccessError, StoreChangedError.
         """
         # This method is called many times in a row, so avoid reading the cache each time: if the file's stamp has not
         # changed, the result in memory is still valid.
@@ -152,12 +174,14 @@ class KnownRanges:
                 and known.stamp
                 and known.stamp == _stamp(file)
                 and known.start <= file.start
-                and (known.ids is not None or not with_ids)
+                and _has(known, with_ids, with_queues)
             ):
                 return known
         known = self._known(file)
-        if known is None or known.start > file.start or (with_ids and known.ids is None):
-            known = KnownFile(file.start, file.start, ids=ReplacedIds() if with_ids else None)
+        if known is None or known.start > file.start or not _has(known, with_ids, with_queues):
+            known = KnownFile(
+                file.start, file.start, ids=ReplacedIds() if with_ids else None, queues=()
+            )
         if not known.stamp:
             known = self._extended(file, known)
         self._learned[file] = known
@@ -178,7 +202,7 @@ class KnownRanges:
         # The file may have changed after the earlier scan, but before this stamp was taken. So scan all of it again.
         if stamp and not is_new:
             known = KnownFile(
-                file.start, file.start, ids=None if known.ids is None else ReplacedIds()
+                file.start, file.start, ids=None if known.ids is None else ReplacedIds(), queues=()
             )
         found = scan_range(source.open, file, known, ends=ends, check=self._check)
         if ends:
@@ -229,11 +253,17 @@ def _go_on() -> None:
     """Let a scan continue."""
 
 
+def _has(known: KnownFile, with_ids: bool, with_queues: bool) -> bool:
+    has_ids = known.ids is not None or not with_ids
+    return has_ids and (known.queues is not None or not with_queues)
+
+
 def _encoded(known: KnownFile) -> bytes:
     ids = known.ids or ReplacedIds()
     head = {
         "form": _FORM, "range": [known.start, known.stop], "stamp": known.stamp, "kept_at": known.kept_at,
         "pieces": known.pieces, "witness": known.witness,
+        "queues": known.queues,
         "ids": None if known.ids is None else len(ids.hashes) // _HASH_BYTES,
     }  # fmt: skip
     return json.dumps(head).encode() + b"\n" + ids.hashes + ids.offsets
@@ -257,9 +287,14 @@ def _decoded(data: bytes) -> KnownFile | None:
         ids = ReplacedIds(rest[:middle], rest[middle:])
         if len(ids.hashes) * _OFFSET_BYTES != len(ids.offsets) * _HASH_BYTES:
             return None
+    queues = head["queues"]
+    if queues is not None:
+        queues = tuple(StatedOffsets(str(topic), *map(int, rest)) for topic, *rest in queues)
     stamp, kept_at = (tuple(map(int, head[name])) for name in ("stamp", "kept_at"))
     witness = int(head["witness"])
-    return KnownFile(start, stop, pieces, ids, stamp=stamp, kept_at=kept_at, witness=witness)
+    return KnownFile(
+        start, stop, pieces, ids, queues, stamp=stamp, kept_at=kept_at, witness=witness
+    )
 
 
 def _name(file: CommitLogFile) -> str:

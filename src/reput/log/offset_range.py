@@ -50,3 +50,17 @@ def without(whole: OffsetRange, holes: Iterable[OffsetRange]) -> list[OffsetRang
     if start < whole.stop:
         left.append(OffsetRange(start, whole.stop))
     return left
+
+
+def common(first: Iterable[OffsetRange], *others: Iterable[OffsetRange]) -> list[OffsetRange]:
+    """Return the ranges that are in every one of these sets of ranges, in ascending order."""
+    left = list(merged(sorted(first)))
+    for other in others:
+        parts = merged(sorted(other))
+        left = [
+            OffsetRange(max(one.start, part.start), min(one.stop, part.stop))
+            for one in left
+            for part in parts
+            if one.start < part.stop and part.start < one.stop
+        ]
+    return left

@@ -1,4 +1,4 @@
-"""Scan a log file for `reput.log.known_ranges`: find store times, and message ids that have no index entry."""
+"""Scan a log file for `reput.log.known_ranges`: find store times, queues, and message ids that have no index entry."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ import numpy.typing as npt
 from reput.errors import StoreNotFoundError
 from reput.files.reader import OpenFile
 from reput.findings import Finding
+from reput.format.commit_log import SYS_FLAG_PREPARED
 from reput.kernels import key_match as kernel
 from reput.kernels.rows import new_rows
+from reput.log.dispatch_batch import DispatchBatch
 from reput.log.files import CommitLogFile
-from reput.log.known_file import KnownFile, ReplacedIds, TimedPiece
+from reput.log.known_file import KnownFile, ReplacedIds, StatedOffsets, TimedPiece
 from reput.log.scan import FileScan, ScannedPiece
 from reput.log.scan_mode import GROWING_PLACES, PLACES
 
@@ -22,6 +24,10 @@ _MOST_PIECES, _LEAST_PIECE_BYTES = 1 << 8, 64 << 10
 # Maximum number of ids that one kernel call returns.
 _ROOM = 1 << 12
 _LATEST = (1 << 63) - 1
+# A log file with more queues is not remembered with its queues, which bounds the memory.
+_MOST_QUEUES = 1 << 16
+# Messages with this bit are prepared or rolled back, so they have no queue entry.
+_UNDISPATCHED = SYS_FLAG_PREPARED
 Offsets = npt.NDArray[np.int64]
 
 
@@ -55,7 +61,7 @@ def scan_range(
                 collected.add_ids(piece)
     # The file has expired meanwhile.
     except StoreNotFoundError:
-        return KnownFile(known.start, file.end, ids=known.ids)
+        return KnownFile(known.start, file.end, ids=known.ids, queues=known.queues)
     verdict = scan.verdict()
     damage = verdict.damage if ends else scan.damage
     stop = file.end if ends or scan.end.position >= file.end else scan.end.position
@@ -85,19 +91,22 @@ def stored_within(
 
 
 class _Collected:
-    """Collects two results of a scan of a file: store times of all messages, and message ids without an index entry."""
+    """Collects the results of a scan of a file: store times, queues, and message ids without an index entry."""
 
     def __init__(self, known: KnownFile, piece_bytes: int) -> None:
         self._known, self._piece_bytes = known, piece_bytes
         self._pieces = list(known.pieces)
         self._hashes: list[npt.NDArray[np.int32]] = []
         self._offsets: list[Offsets] = []
+        self._queues = {one[:2]: one for one in known.queues or ()}
 
     def add(self, piece: ScannedPiece, *, is_whole: bool) -> None:
         """Take a batch. `is_whole` states whether there is no damage between the previous batch and this one."""
         times = piece.batch.messages["store_timestamp"]
         if not len(times):
             return
+        if self._known.queues is not None:
+            self._add_queues(piece.batch)
         offsets = piece.positions + piece.base
         steps_back = np.diff(times, prepend=times[0]) < 0
         # The log is divided into pieces at multiples of the piece size. A later scan of appended messages uses the same
@@ -118,6 +127,21 @@ class _Collected:
                 ),
                 int(times[begin]),
             )  # fmt: skip
+
+    def _add_queues(self, batch: DispatchBatch) -> None:
+        numbers, offsets = batch.messages["queue"], batch.messages["queue_offset"]
+        is_dispatched = batch.messages["sys_flag"] & _UNDISPATCHED == 0
+        first = np.full(len(batch.queues), _LATEST)
+        last = np.full(len(batch.queues), -1)
+        np.minimum.at(first, numbers[is_dispatched], offsets[is_dispatched])
+        np.maximum.at(last, numbers[is_dispatched], offsets[is_dispatched])
+        for number in np.unique(numbers).tolist():
+            topic, queue_id = batch.queues[number]
+            found = StatedOffsets(topic, queue_id)
+            if last[number] >= 0:
+                found = found._replace(first=int(first[number]), last=int(last[number]))
+            before = self._queues.get((topic, queue_id))
+            self._queues[topic, queue_id] = _together(before, found)
 
     def _append(self, found: TimedPiece, first_ms: int) -> None:
         last = self._pieces[-1] if self._pieces else None
@@ -153,7 +177,10 @@ class _Collected:
             # reports the damage.
             pieces = [TimedPiece(self._known.start, stop, 0, 0, -1, is_whole=False)]
         every = (*self._known.damage, *damage)
-        return KnownFile(self._known.start, stop, tuple(pieces), self._ids(), every)
+        queues = None
+        if self._known.queues is not None and len(self._queues) <= _MOST_QUEUES:
+            queues = tuple(self._queues.values())
+        return KnownFile(self._known.start, stop, tuple(pieces), self._ids(), queues, every)
 
     def _ids(self) -> ReplacedIds | None:
         known = self._known.ids
@@ -163,6 +190,14 @@ class _Collected:
         offsets = np.concatenate([np.frombuffer(known.offsets, np.int64), *self._offsets])
         order = np.lexsort((offsets, hashes))
         return ReplacedIds(hashes[order].tobytes(), offsets[order].tobytes())
+
+
+def _together(before: StatedOffsets | None, later: StatedOffsets) -> StatedOffsets:
+    if before is None or before.first < 0:
+        return later
+    if later.first < 0:
+        return before
+    return later._replace(first=min(before.first, later.first), last=max(before.last, later.last))
 
 
 def _own_ids(

@@ -21,6 +21,8 @@ _EARLIEST, _LATEST = -(1 << 63), (1 << 63) - 1
 class Wanted(Protocol):
     """The conditions of a query: which index entries to follow, and which records to take."""
 
+    topics: frozenset[str] | None
+    """The requested topics; None for all topics."""
     hashes: Collection[int]
     keys: frozenset[str]
     """A set of keys. Each matching record has at least one of them."""
@@ -31,6 +33,7 @@ class Wanted(Protocol):
 class WantedNothing:
     """The conditions of a query that matches no record, for a scan that only looks for the end of the log."""
 
+    topics: frozenset[str] | None = frozenset()
     hashes: Collection[int] = frozenset()
     keys: frozenset[str] = frozenset()
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from reput.errors import UsageError
 from reput.findings import Finding
-from reput.query.answers import Coverage
+from reput.query.evidence import Coverage
 
 CoverageForm = Literal["summary", "rows"]
 """The form of an answer's coverage.
@@ -147,9 +147,8 @@ class LookupCoverage:
     @property
     def is_complete(self) -> bool:
         """Return whether the look-up could read everything that it had to search, for every key."""
-        unreadable = [*(part.unreadable_bytes for part in self.stores), self._misses_store]
-        unreadable += [part.unreadable_bytes for part in self._of_some_keys()]
-        return not any(unreadable)
+        is_covered = all(store.is_complete for store in self.stores) and not self._misses_store
+        return is_covered and not any(part.unreadable_bytes for part in self._of_some_keys())
 
     @property
     def _misses_store(self) -> bool:
@@ -169,7 +168,7 @@ class LookupCoverage:
         return [
             {
                 "store": name,
-                "is_complete": not store.unreadable_bytes,
+                "is_complete": store.is_complete,
                 "error": None,
                 "answered_by": None,
                 "log_bytes": store.log.size_bytes,
@@ -196,13 +195,13 @@ class LookupCoverage:
 
     def complete(self, numbers: npt.NDArray[np.int64]) -> pa.Array:
         """Return for each of these keys whether all ranges that were searched for it were readable."""
-        unreadable = np.full(len(numbers), sum(store.unreadable_bytes for store in self.stores))
-        # The unreadable ranges of `self.stores` affect all keys. The unreadable ranges of `_of_some_keys` affect only
-        # some keys.
+        # The coverage of `self.stores` applies to all keys. The unreadable ranges of `_of_some_keys` affect only some
+        # keys.
+        is_complete = np.full(len(numbers), all(store.is_complete for store in self.stores))
         for part in self._of_some_keys():
             if part.unreadable_bytes:
-                unreadable[np.isin(numbers, part.numbers)] += part.unreadable_bytes
-        return pa.array((unreadable == 0) & (not self._misses_store))
+                is_complete[np.isin(numbers, part.numbers)] = False
+        return pa.array(is_complete & (not self._misses_store))
 
     def column(self, numbers: npt.NDArray[np.int64]) -> pa.Array:
         """Return the coverage of each of these keys, as COVERAGE_TYPE."""
@@ -240,7 +239,7 @@ class LookupCoverage:
         log = sum(store.log.size_bytes for store in self.stores)
         return pa.StructArray.from_arrays(
             [
-                pa.array((unreadable == 0) & (not self._misses_store)),
+                self.complete(numbers),
                 pa.array(np.full(len(numbers), log)),
                 *map(pa.array, (indexed, scanned, unreadable)),
                 problems,

@@ -16,7 +16,7 @@ from reput.index.key_index import IndexPart, TimeWindow
 from reput.index.plan import Segment
 from reput.index.verdict import Judge
 from reput.log.files import CommitLogFile
-from reput.log.offset_range import OffsetRange, newest_first
+from reput.log.offset_range import OffsetRange
 from reput.log.reader import CommitLogReader
 from reput.log.splits import DEFAULT_SPLIT_BYTES, cut
 from reput.log.verdict import WalkVerdict
@@ -27,7 +27,7 @@ from reput.lookup.index_task import IndexFound
 from reput.lookup.key_parts import KeyPart
 from reput.lookup.match_task import MatchTask, RunSlice
 from reput.lookup.scan_task import LookupScanTask, ScanFound
-from reput.query.answers import Coverage, IndexedRange, within_range
+from reput.query.evidence import Coverage, Evidence, within_range
 from reput.store.store_reader import StoreReader
 from reput.store.topics_file import batch_topics
 
@@ -332,27 +332,21 @@ class StorePlan:
 
         Call this method only after all ranges have been scanned.
         """
-        damage = [lost for part in self.ranges for lost in part.damage] + self.log.holes()
+        evidence = Evidence(self.log.source.name)
+        evidence.problems += self.problems
+        evidence.damage += self.log.holes()
+        for part in self.ranges:
+            evidence.scanned(*part.scanned)
+            evidence.damage += part.damage
+        for segment in self.segments:
+            if segment.part is not None:
+                evidence.indexed(segment.start, segment.stop, segment.part)
         # If a scan reached the end of the log, the log ends at the scan's position. Otherwise, it ends with the last
         # file.
         ends = [part.position for part in self.ranges if part.at_end]
         start = self.log.min_offset
         answered = OffsetRange(start, max(min([self._files_end, *ends]), start))
-        return Coverage(
-            log=answered,
-            indexed=tuple(
-                IndexedRange(segment.start, segment.stop, part.name, part.basis)
-                for segment in self.segments
-                if (part := segment.part) is not None
-            ),
-            scanned=newest_first(part.scanned for part in self.ranges),
-            unreadable=(*self._lost_end(answered.stop), *within_range(damage, answered)),
-            problems=tuple(self.problems),
-        )
-
-    def _lost_end(self, log_end: int) -> list[Finding]:
-        lost = self._planner.lost_end(log_end)
-        return [] if lost is None else [lost]
+        return evidence.coverage(answered, lost_end=self._planner.lost_end(answered.stop))
 
     def lost_segment(
         self, number: int, keys: npt.NDArray[np.int64], ranges: Iterable[ScannedRange]
@@ -363,8 +357,14 @@ class StorePlan:
         keys.
         """
         segment, known = self.segments[number], self.coverage()
+        evidence = Evidence(self.log.source.name)
         parts = list(ranges)
-        damage = within_range((lost for part in parts for lost in part.damage), known.log)
+        for part in parts:
+            evidence.scanned(*part.scanned)
+            evidence.damage += part.damage
+        evidence.damage += known.unreadable
+        stop = min(segment.stop, known.log.stop)
+        own = evidence.coverage(OffsetRange(min(segment.start, stop), stop))
         assert segment.part is not None
         return LostSegment(
             self.number, number, keys[:, 0].copy(), keys[:, 1].copy(),
@@ -375,5 +375,5 @@ class StorePlan:
             ),
             indexed_bytes=segment.stop - segment.start,
             scanned_bytes=sum(part.scanned.size_bytes for part in parts),
-            unreadable_bytes=sum(lost.length for lost in set(damage) - set(known.unreadable)),
+            unreadable_bytes=sum(lost.length for lost in set(own.unreadable) - set(known.unreadable)),
         )  # fmt: skip

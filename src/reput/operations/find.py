@@ -13,7 +13,6 @@ from reput.clock import format_time
 from reput.errors import UsageError
 from reput.findings import Finding
 from reput.format.commit_log import MessageExt
-from reput.log.offset_range import OffsetRange
 from reput.messages.json_codec import message_fields
 from reput.notebook import Report
 from reput.operations.stores import (
@@ -25,7 +24,7 @@ from reput.operations.stores import (
     stores_in_words,
     stores_of,
 )
-from reput.query.answers import Coverage, QueryResult, coverage_fields
+from reput.query.answers import QueryResult, coverage_fields
 from reput.query.message_store import MessageStore
 from reput.query.pull import wanted_tags
 from reput.query.tail import LogTail, TailFilter
@@ -357,9 +356,7 @@ class Asked:
         tail = LogTail(store, wanted)
         found = tail.last(self.limit + 1)[::-1]
         cursor = found[self.limit - 1].physical_offset if len(found) > self.limit else None
-        log = OffsetRange(store.begin_offset(), max(tail.position, store.begin_offset()))
-        damage = tuple(dict.fromkeys(tail.damage))
-        coverage = Coverage(log, (), (), damage, ())
+        coverage = tail.coverage(cursor)
         return QueryResult(tuple(found[: self.limit]), cursor, coverage)
 
 

@@ -88,6 +88,9 @@ def prove(store: str | PathLike[str], **reading: Unpack[ReaderOptions]) -> Proof
         raise UsageError(f"{path}: IndexFiles can be proved only in a local store")
     with open_store(path, **reading) as opened:
         files = opened.index.current()
+        # Remember the topics of the log as well, because a search for a key in all topics needs them.
+        for log_file in opened.commit_log.files:
+            opened.known_ranges.learn(log_file, with_queues=True)
         proofs = prove_all(path, files, afresh=True)
         found = [
             ProvenFile(file.path, file.name, proof)

@@ -2,93 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple
 
 from reput.findings import Finding
 from reput.format.commit_log import MessageExt
-from reput.index.key_index import ARCHIVED_KEYS, Basis
-from reput.log.offset_range import OffsetRange
+from reput.index.key_index import Basis
 from reput.log.reader import LocatedRecord
 from reput.notebook import table_of, time_of
+from reput.query.evidence import Coverage
 from reput.text import printable
 
 # A notebook shows this many messages of an answer.
 _MOST_SHOWN = 20
-
-
-class IndexedRange(NamedTuple):
-    """A range [start, stop) of physical offsets that was searched in one IndexFile, and why this file is trusted."""
-
-    start: int
-    stop: int
-    index_file: str
-    basis: Basis = Basis.SPOT_CHECKED
-
-    @property
-    def size_bytes(self) -> int:
-        return self.stop - self.start
-
-
-@dataclass(frozen=True, slots=True)
-class Coverage:
-    """The coverage of an answer. All ranges are physical offsets, newest first.
-
-    Attributes:
-        log: range from the first unexpired message to the end of the log
-        indexed: ranges looked up in an IndexFile that is proved to cover them, or was spot-checked
-        scanned: ranges read message by message, because no IndexFile covers them
-        unreadable: ranges that could not be read; their messages are missing from the answer. If the end of the log was
-            lost (`lost_log_end`), the first of these ranges begins at the end of `log`, and its length is a minimum
-        problems: IndexFiles, and chains of index entries, that could not be used; their ranges were scanned
-        inner_messages: number of messages in inner batches (5.x) that were compared, because a broker's index lacks
-            them; None if the requested topics have no batch queues
-        notes: remarks about messages with a wrong CRC; in an empty answer, also about other places to search
-
-    If a limit shortened the answer, the answer covers only the log from its cursor on. If a query continued from a
-    cursor, its answer covers only the log up to that cursor.
-    """
-
-    log: OffsetRange
-    indexed: tuple[IndexedRange, ...]
-    scanned: tuple[OffsetRange, ...]
-    unreadable: tuple[Finding, ...]
-    problems: tuple[Finding, ...]
-    inner_messages: int | None = None
-    notes: tuple[str, ...] = ()
-
-    @property
-    def indexed_bytes(self) -> int:
-        return sum(part.size_bytes for part in self.indexed)
-
-    @property
-    def indexed_files(self) -> int:
-        """Return the number of IndexFiles that the answer used."""
-        return len({part.index_file for part in self.indexed})
-
-    @property
-    def archive_indexes(self) -> int:
-        """Return how many of the indexes that the answer used belong to an archive."""
-        found = {part.index_file for part in self.indexed}
-        return sum(name.startswith(ARCHIVED_KEYS) for name in found)
-
-    @property
-    def spot_checked_files(self) -> int:
-        """Return how many of the answer's IndexFiles were only spot-checked.
-
-        All items of the answer's other IndexFiles were compared with the log (see `Basis`).
-        """
-        return len({part.index_file for part in self.indexed if part.basis is not Basis.PROVEN})
-
-    @property
-    def scanned_bytes(self) -> int:
-        return sum(part.size_bytes for part in self.scanned)
-
-    @property
-    def unreadable_bytes(self) -> int:
-        return sum(part.length for part in self.unreadable)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -100,7 +28,7 @@ class QueryResult:
 
     Attributes:
         cursor: where to continue (`after=cursor`) if the limit shortened the answer, else None
-        coverage: the searched ranges; `is_complete` is True if all of them could be read
+        coverage: the searched ranges; `is_complete` is True if their evidence covers the question
     """
 
     messages: tuple[MessageExt, ...]
@@ -109,7 +37,7 @@ class QueryResult:
 
     @property
     def is_complete(self) -> bool:
-        return not self.coverage.unreadable
+        return self.coverage.is_complete
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -177,7 +105,7 @@ class QueryRecords(NamedTuple):
 
     @property
     def is_complete(self) -> bool:
-        return not self.coverage.unreadable
+        return self.coverage.is_complete
 
     def decoded(self) -> QueryResult:
         """Return a QueryResult with the messages of these records."""
@@ -195,12 +123,6 @@ class QueryProgress(NamedTuple):
 
     messages: tuple[MessageExt, ...]
     searched_to: int
-
-
-def within_range(damage: Iterable[Finding], answered: OffsetRange) -> list[Finding]:
-    """Return the damage in the range of the answer, newest first."""
-    inside = {lost for lost in damage if lost.start < answered.stop and answered.start < lost.stop}
-    return sorted(inside, key=lambda lost: lost.start, reverse=True)
 
 
 @dataclass(frozen=True, slots=True)

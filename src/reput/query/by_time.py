@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from heapq import merge
 from itertools import islice
@@ -18,7 +19,10 @@ from reput.arguments import Time, checked, optional_milliseconds
 from reput.errors import CorruptMessageError, FormatError, MessageNotFoundError
 from reput.findings import Finding, Kind
 from reput.format.commit_log import MessageExt, RecordError, decode
+from reput.query.evidence import Coverage
+from reput.query.message_store import MessageStore
 from reput.query.shared_store import AnyStore
+from reput.query.window_evidence import lost_beside, window_coverage
 from reput.queues.queue_index import LostEntriesError
 
 # Number of messages of the first read, and of the largest one. Reads grow, because often few messages are wanted.
@@ -39,12 +43,21 @@ class TopicMessages:
 
     Attributes:
         cursor: where to continue (`after=cursor`) if the limit shortened the answer, else None
-        problems: reasons why messages are missing from the answer; empty if it is complete
+        coverage: the evidence that no message is missing, in the log from the cursor on
     """
 
     messages: tuple[MessageExt, ...]
     cursor: int | None
-    problems: tuple[Finding, ...]
+    coverage: Coverage
+
+    @property
+    def is_complete(self) -> bool:
+        return self.coverage.is_complete
+
+    @property
+    def problems(self) -> tuple[Finding, ...]:
+        """Return the reasons why messages may be missing from the answer. It is empty if the answer is complete."""
+        return self.coverage.unreadable
 
 
 @checked
@@ -89,7 +102,10 @@ def messages_of_topic(
                 break
             messages.append(message)
     cursor = found[limit - 1].physical_offset if len(found) > limit else None
-    return TopicMessages(tuple(messages), cursor, tuple(problems))
+    with _reader(store) as reader:
+        times, within = (bounds.begin, bounds.end), (cursor, after)
+        coverage = window_coverage(reader, topic, times, within, problems)
+    return TopicMessages(tuple(messages), cursor, coverage)
 
 
 class _QueuePosition(NamedTuple):
@@ -112,6 +128,10 @@ class _Bounds:
             and (self.end is None or time <= self.end)
             and (self.after is None or message.physical_offset < self.after)
         )
+
+
+def _reader(store: AnyStore) -> AbstractContextManager[MessageStore]:
+    return nullcontext(store) if isinstance(store, MessageStore) else store.reader()
 
 
 def _message(store: AnyStore, place: _QueuePosition) -> MessageExt | None:
@@ -153,6 +173,9 @@ def _spans(
 ) -> list[range]:
     """Return ranges of queue offsets, newest first, that contain all messages within the bounds."""
     low, high = _range(store, topic, queue_id, bounds, problems)
+    if bounds.begin is not None or bounds.end is not None:
+        with _reader(store) as reader:
+            problems += lost_beside(reader, topic, queue_id, range(low, high))
     if low >= high or (bounds.begin is None and bounds.end is None):
         return [range(low, high)]
     begin = -_AT_THE_END if bounds.begin is None else bounds.begin

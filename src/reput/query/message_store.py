@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from os import PathLike
 from typing import Literal, TypeVar, Unpack
@@ -26,11 +27,9 @@ from reput.format.properties import (
     SCHEDULE_TOPIC,
     TIMER_TOPIC,
 )
-from reput.log.offset_range import OffsetRange
 from reput.log.reader import LocatedRecord
 from reput.log.wanted_scan import Wanted
 from reput.query.answers import (
-    Coverage,
     PulledBody,
     PulledRecords,
     PullResult,
@@ -51,6 +50,7 @@ from reput.query.compat import (
     query_offset,
     query_records,
 )
+from reput.query.named_places import answer_of
 from reput.query.pull import Pulled, get_by_queue, pull, queue_times
 from reput.query.queue_ends import QueueEnds
 from reput.query.queue_place import QueuePlace
@@ -68,6 +68,10 @@ _REASONS = {
     DISCARDED_HALF_TOPIC: "the broker stopped asking whether its transaction is committed",
 }
 WAITING_TOPICS = frozenset(_REASONS)
+_SAMPLED_TOPICS = (
+    "The topics of the log are spot-checked: topics without ConsumeQueues were looked for in samples of the log. "
+    "`reput prove` finds all of them."
+)
 _Answer = TypeVar("_Answer")
 _AnyPulled = TypeVar("_AnyPulled", Pulled, PulledRecords)
 OnUnreadable = Literal["fail", "skip"]
@@ -173,7 +177,7 @@ class MessageStore(StoreReader):
         """Return all messages of a topic that have this key, newest first. The answer is exact and complete.
 
         Args:
-            topic: None for all topics that have ConsumeQueues
+            topic: None for all topics of the log
             key: a unique key, or one of the parts of KEYS; hash collisions are never returned
             begin, end: store times, both inclusive: milliseconds since 1970, or datetimes with a timezone
             limit: maximum number of messages; the result's cursor then states where to continue
@@ -240,11 +244,14 @@ class MessageStore(StoreReader):
     def _noted(
         self, found: QueryRecords, topic: str | None, key: str, **bounds: int | None
     ) -> QueryRecords:
-        """If the answer is empty, add notes on undelivered messages with this key.
+        """Add notes: on a search in all topics, whether these are known; on an empty answer, undelivered messages.
 
         A broker keeps undelivered messages in internal topics. Long ranges without an IndexFile are not searched for
         these messages, because that would be slow.
         """
+        if topic is None and not self._log_topics.are_all:
+            notes = (*found.coverage.notes, _SAMPLED_TOPICS)
+            return found._replace(coverage=replace(found.coverage, notes=notes))
         if found.records or topic is None or topic in WAITING_TOPICS:
             return found
         places = WAITING_TOPICS.intersection(self.queues.topics())
@@ -270,7 +277,7 @@ class MessageStore(StoreReader):
         return Unindexed(self.known_ranges, inner_topics, self.may_have_replaced_ids)
 
     def _all_topics(self) -> HashedTopics:
-        topics = HashedTopics(self.queues.topics())
+        topics = HashedTopics(self.all_topics())
         # Keep the previous object if the topics are the same: it has already computed the hashes of their names.
         if topics != self._hashed_topics:
             self._hashed_topics = topics
@@ -286,15 +293,12 @@ class MessageStore(StoreReader):
         """Return the message with this offset id, or all messages with this unique key, newest first.
 
         32 hexadecimal digits may be an offset id or a unique key. They are taken as an offset id only if the record at
-        the offset in the id has this id. A unique key is searched for in `topic`, or in all topics that have
-        ConsumeQueues. Raises as `query` does.
+        the offset in the id has this id. A unique key is searched for in `topic`, or in all topics of
+        the log. Raises as `query` does.
         """
         message = self.get_by_offset_id(message_id)
         if message is not None:
-            place = OffsetRange(
-                message.physical_offset, message.physical_offset + message.size_bytes
-            )
-            return QueryResult((message,), None, Coverage(place, (), (place,), (), ()))
+            return answer_of(self, message)
         topics = self._all_topics() if topic is None else (topic,)
         if not topics:
             raise UsageError(
@@ -532,7 +536,8 @@ class MessageStore(StoreReader):
     ) -> int:
         """Return the queue offset of a queue's first message stored at or after a time (ms), or the queue's end.
 
-        No message stored since then has a lower queue offset, even if the clock was set back. A call scans the log
+        No message stored since then has a lower queue offset, even if the clock was set back: if the message before the
+        returned offset cannot be read, this raises. A call scans the log
         files whose store times are not known yet, and keeps these times for later calls. For `check` see
         `min_queue_offset`. Raises as `pull` does.
         """
@@ -541,6 +546,8 @@ class MessageStore(StoreReader):
         def find() -> int:
             log_begin = self.commit_log.min_offset
             found = queue_times(self, topic, queue_id).first_since(time, log_begin)
+            if check:
+                self._check_before(topic, queue_id, found)
             # If the queue has lost its first entries, the wanted message may be before the first remaining entry. The
             # slow check for lost entries is needed only if `found` is the offset of the first remaining entry.
             if check and 0 < found <= self.queues.queue(topic, queue_id).min_queue_offset(
@@ -550,6 +557,23 @@ class MessageStore(StoreReader):
             return found
 
         return self._following(find)
+
+    def _check_before(self, topic: str, queue_id: int, queue_offset: int) -> None:
+        """Raise FormatError or CorruptMessageError if the message before a queue offset cannot be read.
+
+        A search by time steps over such messages, although they may have been stored at or after the time.
+        """
+        queue, log = self.queues.queue(topic, queue_id), self.commit_log
+        if queue_offset - 1 < queue.min_queue_offset(log.min_offset):
+            return
+        with suppress(MessageNotFoundError):  # A pre-blank entry, or it has expired.
+            entry = queue.entry(queue_offset - 1)
+            try:
+                log.locate(entry.physical_offset, entry.size)
+            except MessageNotFoundError as error:
+                if entry.physical_offset >= log.min_offset:
+                    reason, offset = str(error), entry.physical_offset
+                    raise CorruptMessageError(log.source.name, 0, reason, offset) from None
 
     @checked
     def end_offset_by_time(self, topic: str, queue_id: int, timestamp: Time) -> int:

@@ -23,15 +23,18 @@ from reput.log.files import CommitLogFile
 from reput.log.keyed_record import KeyedRecord, read_keyed_record
 from reput.log.known_file import KnownFile
 from reput.log.known_ranges import KnownRanges
-from reput.log.offset_range import OffsetRange, newest_first
+from reput.log.offset_range import OffsetRange
 from reput.log.reader import CommitLogReader, LocatedRecord
 from reput.log.wanted_scan import Found, Scanner, Wanted, WantedNothing
-from reput.query.answers import Coverage, IndexedRange, QueryRecords, RecordProgress, within_range
+from reput.query.answers import QueryRecords, RecordProgress
+from reput.query.evidence import Evidence, Question
 from reput.query.inner_batches import InnerBatches, may_hold_any
 
 _UNBOUNDED = 2**63
 # A note in the coverage of an answer names at most this many offsets of messages with a wrong CRC.
 _MOST_NAMED = 3
+# Names of the searches for messages without index entries, in the evidence of an answer.
+_INNER, _REPLACED = "inner batches", "replaced ids"
 
 
 class ReplacedIdSearch:
@@ -125,10 +128,9 @@ class Search:
         self._left_bytes = _UNBOUNDED if max_bytes is None else max_bytes
         self._scanner = Scanner(log, wanted)
         self._found: list[LocatedRecord] = []
-        self._indexed: list[IndexedRange] = []
-        self._scanned: list[OffsetRange] = []
-        self._damage: list[Finding] = []
-        self._problems: list[Finding] = []
+        further = {_INNER: inner, _REPLACED: replaced}
+        self._further = {name: search for name, search in further.items() if search is not None}
+        self._evidence = Evidence(log.source.name, *self._further)
         self._log_end: int
         self._planner: Planner
 
@@ -149,8 +151,10 @@ class Search:
     def _search(self, planner: Planner) -> Iterator[int]:
         """Yield the start of each segment after it has been searched."""
         segments = planner.segments()
-        self._problems += planner.problems
-        self._planner, self._log_end = planner, self._log.files_end
+        self._evidence.problems += planner.problems
+        # If the log has grown since it was planned, the answer ends where the plan ends.
+        self._planner = planner
+        self._log_end = segments[0].stop if segments else self._log.files_end
         # Without a limit, all segments are searched, so their index parts can be fetched together in advance.
         if self._limit == _UNBOUNDED:
             self._prefetch(segments)
@@ -160,10 +164,8 @@ class Search:
                     self._look_up(segment, segment.part)
                 else:
                     self._scan(segment)
-                if self._inner is not None:
-                    self._add_further(self._inner, segment)
-                if self._replaced is not None:
-                    self._add_further(self._replaced, segment)
+                for name, further in self._further.items():
+                    self._add_further(name, further, segment)
                 yield segment.start
             if self._is_enough:
                 break
@@ -204,9 +206,13 @@ class Search:
             count = len({one.physical_offset for one in self._found})
             self._limit = min(self._limit, max(count - 1, 1))
 
-    def _add_further(self, search: InnerBatches | ReplacedIdSearch, segment: Segment) -> None:
+    def _add_further(
+        self, name: str, search: InnerBatches | ReplacedIdSearch, segment: Segment
+    ) -> None:
         """Add the messages of a segment that have no index entries."""
-        found = search.find(segment.start, min(segment.stop, self._before), self._is_wanted)
+        stop = min(segment.stop, self._before)
+        found = search.find(segment.start, stop, self._is_wanted)
+        self._evidence.further(name, segment.start, stop)
         # A scan of the segment compares all unique keys of a record, not only the last one. So if the segment was
         # scanned, the scan has already found the messages of `ReplacedIdSearch`: do not add these messages again.
         if isinstance(search, ReplacedIdSearch):
@@ -234,21 +240,18 @@ class Search:
             cursor = self._found[-1].physical_offset
         start = self._log.min_offset if cursor is None else cursor
         answered = OffsetRange(start, max(min(self._log_end, self._before), start))
-        self._damage += self._log.holes()
-        for search in (self._inner, self._replaced):
-            if search is not None:
-                self._damage += [one for one in search.damage if one.start < self._log_end]
+        self._evidence.damage += self._log.holes()
+        for search in self._further.values():
+            self._evidence.damage += [one for one in search.damage if one.start < self._log_end]
         # A search that continues at a cursor goes backwards from there, and does not include the end of the log. So do
         # not report that this end was lost.
         lost_end = self._planner.lost_end(self._log_end) if self._before >= self._log_end else None
-        coverage = Coverage(
-            log=answered,
-            indexed=tuple(self._indexed),
-            scanned=newest_first(self._scanned),
-            unreadable=(*filter(None, [lost_end]), *within_range(self._damage, answered)),
-            problems=tuple(self._problems),
+        coverage = self._evidence.coverage(
+            answered,
+            lost_end=lost_end,
             inner_messages=None if self._inner is None else self._inner.searched,
             notes=self._bad_bodies(),
+            question=Question((), self._wanted.topics, *(self._window or (None, None))),
         )
         return QueryRecords(tuple(self._found), cursor, coverage)
 
@@ -279,10 +282,10 @@ class Search:
             self._left_bytes += sum(len(one.data) for one in self._found[mark:])
             del self._found[mark:]
             scanned = f"offsets {segment.start} to {segment.stop} were scanned"
-            self._problems.append(Finding.of_error(error.kind, error, f"; {scanned}"))
+            self._evidence.problems.append(Finding.of_error(error.kind, error, f"; {scanned}"))
             self._scan_range(segment.start, segment.stop, entries.followed)
         else:
-            self._indexed.append(IndexedRange(segment.start, segment.stop, part.name, part.basis))
+            self._evidence.indexed(segment.start, segment.stop, part)
 
     def _is_wanted(self, record: KeyedRecord) -> bool:
         if not self._wanted.matches(record):
@@ -293,11 +296,11 @@ class Search:
     def _scan(self, segment: Segment) -> None:
         if segment.records is not None:
             self._take_read(segment.records, segment.damage)
-            self._scanned.append(segment.range)
+            self._evidence.scanned(*segment.range)
         elif (tail := self._planner.short_tail(segment)) is not None:
             self._take_read(tail.records, tail.damage)
             self._log_end = min(self._log_end, tail.position)
-            self._scanned.append(OffsetRange(segment.start, min(tail.position, self._before)))
+            self._evidence.scanned(segment.start, min(tail.position, self._before))
         else:
             self._scan_range(segment.start, segment.stop)
 
@@ -305,7 +308,7 @@ class Search:
         for record in records:
             if self._is_wanted(record):
                 self._keep(self._log.locate(record.physical_offset).alone())
-        self._damage += damage
+        self._evidence.damage += damage
 
     def _scan_range(self, start: int, stop: int, seen: Sequence[int] = ()) -> None:
         """Scan file by file, newest first, until enough messages are found.
@@ -317,11 +320,11 @@ class Search:
             begin, end = max(start, file.start), min(stop, file.end)
             if begin < end and not self._is_enough:
                 if self._is_outside(part := OffsetRange(begin, end)):
-                    self._scanned.append(part)
+                    self._evidence.scanned(*part)
                     continue
                 found = self._scan_part(part)
                 self._take_found(found, [offset for offset in seen if begin <= offset < end])
-                self._scanned.append(OffsetRange(begin, max(min(found.position, end), begin)))
+                self._evidence.scanned(begin, min(found.position, end))
 
     def _is_outside(self, part: OffsetRange) -> bool:
         """Return whether an earlier scan has shown that a range has no message of the time window."""
@@ -341,7 +344,7 @@ class Search:
         return found
 
     def _take_found(self, found: Found, seen: Sequence[int]) -> None:
-        self._damage += found.damage
+        self._evidence.damage += found.damage
         if found.at_end:
             self._log_end = min(self._log_end, found.position)
         for offset in sorted({*found.offsets, *seen}, reverse=True):

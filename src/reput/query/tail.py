@@ -36,7 +36,7 @@ from reput.format.properties import (
     index_keys,
 )
 from reput.log.files import CommitLogFile, expired_before, lost_end
-from reput.log.offset_range import OffsetRange
+from reput.log.offset_range import OffsetRange, without
 from reput.log.queued_record import (
     further_places,
     further_queues,
@@ -49,8 +49,10 @@ from reput.log.queued_record import (
 from reput.log.reader import LocatedRecord
 from reput.log.samples import sampled_records
 from reput.log.walk import LogWalk
+from reput.query.evidence import Coverage, Evidence, Question, bytes_of
 from reput.query.message_store import MessageStore
 from reput.query.queue_place import QueuePlace, is_in_place
+from reput.query.window_evidence import WindowEvidence, lost_beside
 from reput.queues.queue_index import LostEntriesError
 
 # Entries per read: the first read is small, because often few messages are wanted.
@@ -244,6 +246,8 @@ class QueueTail:
         except (CorruptMessageError, FormatError, MessageNotFoundError):
             # The times of a damaged queue do not show where to begin, so the whole queue is read.
             pass
+        if self._begin is not None or self._end is not None:
+            self.damage += lost_beside(self._store, topic, queue_id, range(least, stop))
         return least, stop
 
     def _entries_back(self, topic: str, queue_id: int) -> Iterator[QueuedEntry]:
@@ -375,6 +379,7 @@ class LogTail:
         self._store, self._log, self._wanted = store, store.commit_log, wanted
         self.position = self._log.min_offset
         self.damage: list[Finding] = []
+        self._evidence = Evidence(self._log.source.name)
         self._unsettled: MessageExt | None = None
 
     def last(self, count: int) -> list[MessageExt]:
@@ -397,6 +402,16 @@ class LogTail:
             found = self._before(dispatched, missing) + found
         self._report_bad_bodies(found)
         return found
+
+    def coverage(self, cursor: int | None = None) -> Coverage:
+        """Return the coverage of the messages that `last` returned. `cursor` is the oldest one if there are more."""
+        start = self._log.min_offset if cursor is None else cursor
+        self._evidence.damage += self.damage
+        wanted = self._wanted
+        topics = None if wanted.topic is None else frozenset({wanted.topic})
+        question = Question((), topics, wanted.begin, wanted.end)
+        log = OffsetRange(start, max(self.position, start))
+        return self._evidence.coverage(log, question=question)
 
     def _report_bad_bodies(self, found: Iterable[LocatedRecord]) -> None:
         """Report bodies that are damaged, or still being written."""
@@ -493,6 +508,7 @@ class LogTail:
             walk = LogWalk(self._log, begin, file.end)
             # Messages of an earlier file go before the messages already found.
             found[:0] = deque(self._taken(walk), maxlen=count - len(found))
+            self._evidence.scanned(begin, walk.position)
             if walk.at_end:
                 self.position = walk.position
             if len(found) == count and walk.position > begin:
@@ -509,12 +525,34 @@ class LogTail:
             offsets = [entry.physical_offset for entry in entries]
             # If the queues have fewer than `count` entries, the log may still have more messages, so walk all of it.
             start = offsets[-1] if len(offsets) == count else self._log.min_offset
-            return list(deque(self._taken(LogWalk(self._log, start, stop)), maxlen=count))
+            walk = LogWalk(self._log, start, stop)
+            found = list(deque(self._taken(walk), maxlen=count))
+            self._evidence.scanned(start, walk.position)
+            return found
         if self._wanted.key is not None:
             return list(islice(self._by_key(stop), count))[::-1]
         found = list(islice(self._by_queue(stop), count))[::-1]
-        self._check_queues(found[0].physical_offset if len(found) == count else 0, stop)
+        start = found[0].physical_offset if len(found) == count else self._log.min_offset
+        self._check_queues(start, stop)
+        self._prove(OffsetRange(start, stop))
         return found
+
+    def _prove(self, within: OffsetRange) -> None:
+        """Report the evidence of the queues in a range of the log, and the damage that withdraws it."""
+        wanted, evidence = self._wanted, Evidence(self._log.source.name)
+        window = WindowEvidence(self._store, wanted.takes_queue, wanted.begin, wanted.end)
+        window.add_to(evidence, within)
+        coverage = evidence.coverage(within)
+        self._evidence.answered(coverage)
+        reported = {(lost.kind, lost.file) for lost in self.damage}
+        ranges = [ran for lost in self.damage if (ran := bytes_of(lost)) is not None]
+        for lost in coverage.unreadable:
+            place = bytes_of(lost)
+            is_new = (lost.kind, lost.file) not in reported
+            if place is not None:
+                is_new = bool(without(place, ranges))
+            if is_new:
+                self.damage.append(lost)
 
     def _check_queues(self, start: int, stop: int) -> None:
         """Report queues that have no ConsumeQueue, although the log has messages of the queues that the filter accepts.
@@ -574,6 +612,7 @@ class LogTail:
             )  # fmt: skip
             yield from filter(self._wanted.takes, result.records)
             self.damage += result.coverage.unreadable
+            self._evidence.answered(result.coverage)
             cursor = result.cursor
 
     def _by_queue(self, stop: int) -> Iterator[LocatedRecord]:

@@ -19,6 +19,7 @@ class WantedKey:
 
     def __init__(self, topic: str, key: str) -> None:
         self._topic, self._key = joined_surrogates(topic), joined_surrogates(key)
+        self.topics: frozenset[str] | None = frozenset({self._topic})
         self.keys = frozenset({self._key})
         self.hashes: Collection[int] = KeyHashes([topic], [key])
 
@@ -34,6 +35,7 @@ class WantedKeyAnywhere:
 
     def __init__(self, topics: Sequence[str], key: str) -> None:
         self._key = joined_surrogates(key)
+        self.topics: frozenset[str] | None = None
         self.keys = frozenset({self._key})
         self.hashes: Collection[int] = KeyHashes(topics, [key])
 
@@ -51,12 +53,12 @@ class WantedUniqueKey:
     def __init__(self, topics: Sequence[str], unique_key: str) -> None:
         self._unique_key = joined_surrogates(unique_key)
         self.keys = frozenset({self._unique_key})
-        self._topics = frozenset(map(joined_surrogates, topics))
+        self.topics: frozenset[str] | None = frozenset(map(joined_surrogates, topics))
         self.hashes: Collection[int] = KeyHashes(topics, [unique_key])
 
     def matches(self, record: KeyedRecord) -> bool:
         is_own = self._unique_key == record.unique_key or self._unique_key in record.own_ids
-        return is_own and record.topic in self._topics
+        return is_own and (self.topics is None or record.topic in self.topics)
 
 
 class WantedUniqueKeys:
@@ -66,6 +68,7 @@ class WantedUniqueKeys:
     """
 
     def __init__(self, topics: Sequence[str], unique_keys: Collection[str]) -> None:
+        self.topics: frozenset[str] | None = None
         self.keys = frozenset(map(joined_surrogates, unique_keys))
         self.hashes: Collection[int] = KeyHashes(topics, self.keys)
 

@@ -29,6 +29,7 @@ from reput.index.set_reader import IndexFileSetReader
 from reput.index.trust import RecallingJudge
 from reput.index.verdict import Judge
 from reput.log.known_ranges import KnownRanges
+from reput.log.log_topics import LogTopics
 from reput.log.paths import find_store
 from reput.log.reader import CommitLogReader
 from reput.log.sources import StoreLog
@@ -115,6 +116,7 @@ class StoreReader(Closing):
         self.commit_log = self._open_log()
         self.own_log = self._open_own_log() if self.log_storage.is_joined else self.commit_log
         self.known_ranges = KnownRanges(self.commit_log)
+        self._log_topics = LogTopics(self.commit_log, self.known_ranges)
         queues = storage, indexes
         if not _is_folder(storage, os.path.join(indexes, CONSUME_QUEUE_FOLDER)):
             queues = self.storage, self.path
@@ -181,6 +183,15 @@ class StoreReader(Closing):
 
             index = ContinuedIndex(self.log_storage, index, self.commit_log, self.own_log)
         return Planner(self.commit_log, index, self.checkpoint())
+
+    def all_topics(self) -> list[str]:
+        """Return all topics with messages in the log or with queues, sorted.
+
+        Raises StoreAccessError, StoreChangedError.
+        """
+        names = self.queues.topics()
+        # An archive has queues for all messages of its log.
+        return names if self.storage.is_archive else sorted(self._log_topics.find().union(names))
 
     @cached_property
     def may_have_replaced_ids(self) -> bool:

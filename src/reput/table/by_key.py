@@ -74,7 +74,7 @@ class IndexBesideLog:
         Return None if the log is not part of a store, for example a single file, or if the store cannot be read.
 
         Args:
-            topics: The topics; None for all topics with ConsumeQueues.
+            topics: The topics; None for all topics of the log.
             keys: Unique keys, or keys in KEYS.
             with_replaced_ids: Whether to search also for ids that are in no index, because a later UNIQ_KEY of the same
                 record replaces them (5.x).
@@ -82,7 +82,7 @@ class IndexBesideLog:
         with suppress(StoreError, UsageError):
             if (opened := self._opened()) is not None:
                 store, planner = opened
-                named = store.queues.topics() if topics is None else topics
+                named = store.all_topics() if topics is None else topics
                 hashes = {key_hash(index_key(topic, key)) for topic in named for key in keys}
                 found = [_look_up(store.commit_log, each, hashes) for each in planner.segments()]
                 if with_replaced_ids and any(map(may_be_replaced_id, keys)):

@@ -20,6 +20,7 @@ from reput.findings import Finding, Kind
 from reput.format.commit_log import SYS_FLAG_COMPRESSED, SYS_FLAG_INNER_BATCH, MessageExt
 from reput.format.properties import LMQ_PREFIX
 from reput.log.known_file import TimedPiece
+from reput.log.offset_range import OffsetRange
 from reput.log.scan import ScanBuffers
 from reput.messages.bodies import sent_body
 from reput.messages.inner_batch import unwrap
@@ -61,6 +62,7 @@ class Sweep:
     Attributes:
         damage: Unreadable parts of the log. Complete only after the sweep.
         unsearched: Number of messages whose body is too long to search, or cannot be decompressed.
+        read: Ranges of the log that were read so far.
     """
 
     def __init__(
@@ -87,10 +89,20 @@ class Sweep:
         self._most_body_bytes = most_body_bytes
         self._damage: dict[Finding, None] = {}
         self.unsearched = 0
+        self.read: list[OffsetRange] = []
 
     @property
     def damage(self) -> tuple[Finding, ...]:
         return tuple(self._damage)
+
+    def searched(self) -> list[OffsetRange]:
+        """Return the ranges that were read, or have no message of the time window according to their store times."""
+        return [*self.read, *self._store.known_ranges.outside(*self._window)]
+
+    @property
+    def _window(self) -> tuple[int, int]:
+        begin = -_EVER if self._wanted.begin is None else self._wanted.begin
+        return begin, _EVER if self._wanted.end is None else self._wanted.end
 
     def steps(self) -> Generator[MessageExt | SweptTo, None, None]:
         """Search, and yield the found messages, newest first, and the progress after each piece.
@@ -100,22 +112,24 @@ class Sweep:
         """
         self._log.refresh()
         self._damage |= dict.fromkeys(self._log.holes())
-        begin = -_EVER if self._wanted.begin is None else self._wanted.begin
-        end = _EVER if self._wanted.end is None else self._wanted.end
         swept = 0
-        for piece in self._store.known_ranges.pieces(begin, end, newest_first=True):
+        for piece in self._store.known_ranges.pieces(*self._window, newest_first=True):
             if piece.start >= self._stop:
                 continue
             try:
                 offsets = self._candidates(piece)
             except StoreNotFoundError:  # The file has expired, and so have all older ones.
                 return
+            self.read.append(OffsetRange(piece.stop, piece.stop))
             for number, offset in enumerate(reversed(offsets)):
+                # Messages before this one are not searched yet.
+                self.read[-1] = OffsetRange(offset, piece.stop)
                 yield from self._messages(offset)
                 # Bodies may take long to decompress and search, so report progress within the piece.
                 if self._content is not None and number % _CHECKED_AT_ONCE == _CHECKED_AT_ONCE - 1:
                     yield SweptTo(offset, max(offset - self._log.min_offset, 0), swept)
             swept += piece.stop - piece.start
+            self.read[-1] = OffsetRange(piece.start, piece.stop)
             yield SweptTo(piece.start, max(piece.start - self._log.min_offset, 0), swept)
         if self._stop >= self._log.files_end:
             lost = self._store.lost_end(self._store.known_ranges.end())

@@ -26,7 +26,8 @@ from reput.format.properties import (
 )
 from reput.format.transactions import decided_offsets
 from reput.messages.json_codec import message_fields
-from reput.query.answers import Coverage, coverage_fields
+from reput.query.answers import coverage_fields
+from reput.query.evidence import Coverage
 
 TRACE_SCHEMA = "reput-trace/1"
 """Version of the JSON form; its number grows with every incompatible change (docs/trace.md)."""
@@ -209,12 +210,13 @@ class StoreCoverage:
 
     @property
     def is_complete(self) -> bool:
-        return not (self.is_damaged or self.unread or self.is_shortened)
+        is_covered = self.coverage.is_complete and not self.problems
+        return is_covered and not (self.unread or self.is_shortened)
 
     @property
     def is_damaged(self) -> bool:
         """Return whether something could not be read."""
-        return bool(self.coverage.unreadable or self.problems)
+        return bool(not self.coverage.is_complete or self.problems)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,10 +22,11 @@ from reput.format.properties import (
     tags_code,
 )
 from reput.format.transactions import decided_offsets
-from reput.log.offset_range import OffsetRange, newest_first
 from reput.log.reader import LocatedRecord
-from reput.query.answers import Coverage, QueryResult
+from reput.query.answers import QueryResult
+from reput.query.evidence import Coverage, joined
 from reput.query.message_store import MessageStore
+from reput.query.named_places import answer_of
 from reput.queues.queue_index import LostEntriesError
 
 # A message that was stored less than _NEW_MS ago may not be dispatched yet. Wait up to _ROUNDS * _PATIENCE_S, one
@@ -226,34 +227,14 @@ class SearchedStore:
 
         If a look-up has already added a searched range, that range stays, and nothing is added.
         """
-        place = OffsetRange(message.physical_offset, message.physical_offset + message.size_bytes)
         if not self._answers:
-            self._answers.append(Coverage(place, (), (place,), (), ()))
+            self._answers.append(answer_of(self.store, message).coverage)
 
     def coverage(self) -> StoreCoverage:
         return StoreCoverage(
             self.store.path,
-            joined_coverage(self._answers),
+            joined(self._answers),
             tuple(self.unindexed.problems),
             self.unindexed.unread,
             self._is_shortened,
         )
-
-
-def joined_coverage(answers: Sequence[Coverage]) -> Coverage:
-    """Join the coverage of several answers of one store.
-
-    The result has the longest searched range, and all indexed, scanned and unreadable parts.
-    """
-    if not answers:
-        return Coverage(OffsetRange(0, 0), (), (), (), ())
-    return Coverage(
-        log=max((one.log for one in answers), key=lambda log: log.stop - log.start),
-        indexed=tuple(dict.fromkeys(part for one in answers for part in one.indexed)),
-        scanned=newest_first(part for one in answers for part in one.scanned),
-        unreadable=tuple(dict.fromkeys(part for one in answers for part in one.unreadable)),
-        problems=tuple(dict.fromkeys(part for one in answers for part in one.problems)),
-        inner_messages=max(
-            (one.inner_messages for one in answers if one.inner_messages is not None), default=None
-        ),
-    )
