@@ -1,7 +1,8 @@
-"""Which tests, and which of a test's many cases, run only in `make test-slow`.
+"""Which tests, and which of a test's many cases, run only in `make test-slow`, and the examples of properties.
 
 `make test` is for every change, so it takes minutes: of a test with many cases it runs a few that are spread over all
-of them, and of each property few examples. `make test-slow` runs all the others.
+of them, and of each property few examples. `make test-slow` runs all the others, and `make test-sample` some of them.
+Tests of `make test` that measurement finds expensive are in `tests/durations.py`.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from tests.durations import LONG_S, choose, costs, file_of, long_tests
+from tests.durations import KEPT_S, LONG_S, choose, costs, file_of, long_tests
 
 _ROOT = Path(__file__).parents[1]
 
@@ -40,6 +40,7 @@ def test_a_file_keeps_its_cheapest_test() -> None:
     long_s = 2 * LONG_S
     of_each = {"a.py::x": long_s, "a.py::y": long_s + 1, "b.py::x": long_s, "b.py::y": 0.0}
     assert choose(of_each) == ["a.py::y", "b.py::x"]
+    assert choose({"a.py::x": KEPT_S + 1}) == ["a.py::x"]
 
 
 def test_every_long_test_is_in_the_tree() -> None:
