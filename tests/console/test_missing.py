@@ -161,7 +161,7 @@ def test_a_search_ends_at_its_time_limit_with_a_cursor(
 
 
 def test_the_service_remembers_stores_that_went_and_tries_those_that_are_empty(
-    golden: Golden, tmp_path: Path
+    golden: Golden, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     for name in ("a", "b"):
         copy_store(golden("basic").path, tmp_path / "stores" / name)
@@ -189,6 +189,9 @@ def test_the_service_remembers_stores_that_went_and_tries_those_that_are_empty(
                 shutil.copy(file, tmp_path / "stores" / "c" / "commitlog")
             await wait_in_loop(lambda: sorted(service.stores()) == ["a", "b", "c"])
             assert [one.name for one in service.missing()] == ["never"]
+            lines = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
+            assert any("a: the store is gone" in line for line in lines)
+            assert any("a: served as a; it was missing since 20" in line for line in lines)
         finally:
             stop.set()
             await running
@@ -348,3 +351,34 @@ def test_a_store_that_vanishes_under_an_open_reader_is_an_error(
         ):  # fmt: skip
             with pytest.raises(StoreNotFoundError):
                 ask()
+
+
+def test_a_trace_passes_a_store_that_vanished_a_moment_ago_and_names_it(
+    golden: Golden, tmp_path: Path
+) -> None:
+    paths = {name: copy_store(golden("orders").path, tmp_path / name) for name in ("a", "b")}
+    with console(paths) as opened:
+        shutil.rmtree(paths["b"])
+        traced = opened.get("/api/trace?key=order-103921").json()
+        assert traced["complete"] is False
+        assert traced["events"]
+        assert traced["failed"][0].startswith("b: not searched: ")
+        shutil.rmtree(paths["a"])
+        assert opened.get("/api/trace?key=order-103921").status_code == 503
+
+
+def test_a_path_that_is_still_served_is_not_missing_under_another_name(
+    golden: Golden, tmp_path: Path
+) -> None:
+    async def run() -> None:
+        path = copy_store(golden("orders").path, tmp_path / "store")
+        options = ServiceOptions(Host("127.0.0.1", 0))
+        service = Service([str(path)], lambda path, address: SharedStore(path), options)
+        await service.start()
+        shutil.rmtree(path)
+        assert service.missing() == []
+        await service._watch()
+        assert [one.reason for one in service.missing()] == ["the store is gone"]
+        await service.close()
+
+    asyncio.run(run())

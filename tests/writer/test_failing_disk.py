@@ -3,7 +3,7 @@
 import errno
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -165,3 +165,29 @@ def test_a_checkpoint_that_cannot_be_replaced(tmp_path: Path) -> None:
         writer.close()
     assert (tmp_path / "store" / "abort").exists()
     check_all_there(tmp_path / "store", puts)
+
+
+@pytest.mark.parametrize("is_five", [False, True])
+def test_a_full_disk_leaves_a_clean_store_clean_if_nothing_was_appended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_five: bool
+) -> None:
+    store = tmp_path / "store"
+    config = replace(SMALL_16K, store_version="5.3") if is_five else SMALL_16K
+    with closing(StoreWriter(store, config)) as writer:
+        writer.put(Message("T", bytes(SMALL_16K.commit_log_file_bytes - 1000)))
+    before = {file: file.read_bytes() for file in store.rglob("*") if file.is_file()}
+
+    def full(name: str) -> bool:
+        return "checkpoint" in name or "reput.known" in name or "commitlog" in name
+
+    with (
+        failing(monkeypatch, "posix_fallocate", errno.ENOSPC, full),
+        failing(monkeypatch, "pwrite", errno.ENOSPC, full),
+        failing(monkeypatch, "write", errno.ENOSPC, full),
+        closing(StoreWriter(store, config)) as writer,
+        pytest.raises(StoreAccessError, match="No space left"),
+    ):
+        writer.put(Message("T", bytes(5000)))
+    assert not (store / "abort").exists()
+    for file, data in before.items():
+        assert file.read_bytes() == data, file

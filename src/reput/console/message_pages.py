@@ -188,7 +188,29 @@ def traced(
                 if len(stores) == 1:
                     raise
                 problems.append(f"{name}: not searched: {error}")
-        return trace(readers, **asked), names, problems  # type: ignore[arg-type]
+        while True:
+            try:
+                return trace(readers, **asked), names, problems  # type: ignore[arg-type]
+            except StoreError:
+                # One store may have vanished since it was opened. Trace in the others.
+                broken = {
+                    reader.path: error for reader in readers if (error := _why_broken(reader))
+                }
+                readers = [reader for reader in readers if reader.path not in broken]
+                if not (broken and readers):
+                    raise
+                problems += [
+                    f"{names.pop(path)}: not searched: {error}" for path, error in broken.items()
+                ]
+
+
+def _why_broken(reader: MessageStore) -> StoreError | None:
+    """Return the error of a store that cannot be read at all, else None."""
+    try:
+        reader.end_offset()
+    except StoreError as error:
+        return error
+    return None
 
 
 def _gap(gap_ms: int | None) -> int:

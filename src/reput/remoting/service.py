@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeVar
 
 from reput.broker.broker import Cluster, ServedBroker
 from reput.broker.limits import CLUSTER, Limits
-from reput.clock import now_ms
+from reput.clock import format_time, now_ms
 from reput.errors import ReputError, StoreAccessError
 from reput.format.host import Host
 from reput.query.shared_store import MissingStore, SharedStore
@@ -173,7 +173,8 @@ class Service:
         reasons = missing_stores(self._paths)
         for path in [path for path in self._since_ms if path not in reasons]:
             del self._since_ms[path]
-        known = {one.path for one in gone}
+        # A store that disappeared a moment ago is still open. Requests for it fail until `_watch` drops it.
+        known = {one.path for one in gone} | {each.path for each in self.served if each.store}
         for path, reason in reasons.items():
             since_ms = self._since_ms.setdefault(path, now_ms())
             # `path` is a store or a folder that contained stores. If `gone` already reports the store, or stores of the
@@ -285,7 +286,7 @@ class Service:
             self._tell(served)
 
     def _open(self, served: Served) -> None:
-        name = self._name_of(served.path)
+        name, gone = self._name_of(served.path), served.missing
         store = self._open_store(served.path, served.address)
         # Create a broker only if clients are served, because listing its topics takes long.
         if self._options.listen is not None:
@@ -297,6 +298,9 @@ class Service:
         served.name, served.store, served.missing = name, store, None
         self._tell(served)
         _log.info("%s: served as %s at %s", served.path, name, served.address)
+        if gone is not None:
+            since = format_time(gone.since_ms)
+            _log.warning("%s: served as %s; it was missing since %s", served.path, name, since)
 
     def _broker_of(self, served: Served, name: str, store: SharedStore) -> ServedBroker:
         broker = ServedBroker(

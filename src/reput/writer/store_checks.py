@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 from reput.config import StoreConfig
-from reput.errors import StoreError, UsageError
+from reput.errors import StoreAccessError, StoreError, UsageError
 from reput.files.disk import Disk
 from reput.files.links import refuse_links
 from reput.findings import Kind
@@ -83,16 +84,22 @@ def fitting_config(facts: StoreFacts, log_file_bytes: int | None) -> tuple[Store
     return replace(config, commit_log_file_bytes=log_file_bytes), odd
 
 
-def mark_open(store: Path, config: StoreConfig, disk: Disk) -> None:
+def mark_open(store: Path, config: StoreConfig, disk: Disk, *, is_clean: bool = False) -> None:
     """Create `abort` durably. In a 5.x store, it contains the id of this process (`createTempFile`, 5.3.3).
 
-    A 5.x store also gets an empty file `abort.bak` if it has no such file, because a broker leaves one. Raises
-    StoreAccessError.
+    A 5.x store also gets an empty file `abort.bak` if it has no such file, because a broker leaves one. If this fails,
+    a store that `is_clean` stays clean. Raises StoreAccessError.
     """
     content = str(os.getpid()).encode() if config.is_five else b""
-    with disk.open(store / ABORT_FILE, len(content)) as file:
-        if content:
-            file.write(content, 0)
-    if config.is_five and not (store / ABORT_COPY_FILE).exists():
-        disk.open(store / ABORT_COPY_FILE, 0).close()
-    disk.sync_folder(store)
+    try:
+        with disk.open(store / ABORT_FILE, len(content)) as file:
+            if content:
+                file.write(content, 0)
+        if config.is_five and not (store / ABORT_COPY_FILE).exists():
+            disk.open(store / ABORT_COPY_FILE, 0).close()
+        disk.sync_folder(store)
+    except StoreAccessError:
+        if is_clean:
+            with suppress(StoreAccessError):
+                disk.delete(store / ABORT_FILE)
+        raise

@@ -147,7 +147,7 @@ class StoreWriter:
         )  # fmt: skip
         # The checks above may refuse the store, so `abort` and all other files change only from here on.
         recovery.look(is_clean=not facts.has_abort)
-        mark_open(self.path, self.config, self._disk)
+        mark_open(self.path, self.config, self._disk, is_clean=not facts.has_abort)
         recovered = recovery.run()
         self.recovery, self._queues, self._index, self.dispatcher, offsets = recovered
         stack.callback(self._queues.close, sync=False)
@@ -386,7 +386,13 @@ class StoreWriter:
         with self.health.guarding():
             # A failed sync must not be repeated: the kernel may report the second one as a success.
             self.health.check()
-            self._index_sync.run(self._log.position)
+            try:
+                self._index_sync.run(self._log.position)
+            except StoreAccessError:
+                # Perhaps the disk is full. If nothing was written since the last clean shutdown, its files are still
+                # right.
+                if not self._is_unchanged():
+                    raise
             self._index.close(sync=False)
             self._queues.close(sync=False)
             self._owner.release()
@@ -397,6 +403,13 @@ class StoreWriter:
         # writing.
         self._files.close()
         self._index_prover.prove()
+
+    def _is_unchanged(self) -> bool:
+        """Return whether the store was clean when it was opened, and nothing was appended, removed or dispatched."""
+        found, end = self.recovery, self._log.position
+        is_written = found.truncated_bytes or found.deleted_files or found.entries_written
+        ends = found.log_end, found.queues_from, found.index_from
+        return found.is_clean and not is_written and all(place == end for place in ends)
 
     def disown(self, parent: int) -> None:
         """In a forked child, leave the store to the parent, whatever the parent's threads were doing at the fork."""
