@@ -160,3 +160,23 @@ def test_a_tail_has_the_messages_of_a_repeated_queue_offset(
     printed = capsys.readouterr()
     assert all(f"m{number}\n" in printed.out for number in range(10))
     assert "10 messages" in printed.out
+
+
+def test_a_topic_whose_messages_were_all_in_a_missing_log_file_is_not_empty(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from reput.cli.main import main
+
+    path, body = tmp_path / "store", bytes(5_000)
+    with reput.open_store(path, mode="rw", config=SMALL_16K) as store:
+        for topic in "AAABBBAAA":
+            store.put(reput.Message(topic, body))
+        assert store.wait_dispatched(timeout_s=60)
+    (path / "commitlog" / f"{1 << 14:020}").unlink()
+    for command in (["tail", str(path)], ["query", str(path)]):
+        assert main([*command, "--topic", "B"]) == 3
+        assert "16384 bytes lost" in capsys.readouterr().err
+    with reput.open_store(path) as store:
+        pulled = store.pull("B", 0, 0, on_corrupt="skip")
+        assert (pulled.messages, pulled.next_begin_offset) == ((), 3)
+        assert [(lost.begin, lost.end) for lost in pulled.unreadable] == [(0, 3)]

@@ -486,6 +486,9 @@ class MessageStore(StoreReader):
                 end = error.resume_offset = found.next_begin_offset
                 if skipped is None:
                     raise
+                # Messages that were skipped at the queue's end are the cause.
+                if skipped and skipped[-1].end == end:
+                    return found
                 skipped.append(UnreadableMessages(topic, queue_id, end, end, finding_of(error)))
             return found
 

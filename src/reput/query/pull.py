@@ -119,7 +119,7 @@ def pull(
                 break
             if error.resume_offset is None and entry is not None:
                 after = queue.after(number, entry)
-                error.resume_offset = _resume(store, QueuePlace(topic, queue_id, after), newest)
+                error.resume_offset = _resume(store, QueuePlace(topic, queue_id, after), most)
             raise
         position = queue.after(number, entry)
     status = PullStatus.NO_MATCHED_MESSAGE if position > queue_offset else PullStatus.NO_NEW_MESSAGE
@@ -138,20 +138,20 @@ def _has_tag(record: LocatedRecord, wanted: set[str]) -> bool:
     return not wanted or read_properties(record).get(TAGS) in wanted
 
 
-def _resume(store: StoreReader, place: QueuePlace, newest: int) -> int:
+def _resume(store: StoreReader, place: QueuePlace, stop: int) -> int:
     """Return the queue offset of the first readable message at or after a place, to continue after unreadable messages.
 
-    At most `_MOST_ENTRIES` entries are examined. The result is at most `newest`, the queue offset of the newest entry,
-    which may be half written, unless `place` is after it.
+    At most `_MOST_ENTRIES` entries are examined. The queue ends at `stop`.
     """
     topic, queue_id, position = place
     queue = store.queues.queue(topic, queue_id)
     try:
-        for number, entry in queue.numbered(position, min(newest, position + _MOST_ENTRIES)):
+        newest = queue.span(stop - 1)[0]
+        for number, entry in queue.numbered(position, min(stop, position + _MOST_ENTRIES)):
             if entry == PRE_BLANK:
                 return number
             try:
-                _read(store, queue, QueuePlace(topic, queue_id, number), entry, is_newest=False)
+                _read(store, queue, QueuePlace(topic, queue_id, number), entry, number == newest)
                 return number
             except CorruptMessageError:
                 position = queue.after(number, entry)

@@ -167,8 +167,8 @@ class QueueTail:
             return self._log.locate(entry.physical_offset, entry.size)
         except (MessageNotFoundError, CorruptMessageError) as error:
             at, file = entry.physical_offset, self._log.file_at(entry.physical_offset)
-            # A message before the log's first file has expired. This is no damage. `CommitLogReader.holes` reports the
-            # missing files in the middle of the log, once each.
+            # A message before the log's first file has expired. This is no damage.
+            self.damage += [hole for hole in self._log.holes() if hole.start <= at < hole.stop]
             if file is not None:
                 reason = getattr(error, "reason", "no message begins there")
                 self.damage.append(file.lost(at, at + entry.size, reason))
