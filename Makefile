@@ -11,7 +11,7 @@ FUZZ_SECONDS ?= 60
 SEED ?= $(shell printf '%d' 0x$$(git rev-parse --short=8 'HEAD^{tree}' 2>/dev/null || echo 0))
 EXPLORED ?= tests
 # Tests of kernels that also run uncompiled in `make test`: all others do in test-long.
-UNCOMPILED := $(foreach name,checksum key_match queue_entries text,tests/kernels/test_$(name).py)
+UNCOMPILED := $(foreach name,checksum commit_log_scan counting entry_checks entry_matches key_match queue_entries text,tests/kernels/test_$(name).py)
 STAMP := .venv/.installed
 DEMO := .venv/.demo
 PIP := $(BIN)/python -m pip install -q --no-input --disable-pip-version-check --no-compile
