@@ -7,6 +7,7 @@ import tempfile
 from pathlib import Path
 
 from tests.truth.harness import Harness, Result
+from tests.truth.known import is_known
 from tests.truth.sampling import run_many
 
 
@@ -23,18 +24,25 @@ def main() -> int:
         "--damage", help="these damages, separated by commas, in place of the seed's"
     )
     parser.add_argument("--short", action="store_true", help="one line per violation")
+    parser.add_argument("--unknown", action="store_true", help="without known violations")
     given = parser.parse_args()
     seeds = range(given.seed, given.seed + given.scenes)
+    every = Result()
+
+    def show(result: Result) -> None:
+        if given.unknown:
+            result.violations = [one for one in result.violations if not is_known(one)]
+        for one in result.violations:
+            print(one.line() if given.short else one, flush=True)
+        every.add(result)
+
     with tempfile.TemporaryDirectory(prefix="reput-truth-") as folder:
         if given.processes:
-            every = run_many(Path(folder), seeds, given.processes)
+            show(run_many(Path(folder), seeds, given.processes))
         else:
-            every = Result()
             harness = Harness(Path(folder), given.store, given.state, given.damage)
             for seed in seeds:
-                every.add(harness.run(seed, lambda path: given.path in str(path)))
-    for one in every.violations:
-        print(one.line() if given.short else one)
+                show(harness.run(seed, lambda path: given.path in str(path)))
     print(every.summary())
     return bool(every.violations)
 

@@ -42,6 +42,10 @@ class Damaging:
     def log_files(self) -> list[Path]:
         return self.files("commitlog*/*")
 
+    def archived(self, part: str = "*") -> list[Path]:
+        """Return the files of an archive, of its log, keys or queues."""
+        return sorted((self.store.parent / "archive").glob(f"{part}/*-*"))
+
     def queue_files(self) -> list[Path]:
         return self.files("consumequeue/*/*/*", "batchconsumequeue/*/*/*")
 
@@ -89,20 +93,26 @@ def none(to: Damaging) -> str | None:
 
 
 def log_missing(to: Damaging) -> str | None:
-    path = to.inner(to.log_files())
+    if not (files := to.log_files()):
+        return None
+    path = to.inner(files)
     path.unlink()
     return f"{path.name} deleted"
 
 
 def log_cut(to: Damaging) -> str | None:
-    path = to.inner(to.log_files())
+    if not (files := to.log_files()):
+        return None
+    path = to.inner(files)
     size = to.random.randrange(path.stat().st_size)
     os.truncate(path, size)
     return f"log file {path.name} cut to {size}"
 
 
 def log_zeroed(to: Damaging) -> str | None:
-    path = to.inner(to.log_files())
+    if not (files := to.log_files()):
+        return None
+    path = to.inner(files)
     size = path.stat().st_size
     at = to.random.choice((0, to.random.randrange(size)))
     count = to.random.choice((size, 512, 4096))
@@ -132,7 +142,9 @@ def log_copied(to: Damaging) -> str | None:
 
 def log_older(to: Damaging) -> str | None:
     """Replace a log file by its state after some of its messages."""
-    path = to.inner(to.log_files())
+    if not (files := to.log_files()):
+        return None
+    path = to.inner(files)
     start = int(path.name)
     inside = [
         m.stop - start
@@ -194,11 +206,13 @@ def queue_folder_missing(to: Damaging) -> str | None:
 
 
 def queues_missing(to: Damaging) -> str | None:
-    folder = to.store / "consumequeue"
-    if not folder.is_dir():
+    names = ("consumequeue", "batchconsumequeue", "consumequeue_ext")
+    found = [name for name in names if (to.store / name).is_dir()]
+    if not found:
         return None
-    shutil.rmtree(folder)
-    return "consumequeue deleted"
+    for name in found:
+        shutil.rmtree(to.store / name)
+    return f"{', '.join(found)} deleted"
 
 
 def queue_cut(to: Damaging) -> str | None:
@@ -291,6 +305,39 @@ def entry_flipped(to: Damaging) -> str | None:
     bit = to.random.randrange(8)
     to.write(path, at, bytes([data[at] ^ 1 << bit]))
     return f"bit {bit} of byte {at} of {path.relative_to(to.store)} flipped"
+
+
+def queue_database(to: Damaging) -> str | None:
+    """Delete, cut or flip a file of a database of queues."""
+    files = [path for path in sorted(to.store.glob("consumequeue/*")) if path.is_file()]
+    if not files:
+        return None
+    path, how = to.one(files), to.random.choice(("deleted", "cut", "flipped"))
+    if how == "deleted" or not path.stat().st_size:
+        path.unlink()
+        return f"{path.relative_to(to.store)} deleted"
+    at = to.random.randrange(path.stat().st_size)
+    if how == "cut":
+        os.truncate(path, at)
+    else:
+        data = path.read_bytes()
+        to.write(path, at, bytes([data[at] ^ 4]))
+    return f"{path.relative_to(to.store)} {how} at {at}"
+
+
+def extension_changed(to: Damaging) -> str | None:
+    """Delete, cut or zero a file of extension units."""
+    if not (files := to.files("consumequeue_ext/*/*/*")):
+        return None
+    path, how = to.one(files), to.random.choice(("deleted", "cut", "zeroed"))
+    at = to.random.randrange(path.stat().st_size)
+    if how == "deleted":
+        path.unlink()
+    elif how == "cut":
+        os.truncate(path, at)
+    else:
+        to.write(path, at, bytes(200))
+    return f"{path.relative_to(to.store)} {how} at {at}"
 
 
 def index_missing(to: Damaging) -> str | None:
@@ -395,12 +442,53 @@ def topics_changed(to: Damaging) -> str | None:
     return f"topics.json {how}"
 
 
+def archive_missing(to: Damaging) -> str | None:
+    if not (files := to.archived()):
+        return None
+    path = to.one(files)
+    path.unlink()
+    return f"archive: {path.parent.name}/{path.name} deleted"
+
+
+def archive_flipped(to: Damaging) -> str | None:
+    if not (files := to.archived()):
+        return None
+    path = to.one(files)
+    data = bytearray(path.read_bytes())
+    at, bit = to.random.randrange(len(data)), to.random.randrange(8)
+    data[at] ^= 1 << bit
+    path.write_bytes(data)
+    return f"archive: bit {bit} of byte {at} of {path.parent.name}/{path.name} flipped"
+
+
+def archive_exchanged(to: Damaging) -> str | None:
+    part = to.random.choice(("log", "keys", "queues"))
+    if len(files := to.archived(part)) < 2:
+        return None
+    one, other = to.random.sample(files, 2)
+    first, second = one.read_bytes(), other.read_bytes()
+    one.write_bytes(second)
+    other.write_bytes(first)
+    return f"archive: {part}/{one.name} and {other.name} exchanged"
+
+
+def archive_copied(to: Damaging) -> str | None:
+    part = to.random.choice(("log", "keys", "queues"))
+    if len(files := to.archived(part)) < 2:
+        return None
+    one, other = to.random.sample(files, 2)
+    one.write_bytes(other.read_bytes())
+    return f"archive: {part}/{one.name} replaced by a copy of {other.name}"
+
+
 DAMAGES: dict[str, Damage] = {
     damage.__name__: damage
     for damage in (
         none, log_missing, log_cut, log_zeroed, log_exchanged, log_copied, log_older, record_flipped,
         queue_missing, queue_folder_missing, queues_missing, queue_cut, queue_zeroed, queue_of_other,
-        queue_older, entries_exchanged, entry_repeated, entry_flipped, index_missing, index_stale,
+        queue_older, entries_exchanged, entry_repeated, entry_flipped, queue_database, extension_changed,
+        index_missing, index_stale,
         index_of_other, index_header, index_slots, index_items, checkpoint_changed, topics_changed,
+        archive_missing, archive_flipped, archive_exchanged, archive_copied,
     )
 }  # fmt: skip

@@ -15,12 +15,15 @@ class Known(NamedTuple):
         rules: The broken rules.
         paths: A regular expression for names of paths.
         damages: A regular expression for the description of the damage.
+        seed, path: A scene and a path that show it.
     """
 
     rules: str
     paths: str
     damages: str
     reason: str
+    seed: int
+    path: str
 
     def matches(self, violation: Violation) -> bool:
         return (
@@ -30,15 +33,32 @@ class Known(NamedTuple):
         )
 
 
-_LOG_LOST = r"^0.* deleted|log file .* (cut|zeroed|ended)"
-_QUEUES_LOST = r"consumequeue\S* (deleted|replaced|cut)"
+_LOG_LOST = r"(^|; )0\d* deleted|log file .* (cut|zeroed|ended)"
+_QUEUES_LOST = r"consumequeue\S* .*(deleted|replaced|cut|zeroed|flipped|exchanged|repeats)"
+_MISPLACED = r"log files? .* (exchanged|copy)|physical_offset"
+_UNREADABLE = rf"{_LOG_LOST}|{_MISPLACED}|archive: .* of log/|archive: log/|of the record"
 
 KNOWN: tuple[Known, ...] = (
     Known(
-        "invented other missing", ".", r"log files? .* (exchanged|copy)",
-        "readers do not compare the physical offset that a record states with its place",
+        "invented other missing", ".", _MISPLACED,
+        "readers do not compare the physical offset that a record states with its place", 15, "reput.find:key",
     ),
-    Known("missing", "(queue|place|offset)$", _LOG_LOST, "a lost part of the log is passed over"),
-    Known("missing", "(queue|place)$", _QUEUES_LOST, "messages without queues are not found"),
-    Known("other", "place$", _QUEUES_LOST, "entries of other queue offsets are followed"),
+    Known(
+        "missing", "window$", _LOG_LOST, "a window of time ends at entries whose records are lost", 18, "LogTail:window"
+    ),
+    Known("missing", "offset$", _LOG_LOST, "a hole of the log is taken for no message", 82, "MessageStore.get:offset"),
+    Known(
+        "missing", "id$", _UNREADABLE, "the offset id of an unreadable record is searched as a unique key", 2,
+        "reput query:id",
+    ),
+    Known("missing", "window$", _QUEUES_LOST, "a tail passes over a wrong entry of a queue", 6, "LogTail:window"),
+    Known(
+        "missing", "(queue|place)$", _QUEUES_LOST, "a missing queue is taken for an empty one", 61,
+        "MessageStore.get_by_queue:place",
+    ),
 )  # fmt: skip
+
+
+def is_known(violation: Violation) -> bool:
+    """Return whether the list has this violation."""
+    return any(known.matches(violation) for known in KNOWN)

@@ -50,7 +50,9 @@ class Served:
 
     def __init__(self, store: SharedStore, most_exact: int | None) -> None:
         self._port = Port(Cluster(), PortOptions(most_exact=most_exact))
-        self._port.open(ServedBroker("broker", store))
+        broker = ServedBroker("broker", store)
+        broker.is_exact = most_exact is not None
+        self._port.open(broker)
 
     def ask(self, code: RequestCode, **fields: object) -> Command:
         """Return the answer to a request. Raises what the work of the request raises, as a failed request."""
@@ -123,32 +125,42 @@ def view(session: Session, asked: Question) -> Answer:
 
 
 def _pull(session: Session, asked: Question, is_exact: bool) -> Answer:
-    """Pull a queue from its first message to its end, as a consumer does. After an error, pull from the next offset."""
+    """Pull a queue from its first message to its end, as a new consumer does. After an error, it asks once more."""
     served = _served(session, is_exact)
     place = {"topic": asked.topic, "queueId": asked.queue_id}
     least = served.ask(RequestCode.GET_MIN_OFFSET, **place)
     if least.code != ResponseCode.SUCCESS:
         return _failed(least)
-    position, found = int(least.fields["offset"]), list[MessageExt]()
+    position, failed_at, found, errors = (
+        int(least.fields["offset"]),
+        -1,
+        list[MessageExt](),
+        list[str](),
+    )
+    group = session.new_path().name
     for _ in range(_MOST_PULLS):
         answer = served.ask(
-            RequestCode.PULL_MESSAGE, **place, consumerGroup="g", queueOffset=position, maxMsgNums=9, sysFlag=4,
+            RequestCode.PULL_MESSAGE, **place, consumerGroup=group, queueOffset=position, maxMsgNums=9, sysFlag=4,
             commitOffset=0, suspendTimeoutMillis=0, subscription="*", subVersion=0,
         )  # fmt: skip
         if answer.code == ResponseCode.SUCCESS:
             found += messages(answer.body)
         elif answer.code in (ResponseCode.PULL_NOT_FOUND, ResponseCode.TOPIC_NOT_EXIST):
-            return Answer(tuple(found), True, answer.remark or "")
+            break
         elif answer.code not in (
             ResponseCode.PULL_OFFSET_MOVED,
             ResponseCode.PULL_RETRY_IMMEDIATELY,
         ):
-            return Answer(tuple(found), False, f"{answer.code}: {answer.remark}")
+            errors.append(f"{answer.code}: {answer.remark}")
+            if failed_at == position:
+                break
+            failed_at = position
+            continue
         moved = int(answer.fields["nextBeginOffset"])
         if moved == position:
-            return Answer(tuple(found), True, f"stays at {position}")
+            break
         position = moved
-    return Answer(tuple(found), False, "too many pulls")
+    return Answer(tuple(found), not errors, "; ".join(errors))
 
 
 @path("serve --exact PULL_MESSAGE", "queue")
@@ -232,7 +244,7 @@ def api_message(session: Session, asked: Question) -> Answer:
 @path("/api/queues/{topic}/{queue}", "queue")
 def api_queue(session: Session, asked: Question) -> Answer:
     found: list[int] = []
-    position = None
+    position, is_complete = None, True
     assert asked.topic is not None
     url = f"/api/queues/{asked.topic.replace('%', '%25')}/{asked.queue_id}"
     for _ in range(_MOST_PULLS):
@@ -240,9 +252,11 @@ def api_queue(session: Session, asked: Question) -> Answer:
         if status != 200:
             return Answer(tuple(found), status == 404, f"{status}: {answer}")
         found += [one["physical_offset"] for one in answer["messages"]]
+        is_complete = is_complete and answer["complete"]
+        # Only unreadable messages were examined if the position moved without a message.
+        if answer["status"] != "found" and position in (None, answer["next_begin_offset"]):
+            return Answer(tuple(found), is_complete, answer["status"])
         position = answer["next_begin_offset"]
-        if answer["status"] != "found":
-            return Answer(tuple(found), True, answer["status"])
     return Answer(tuple(found), False, "too many pulls")
 
 

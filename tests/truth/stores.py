@@ -9,15 +9,19 @@ from pathlib import Path
 from random import Random
 from zlib import compress
 
+import reput
+from reput.config import StoreConfig
 from reput.format.checkpoint import Checkpoint, encode_checkpoint
 from tests.oracle.consume_queue import write_consume_queues
 from tests.oracle.forge import LogForge, RecordFields, encode_record, write_store
-from tests.oracle.records import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
+from tests.oracle.records import MAGIC_V2, TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
 from tests.oracle.walk import walk
 from tests.query.stores import write_index
 from tests.truth.messages import COMPRESSED, TrueMessage, Truth
 
 LOG_BYTES, QUEUE_BYTES, SLOTS, ITEMS = 1 << 14, 400, 64, 90
+_EXPIRED = 3
+_IN_BATCH_QUEUES = ("B", "rare")
 HALF_TOPIC, SCHEDULE_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC", "SCHEDULE_TOPIC_XXXX"
 _BEGIN_MS = 1_700_000_000_000
 _COUNT = 170
@@ -26,11 +30,30 @@ _RARE = (33, 120)
 
 @dataclass(frozen=True)
 class Built:
-    """A store and its messages. `earlier` is the same store after half of the messages."""
+    """A store and its messages.
 
-    path: Path
+    Attributes:
+        folder: The folder `store`, and for some stores the folder `archive`.
+        earlier: The same store after half of the messages.
+        is_archive: Whether the archive is read, and not the store.
+    """
+
+    folder: Path
     earlier: Path
     truth: Truth
+    is_archive: bool = False
+
+    @property
+    def has_archive(self) -> bool:
+        return (self.folder / "archive").is_dir()
+
+    def opened(self, folder: Path) -> str:
+        """Return the path to open, in a copy of `folder`."""
+        if self.is_archive:
+            return str(folder / "archive")
+        if self.has_archive:
+            return reput.with_archive(folder / "store", folder / "archive")
+        return str(folder / "store")
 
 
 def _plain(random: Random) -> Iterator[RecordFields]:
@@ -119,29 +142,98 @@ def _write(path: Path, forge: LogForge, truth: Truth, *, light: bool) -> None:
     write_index(path, files, SLOTS, ITEMS)
     newest = max(message.time for message in truth.messages)
     (path / "checkpoint").write_bytes(encode_checkpoint(Checkpoint(newest, newest, newest)))
+    _write_topics(path, truth, {})
+
+
+def _write_topics(path: Path, truth: Truth, attributes: dict[str, str]) -> None:
     topics = {
-        name: {"topicName": name, "readQueueNums": 3, "writeQueueNums": 3, "perm": 6}
+        name: {
+            "topicName": name, "readQueueNums": 3, "writeQueueNums": 3, "perm": 6,
+            "attributes": attributes if name in _IN_BATCH_QUEUES else {},
+        }
         for name in truth.topics
-    }
-    (path / "config").mkdir()
+    }  # fmt: skip
+    (path / "config").mkdir(exist_ok=True)
     (path / "config" / "topics.json").write_text(json.dumps({"topicConfigTable": topics}))
 
 
-def _four(
-    records: Callable[[Random], Iterator[RecordFields]], *, light: bool
-) -> Callable[[Path], Built]:
+Records = Callable[[Random], Iterator[RecordFields]]
+
+
+def _four(records: Records = _plain, *, light: bool = False) -> Callable[[Path], Built]:
     def build(folder: Path) -> Built:
         every = list(records(Random(7)))
         forge, truth = _placed(iter(every))
-        _write(folder / "store", forge, truth, light=light)
+        _write(folder / "now" / "store", forge, truth, light=light)
         half, first = _placed(iter(every[: len(every) // 2]))
         _write(folder / "earlier", half, first, light=light)
-        return Built(folder / "store", folder / "earlier", truth)
+        return Built(folder / "now", folder / "earlier", truth)
 
     return build
 
 
+def _in_folders(folder: Path) -> Built:
+    """Build a store whose log is spread over two folders."""
+    built = _four()(folder)
+    for store in (built.folder / "store", built.earlier):
+        for number, path in enumerate(sorted((store / "commitlog").iterdir())):
+            target = store / f"commitlog{number % 2 + 1}"
+            target.mkdir(exist_ok=True)
+            path.rename(target / path.name)
+        (store / "commitlog").rmdir()
+    return built
+
+
+def _derived(config: StoreConfig, attributes: dict[str, str]) -> Callable[[Path], Built]:
+    """Return a function that builds a log of 5.x, whose queues and IndexFiles reput derives."""
+
+    def build(folder: Path) -> Built:
+        every = list(_plain(Random(7)))
+        every = [
+            replace(fields, magic=MAGIC_V2) if number % 5 == 0 else fields
+            for number, fields in enumerate(every)
+        ]
+        forge, truth = _placed(iter(every))
+        half, first = _placed(iter(every[: len(every) // 2]))
+        for path, log, messages in (
+            (folder / "now" / "store", forge, truth),
+            (folder / "earlier", half, first),
+        ):
+            write_store(path, log.files())
+            _write_topics(path, messages, attributes)
+            reput.rebuild(path, config=config, runner="serial")
+        return Built(folder / "now", folder / "earlier", truth)
+
+    return build
+
+
+def _archived(folder: Path) -> Built:
+    """Build an archive of a whole store."""
+    built = _four()(folder)
+    reput.archive(built.folder / "store", built.folder / "archive", with_last=True)
+    return replace(built, is_archive=True)
+
+
+def _joined(folder: Path) -> Built:
+    """Build a store whose first log files have expired, but are in its archive."""
+    built = _four()(folder)
+    reput.archive(built.folder / "store", built.folder / "archive")
+    for path in sorted((built.folder / "store" / "commitlog").iterdir())[:_EXPIRED]:
+        path.unlink()
+    return built
+
+
+_FIVE = StoreConfig(
+    commit_log_file_bytes=LOG_BYTES, queue_entries=QUEUE_BYTES // 20, hash_slots=SLOTS, index_items=ITEMS,
+    batch_queue_file_bytes=46 * 20, store_version="5.3",
+)  # fmt: skip
 BUILDERS: dict[str, Callable[[Path], Built]] = {
-    "four": _four(_plain, light=False),
+    "four": _four(),
     "light": _four(_with_light_queues, light=True),
+    "folders": _in_folders,
+    "batch": _derived(_FIVE, {"queue.type": "BatchCQ"}),
+    "extension": _derived(replace(_FIVE, extension_files=True, extension_file_bytes=2048), {}),
+    "rocksdb": _derived(replace(_FIVE, queues_in_rocksdb=True), {}),
+    "archive": _archived,
+    "joined": _joined,
 }

@@ -17,6 +17,7 @@ _PAGE = "a page over the same searches as the HTTP API"
 API: dict[str, Place] = {
     "Message": _TYPE, "MessageExt": _TYPE, "NamedStore": _TYPE, "ReputError": _TYPE, "StoreConfig": _TYPE,
     "WriterSettings": _TYPE, "WritableStore": "reads through its own MessageStore and SharedStore",
+    "IndexFile": "entries of one file, no messages", "ConsumeQueue": "entries of one queue, no messages",
     "MessageStore": ("MessageStore.query", "MessageStore.pull"),
     "open_store": ("MessageStore.query", "MessageStore.pull"),
     "archive": "copies log files and compares them with checksums",
