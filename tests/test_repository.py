@@ -12,6 +12,7 @@ import yaml
 
 import reput
 from reput.cli import serve
+from tests.durations import file_of, long_tests
 
 CHECKOUT = Path(__file__).parents[1]
 WORKFLOWS = sorted((CHECKOUT / ".github" / "workflows").glob("*.yml"))
@@ -191,3 +192,15 @@ def test_the_kubernetes_manifest_serves_read_only_and_its_names_agree() -> None:
     )
     assert container["securityContext"]["readOnlyRootFilesystem"]
     assert pod["spec"]["securityContext"]["runAsNonRoot"]
+
+
+def test_every_long_test_is_in_the_tree() -> None:
+    names = {name.partition("[")[0] for name in long_tests()}
+    functions = {path: _functions(CHECKOUT / path) for path in {file_of(name) for name in names}}
+    stale = [name for name in names if name.rpartition("::")[2] not in functions[file_of(name)]]
+    assert not stale, "run `make durations`, or delete these lines from tests/long.txt"
+
+
+def _functions(path: Path) -> set[str]:
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    return set(re.findall(r"^\s*(?:async )?def (test_\w+)", text, re.MULTILINE))
