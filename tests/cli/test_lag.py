@@ -165,3 +165,37 @@ def test_items_of_rocksdb_are_read_or_not(key: bytes, value: bytes) -> None:
         decode_topic(key, value, version)
     prefixed = decode_offset_v2(OFFSETS_PREFIX_V2 + key, value)
     assert prefixed is None or len(value) == 8
+
+
+def test_offsets_outside_a_queue_have_no_wrong_lag(golden: Golden, tmp_path: Path) -> None:
+    copy = copy_store(golden("basic").path, tmp_path / "store")
+    (copy / "config").mkdir(exist_ok=True)
+    (copy / "config" / "consumerOffset.json").write_text(
+        '{"offsetTable":{"TopicA@late":{0:5000},"TopicA@never":{0:-1}}}'
+    )
+    ran = run("state", "lag", copy, "--format", "jsonl")
+    late, never = map(json.loads, ran.lines)
+    assert ran.code == DAMAGED
+    assert (late["lag"], never["lag"], never["expired"]) == (None, 757, 0)
+    assert "the committed offset 5000 is 4243 after the queue's end 757" in ran.err
+    assert "unknown" in run("state", "lag", copy, copy).out
+    assert "lag unknown" in run("fleet", copy).out
+
+
+def test_the_lag_in_a_queue_that_lost_its_last_entries_is_unknown(
+    golden: Golden, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("reput.query.queue_ends._PATIENCE_S", 0.001)
+    copy = copy_store(golden("basic").path, tmp_path / "store")
+    (copy / "config").mkdir(exist_ok=True)
+    (copy / "config" / "consumerOffset.json").write_text(
+        '{"offsetTable":{"TopicA@billing":{0:7,1:7}}}'
+    )
+    last = max((copy / "consumequeue" / "TopicA" / "0").iterdir())
+    last.write_bytes(bytes(last.stat().st_size))
+    ran = run("state", "lag", copy, "--format", "jsonl")
+    lost, whole = map(json.loads, ran.lines)
+    assert ran.code == DAMAGED
+    assert lost["lag"] is None
+    assert "the queue ends before queue offset" in lost["problem"]
+    assert whole["lag"] > 0

@@ -381,6 +381,7 @@ class QueueLag:
         committed: Queue offset of the group's next message.
         min_offset: Queue offset of the first message that has not expired; None if the queue does not exist.
         max_offset: Queue offset that the next message gets; None if the queue does not exist.
+        problem: The reason why the lag is unknown although the queue exists; otherwise None.
     """
 
     group: str
@@ -389,27 +390,34 @@ class QueueLag:
     committed: int
     min_offset: int | None
     max_offset: int | None
+    problem: str | None = None
 
     @property
     def lag(self) -> int | None:
         """Number of messages that the group has not consumed, including expired ones.
 
-        None if the queue does not exist.
+        None if the queue does not exist, or has a `problem`.
         """
-        return None if self.max_offset is None else max(self.max_offset - self.committed, 0)
+        if self.max_offset is None or self.problem is not None:
+            return None
+        return max(self.max_offset - max(self.committed, 0), 0)
 
     @property
     def expired(self) -> int:
         """Number of messages that expired before the group consumed them."""
-        return 0 if self.min_offset is None else max(self.min_offset - self.committed, 0)
+        return 0 if self.min_offset is None else max(self.min_offset - max(self.committed, 0), 0)
 
 
-def consumer_lag(store: AnyStore, path: str | Path) -> Iterator[QueueLag]:
+def consumer_lag(
+    store: AnyStore, path: str | Path, check_end: Callable[[str, int], None] = lambda *queue: None
+) -> Iterator[QueueLag]:
     """Yield the lag in every queue with a committed offset, by group, topic and queue id.
 
     Args:
         store: An open store.
         path: The store's folder on this machine, whose config/ has the offsets.
+        check_end: Raises FormatError if a queue lacks entries for its newest messages (`MessageStore.check_end`). By
+            default, this is not checked, because it reads the log.
 
     Raises:
         MissingExtraError: The offsets are in RocksDB, and rocksdict is not installed.
@@ -422,7 +430,21 @@ def consumer_lag(store: AnyStore, path: str | Path) -> Iterator[QueueLag]:
                 store.min_queue_offset(topic, queue_id, check=False),
                 store.max_queue_offset(topic, queue_id),
             )
+            problem = _beyond_end(topic, queue_id, committed, most)
+            check_end(topic, queue_id)
         except MessageNotFoundError:
             yield QueueLag(group, topic, queue_id, committed, None, None)
+        except FormatError as error:
+            yield QueueLag(group, topic, queue_id, committed, None, None, str(error))
         else:
-            yield QueueLag(group, topic, queue_id, committed, least, most)
+            yield QueueLag(group, topic, queue_id, committed, least, most, problem)
+
+
+def _beyond_end(topic: str, queue_id: int, committed: int, end: int) -> str | None:
+    """Return the problem of an offset that was committed after the end of its queue, or None."""
+    if committed <= end:
+        return None
+    return (
+        f"{topic}/{queue_id}: the committed offset {committed} is {committed - end} after the queue's end {end}: "
+        "newest messages or entries are lost, or the topic was created again; a broker sends the group back"
+    )

@@ -85,7 +85,11 @@ def _lag(
     Queues of several STOREs, or of a fleet file, are listed together with their stores. The lag of
     a group is the sum over all stores.
 
-    Exits with 1 if no group has committed an offset, with 3 if a store could not be read.
+    The lag of a queue is unknown if the queue lacks entries for its newest messages, or if the offset was
+    committed after the queue's end.
+
+    Exits with 1 if no group has committed an offset, with 3 if a store could not be read or a lag is
+    unknown.
     """
     from reput.operations.lag import lag
 
@@ -97,7 +101,8 @@ def _lag(
         print_json_lines(report.rows())
     else:
         click.echo(str(report))
-    return _exit_code(report.queues)
+    warn(*report.problems)
+    return _exit_code(report.queues) if report.is_complete else DAMAGED
 
 
 def _lag_of_stores(given: GivenStores, as_json: bool, **options: Any) -> int:
@@ -122,7 +127,14 @@ def _lag_of_stores(given: GivenStores, as_json: bool, **options: Any) -> int:
         for line in lag_lines(queues):
             click.echo(line)
     warn(*(f"{one.store}: not read: {one.error}" for one in found.failed), *found.differing)
-    if found.failed:
+    problems = [
+        f"{one.store}: {problem}"
+        for one in found.counted
+        if one.report is not None
+        for problem in one.report.problems
+    ]
+    warn(*problems)
+    if found.failed or problems:
         return DAMAGED
     return FOUND if queues else NOT_FOUND
 

@@ -61,8 +61,10 @@ class Group:
         return sum(self.dead_by_store.values())
 
     @property
-    def lag(self) -> int:
-        """Return the number of messages that the group has not consumed."""
+    def lag(self) -> int | None:
+        """Return the number of messages that the group has not consumed; None if it is unknown in a queue."""
+        if any(one.queue.problem for one in self.queues):
+            return None
         return sum(one.queue.lag or 0 for one in self.queues)
 
     @property
@@ -133,7 +135,7 @@ class GroupPages:
         every, problems = await self._mounts.search(lambda: groups_of(stores))
         problems += self._mounts.unread(asked)
         found = [one for one in every if search.lower() in one.name.lower()]
-        found.sort(key=lambda one: (-one.lag, -one.dead, one.name))
+        found.sort(key=lambda one: (-(one.lag or 0), -one.dead, one.name))
         first = (page - 1) * GROUPS_OF_A_PAGE
         links = {}
         for which, other in (("prev", page - 1), ("next", page + 1)):
@@ -195,6 +197,8 @@ def groups_of(
             for queue in () if is_url(store.path) else consumer_lag(store, store.path):
                 if only in (None, queue.group):
                     own = groups.setdefault(queue.group, Group(queue.group))
+                    if queue.problem is not None:
+                        problems.append(f"{name}: group {queue.group}: {queue.problem}")
                     own.queues.append(QueueOfGroup(name, queue))
             for group, count in _dead_counts(store, only):
                 counts = groups.setdefault(group, Group(group)).dead_by_store

@@ -193,14 +193,12 @@ def traced(
                 return trace(readers, **asked), names, problems  # type: ignore[arg-type]
             except StoreError:
                 # One store may have vanished since it was opened. Trace in the others.
-                broken = {
-                    reader.path: error for reader in readers if (error := _why_broken(reader))
-                }
+                broken = {reader.path: why for reader in readers if (why := _why_broken(reader))}
                 readers = [reader for reader in readers if reader.path not in broken]
                 if not (broken and readers):
                     raise
                 problems += [
-                    f"{names.pop(path)}: not searched: {error}" for path, error in broken.items()
+                    f"{names.pop(path)}: not searched: {why}" for path, why in broken.items()
                 ]
 
 

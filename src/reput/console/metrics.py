@@ -225,12 +225,17 @@ class _StoreCollector(Collector):
             return _Counted()
         if is_url(store.path):
             return _Counted(end, queues)
-        totals = Counts[str]()
+        totals, unknown = Counts[str](), set[str]()
         try:
             for queue in consumer_lag(store, store.path):
                 totals[queue.group] += queue.lag or 0
+                if queue.problem is not None:
+                    unknown.add(queue.group)
         except ReputError:
             return _Counted(end, queues)
+        # A group whose lag is unknown has no metric.
+        for group in unknown:
+            del totals[group]
         named = Counts({group: lag for group, lag in totals.items() if len(group) <= _MOST_NAME})
         return _Counted(end, queues, len(totals), tuple(named.most_common(_MOST_GROUPS)))
 

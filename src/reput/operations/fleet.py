@@ -150,6 +150,8 @@ def _largest_lag(store: MessageStore) -> tuple[tuple[int, str] | None, str]:
     totals = Counter[str]()
     try:
         for queue in consumer_lag(store, store.path):
+            if queue.problem is not None:
+                return None, queue.problem
             totals[queue.group] += queue.lag or 0
     except ReputError as error:  # If consumerOffset.json is damaged, only this figure is unknown.
         raise_if_refused(error)

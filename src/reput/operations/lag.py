@@ -36,7 +36,19 @@ class LagReport(Report):
     @property
     def headline(self) -> str:
         total = sum(queue.lag or 0 for queue in self.queues)
-        return f"{len(self.queues):,} queues, {total:,} messages behind"
+        unknown = len(self.problems)
+        more = "" if self.is_complete else f", unknown in {unknown:,} queue{'s' * (unknown != 1)}"
+        return f"{len(self.queues):,} queues, {total:,} messages behind{more}"
+
+    @property
+    def is_complete(self) -> bool:
+        """Return whether the lag is known in all existing queues."""
+        return not self.problems
+
+    @property
+    def problems(self) -> list[str]:
+        """Return the reasons why lags are unknown, one per queue."""
+        return [f"{one.group}: {one.problem}" for one in self.queues if one.problem is not None]
 
     def __len__(self) -> int:
         return len(self.queues)
@@ -66,11 +78,16 @@ def lag_lines(queues: Sequence[tuple[str, QueueLag]]) -> Iterator[str]:
         return
     rows = [(one_line(store, _NAME_WIDTH), *_cells(queue)) for store, queue in queues]
     yield from _table([("store", *_NAMES), *rows], 3)
-    totals = Counter[str]()
+    totals, unknown = Counter[str](), set[str]()
     for _, queue in queues:
         totals[queue.group] += queue.lag or 0
+        if queue.problem is not None:
+            unknown.add(queue.group)
     yield ""
-    groups = [(one_line(name, _NAME_WIDTH), f"{lag:,}") for name, lag in totals.most_common()]
+    groups = [
+        (one_line(name, _NAME_WIDTH), "unknown" if name in unknown else f"{lag:,}")
+        for name, lag in totals.most_common()
+    ]
     yield from _table([("group", "lag"), *groups], 1)
 
 
@@ -113,7 +130,7 @@ def lag(
             )
         found = tuple(
             queue
-            for queue in consumer_lag(opened, opened.path)
+            for queue in consumer_lag(opened, opened.path, opened.check_end)
             if group in (None, queue.group) and topic in (None, queue.topic)
         )
     return LagReport(found, is_filtered=group is not None or topic is not None)
