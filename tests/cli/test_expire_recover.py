@@ -124,7 +124,7 @@ def test_recover_a_log_that_is_cut_short(store: Path) -> None:
     with path.open("r+b") as file:
         file.seek(cut % (1 << 14) + 100)
         file.write(b"damage")
-    assert "reput repair --salvage keeps these messages" in reput("recover", store).err
+    assert "reput repair with --salvage keeps these messages" in reput("recover", store).err
     ran = reput("recover", store, "--as-broker")
     assert ran.code == DAMAGED
     assert f"  CommitLog     0 to {cut:,}, read from 0 on" in ran.lines

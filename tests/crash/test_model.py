@@ -189,7 +189,7 @@ class StoreMachine(RuleBasedStateMachine):
             self.writer = StoreWriter(self.path, CONFIG, QUIET, clock_ms=self.clock)
         except StoreError as refused:
             # Readable messages follow a damaged record, and only a user may decide to lose them.
-            if not self.is_log_damaged or "reput recover --as-broker" not in str(refused):
+            if not self.is_log_damaged or "reput recover with as_broker" not in str(refused):
                 raise
             as_broker = replace(QUIET, as_broker=True)
             self.writer = StoreWriter(self.path, CONFIG, as_broker, clock_ms=self.clock)

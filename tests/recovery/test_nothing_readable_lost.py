@@ -157,8 +157,8 @@ def test_a_refusal_states_what_would_be_lost(tmp_path: Path) -> None:
     done = reput("put", store, "--topic", "T", "--body", "x")
     assert done.code == _REFUSED
     assert f"readable messages: 49, from offset {offsets[151]} on; queue entries: 50" in done.err
-    assert "reput repair --salvage keeps these messages" in done.err
-    assert "reput recover --as-broker" in done.err
+    assert "reput repair with --salvage keeps these messages" in done.err
+    assert "reput recover with --as-broker" in done.err
     assert {name: data for name, data in tree(store).items() if before.get(name) != data} == {}
     with pytest.raises(StoreError, match="readable messages: 49"):
         open_store(store, mode="rw")
@@ -225,7 +225,7 @@ def test_no_power_cut_damages_what_was_synced(tmp_path: Path) -> None:
     (store / "reput.known").unlink()
     record = {"token": "t", "end": offsets[160], "lock": 0}
     (store / "reput.owner").write_text(json.dumps(record))
-    with pytest.raises(StoreError, match="reput recover --as-broker"):
+    with pytest.raises(StoreError, match="reput recover with as_broker"):
         StoreWriter(store)
 
 

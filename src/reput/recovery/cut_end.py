@@ -230,14 +230,15 @@ def _has_unwritten_part(files: Sequence[CommitLogFile], cut: CutEnd) -> bool:
 def refusal(store: Path, cut: CutEnd, can_salvage: bool) -> StoreError:
     """Return the error for a cut that would lose readable messages."""
     keeps = (
-        "reput repair --salvage keeps these messages"
+        "reput repair with salvage keeps these messages"
         if can_salvage
-        else "reput repair --salvage does not support this store's queues: restore the file from a replica"
+        else "reput repair with salvage does not support this store's queues: restore the file from a replica"
     )
     return StoreError(
         f"{store}: the CommitLog is damaged at physical offset {cut.end}, and opening it for writing would remove the "
-        f"last {cut}; no file was changed; {keeps}; reput recover --as-broker ends the CommitLog there, as a broker "
-        f"does, and keeps a copy of the rest in {CUT_FOLDER}/"
+        f"last {cut}; no file was changed; {keeps}; reput recover with as_broker ends the CommitLog there, as a "
+        f"broker does, and keeps a copy of the rest in {CUT_FOLDER}/",
+        arguments=["salvage", "as_broker"],
     )
 
 

@@ -17,12 +17,11 @@ from pathlib import Path
 from reput.errors import StoreFailedError, StoreNotFoundError
 from reput.files.anchors import explained
 from reput.files.disk import Disk
-from reput.files.reader import read_file
+from reput.files.reader import read_at_once, read_file
 from reput.format.file_names import OWNER_FILE
 from reput.recovery.cut_end import MOST_OWNER_BYTES, OwnerRecord
 from reput.recovery.recovery_point import locked_at
 
-_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class Owner:
@@ -76,13 +75,9 @@ class Owner:
         # synchronous put waits for this check, and FileReader takes five times as long.
         with explained(self._path, "be read"):
             try:
-                descriptor = os.open(self._name, _READ)
+                content = read_at_once(self._name, len(self._content) + 1)
             except FileNotFoundError:
                 raise second_owner(self._path) from None
-            try:
-                content = os.read(descriptor, len(self._content) + 1)
-            finally:
-                os.close(descriptor)
         if content != self._content:
             raise second_owner(self._path)
 
