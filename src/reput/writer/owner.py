@@ -23,7 +23,6 @@ from reput.recovery.cut_end import MOST_OWNER_BYTES, OwnerRecord
 from reput.recovery.recovery_point import locked_at
 
 
-
 class Owner:
     """The claim of this process to a store. Its methods raise StoreAccessError."""
 
