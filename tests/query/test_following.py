@@ -18,7 +18,6 @@ import pytest
 import reput
 from reput.config import StoreConfig
 from reput.errors import MessageNotFoundError
-from reput.query import queue_ends
 from reput.query.answers import PullStatus
 from reput.query.message_store import MessageStore
 from reput.query.writable_store import WritableStore
@@ -206,12 +205,6 @@ def writing_elsewhere(path: Path, limits: dict[str, Any] = LIMITS) -> Iterator[W
             answer = pipe.readall()
             assert os.waitpid(child, 0)[1] == 0
     elsewhere.ends.update(json.loads(answer))
-
-
-@pytest.fixture(autouse=True)
-def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let readers wait for an entry as long as a busy machine takes to write it."""
-    monkeypatch.setattr(queue_ends, "_ROUNDS", 10_000)
 
 
 @pytest.mark.parametrize("config", [CONFIG, None])

@@ -3,12 +3,14 @@
 import struct
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import reput
 from reput.cli.main import DAMAGED
 from reput.errors import CorruptMessageError, FormatError, MessageNotFoundError
+from reput.files.lock import locked
 from reput.query.message_store import MessageStore
 from reput.query.tail import LogTail, TailFilter
 from reput.queues.queue_index import LostEntriesError
@@ -26,8 +28,14 @@ LMQ = {"INNER_MULTI_DISPATCH": "%LMQ%a,%LMQ%b"}
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
     """Messages of T/0 and U/1 in turns, each queue in files of 30 entries."""
+    return new_store(tmp_path)
+
+
+def new_store(tmp_path: Path, **fields: Any) -> Path:
     records = [
-        RecordFields(topic="TU"[n % 2], queue_id=n % 2, queue_offset=n // 2, body=b"%d" % n)
+        RecordFields(
+            topic="TU"[n % 2], queue_id=n % 2, queue_offset=n // 2, body=b"%d" % n, **fields
+        )
         for n in range(MESSAGES)
     ]
     return build_store(tmp_path / "store", forge_log(records, file_bytes=4096).files(), 50, 900)
@@ -193,6 +201,31 @@ def test_a_message_that_dispatch_passes_later_is_damage(
         write_queue(store, other, "U")
         with pytest.raises(FormatError, match="the CommitLog has a later message"):
             opened.pull("T", 0, 99)
+
+
+def test_a_slow_owner_may_still_dispatch_what_the_index_lacks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Dispatch writes one queue after the other, and then the index. So only the index proves that an entry is lost."""
+    monkeypatch.setattr("reput.query.queue_ends._PATIENCE_S", 0.001)
+    store = new_store(tmp_path, properties={"KEYS": "k"})
+    write_queue(store, bytes(queue_bytes(store)[: 99 * ENTRY.size]))
+    kept = {path: path.read_bytes() for path in (store / "index").iterdir()}
+    for path in kept:
+        path.unlink()
+    with locked(store / "lock", "a broker"), reput.open_store(store) as opened:
+        assert opened.pull("T", 0, 99).messages == ()
+        for path, data in kept.items():
+            path.write_bytes(data)
+        with pytest.raises(FormatError, match="the CommitLog has a later message"):
+            opened.pull("T", 0, 99)
+    for path in kept:
+        path.unlink()
+    with (
+        reput.open_store(store) as opened,
+        pytest.raises(FormatError, match="the CommitLog has a later message"),
+    ):
+        opened.pull("T", 0, 99)
 
 
 def test_entries_that_were_cut_out_are_a_gap_and_those_twice_are_repeats(store: Path) -> None:

@@ -220,6 +220,11 @@ class StoreReader(Closing):
         """Return the broker's last checkpoint; zeros if the file is missing. Raises StoreAccessError."""
         return self._facts().checkpoint
 
+    @property
+    def is_live(self) -> bool:
+        """Whether a process of this machine, such as a broker, owns the store."""
+        return self._facts().is_live
+
     def _facts(self) -> StoreFacts:
         """Return the facts of the store. They are read again each time, because a broker may be changing the store."""
         return facts_of(self.path, storage=self.storage)
