@@ -157,11 +157,11 @@ def rebuild_elsewhere(home: Path, start: Start) -> None:
 
 def recover(home: Path, start: Start) -> None:
     start()
-    reput.open_store(home / "store", mode="rw", config=SMALL).close()
+    reput.open_store(home / "store", mode="rw", config=SMALL, as_broker=True).close()
 
 
 def put_and_expire(home: Path, start: Start) -> None:
-    with reput.open_store(home / "store", mode="rw", config=SMALL) as store:
+    with reput.open_store(home / "store", mode="rw", config=SMALL, as_broker=True) as store:
         start()
         for n in range(40):
             store.put_many(reput.Message("A", bytes(700), [f"new{n}"]) for _ in range(9))
@@ -240,7 +240,7 @@ def remember(home: Path, start: Start) -> None:
 
 def put_lines(home: Path, start: Start) -> None:
     run_all(
-        home, start, "recover {home}/store", "put {home}/store {home}/../lines",
+        home, start, "recover {home}/store --as-broker", "put {home}/store {home}/../lines",
         "expire {home}/store --before 2030-01-01",
     )  # fmt: skip
 
@@ -296,7 +296,7 @@ def test_nothing_outside_is_touched(
 
 
 def put(home: Path) -> None:
-    with reput.open_store(home / "store", mode="rw", config=SMALL) as store:
+    with reput.open_store(home / "store", mode="rw", config=SMALL, as_broker=True) as store:
         store.put_many(reput.Message("New", bytes(900), ["k"]) for _ in range(20))
 
 
@@ -352,7 +352,7 @@ def test_a_file_of_root_with_a_name_in_the_store_is_refused(home: Path) -> None:
 
 def test_settings_of_root_do_not_come_into_the_store(home: Path) -> None:
     outside = home.parent / "outside" / "config"
-    with reput.open_store(home / "store", mode="rw", config=SMALL):
+    with reput.open_store(home / "store", mode="rw", config=SMALL, as_broker=True):
         shutil.rmtree(home / "store" / "config")
         (home / "store" / "config").symlink_to(outside)
         topics = ConfigFile(home / "store", "topics.json", is_kept=True)
