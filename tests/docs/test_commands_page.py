@@ -41,3 +41,18 @@ def test_the_help_names_the_commands_that_write() -> None:
         if any(said != "nothing" for said in says)
     }
     assert writing == named
+
+
+def test_the_security_page_names_the_commands_that_write() -> None:
+    """Commands that write into a store, or into a place that the user names."""
+    page = (CHECKOUT / "SECURITY.md").read_text(encoding="utf-8")
+    promises = page[page.index("Reading writes nothing") : page.index("A reader survives a file")]
+    named = set(_NAME.findall(promises))
+    place = re.compile(r"FILE|DIR|DEST|ARCHIVE|STORE|destination")
+    writing = set()
+    for line in (CHECKOUT / "docs" / "what-changes.md").read_text(encoding="utf-8").splitlines():
+        cells = [cell.strip() for cell in line.split("|")[1:-1]]
+        if len(cells) == 3 and (cells[1] != "nothing" or place.search(cells[2])):
+            writing.update(_NAME.findall(cells[0]))
+    assert {"put", "archive", "restore", "erase"} <= writing
+    assert sorted(writing - named) == []

@@ -26,6 +26,7 @@ from reput.erasing.overwriting import Eraser
 from reput.erasing.report import EraseReport
 from reput.erasing.steps import Purpose, looked_elsewhere, new_id, plan_of, record_of
 from reput.errors import StoreChangedError, StoreNotFoundError, StoreUnreachableError, UsageError
+from reput.files.anchors import writing_into
 from reput.files.archive import Archive
 from reput.files.reader import FileReader
 from reput.files.scratch import scratch_folder
@@ -57,9 +58,10 @@ def erase_from_archive(
     """Erase messages from an archive, as `reput.erase` specifies."""
     # Read the signing key now, so that an invalid key is reported before anything is changed.
     purpose.signer()
-    return _ArchiveErasure(place, choice, purpose, dict(options or {}), progress).run(
-        plan_only, tables
-    )
+    with writing_into(place):
+        return _ArchiveErasure(place, choice, purpose, dict(options or {}), progress).run(
+            plan_only, tables
+        )
 
 
 class _ArchiveErasure:

@@ -181,6 +181,19 @@ def writing_to(output: AnyPath, stores: Iterable[AnyPath] = ()) -> Iterator[None
         yield
 
 
+@contextmanager
+def writing_into(folder: AnyPath, stores: Iterable[AnyPath] = ()) -> Iterator[None]:
+    """During the with block, hold the folder `folder`, into which files are written, as `writing_to` holds a parent.
+
+    Raises StoreAccessError as `writing_to` does. Nothing is held for a URL.
+    """
+    if "://" in os.fspath(folder):
+        yield
+        return
+    with writing_to(os.path.join(folder, "entry"), stores):
+        yield
+
+
 def _owner_of(path: AnyPath) -> int:
     """Return the owner of a file or folder, or of the nearest folder above it that exists."""
     place = os.path.realpath(path)

@@ -11,11 +11,13 @@ from typing import Any
 
 from reput.archives.archiver import archive_store
 from reput.archives.message_proofs import prove_message, verify_proof
+from reput.archives.new_store import check_empty
 from reput.archives.report import ArchiveReport, RestoreReport, VerifyReport
 from reput.archives.restoring import restore_store, verify
 from reput.arguments import Time, checked, optional_milliseconds
 from reput.broker.offsets import ConsumerOffsets
 from reput.errors import UsageError
+from reput.files.anchors import AnchoredRunner, writing_into
 from reput.log.paths import with_archive as joined_path
 from reput.log.sources import StoreLog
 from reput.operations.filtered_copy import copy_messages
@@ -67,11 +69,12 @@ def archive(
         archive_store, place, fspath(destination), with_last=with_last, retention_days=retention_days,
         options=dict(storage_options or {}), progress=progress,
     )  # fmt: skip
-    if chosen.runner == "serial" and chosen.master is None:
-        return copy()
-    size = sum(file.size for file in StoreLog(place).list().files)
-    with opened_runner(chosen, size, warm_up) as tasks:
-        return copy(runner=tasks)
+    with writing_into(destination, [store]):
+        if chosen.runner == "serial" and chosen.master is None:
+            return copy()
+        size = sum(file.size for file in StoreLog(place).list().files)
+        with opened_runner(chosen, size, warm_up) as tasks:
+            return copy(runner=AnchoredRunner(tasks))
 
 
 @checked
@@ -180,11 +183,13 @@ def restore(
             fspath(archive), fspath(destination), topics=topics, keys=keys, begin=begin, end=end,
             options=storage_options, progress=progress,
         )  # fmt: skip
-    return restore_store(
-        fspath(archive), fspath(destination), _end_offsets_with_queues,
-        begin_ms=optional_milliseconds(begin), end_ms=optional_milliseconds(end),
-        options=dict(storage_options or {}), progress=progress,
-    )  # fmt: skip
+    check_empty(Path(destination))
+    with writing_into(destination):
+        return restore_store(
+            fspath(archive), fspath(destination), _end_offsets_with_queues,
+            begin_ms=optional_milliseconds(begin), end_ms=optional_milliseconds(end),
+            options=dict(storage_options or {}), progress=progress,
+        )  # fmt: skip
 
 
 def _end_offsets_with_queues(store: Path) -> int:
