@@ -150,3 +150,23 @@ def test_refusals_name_what_is_too_long() -> None:
         pytest.raises(MessageRefusedError, match="too large for its destination"),
     ):
         broker.send("T", bytes((4 << 20) - 200), properties={"DELAY": "1"})
+
+
+def test_lost_entries_of_a_delay_level_do_not_hold_up_later_messages(tmp_path: Path) -> None:
+    late = now_ms() + (1 << 20)
+    with open_store(tmp_path / "store", mode="rw", config=SMALL) as store:
+        broker = ServedBroker("b", store, lambda: late)
+        assert broker.written is not None
+        for number in range(5):
+            held = {"REAL_TOPIC": "T", "REAL_QID": "0"}
+            store.put(replace(waiting(SCHEDULE_TOPIC, **held), body=b"%d" % number))
+        assert store.wait_dispatched(timeout_s=60)
+        queue = tmp_path / "store" / "consumequeue" / SCHEDULE_TOPIC / "0" / f"{0:020}"
+        with queue.open("r+b") as file:
+            file.seek(20)
+            file.write(bytes(2 * 20))
+        while broker.written.deliver_due() or broker.written.delays.offsets().get(1, 0) < 5:
+            pass
+        assert store.wait_dispatched(timeout_s=60)
+        assert [each.body for each in store.pull("T", 0, 0).messages] == [b"0", b"3", b"4"]
+        assert [(met.begin, met.end) for met in store.unreadable.ranges()] == [(1, 3)]

@@ -25,6 +25,8 @@ from reput.format.file_names import DELAY_OFFSET_FILE
 from reput.format.java_json import number_map_file
 from reput.format.properties import HALF_TOPIC, SCHEDULE_TOPIC
 from reput.format.real_queue import held_queue
+from reput.query.answers import UnreadableMessages
+from reput.queues.queue_index import LostEntriesError, finding_of
 from reput.writer.put.message import Message
 
 if TYPE_CHECKING:
@@ -106,10 +108,26 @@ class DelayedDelivery:
                 # The next message to deliver may have expired. If the log was truncated, the queue may end before the
                 # saved offset.
                 begin = min(max(begin, least), end)
-                entries = queue.entries(begin, min(end, begin + _MOST_AT_ONCE))
-                return list(enumerate(entries, begin))
+                found: list[tuple[int, ConsumeQueueEntry]] = []
+                try:
+                    for entry in queue.entries(begin, min(end, begin + _MOST_AT_ONCE)):
+                        found.append((begin + len(found), entry))
+                # Lost entries must not hold up later messages.
+                except LostEntriesError as error:
+                    if not found:
+                        self._skip(level, begin, error)
+                return found
         except MessageNotFoundError:  # No message has used this level yet.
             return []
+
+    def _skip(self, level: int, begin: int, error: LostEntriesError) -> None:
+        """Continue after lost entries at the next call, and report them."""
+        end = error.resume_offset
+        lost = UnreadableMessages(SCHEDULE_TOPIC, level - 1, begin, end, finding_of(error))
+        self._store.unreadable.note([lost])
+        with self._guard:
+            self._offsets[level] = end
+            self._file.is_changed = True
 
     def _put(self, entry: ConsumeQueueEntry) -> None:
         try:
