@@ -420,6 +420,16 @@ def test_a_cut_at_some_steps(cuts: Callable[[str], Cuts], name: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_cuts_at_the_last_steps(cuts: Callable[[str], Cuts], name: str) -> None:
+    """Most operations commit at their end, where the order of their renames matters."""
+    made = cuts(name)
+    for number in range(max(len(made.steps) - 8, 0), len(made.steps)):
+        for seed in range(6):
+            made.cut(number, seed)
+
+
+@pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_cuts_at_every_step(cuts: Callable[[str], Cuts], name: str) -> None:

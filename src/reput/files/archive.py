@@ -51,6 +51,7 @@ from reput.format.archive import (
 )
 from reput.format.consume_queue import ENTRY_BYTES
 from reput.format.file_names import ARCHIVE_MANIFEST, is_folder_name
+from reput.format.parquet_footer import TAIL_BYTES, check_footer
 from reput.format.parquet_pages import uncompressed_sizes
 from reput.format.seekable_zstd import FRAME_BYTES, Frames, decode_tail, tail_bytes
 from reput.tasks.processors import usable_cpus
@@ -144,6 +145,7 @@ class ParquetIndex:
         """Parse the footer. Raises FormatError for a footer that the archiver cannot have written."""
         self.part, self.path = part, path
         try:
+            check_footer(footer[:-TAIL_BYTES])
             self.metadata = pq.read_metadata(
                 pa.PythonFile(
                     _FilePiece(part.object_bytes, part.object_bytes - len(footer), footer)

@@ -13,8 +13,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from reput.errors import FormatError
 from reput.files.reader import FileReader
 from reput.files.writer import make_folder, rename, sync_folder
+from reput.format.parquet_footer import TAIL_BYTES, check_footer, footer_bytes
 from reput.kernels.checksum import body_crcs
 from reput.lakes.partitions import PartitionValues
 
@@ -81,10 +83,26 @@ def opened_parquet(path: str | Path) -> Iterator[pq.ParquetFile]:
 
     Raises:
         StoreNotFoundError, StoreAccessError: The file cannot be opened or is not a regular file.
+        FormatError: The file's footer contradicts itself.
     """
-    # The path may have changed since the check, so pyarrow opens the checked file by its descriptor.
-    with FileReader(str(path)) as reader, pq.ParquetFile(f"/dev/fd/{reader.fileno}") as file:
-        yield file
+    with FileReader(str(path)) as reader:
+        _check_footer(reader)
+        # The path may have changed since the check, so pyarrow opens the checked file by its descriptor.
+        with pq.ParquetFile(f"/dev/fd/{reader.fileno}") as file:
+            yield file
+
+
+def _check_footer(reader: FileReader) -> None:
+    size = reader.size
+    start = max(size - TAIL_BYTES, 0)
+    length = footer_bytes(reader.read(start, size - start), size)
+    # pyarrow explains why a file is no Parquet file.
+    if length is None:
+        return
+    try:
+        check_footer(reader.read(start - length, length))
+    except ValueError as error:
+        raise FormatError(reader.path, start - length, f"the footer is damaged: {error}") from None
 
 
 def read_back(path: str) -> RowTally:

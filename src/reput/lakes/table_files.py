@@ -8,7 +8,6 @@ from typing import Protocol
 
 import pyarrow as pa
 import pyarrow.fs
-import pyarrow.parquet as pq
 
 from reput.files.bucket import object_settings
 from reput.files.file_systems import resolve
@@ -113,8 +112,8 @@ class BucketFiles:
         self._bucket.remove([self._name(name) for name in names])
 
     def schema_of(self, name: str) -> pa.Schema:
-        with reading(self._bucket.url_of(self._name(name))) as path:
-            return pq.read_schema(path)
+        with reading(self._bucket.url_of(self._name(name))) as path, opened_parquet(path) as file:
+            return file.schema_arrow
 
     def check_owner(self) -> None:
         self._bucket.check_owner()

@@ -1,0 +1,143 @@
+"""Checks of a Parquet footer (Thrift, compact protocol), before pyarrow reads it.
+
+pyarrow describes row groups and columns in C++ code that ends the process if the footer contradicts itself: a column
+without metadata, more columns than the schema has, or a statistic that is shorter than its type. So a hostile file must
+be refused before.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from reput.format.thrift import BINARY, I32, I64, LIST, STRUCT, Items, Reader, Struct
+
+MAGIC = b"PAR1"
+TAIL_BYTES = 8
+"""The length of the footer, and `MAGIC`."""
+
+_MOST_DEPTH = 16
+# Bytes of a value of each physical type; None for any number of bytes. Fixed-length values state it in the schema.
+_VALUE_BYTES: dict[int, int | None] = {0: 1, 1: 4, 2: 8, 3: 12, 4: 4, 5: 8, 6: None}
+_BYTE_ARRAY, _FIXED_LENGTH = 6, 7
+# Fields of the structs of parquet.thrift.
+_SCHEMA, _ROW_GROUPS = 2, 4
+_ELEMENT_TYPE, _ELEMENT_LENGTH, _ELEMENT_REPETITION, _ELEMENT_CHILDREN = 1, 2, 3, 5
+_OTHER_LISTS = (5, 7)
+_COLUMNS, _SORTING = 1, 4
+_COLUMN_METADATA, _CRYPTO, _ENCRYPTED = 3, 8, 9
+_TYPE, _CODEC, _SIZES, _STATISTICS, _SIZE_STATISTICS = 1, 4, (5, 6, 7, 9), 12, 16
+_LISTS_OF_COLUMN = {2: I32, 3: BINARY, 8: STRUCT, 13: STRUCT}
+"""Fields of ColumnMetaData that are lists, and the kinds of their items."""
+_LIMITS = (1, 2, 5, 6)
+"""Fields of Statistics: the largest and the smallest value, in an old and a new form."""
+_BYTES_OF_VALUES, _REPETITION_LEVELS, _DEFINITION_LEVELS = 1, 2, 3
+"""Fields of SizeStatistics."""
+_REQUIRED, _REPEATED = 0, 2
+
+
+def footer_bytes(tail: bytes, file_bytes: int) -> int | None:
+    """Return the length of the footer from the last `TAIL_BYTES` of a file; None if it is no Parquet file."""
+    length = int.from_bytes(tail[:4], "little")
+    is_parquet = len(tail) == TAIL_BYTES and tail[4:] == MAGIC and length <= file_bytes - TAIL_BYTES
+    return length if is_parquet else None
+
+
+class _Leaf(NamedTuple):
+    """A column of the schema.
+
+    Attributes:
+        kind: Its physical type.
+        value_bytes: Bytes per value; None if they differ.
+        repetition_level, definition_level: Its largest levels.
+    """
+
+    kind: int
+    value_bytes: int | None
+    repetition_level: int
+    definition_level: int
+
+
+def check_footer(footer: bytes | memoryview) -> None:
+    """Raise ValueError for a footer (without its length) at which pyarrow could end the process."""
+    file = Reader(footer).struct()
+    leaves = _leaves(_items(file, _SCHEMA, STRUCT))
+    for number in _OTHER_LISTS:
+        _items(file, number, STRUCT)
+    for group in _items(file, _ROW_GROUPS, STRUCT):
+        columns = _items(group, _COLUMNS, STRUCT)
+        _items(group, _SORTING, STRUCT)
+        if len(columns) != len(leaves):
+            raise ValueError(
+                f"a row group has {len(columns)} columns, but the schema has {len(leaves)}"
+            )
+        for column, leaf in zip(columns, leaves, strict=True):
+            _check_column(column, leaf)
+
+
+def _check_column(column: Struct, leaf: _Leaf) -> None:
+    metadata = column.get(_COLUMN_METADATA, STRUCT)
+    if metadata is None or column.has(_CRYPTO) or column.has(_ENCRYPTED):
+        raise ValueError("a column has no metadata, or is encrypted")
+    if metadata.get(_TYPE, I32) != leaf.kind:
+        raise ValueError("a column has another type than in the schema")
+    if metadata.get(_CODEC, I32) is None or any(metadata.get(n, I64) is None for n in _SIZES):
+        raise ValueError("a column has no sizes")
+    for number, kind in _LISTS_OF_COLUMN.items():
+        _items(metadata, number, kind)
+    statistics = metadata.get(_STATISTICS, STRUCT) or Struct()
+    for limit in (statistics.get(number, BINARY) for number in _LIMITS):
+        if limit is not None and leaf.value_bytes not in (None, len(limit)):
+            raise ValueError("a statistic of a column has another length than its type")
+    sizes = metadata.get(_SIZE_STATISTICS, STRUCT) or Struct()
+    if sizes.has(_BYTES_OF_VALUES) and leaf.kind != _BYTE_ARRAY:
+        raise ValueError("a statistic of a column does not fit its type")
+    for number, level in (
+        (_REPETITION_LEVELS, leaf.repetition_level), (_DEFINITION_LEVELS, leaf.definition_level),
+    ):  # fmt: skip
+        if len(_items(sizes, number, I64)) not in (0, level + 1):
+            raise ValueError("a column has another number of levels than in the schema")
+
+
+def _leaves(schema: list[Struct]) -> list[_Leaf]:
+    """Return the columns of a schema. Raises ValueError if its elements do not form one tree."""
+    leaves: list[_Leaf] = []
+    # For each open group: the number of elements that are still to come, and its levels. The first element is the root.
+    groups = [(1, 0, 0)]
+    for element in schema:
+        while groups and groups[-1][0] == 0:
+            groups.pop()
+        if not groups:
+            raise ValueError("the schema has elements outside of its root")
+        left, repetition, definition = groups[-1]
+        groups[-1] = (left - 1, repetition, definition)
+        if len(groups) > 1:
+            kind = element.get(_ELEMENT_REPETITION, I32) or _REQUIRED
+            if kind not in range(_REPEATED + 1):
+                raise ValueError("the schema has an element of an unknown repetition type")
+            repetition += kind == _REPEATED
+            definition += kind != _REQUIRED
+        children = element.get(_ELEMENT_CHILDREN, I32)
+        if children and children > 0 and len(groups) < _MOST_DEPTH:
+            groups.append((children, repetition, definition))
+            continue
+        kind = element.get(_ELEMENT_TYPE, I32)
+        if children or len(groups) == 1 or kind not in (*_VALUE_BYTES, _FIXED_LENGTH):
+            raise ValueError("the schema has an element that is no column")
+        size = element.get(_ELEMENT_LENGTH, I32) if kind == _FIXED_LENGTH else _VALUE_BYTES[kind]
+        leaves.append(_Leaf(kind, size, repetition, definition))
+    if any(left for left, _, _ in groups):
+        raise ValueError("the schema has fewer elements than it states")
+    return leaves
+
+
+def _items(struct: Struct, number: int, kind: int) -> list[Any]:
+    """Return the items of a list; empty if it is missing. Raises ValueError for items of another kind.
+
+    pyarrow does not compare the kind, so it would read other items than this module.
+    """
+    items: Items | None = struct.get(number, LIST)
+    if items is None:
+        return []
+    if items.values and items.kind != kind:
+        raise ValueError(f"the list in field {number} has items of the kind {items.kind}")
+    return items.values
