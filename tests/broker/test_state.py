@@ -273,3 +273,16 @@ def test_groups_of_the_file_are_as_it_says_and_others_have_defaults(tmp_path: Pa
     groups = SubscriptionGroups(tmp_path)
     assert (groups.get("g").most_retries, groups.get("g").may_consume) == (3, False)
     assert (groups.get("x").most_retries, groups.get("x").may_consume) == (16, True)
+
+
+def test_a_reset_is_taken_once_and_leaves_those_of_other_queues(tmp_path: Path) -> None:
+    offsets = ConsumerOffsets(tmp_path, is_kept=False)
+    for queue_id in range(2):
+        offsets.reset("g", "T", queue_id, 10 + queue_id)
+    offsets.reset("other", "T", 0, 30)
+    assert offsets.take_reset("g", "T", 0) == 10
+    assert offsets.take_reset("g", "T", 0) is None
+    assert not offsets.is_reset("g", "T", 0)
+    assert offsets.is_reset("g", "T", 1)
+    assert offsets.take_reset("g", "T", 1) == 11
+    assert offsets.take_reset("other", "T", 0) == 30

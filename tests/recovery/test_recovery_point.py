@@ -3,12 +3,16 @@
 import os
 import shutil
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from reput.errors import StoreError
 from reput.format.consume_queue import ENTRY_BYTES
+from reput.log.dispatch_batch import Queue
+from reput.recovery.queue_files import QueueFiles
+from reput.recovery.recovery_point import read_recovery_point
 from reput.writer.put.message import Message
 from reput.writer.store_writer import StoreWriter, WriterSettings
 from tests.alive import copy_alive
@@ -169,3 +173,21 @@ def test_a_queue_with_an_entry_too_many(tmp_path: Path) -> None:
     ):
         StoreWriter(store, SMALL_16K)
     assert tree(store) == before
+
+
+@pytest.mark.parametrize("folder", ["consumequeue/T/1", "index", "commitlog"])
+def test_a_file_that_changed_after_a_clean_shutdown_is_read_again(
+    tmp_path: Path, folder: str
+) -> None:
+    store = tmp_path / "store"
+    with closing(StoreWriter(store, SMALL_16K, QUIET)) as writer:
+        writer.put_many([Message("T", b"body", [str(n)], queue_id=n % 3) for n in range(100)])
+    config, log_begin = SMALL_16K, 0
+    queues = {
+        Queue("T", number): QueueFiles(store / "consumequeue" / "T" / str(number), 50)
+        for number in range(3)
+    }
+    assert read_recovery_point(store, config, log_begin, queues)[1]
+    last = max((store / folder).iterdir())
+    os.utime(last, ns=(0, last.stat().st_mtime_ns + 1))
+    assert not read_recovery_point(store, config, log_begin, queues)[1]
