@@ -52,7 +52,9 @@ def test_a_valid_footer_passes(tmp_path: Path) -> None:
     check_footer(footer)
     read_all(tmp_path / "file")
     for length in range(len(footer)):
-        with pytest.raises(ValueError, match=r"cut off|more items than bytes|no root|fewer elements"):
+        with pytest.raises(
+            ValueError, match=r"cut off|more items than bytes|no root|fewer elements"
+        ):
             check_footer(footer[:length])
 
 
