@@ -40,7 +40,7 @@ _HASH_BYTES, _OFFSET_BYTES = 4, 8
 _LEAST_RANGE_BYTES = 1 << 20
 # The log's last file grows, so stored results about it soon become invalid. They are stored only after a scan of at
 # least this many bytes, because a shorter scan is fast.
-_LEAST_GROWTH_BYTES = 64 << 20
+_LEAST_GROWTH_BYTES = 2 << 20
 # Errors that a damaged or foreign cache file can cause.
 _WRONG_FORM = (ValueError, TypeError, LookupError, OverflowError, RecursionError)
 

@@ -4,7 +4,8 @@ A key index has hashes of topic and key. So a search for a key in all topics nee
 The folders in consumequeue/ do not show them: a topic may have been deleted, or its queues may be lost.
 
 Scans of log files remember the topics of each file (`reput.log.known_ranges`). Files without such a result are scanned
-if they are short. In longer ones, records at some places are read, and the result states that it is only spot-checked.
+if they are short. In longer ones, and in the last file while it grows, records at some places are read, and the result
+states that it is only spot-checked.
 """
 
 from __future__ import annotations
@@ -62,7 +63,12 @@ class LogTopics:
         unknown_bytes = sum(file.size for file in unknown)
         if unknown_bytes <= _WALKED_BYTES:
             unknown = [one for one in unknown if not self._walk(one, one.start, one.size, names)]
-        elif unknown_bytes > _SCANNED_BYTES or not self._log.source.is_local:
+        # While a broker writes the last file, no result about it stays valid, so every query would have to scan it.
+        elif (
+            unknown_bytes > _SCANNED_BYTES
+            or unknown == [files[-1]]
+            or not self._log.source.is_local
+        ):
             self.are_all = False
             return frozenset(names | self._sample(tuple(unknown)))
         for file in unknown:
