@@ -150,6 +150,17 @@ class KnownRanges:
         known = self._known(file)
         return known is not None and known.start <= file.start
 
+    def remembered(self, file: CommitLogFile) -> KnownFile | None:
+        """Return the results of an earlier scan in this process of a file that no longer grows, else None.
+
+        This reads nothing but the file's stamp.
+        """
+        known = self._learned.get(file)
+        with suppress(OSError):
+            if known is not None and known.stamp and known.stamp == _stamp(file):
+                return known if known.start <= file.start else None
+        return None
+
     def known(self, file: CommitLogFile) -> KnownFile | None:
         """Return the results of an earlier scan of a file if they are still valid, else None. This never scans."""
         known = self._known(file)
@@ -167,16 +178,9 @@ class KnownRanges:
         """
         # This method is called many times in a row, so avoid reading the cache each time: if the file's stamp has not
         # changed, the result in memory is still valid.
-        known = self._learned.get(file)
-        with suppress(OSError):
-            if (
-                known is not None
-                and known.stamp
-                and known.stamp == _stamp(file)
-                and known.start <= file.start
-                and _has(known, with_ids, with_queues)
-            ):
-                return known
+        known = self.remembered(file)
+        if known is not None and _has(known, with_ids, with_queues):
+            return known
         known = self._known(file)
         if known is None or known.start > file.start or not _has(known, with_ids, with_queues):
             known = KnownFile(

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
 TakesQueue = Callable[[str, int], bool]
 _EVER = 1 << 63
-# Number of files whose results are read for a search without a window.
-_MOST_READ = 128
 
 
 class WindowEvidence:
@@ -43,12 +41,10 @@ class WindowEvidence:
     ) -> None:
         """Prepare for messages stored between `begin` and `end` (ms, inclusive). None is no limit.
 
-        Without both limits, no log file is scanned: only results of earlier scans are used.
+        Without both limits, no log file is scanned: only results of earlier scans in this process are used.
         """
         self._store, self._log, self._takes_queue = store, store.commit_log, takes_queue
         self._scans = begin is not None or end is not None
-        # Reading the results of many files takes longer than reading the newest messages.
-        self._learns = self._scans or len(self._log.files) <= _MOST_READ
         self._begin = -_EVER if begin is None else begin
         self._end = _EVER if end is None else end
         self._facts: dict[CommitLogFile, KnownFile | None] = {}
@@ -66,7 +62,7 @@ class WindowEvidence:
             if self._scans:
                 self._facts[file] = known.learn(file, with_queues=is_within)
             elif is_within:
-                self._facts[file] = known.known(file) if self._learns else None
+                self._facts[file] = known.remembered(file)
         lost = self._log.holes()
         for file, facts in self._facts.items():
             if within.stop <= file.start or file.end <= within.start:
