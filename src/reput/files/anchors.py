@@ -264,26 +264,34 @@ def real_path(path: AnyPath) -> str:
 
     Links below an anchor (open folder) are not resolved, because opening the path refuses them.
 
-    Raises StoreAccessError if this process runs as root, and the path contains a link of another user to a target that
-    this other user does not own.
+    Raises StoreAccessError if the links form a cycle, or if this process runs as root, and the path contains a link of
+    another user to a target that this other user does not own.
     """
     above = _above(path)
     if above is not None:
         return os.path.join(above[0].anchor.place, *above[1])
     real, names, links = "/", os.path.abspath(path).split("/")[::-1], dict[str, int]()
-    while names:
+    # A link in a cycle is met again and again.
+    met = 0
+    while names and met <= _MOST_LINKS:
         name = names.pop()
         place = os.path.normpath(os.path.join(real, name))
         with suppress(OSError):
             # If no file or folder has this name, the name is kept: the caller may want to create one.
             status = os.lstat(place)
-            if stat.S_ISLNK(status.st_mode) and len(links) < _MOST_LINKS:
+            if stat.S_ISLNK(status.st_mode):
+                met += 1
                 links[place] = status.st_uid
                 target = os.readlink(place)
                 real = "/" if target.startswith("/") else real
                 names += target.split("/")[::-1]
                 continue
         real = place
+    if met > _MOST_LINKS:
+        raise StoreAccessError(
+            f"{os.fspath(path)}: leads through more than {_MOST_LINKS} links, perhaps in a cycle; "
+            f"pass the folder itself"
+        )
     if os.geteuid() == 0 and links:
         owner = _owner_of(real)
         for link, user in links.items():
