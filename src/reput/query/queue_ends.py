@@ -74,9 +74,10 @@ class QueueEnds:
             if queue.max_queue_offset() > end:
                 return
             time.sleep(_PATIENCE_S)
-        if not self._is_indexed(missing) and self._store.is_live:
-            # The owner may still write the entries of this batch, one queue after the other: a slow disk takes longer
-            # than this check waits. It indexes a batch after all its queues.
+        # The owner may still write the entries of this batch, one queue after the other: a slow disk takes longer than
+        # this check waits. It indexes a batch after all its queues. So look at the index first, then at the queue.
+        is_proven = self._is_indexed(missing) or not self._store.is_live
+        if not is_proven or queue.max_queue_offset() > end:
             return
         reason = (
             f"the queue ends before queue offset {end}, but the CommitLog has a later message of "
