@@ -1,8 +1,10 @@
 """Damaged ConsumeQueues: an answer belongs to the requested queue, or an error reports what is wrong."""
 
 import struct
+import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -226,6 +228,21 @@ def test_a_slow_owner_may_still_dispatch_what_the_index_lacks(
         pytest.raises(FormatError, match="the CommitLog has a later message"),
     ):
         opened.pull("T", 0, 99)
+
+
+def test_an_entry_in_a_new_file_ends_the_wait(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = bytes(queue_bytes(store))
+    write_queue(store, whole[: 90 * ENTRY.size])  # three full files
+    last = store / "consumequeue" / "T" / "0" / f"{90 * ENTRY.size:020d}"
+
+    def dispatch(seconds: float) -> None:
+        last.write_bytes(whole[90 * ENTRY.size :].ljust(FILE_ENTRIES * ENTRY.size, b"\0"))
+
+    clock = SimpleNamespace(sleep=dispatch, monotonic=time.monotonic)
+    monkeypatch.setattr("reput.query.queue_ends.time", clock)
+    with reput.open_store(store) as opened:
+        opened.pull("T", 0, 90)
+        assert len(opened.pull("T", 0, 90).messages) == 10
 
 
 def test_entries_that_were_cut_out_are_a_gap_and_those_twice_are_repeats(store: Path) -> None:

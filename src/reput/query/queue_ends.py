@@ -71,13 +71,13 @@ class QueueEnds:
         if missing is None or not self._is_dispatched(missing):
             return
         for _ in range(_ROUNDS):
-            if queue.max_queue_offset() > end:
+            if self._end(topic, queue_id) > end:
                 return
             time.sleep(_PATIENCE_S)
         # The owner may still write the entries of this batch, one queue after the other: a slow disk takes longer than
         # this check waits. It indexes a batch after all its queues. So look at the index first, then at the queue.
         is_proven = self._is_indexed(missing) or not self._store.is_live
-        if not is_proven or queue.max_queue_offset() > end:
+        if not is_proven or self._end(topic, queue_id) > end:
             return
         reason = (
             f"the queue ends before queue offset {end}, but the CommitLog has a later message of "
@@ -85,6 +85,10 @@ class QueueEnds:
             f"{missing.physical_offset}; rebuild the ConsumeQueues"
         )
         raise FormatError(queue.folder, end * ENTRY_BYTES, reason)
+
+    def _end(self, topic: str, queue_id: int) -> int:
+        """Return the queue's end now. An open reader does not list the files that were created since."""
+        return self._store.queues.queue(topic, queue_id).max_queue_offset()
 
     def _check_last(self, queue: QueueReader, topic: str, queue_id: int, end: int) -> None:
         """Raise FormatError if the message of the last entry is after the end of the log."""
