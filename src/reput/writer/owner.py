@@ -17,6 +17,7 @@ from pathlib import Path
 from reput.errors import StoreFailedError, StoreNotFoundError
 from reput.files.anchors import explained
 from reput.files.disk import Disk
+from reput.files.own_place import displaced
 from reput.files.reader import read_at_once, read_file
 from reput.format.file_names import OWNER_FILE
 from reput.recovery.cut_end import MOST_OWNER_BYTES, OwnerRecord
@@ -76,7 +77,8 @@ class Owner:
             try:
                 content = read_at_once(self._name, len(self._content) + 1)
             except FileNotFoundError:
-                raise second_owner(self._path) from None
+                # The second owner has closed the store, or the store was deleted.
+                raise displaced(self._path, "deleted or renamed") from None
         if content != self._content:
             raise second_owner(self._path)
 
