@@ -27,15 +27,18 @@ from reput.kernels.record_walk import (
     BATCH_FULL,
     END_OFFSET,
     GAP,
+    IN_PLACE,
     KEY_ROWS,
     MESSAGES,
     MISPLACED,
     MULTI_ROWS,
     NEEDED,
+    OUT_OF_PLACE,
     POSITION,
     STOPPED,
     TABLE_FULL,
     UNREADABLE,
+    bytes_out_of_place,
     check_record,
     equals,
     is_scheduled,
@@ -67,7 +70,7 @@ def scan_records(
     """
     position = state[POSITION]
     row, key_row, multi_row = state[MESSAGES], state[KEY_ROWS], state[MULTI_ROWS]
-    end_offset, gap = state[END_OFFSET], state[GAP]
+    end_offset, gap, in_place = state[END_OFFSET], state[GAP], state[IN_PLACE]
     topic_start, topic_count, topic_hash, topic_queue_id = 0, -1, 0, 0
     queue = 0
     status, needed = STOPPED, np.int64(0)
@@ -77,6 +80,11 @@ def scan_records(
             data, position, end, at_file_end
         )
         if status != STOPPED:
+            break
+        physical_offset = read_i64(data, position + 28)
+        if in_place and physical_offset != base + position:
+            status = OUT_OF_PLACE
+            needed = bytes_out_of_place(data, position, end, stop, base, at_file_end, gap)
             break
         record_end = position + needed
         properties_bytes = record_end - properties_at
@@ -138,7 +146,6 @@ def scan_records(
 
         # 5. Hash the keys of the index entries: topic#key for the unique key, then for each of KEYS
         # (IndexService.buildIndex).
-        physical_offset = read_i64(data, position + 28)
         first_key = key_row
         # Rolled-back messages, and messages before the index's end, get no index entries (IndexService.buildIndex).
         if sys_flag & 12 != 12 and physical_offset >= end_offset:

@@ -15,13 +15,16 @@ from reput.kernels.queue_table import NAME_BYTES_USED, QUEUES_USED, find_queue, 
 from reput.kernels.record_walk import (
     BATCH_FULL,
     GAP,
+    IN_PLACE,
     MESSAGES,
     MISPLACED,
     NEEDED,
+    OUT_OF_PLACE,
     POSITION,
     SCHEDULED,
     STOPPED,
     TABLE_FULL,
+    bytes_out_of_place,
     check_record,
     is_scheduled,
     store_timestamp_at,
@@ -39,13 +42,19 @@ def scan_places(
     The walk also stops at a delayed message. A broker cannot read a delayed message whose property DELAY is not an
     integer. This walk cannot check DELAY, because the walk reads no properties.
     """
-    position, row, gap = state[POSITION], state[MESSAGES], state[GAP]
+    position, row = state[POSITION], state[MESSAGES]
+    gap, in_place = state[GAP], state[IN_PLACE]
     topic_start, topic_count, topic_hash, topic_queue_id = 0, -1, 0, 0
     queue = np.int64(0)
     status, needed = STOPPED, np.int64(0)
     while position < stop:
         status, needed, topic, topic_bytes, _ = check_record(data, position, end, at_file_end)
         if status != STOPPED:
+            break
+        physical_offset = read_i64(data, position + 28)
+        if in_place and physical_offset != base + position:
+            status = OUT_OF_PLACE
+            needed = bytes_out_of_place(data, position, end, stop, base, at_file_end, gap)
             break
         if row >= len(messages):
             status = BATCH_FULL
@@ -72,7 +81,6 @@ def scan_places(
                 )
             topic_start, topic_count = queues[queue].name_start, topic_bytes
             topic_queue_id = queue_id
-        physical_offset = read_i64(data, position + 28)
         sys_flag = read_i32(data, position + 36)
         message = messages[row]
         message.physical_offset = physical_offset

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from reput.format.commit_log import BLANK_MAGIC, MESSAGE_MAGIC, MESSAGE_MAGIC_V2, MIN_RECORD_BYTES
-from reput.kernels.integers import byte_at, read_i16, read_i32, same_bytes
+from reput.kernels.integers import byte_at, read_i16, read_i32, read_i64, same_bytes
 from reput.kernels.jit import njit
 
 # Reasons why a walk stops at the next record. STOPPED means that nothing is wrong with this record.
@@ -21,6 +21,8 @@ TABLE_FULL = 3  # The QueueTable may have too little room for the queues of the 
 BLANK = 4  # The next record is not a message, but the blank record at the end of the file.
 UNREADABLE = 5
 SIZE_MISMATCH = 6  # TOTALSIZE is not the sum of the next record's parts. A broker continues where the parts end.
+# A record, or several, state another physical offset than their place. Only walks with IN_PLACE stop there.
+OUT_OF_PLACE = 8
 SCHEDULED = 7  # The next record is a delayed message. A broker cannot read it if its property DELAY is not an integer.
 
 # Indexes of the fields in a walk's state, an int64 array that is kept between calls.
@@ -33,10 +35,12 @@ MULTI_ROWS = 3  # state[3]: number of filled rows of further queues (INNER_MULTI
 END_OFFSET = 4
 MISPLACED = 5  # state[5]: number of messages whose PHYSICALOFFSET is not their place.
 BAD_MULTI = 6  # state[6]: number of messages whose INNER_MULTI_QUEUE_OFFSET is unreadable.
-# state[7]: after MORE_BYTES, the least size of the next record; after SIZE_MISMATCH, the sum of the sizes of its parts.
+# state[7]: after MORE_BYTES, the least size of the next record; after SIZE_MISMATCH, the sum of the sizes of its parts;
+# after OUT_OF_PLACE, the size of all records up to the next one in its place.
 NEEDED = 7
 GAP = 8  # state[8]: number of bytes between two records: the size of a header in a DLedger log, otherwise 0.
-STATE_FIELDS = 9
+IN_PLACE = 9  # state[9]: 1 if the walk stops at records that state another physical offset than their place.
+STATE_FIELDS = 10
 
 _SCHEDULE_TOPIC = np.frombuffer(b"SCHEDULE_TOPIC_XXXX", np.uint8)
 
@@ -94,6 +98,22 @@ def check_record(data, position, end, at_file_end):
     if total != needed:
         return SIZE_MISMATCH, needed, 0, 0, 0
     return STOPPED, needed, topic, topic_bytes, properties
+
+
+@njit(cache=True, nogil=True)
+def bytes_out_of_place(data, position, end, stop, base, at_file_end, gap):
+    """Return the size of the records from `position` up to the next one in its place.
+
+    The size is 0 if the record at `position` states its place, `base` + `position`. See `check_record` and
+    `commit_log_scan.scan_records` for the arguments.
+    """
+    begin = position
+    while position < stop:
+        status, needed, _, _, _ = check_record(data, position, end, at_file_end)
+        if status != STOPPED or read_i64(data, position + 28) == base + position:
+            break
+        position += needed + gap
+    return position - begin
 
 
 @njit(inline="always")

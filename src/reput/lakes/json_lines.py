@@ -30,7 +30,7 @@ from reput.lakes.report import ExportReport
 from reput.lakes.request import ExportRequest
 from reput.log.read_mark import ReadMark
 from reput.log.scan import FileScan, ScanBuffers, ScannedPiece
-from reput.log.scan_mode import PLACES
+from reput.log.scan_mode import READER_PLACES
 from reput.log.sources import LogListing
 from reput.log.splits import first_record
 from reput.messages.message_lines import message_lines
@@ -136,7 +136,12 @@ class _LinesExport:
             # A range may begin within a record.
             start = first_record(task.open_file, part.file, start, part.stop, self._buffers)
         scan = FileScan(
-            part.file, start, part.stop, PLACES, buffers=self._buffers, open_file=task.open_file
+            part.file,
+            start,
+            part.stop,
+            READER_PLACES,
+            buffers=self._buffers,
+            open_file=task.open_file,
         )
         for piece in scan.pieces():
             self.report.messages += len(piece.batch)

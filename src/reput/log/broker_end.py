@@ -34,7 +34,7 @@ def _end_within(
     log: CommitLogReader, file: CommitLogFile, start: int, whole_records: bool
 ) -> FileEnd:
     """Return the end of the readable records with the right CRC in one file."""
-    walk = LogWalk(log, start, min(file.end, start + WALKED_BYTES))
+    walk = LogWalk(log, start, min(file.end, start + WALKED_BYTES), in_place=False)
     for record in walk:
         if walk.damage:
             break

@@ -146,7 +146,7 @@ def _ends_in(log: CommitLogReader, file: CommitLogFile, data: int) -> LogEnds:
     start: int | None = _record_near(log, file, data)
     end = file.start
     while start is not None:
-        walk = LogWalk(log, start, file.end)
+        walk = LogWalk(log, start, file.end, in_place=False)
         for record in walk:
             newest = record.alone()
         end, start = walk.position, None

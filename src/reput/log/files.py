@@ -62,6 +62,19 @@ def check_none_shorter(before: Sequence[CommitLogFile], now: Sequence[CommitLogF
             )
 
 
+def add_out_of_place(damage: list[Finding], file: CommitLogFile, start: int, size: int) -> None:
+    """Add to `damage` that records in `size` bytes from `start` on state other physical offsets than their places.
+
+    The range is joined with a range of this kind that ends at `start`.
+    """
+    before = damage[-1] if damage else None
+    if before is not None and before.kind is Kind.MISPLACED_RECORD and before.stop == start:
+        start, size = before.start, before.length + size
+        del damage[-1]
+    reason = "the records here state other physical offsets"
+    damage.append(file.lost(start, start + size, reason, Kind.MISPLACED_RECORD))
+
+
 def holes(files: Sequence[CommitLogFile]) -> list[Finding]:
     """Return a finding for each range of offsets that no file contains, between the first and the last file.
 

@@ -11,15 +11,13 @@ from collections.abc import Iterable
 import numpy as np
 
 from reput.errors import StoreNotFoundError
-from reput.findings import Finding
+from reput.findings import Finding, Kind
 from reput.format.commit_log import SYS_FLAG_INNER_BATCH
 from reput.log.dispatch_batch import DispatchBatch
-from reput.log.keyed_record import read_keyed_record
 from reput.log.known_file import TimedPiece, joined
 from reput.log.reader import CommitLogReader
 from reput.log.scan import FileScan
-from reput.log.scan_mode import BROKER, PLACES
-from reput.log.walk import LogWalk
+from reput.log.scan_mode import READER, READER_PLACES
 
 
 def scan_with_kernel(
@@ -38,7 +36,7 @@ def scan_with_kernel(
     if file is None:
         return [], [], stop, None
     wanted = np.array(sorted(hashes), np.int32)
-    scan = FileScan(file, start, stop, BROKER, open_file=log.source.open)
+    scan = FileScan(file, start, stop, READER, open_file=log.source.open)
     found: list[int] = []
     seen: list[TimedPiece] = []
     try:
@@ -49,12 +47,11 @@ def scan_with_kernel(
     except StoreNotFoundError:
         # The file expired while it was scanned.
         return [], [], stop, None
-    # The records state wrong offsets, so their actual places are needed.
-    if scan.misplaced:
-        return *_walk(log, start, stop, set(hashes)), None
     position, damage = scan.end.position, scan.damage
     if scan.end.unreadable:
-        while damage and damage[-1].stop == position:
+        while (
+            damage and damage[-1].stop == position and damage[-1].kind is not Kind.MISPLACED_RECORD
+        ):
             # Do not report damage at the end: the caller decides whether it is damage or the log's torn end.
             position = damage.pop().start
     return found[::-1], damage, position, joined(seen)
@@ -80,10 +77,9 @@ def find_inner_batches(
     # The file has expired meanwhile.
     if file is None:
         return [], []
-    scan = FileScan(file, start, stop, PLACES, open_file=log.source.open)
+    scan = FileScan(file, start, stop, READER_PLACES, open_file=log.source.open)
     found: list[tuple[int, int]] = []
     try:
-        # Compute physical offsets from positions in the file: the offsets that records state may be wrong.
         for piece in scan.pieces():
             is_batch = piece.batch.messages["sys_flag"] & SYS_FLAG_INNER_BATCH != 0
             offsets = (piece.base + piece.positions[is_batch]).tolist()
@@ -93,15 +89,3 @@ def find_inner_batches(
         # The file expired while it was scanned.
         return [], []
     return found, scan.damage
-
-
-def _walk(
-    log: CommitLogReader, start: int, stop: int, hashes: set[int]
-) -> tuple[list[int], list[Finding], int]:
-    walk = LogWalk(log, start, stop)
-    found = [
-        record.physical_offset
-        for record in map(read_keyed_record, walk)
-        if any(map(record.has_key_hash, hashes))
-    ]
-    return found[::-1], walk.damage, walk.position

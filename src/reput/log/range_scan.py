@@ -17,7 +17,7 @@ from reput.log.dispatch_batch import DispatchBatch
 from reput.log.files import CommitLogFile
 from reput.log.known_file import KnownFile, ReplacedIds, StatedOffsets, TimedPiece
 from reput.log.scan import FileScan, ScannedPiece
-from reput.log.scan_mode import GROWING_PLACES, PLACES
+from reput.log.scan_mode import GROWING_READER_PLACES, READER_PLACES
 
 # Maximum number of pieces into which a file is divided, and minimum size of a piece.
 _MOST_PIECES, _LEAST_PIECE_BYTES = 1 << 8, 64 << 10
@@ -49,7 +49,11 @@ def scan_range(
     """
     collected = _Collected(known, max(file.size // _MOST_PIECES, _LEAST_PIECE_BYTES))
     scan = FileScan(
-        file, known.stop, file.end, PLACES if ends else GROWING_PLACES, open_file=open_file
+        file,
+        known.stop,
+        file.end,
+        READER_PLACES if ends else GROWING_READER_PLACES,
+        open_file=open_file,
     )
     told = 0
     try:
@@ -78,7 +82,7 @@ def stored_within(
     # Times beyond int64 would overflow in NumPy's comparison.
     begin, end = (min(max(time, -_LATEST - 1), _LATEST) for time in (begin, end))
     found: set[int] = set()
-    scan = FileScan(file, piece.start, piece.stop, PLACES, open_file=open_file)
+    scan = FileScan(file, piece.start, piece.stop, READER_PLACES, open_file=open_file)
     try:
         for part in scan.pieces():
             stored = part.batch.messages["store_timestamp"]

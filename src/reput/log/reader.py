@@ -31,6 +31,7 @@ from reput.format.commit_log import (
     decode_located,
     locate,
     read_size_and_magic,
+    read_size_and_physical_offset,
 )
 from reput.log.files import CommitLogFile, check_none_shorter, holes
 from reput.log.sources import LogSource
@@ -62,6 +63,17 @@ class LocatedRecord(NamedTuple):
     def alone(self) -> LocatedRecord:
         """Return a copy without adjacent bytes, so that keeping a record does not keep a whole window in memory."""
         return LocatedRecord(self.physical_offset, self.record(), self.layout.at_zero())
+
+    def stated_offset(self) -> int:
+        """Return the physical offset that the record states."""
+        return read_size_and_physical_offset(self.data, self.layout.position)[1]
+
+    def is_in_place(self) -> bool:
+        """Return whether the record states the physical offset at which it was found.
+
+        If not, the record belongs to another file. The message that was stored here is lost.
+        """
+        return self.stated_offset() == self.physical_offset
 
     def message(self) -> MessageExt:
         """Return the message. Its physical offset is where the record was found, even if the record states another."""
@@ -192,7 +204,7 @@ class CommitLogReader:
 
         Raises:
             MessageNotFoundError: no message begins there, because it has expired or never existed.
-            CorruptMessageError: the record has impossible lengths.
+            CorruptMessageError: the record has impossible lengths, or states another physical offset.
             StoreAccessError, StoreChangedError: the file cannot be read.
         """
         _, data, layout = self.locate(physical_offset)
@@ -202,10 +214,17 @@ class CommitLogReader:
         """Return the bytes of the record that begins at this offset. Raises as `get` does."""
         return self.locate(physical_offset).record()
 
-    def locate(self, physical_offset: int, likely_bytes: int = _FIRST_READ_BYTES) -> LocatedRecord:
+    def locate(
+        self,
+        physical_offset: int,
+        likely_bytes: int = _FIRST_READ_BYTES,
+        *,
+        in_place: bool = True,
+    ) -> LocatedRecord:
         """Return the record that begins at this offset. Raises as `get` does.
 
-        One read is enough if the record has at most `likely_bytes`.
+        One read is enough if the record has at most `likely_bytes`. With `in_place`, a record that states another
+        offset is unreadable.
         """
         file = self.file_at(physical_offset)
         if file is None and self.refresh():
@@ -220,7 +239,11 @@ class CommitLogReader:
             while True:
                 data = self.read(file, physical_offset, length)
                 try:
-                    return LocatedRecord(physical_offset, data, locate(data, 0, len(data)))
+                    found = LocatedRecord(physical_offset, data, locate(data, 0, len(data)))
+                    if in_place and not found.is_in_place():
+                        reason = f"the record here states physical offset {found.stated_offset()}"
+                        raise file.corrupt(physical_offset, reason)
+                    return found
                 except ShortBufferError as error:
                     length = error.needed_bytes
                     if length > file.end - physical_offset:

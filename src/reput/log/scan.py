@@ -26,7 +26,7 @@ from reput.kernels.places_scan import scan_places
 from reput.kernels.queue_table import QUEUES_USED, grown, new_queue_table
 from reput.kernels.rows import new_rows
 from reput.log.dispatch_batch import DispatchBatch, Queue
-from reput.log.files import CommitLogFile
+from reput.log.files import CommitLogFile, add_out_of_place
 from reput.log.ledger import after_header, is_ledger_end
 from reput.log.offset_range import OffsetRange
 from reput.log.record_search import find_record, first_nonzero
@@ -101,7 +101,7 @@ class FileScan:
     end         where and why the walk ended
     damage      the skipped ranges
     hiding      physical offsets of damage that contains a verifiable record
-    misplaced   number of messages that state a wrong physical offset
+    misplaced   number of messages that state a wrong physical offset; 0 if the mode treats them as damage
     bad_multi   number of messages whose INNER_MULTI_QUEUE_OFFSET cannot be parsed
     end_offset  physical offset of the last message that already has index entries. Messages up to it get no new entries
                 (IndexService.buildIndex)
@@ -129,6 +129,7 @@ class FileScan:
         self._state = np.zeros(walk.STATE_FIELDS, np.int64)
         self._state[walk.END_OFFSET] = end_offset
         self._state[walk.GAP] = file.gap
+        self._state[walk.IN_PLACE] = mode.in_place
         self._delays = np.array(rules.delays_ms, np.int64)
         self._least_bytes = 0
         self.end = ScanEnd(start)
@@ -223,6 +224,9 @@ class FileScan:
             self.end.position, self.end.finished = self._file.end, True
         elif status == walk.SIZE_MISMATCH:
             self._pass_over(reader, needed)
+        elif status == walk.OUT_OF_PLACE:
+            add_out_of_place(self.damage, self._file, self.end.position, needed)
+            self.end.position += needed
         elif status == walk.MORE_BYTES and self.end.position + needed <= self._file.end:
             self._make_room(needed)
         elif status != walk.STOPPED:

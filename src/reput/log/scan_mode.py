@@ -15,12 +15,15 @@ class ScanMode:
     is_growing    stop at zeros in place of a record: it is not written yet, so do not search for a later record
     looks_behind  if the walk ends at unreadable bytes, examine the bytes that follow, to set `data_follows` and `torn`
     places_only   take only the places of records, not their keys and tags
+    in_place      treat records that state another physical offset than their place as damage. They belong to another
+                  file: readers must neither return them nor take their range for empty
     """
 
     salvage: bool = False
     is_growing: bool = False
     looks_behind: bool = True
     places_only: bool = False
+    in_place: bool = False
 
 
 BROKER = ScanMode()
@@ -32,6 +35,13 @@ UP_TO_DAMAGE = ScanMode(looks_behind=False)
 """A walk by the broker's rules, for a caller that stops at the first damage."""
 PLACES = ScanMode(salvage=True, places_only=True)
 GROWING_PLACES = replace(PLACES, is_growing=True)
+READER = replace(BROKER, in_place=True)
+"""The walk of readers, whose answers must name what they could not read."""
+READER_SALVAGE = replace(SALVAGE, in_place=True)
+READER_PLACES = replace(PLACES, in_place=True)
+GROWING_READER = replace(READER_SALVAGE, is_growing=True)
+GROWING_READER_PLACES = replace(GROWING_PLACES, in_place=True)
+READER_UP_TO_DAMAGE = replace(UP_TO_DAMAGE, in_place=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from reput.files.reader import OpenFile, RangeReader
-from reput.findings import Finding
+from reput.findings import Finding, Kind
 from reput.log.files import CommitLogFile
 from reput.log.offset_range import OffsetRange
 from reput.log.record_search import find_record, is_copied_whole
@@ -51,7 +51,9 @@ class WalkVerdict:
             # The torn end is the damage after the last record. To find its beginning, step back from the end of the
             # walk through adjacent damaged ranges. Stop if a range does not end at `start` (the beginning found
             # so far), or if a record is known to follow the range.
-            if lost.stop != start or lost.start in followed:
+            # Records that state other places are complete, so they are not a torn end.
+            is_record = lost.kind is Kind.MISPLACED_RECORD
+            if lost.stop != start or lost.start in followed or is_record:
                 break
             start = lost.start
         return start

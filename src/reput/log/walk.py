@@ -23,7 +23,7 @@ from reput.format.commit_log import (
 )
 from reput.format.java_string import encode_utf8
 from reput.format.properties import SCHEDULE_TOPIC, tags_code
-from reput.log.files import CommitLogFile, missing_before
+from reput.log.files import CommitLogFile, add_out_of_place, missing_before
 from reput.log.keyed_record import read_properties, store_timestamp
 from reput.log.ledger import after_header, is_ledger_end
 from reput.log.reader import CommitLogReader, LocatedRecord
@@ -61,8 +61,16 @@ class LogWalk:
     The attributes are valid after the iteration. Raises StoreAccessError, StoreChangedError.
     """
 
-    def __init__(self, log: CommitLogReader, start: int, stop: int | None = None) -> None:
-        self._log = log
+    def __init__(
+        self,
+        log: CommitLogReader,
+        start: int,
+        stop: int | None = None,
+        *,
+        in_place: bool = True,
+    ) -> None:
+        """Prepare a walk. With `in_place`, records that state another offset than their place are damage."""
+        self._log, self._in_place = log, in_place
         self._stop = log.files_end if stop is None else stop
         self._start = self.position = max(start, log.min_offset)
         self.damage: list[Finding] = []
@@ -136,9 +144,12 @@ class LogWalk:
             except CorruptMessageError as error:
                 return self._lose(file, file.end, error.reason)
             else:
-                tail = []
-                yield record
-                self.position += record.layout.total_bytes + file.gap
+                tail, size = [], record.layout.total_bytes + file.gap
+                if self._in_place and not record.is_in_place():
+                    add_out_of_place(self.damage, file, self.position, size)
+                else:
+                    yield record
+                self.position += size
         return None
 
     def _pass_header(self, file: CommitLogFile) -> None:

@@ -21,20 +21,17 @@ from reput.errors import StoreNotFoundError
 from reput.files.arrow_file import map_array
 from reput.files.staged import attempt_path
 from reput.findings import Finding
-from reput.format.index_file import index_key, key_hash
 from reput.format.java_string import encode_utf8
 from reput.kernels import key_match as kernel
 from reput.kernels.key_match import find_wanted
 from reput.kernels.rows import new_rows
 from reput.log.dispatch_batch import DispatchBatch
 from reput.log.files import CommitLogFile
-from reput.log.keyed_record import read_keyed_record
 from reput.log.known_ranges import KnownRanges
 from reput.log.reader import CommitLogReader
 from reput.log.scan import FileScan, ScanBuffers
-from reput.log.scan_mode import BROKER
+from reput.log.scan_mode import READER
 from reput.log.splits import guess_record
-from reput.log.walk import LogWalk
 from reput.lookup.candidates import (
     PART_SHIFT,
     SCANNED,
@@ -180,22 +177,14 @@ def _scan(task: LookupScanTask, start: int, found: ScanFound) -> Iterator[Hits]:
     """Scan, and yield the hits in batches. At the end, store the other results of the scan in `found`."""
     wanted = wanted_hashes(task.wanted)
     scan = FileScan(
-        task.file, start, task.stop, BROKER, buffers=_buffers(), open_file=task.place.storage.open
+        task.file, start, task.stop, READER, buffers=_buffers(), open_file=task.place.storage.open
     )
     waiting: list[Hits] = []
     for batch in scan.batches():
         waiting.append(_hits(wanted, batch))
-        # Once a record states a wrong offset, this loop yields no more hits. The walk after the loop finds all hits
-        # that have not been yielded.
-        if not scan.misplaced and sum(len(hits.hashes) for hits in waiting) > _RUN_HITS:
+        if sum(len(hits.hashes) for hits in waiting) > _RUN_HITS:
             yield _together(waiting)
             waiting = []
-            # If a walk follows, it begins after these records, so that it does not find their hits again.
-            last = batch.messages[-1]
-            start = int(last["physical_offset"]) + int(last["size"])
-    # If records state wrong offsets, a walk finds the actual offsets.
-    if scan.misplaced:
-        waiting = [_walk(task, start, wanted)]
     yield _together(waiting)
     found.end, found.finished = scan.end.position, scan.end.finished
     found.unreadable, found.damage = scan.end.unreadable, scan.damage
@@ -205,19 +194,6 @@ def _hits(wanted: HashTable, batch: DispatchBatch) -> Hits:
     entries = wanted.find(batch.key_hash)
     rows = batch.key_row[entries]
     return Hits(batch.key_hash[entries], batch.messages["physical_offset"][rows])
-
-
-def _walk(task: LookupScanTask, start: int, wanted: HashTable) -> Hits:
-    log = CommitLogReader(task.place.log)
-    pairs = [
-        (key_hash(index_key(record.topic, key)), record.physical_offset)
-        for record in map(read_keyed_record, LogWalk(log, start, task.stop))
-        for key in record.keys
-    ]
-    log.close()
-    hashes = np.array([pair[0] for pair in pairs], np.int32)
-    entries = wanted.find(hashes)
-    return Hits(hashes[entries], np.array([pair[1] for pair in pairs], np.int64)[entries])
 
 
 def _together(waiting: list[Hits]) -> Hits:

@@ -91,7 +91,7 @@ class CompactedLog:
             if magic == BLANK_MAGIC or (size, magic) == (0, 0):
                 return
             try:
-                record = log.locate(position)
+                record = log.locate(position, in_place=False)
             except (CorruptMessageError, MessageNotFoundError) as error:
                 reason = error.reason if isinstance(error, CorruptMessageError) else "no record"
                 kind = Kind.UNREADABLE_RECORD

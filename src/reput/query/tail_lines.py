@@ -61,10 +61,10 @@ def lines_of_all(tail: LogTail, log: CommitLogReader) -> Iterator[SomeLines]:
 def _plain_lines(tail: LogTail, log: CommitLogReader, file: CommitLogFile) -> Iterator[SomeLines]:
     """Yield lines of one file, from the tail's position to its end or to unreadable bytes. Update the position."""
     from reput.log.scan import FileScan
-    from reput.log.scan_mode import UP_TO_DAMAGE
+    from reput.log.scan_mode import READER_UP_TO_DAMAGE
     from reput.messages.message_lines import message_lines
 
-    scan = FileScan(file, tail.position, file.end, UP_TO_DAMAGE, open_file=log.source.open)
+    scan = FileScan(file, tail.position, file.end, READER_UP_TO_DAMAGE, open_file=log.source.open)
     try:
         for piece in scan.pieces():
             if scan.damage:

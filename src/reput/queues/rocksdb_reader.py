@@ -296,13 +296,13 @@ class UndispatchedEntries:
 
     def _scan(self, stop: int) -> None:
         from reput.log.scan import FileScan
-        from reput.log.scan_mode import ScanMode
+        from reput.log.scan_mode import GROWING_READER
         from reput.queues.rocksdb_dispatch import dispatched_entries, rocksdb_rules
 
         file = self._log.file_at(self._position)
         assert file is not None
         scan = FileScan(
-            file, self._position, stop, ScanMode(salvage=True, is_growing=True),
+            file, self._position, stop, GROWING_READER,
             rocksdb_rules(self._delays_ms), open_file=self._log.source.open,
         )  # fmt: skip
         for batch in scan.batches():

@@ -370,7 +370,7 @@ def batch_size_in(log: CommitLogReader) -> BatchSizeOf:
 
     def batch_size_of(physical_offset: int) -> int:
         try:
-            stated = read_properties(log.locate(physical_offset)).get(INNER_NUM)
+            stated = read_properties(log.locate(physical_offset, in_place=False)).get(INNER_NUM)
         # The message may state a wrong physical offset, at which no record lies.
         except (MessageNotFoundError, CorruptMessageError):
             return 1

@@ -163,7 +163,7 @@ def _refuse_without_crc(log: CommitLogReader, physical_offset: int) -> None:
 
 def _located(log: CommitLogReader, physical_offset: int) -> LocatedRecord | None:
     try:
-        return log.locate(physical_offset)
+        return log.locate(physical_offset, in_place=False)
     except (MessageNotFoundError, CorruptMessageError):
         return None
 

@@ -335,7 +335,7 @@ def _was_cut(store: str, kind: FileSize, queues: Sequence[_QueueFolder], storage
         if isinstance(last, BatchEntry):
             stop = last.stop
         with closing(CommitLogReader(StoreLog(store, storage))) as log:
-            after = LogWalk(log, last.physical_offset + last.size)
+            after = LogWalk(log, last.physical_offset + last.size, in_place=False)
             messages = (record.message() for record in islice(after, _RECORDS_AFTER))
             return any(
                 message.topic == queue.topic and str(message.queue_id) == queue.queue_id

@@ -21,7 +21,7 @@ from reput.format.commit_log import SYS_FLAG_INNER_BATCH, locate
 from reput.kernels.rows import new_rows
 from reput.log.files import CommitLogFile
 from reput.log.scan import FileScan, ScanBuffers, ScannedPiece
-from reput.log.scan_mode import PLACES
+from reput.log.scan_mode import PLACES, READER_PLACES, ScanMode
 from reput.log.sources import NO_NAMES, BrokerNames
 from reput.log.splits import first_record
 from reput.log.verdict import WalkVerdict, end_for_rebuild, followed_damage
@@ -126,7 +126,7 @@ class RangeBatches:
             start = yield from self._packed(found)
         elif not part.at_record:
             start = first_record(self._open_file, part.file, start, part.stop, self._buffers)
-        scan = self._scan(part.file, start, part.stop, self._open_file)
+        scan = self._scan(part.file, start, part.stop, self._open_file, READER_PLACES)
         reported = 0
         for piece in scan.pieces():
             # Report the bytes that were skipped before this piece. They are damage and not a torn end of the log,
@@ -137,8 +137,10 @@ class RangeBatches:
         yield from self._damaged(damage_at_end(part, scan.verdict(), self._open_file, reported))
         self.report.end = scan.end.position
 
-    def _scan(self, file: CommitLogFile, start: int, stop: int, open_file: OpenFile) -> FileScan:
-        return FileScan(file, start, stop, PLACES, buffers=self._buffers, open_file=open_file)
+    def _scan(
+        self, file: CommitLogFile, start: int, stop: int, open_file: OpenFile, mode: ScanMode
+    ) -> FileScan:
+        return FileScan(file, start, stop, mode, buffers=self._buffers, open_file=open_file)
 
     def _queued(self) -> FoundRecords | None:
         part = self._part
@@ -154,12 +156,16 @@ class RangeBatches:
     def _packed(self, found: FoundRecords) -> Generator[pa.RecordBatch, None, int]:
         """Yield the messages to which an index leads; return the physical offset at which the scan must continue."""
         packed = PackedRecords(found, self._part.file, self._open_file)
-        scan = self._scan(packed.file, 0, packed.file.end, packed.open)
+        # The records are packed, so they are not in the places that they state.
+        scan = self._scan(packed.file, 0, packed.file.end, packed.open, PLACES)
         done = 0
         for piece in scan.pieces():
             begins = piece.positions + piece.base
             expected = packed.begin[done : done + len(begins)]
-            good = len(begins) if np.array_equal(begins, expected) else 0
+            stated = piece.batch.messages["physical_offset"]
+            places = found.physical_offset[done : done + len(begins)]
+            is_good = np.array_equal(begins, expected) and np.array_equal(stated, places)
+            good = len(begins) if is_good else 0
             if scan.damage or not good:
                 break
             yield from self._given(piece, found.physical_offset[done : done + good])

@@ -65,7 +65,7 @@ def _last_timestamp(log: CommitLogReader, file: CommitLogFile, start: int) -> in
 
     Reads the file from `start` on.
     """
-    walk, timestamp = LogWalk(log, start, file.end), None
+    walk, timestamp = LogWalk(log, start, file.end, in_place=False), None
     for _, data, layout in walk:
         timestamp = int(_LONG.unpack_from(data, layout.store_timestamp_position)[0])
     # Damage means that `start` was inside a message. Search from an earlier offset.

@@ -18,7 +18,7 @@ from reput.kernels.counting import count_messages
 from reput.log.dispatch_batch import DispatchBatch, Queue
 from reput.log.reader import CommitLogReader
 from reput.log.scan import FileScan, ScanBuffers
-from reput.log.scan_mode import SALVAGE
+from reput.log.scan_mode import READER_SALVAGE
 
 _MOST_EXACT = 1 << 16
 # The counters take 16 MiB and 1 MiB, so they stay in the processor's cache.
@@ -92,7 +92,12 @@ class LogFigures:
         for file in log.files:
             # In salvage mode, the walk continues after damage, so that the messages after it are counted.
             scan = FileScan(
-                file, file.start, file.end, SALVAGE, buffers=buffers, open_file=log.source.open
+                file,
+                file.start,
+                file.end,
+                READER_SALVAGE,
+                buffers=buffers,
+                open_file=log.source.open,
             )
             counted = _Cells(self.timeline.parts)
             try:

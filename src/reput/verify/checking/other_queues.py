@@ -66,7 +66,7 @@ class _Claims:
             return False
         self._left -= 1
         try:
-            record = self._log.locate(*stored[:2])
+            record = self._log.locate(*stored[:2], in_place=False)
         except StoreError:
             return False
         is_claimed = queue_offset_in(record, *queue) == queue_offset
