@@ -1,7 +1,8 @@
-"""The index of keys in RocksDB (RIP-82): queries through it match a scan, or it is not trusted."""
+"""The index of keys in RocksDB (RIP-82): it proves nothing, so stores with it are scanned."""
 
 import shutil
 import struct
+import tarfile
 from pathlib import Path
 from random import Random
 
@@ -10,14 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import reput
+from reput.findings import Kind
 from reput.format.commit_log import MessageExt
-from reput.format.rocksdb_index import IndexedKey, decode_item, hour_of, prefixes
-from reput.index.key_index import Basis, KeyHashes
-from reput.table.arrow import to_arrow
+from reput.format.rocksdb_index import IndexedKey, decode_item, prefixes
+from reput.query.tail import LogTail, TailFilter
 from reput.writer.put.message import Message
 from tests.five import CONFIG
 
 rocksdict = pytest.importorskip("rocksdict")
+GOLDEN = Path(__file__).parents[2].parent / "shared" / "golden54" / "five4_nouniq.tar.xz"
 KEYS = [*(f"k{n}" for n in range(12)), "a@b", "@", "\u00fc"]
 Items = dict[bytes, bytes]
 
@@ -92,76 +94,62 @@ def coverage(path: Path) -> reput.reports.Coverage:
         return store.query("T", "k1").coverage
 
 
-def test_queries_through_it_are_those_of_a_scan(
+@pytest.mark.parametrize("lacks", ["nothing", "messages without a unique key", "a file"])
+def test_it_proves_nothing(made: tuple[Path, list[MessageExt]], tmp_path: Path, lacks: str) -> None:
+    path, messages = made
+    indexed = {
+        "nothing": messages,
+        "messages without a unique key": [m for n, m in enumerate(messages) if n % 3 or n == 249],
+        "a file": [m for m in messages if m.physical_offset // 16384 != 1],
+    }[lacks]
+    store = with_index(path, tmp_path / "s", index_items(indexed), messages[-1].physical_offset)
+    assert answers(store) == answers(path)
+    found = coverage(store)
+    assert (found.indexed, found.problems) == ((), ())
+    keys = [("T", "k1"), ("U", "a@b")]
+    tables = [reput.look_up(one, keys, columns=["body"]).read_all() for one in (path, store)]
+    assert tables[0]["body"].to_pylist() == tables[1]["body"].to_pylist() != []
+
+
+def test_its_last_entry_shows_a_lost_end(
     made: tuple[Path, list[MessageExt]], tmp_path: Path
 ) -> None:
     path, messages = made
-    some = messages[:200]
-    store = with_index(path, tmp_path / "s", index_items(some), some[-1].physical_offset)
-    assert answers(store) == answers(path)
-    found = coverage(store)
-    end = some[-1].physical_offset + some[-1].size_bytes
-    assert [(one.start, one.stop, one.index_file, one.basis) for one in found.indexed] == [
-        (0, end, "RocksDB", Basis.SPOT_CHECKED)
-    ]
-    assert found.scanned
-    assert found.problems == ()
-    assert coverage(path).indexed == ()
+    last = messages[-1].physical_offset + messages[-1].size_bytes
+    store = with_index(path, tmp_path / "s", index_items(messages), last)
     with reput.open_store(store) as opened:
-        for message in messages[::7]:
-            unique = message.unique_key or ""
-            expected = [] if message.sys_flag & 12 == 12 else [message.physical_offset]
-            ids = opened.query(message.topic, unique).messages
-            assert [one.physical_offset for one in ids] == expected
+        result = opened.query("T", "k1")
+    assert not result.is_complete
+    assert [lost.kind for lost in result.coverage.unreadable] == [Kind.LOST_LOG_END]
 
 
-def test_many_keys_at_once(made: tuple[Path, list[MessageExt]], tmp_path: Path) -> None:
+@pytest.mark.parametrize("quick", [False, True])
+def test_a_check_accepts_it_in_place_of_index_files(
+    made: tuple[Path, list[MessageExt]], tmp_path: Path, quick: bool
+) -> None:
     path, messages = made
     store = with_index(path, tmp_path / "s", index_items(messages), messages[-1].physical_offset)
-    for key in ("k1", "a@b"):
-        bodies = [
-            to_arrow(one, ["body"], key=key).read_all()["body"].to_pylist() for one in (path, store)
-        ]  # fmt: skip
-        assert bodies[0] == bodies[1] != []
+    kinds = [
+        {finding.kind for finding in reput.check(one, quick=quick).findings}
+        for one in (path, store)
+    ]
+    assert [Kind.INDEX_DELETED in each for each in kinds] == [True, False]
+
+
+@pytest.mark.skipif(not GOLDEN.exists(), reason="needs ../shared/golden54 beside the checkout")
+def test_messages_without_a_unique_key_are_found(tmp_path: Path) -> None:
+    with tarfile.open(GOLDEN) as archive:
+        archive.extractall(tmp_path, filter="data")
+    (log,) = tmp_path.rglob("commitlog")
+    store, keyed = log.parent, 0
     with reput.open_store(store) as opened:
-        part = next(s.part for s in opened.key_planner().segments() if s.part is not None)
-        named = KeyHashes(["T", "U"], ["k1", "a@b"])
-        within = reput.open_store(store).key_planner().segments()[-1].range
-        by_name = list(part.candidates(named, within))
-        assert by_name == list(part.candidates(frozenset(named), within))
-
-
-@pytest.mark.parametrize("lost", ["a sampled item", "no last offset", "wrong last offset"])
-def test_an_index_that_contradicts_the_log_is_not_believed(
-    made: tuple[Path, list[MessageExt]], tmp_path: Path, lost: str
-) -> None:
-    path, messages = made
-    items, last = index_items(messages), messages[-1].physical_offset
-    if lost == "a sampled item":
-        sampled = next(one for one in reversed(messages) if one.keys and not one.sys_flag & 12)
-        last = sampled.physical_offset
-        end = struct.pack(">q", last)
-        items = {key: value for key, value in items.items() if not key.endswith(end)}
-    store = with_index(
-        path, tmp_path / "s", items,
-        {"no last offset": None, "wrong last offset": last + 1}.get(lost, last),
-    )  # fmt: skip
-    assert answers(store) == answers(path)
-    found = coverage(store)
-    assert found.indexed == ()
-    assert bool(found.problems) == (lost != "no last offset")
-
-
-def test_an_entry_of_another_message_has_its_stretch_scanned(
-    made: tuple[Path, list[MessageExt]], tmp_path: Path
-) -> None:
-    path, messages = made
-    items = index_items(messages)
-    other = messages[5]
-    hour = struct.pack(">q", hour_of(other.store_timestamp))
-    items[hour + b"@T@K@none@u@" + struct.pack(">q", other.physical_offset)] = bytes(8)
-    store = with_index(path, tmp_path / "s", items, messages[-1].physical_offset)
-    assert answers(store) == answers(path)
+        for message in LogTail(opened, TailFilter()).last(1000):
+            if message.unique_key is None and message.keys:
+                keyed += 1
+                result = opened.query(message.topic, message.keys[0])
+                assert result.is_complete
+                assert message.physical_offset in [one.physical_offset for one in result.messages]
+    assert keyed == 100
 
 
 def test_a_database_that_cannot_be_read_is_one_problem(

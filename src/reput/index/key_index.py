@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from enum import StrEnum
-from itertools import product
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from reput.errors import FormatError
@@ -70,17 +69,9 @@ class Candidate(NamedTuple):
 
 
 class KeyHashes(Collection[int]):
-    """The hashes of some keys in some topics, together with the names of these keys and topics.
-
-    An index that is sorted by name, such as the index in RocksDB, looks up the names. Hashes for many topics are
-    computed as an array.
-
-    Attributes:
-        topics, keys: every key is requested in every topic
-    """
+    """The hashes of some keys in some topics. Hashes for many topics are computed as an array."""
 
     def __init__(self, topics: Sequence[str], keys: Collection[str]) -> None:
-        self.topics, self.keys = topics, keys
         self._array: npt.NDArray[np.int32] | None = None
         if len(topics) < FEW_HASHES:
             self._hashes: Collection[int] = frozenset(
@@ -95,11 +86,6 @@ class KeyHashes(Collection[int]):
             # Different keys may have the same hash.
             self._array = found[np.diff(found, prepend=-1) > 0]
             self._hashes = self._array.tolist()
-
-    @property
-    def names(self) -> Iterator[tuple[str, str]]:
-        """Return all requested pairs (topic, key)."""
-        return product(self.topics, self.keys)
 
     @property
     def array(self) -> npt.NDArray[np.int32]:

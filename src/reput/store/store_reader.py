@@ -177,7 +177,7 @@ class StoreReader(Closing):
             return Planner(self.commit_log, archived, self.checkpoint())
         index: KeyIndex = IndexFiles(self.index, self.own_log, judge or RecallingJudge())
         if (folder := self._facts().local_database(INDEX_DATABASE_FOLDER)) is not None:
-            index = JoinedIndex(index, RocksIndex(folder, self.own_log))
+            index = JoinedIndex(index, RocksIndex(folder))
         if self.log_storage.is_joined:
             from reput.index.archive_index import ContinuedIndex
 

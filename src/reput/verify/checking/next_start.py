@@ -17,6 +17,7 @@ from reput.format.file_names import (
     ABORT_FILE,
     CHECKPOINT_FILE,
     CONSUME_QUEUE_FOLDER,
+    INDEX_DATABASE_FOLDER,
     INDEX_FOLDER,
     is_folder_name,
 )
@@ -140,7 +141,8 @@ def absent(
             if store.facts.has_abort
             else "dispatches only messages after the last entry of all other queues",
         )  # fmt: skip
-    if without_index:
+    # A broker of 5.4 may keep its keys in RocksDB instead of IndexFiles.
+    if without_index and store.facts.local_database(INDEX_DATABASE_FOLDER) is None:
         yield Finding(
             Kind.INDEX_DELETED, str(store.path / INDEX_FOLDER), "no IndexFile has an entry",
             cost=f"{counted(without_index, 'key')} cannot be found",

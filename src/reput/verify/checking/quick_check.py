@@ -33,7 +33,7 @@ from reput.format.commit_log import (
     read_size_and_physical_offset,
 )
 from reput.format.consume_queue import ConsumeQueueEntry
-from reput.format.file_names import CONSUME_QUEUE_FOLDER, INDEX_DATABASE_FOLDER, INDEX_FOLDER
+from reput.format.file_names import CONSUME_QUEUE_FOLDER, INDEX_FOLDER
 from reput.format.index_file import IndexHeader
 from reput.format.properties import LMQ_PREFIX
 from reput.format.rocksdb_queue import QueueEnd, decode_value, entry_key, queue_prefix
@@ -261,8 +261,7 @@ def _missing_queues(
         elif number < firsts[queue]:
             count, first = cut.get(queue, (0, at))
             cut[queue] = count + 1, first
-    has_index = bool(store.index) or store.facts.local_database(INDEX_DATABASE_FOLDER) is not None
-    for finding in absent(store, without, 0 if has_index else keys, bool(queues)):
+    for finding in absent(store, without, 0 if store.index else keys, bool(queues)):
         yield replace(finding, cost=_COSTS[finding.kind])
     for queue, (count, first) in sorted(cut.items()):
         folder = index.queue(*queue).folder
