@@ -66,7 +66,7 @@ class KillingRunner(SerialRunner):
 def killed_after(store: Path, tasks: int) -> None:
     program = (
         "import sys; from pathlib import Path; from tests.pipeline import test_runs as tests; "
-        "from reput.files import stamps; stamps._IN_MEMORY = frozenset(); "
+        "from reput.files import stamps; stamps._REPORTING = {stamps._file_system(sys.argv[1])}; "
         "tests.rebuild_store(tests.KillingRunner(int(sys.argv[2])), Path(sys.argv[1]), "
         "config=tests.SMALL, split_size=tests.SPLIT_BYTES)"
     )

@@ -15,7 +15,6 @@ import pytest
 
 import reput
 from reput.config import StoreConfig
-from reput.files import stamps
 from tests.oracle.forge import BLANK_BYTES, LogForge, RecordFields, encode_record, write_store
 from tests.remote.faulty_server import FaultyServer, faulty_server
 from tests.remote.s3_server import ENDPOINT, Options, s3_process, upload_whole
@@ -78,7 +77,6 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Log]:
 def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep store times in a folder that no other test uses."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(stamps, "_IN_MEMORY", frozenset())
 
 
 Ask = Callable[[Any], Any]

@@ -14,7 +14,6 @@ import pyarrow.dataset as ds
 import pytest
 
 import reput
-from reput.files import stamps
 from reput.files.file_systems import RemoteReader
 from reput.lakes.request import ExportRequest
 from reput.log import scan
@@ -87,9 +86,8 @@ def bytes_read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 @pytest.fixture(autouse=True)
 def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keep store times of files in memory as well, and scan in blocks that suit a small log."""
+    """Keep store times in a folder of the test, and scan in blocks that suit a small log."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(stamps, "_IN_MEMORY", frozenset())
     monkeypatch.setattr(scan, "_READ_BYTES", 256 << 10)
 
 
