@@ -154,7 +154,7 @@ def test_what_is_no_store_is_told(tmp_path: Path) -> None:
 def assert_walks_like_the_oracle(path: Path) -> None:
     expected = walk(read_log(path))
     log = CommitLogReader(StoreLog(path))
-    found = LogWalk(log, log.min_offset)
+    found = LogWalk(log, log.min_offset, in_place=False)
     records = [read_keyed_record(record) for record in found]
     assert [
         (r.physical_offset, r.stated_offset, r.topic, list(r.keys), r.store_timestamp, r.size_bytes)

@@ -27,10 +27,13 @@ def keyed_messages(messages: Sequence[MessageRow]) -> Keyed:
 
 
 def walked_messages(store: Path) -> Keyed:
-    """Return (topic, key) to {physical offset: store timestamp}, from the oracle's walk over a store's log."""
+    """Return (topic, key) to {physical offset: store timestamp}, from the oracle's walk over a store's log.
+
+    Records that state another offset than their place are left out: they are unreadable.
+    """
     found: Keyed = defaultdict(dict)
     for offset, record in walk(read_log(store)).records:
-        for key in record.index_keys:
+        for key in record.index_keys if record.physical_offset == offset else ():
             found[record.topic, key][offset] = record.store_timestamp
     return found
 

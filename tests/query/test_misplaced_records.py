@@ -11,6 +11,7 @@ import reput
 from reput.errors import CorruptMessageError, StoreError
 from reput.findings import Kind
 from reput.log import wanted_scan
+from reput.log.walk import WALKED_BYTES
 from reput.query.tail import LogTail, TailFilter
 from tests.cli.running import reput as command
 from tests.small import SMALL_16K
@@ -41,7 +42,7 @@ def damaged(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, set[i
 
 
 @pytest.mark.parametrize("index", ["spot-checked", "proven", "missing"])
-@pytest.mark.parametrize("walked", [wanted_scan.WALKED_BYTES, 0], ids=["walk", "kernel"])
+@pytest.mark.parametrize("walked", [WALKED_BYTES, 0], ids=["walk", "kernel"])
 def test_no_key_of_a_replaced_file_is_missed_without_a_word(
     damaged: tuple[Path, set[int]], index: str, walked: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
