@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 import reput
-from reput.errors import MessageNotFoundError, UsageError
+from reput.errors import MessageNotFoundError
 from reput.format.host import Host
 from reput.format.message_id import encode_offset_id
 from tests.golden.sparse import copy_store
@@ -88,13 +88,11 @@ def test_ids_of_no_message(golden: Golden, tmp_path: Path) -> None:
                 opened.get_by_id(text)
 
 
-def test_without_queues_the_topic_must_be_given(golden: Golden, tmp_path: Path) -> None:
+def test_without_queues_the_topics_of_the_log_are_searched(golden: Golden, tmp_path: Path) -> None:
     path = copy_store(golden("basic").path, tmp_path / "store")
     (path / "consumequeue").rename(tmp_path / "elsewhere")
     row = next(row for row in golden("basic").messages if row.uniq_key)
     with reput.open_store(path) as opened:
-        with pytest.raises(UsageError, match="pass the topic"):
-            opened.find_by_id(row.uniq_key or "")
-        assert (
-            opened.get_by_id(row.uniq_key or "", row.topic).physical_offset == row.physical_offset
-        )
+        for topic in (None, row.topic):
+            found = opened.get_by_id(row.uniq_key or "", topic)
+            assert found.physical_offset == row.physical_offset

@@ -36,7 +36,6 @@ class Known(NamedTuple):
 _LOG_LOST = r"(^|; )0\d* deleted|log file .* (cut|zeroed|ended)"
 _QUEUES_LOST = r"consumequeue\S* .*(deleted|replaced|cut|zeroed|flipped|exchanged|repeats)"
 _MISPLACED = r"log files? .* (exchanged|copy)|physical_offset"
-_UNREADABLE = rf"{_LOG_LOST}|{_MISPLACED}|archive: .* of log/|archive: log/|of the record"
 
 KNOWN: tuple[Known, ...] = (
     Known(
@@ -46,10 +45,9 @@ KNOWN: tuple[Known, ...] = (
     Known(
         "missing", "window$", _LOG_LOST, "a window of time ends at entries whose records are lost", 18, "LogTail:window"
     ),
-    Known("missing", "offset$", _LOG_LOST, "a hole of the log is taken for no message", 82, "MessageStore.get:offset"),
     Known(
-        "missing", "id$", _UNREADABLE, "the offset id of an unreadable record is searched as a unique key", 2,
-        "reput query:id",
+        "missing", "offset$", r"log file .* (zeroed|ended)", "zeros in the log are taken for no message", 83,
+        "MessageStore.get:offset",
     ),
     Known("missing", "window$", _QUEUES_LOST, "a tail passes over a wrong entry of a queue", 6, "LogTail:window"),
     Known(

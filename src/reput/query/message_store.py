@@ -50,7 +50,8 @@ from reput.query.compat import (
     query_offset,
     query_records,
 )
-from reput.query.named_places import answer_of
+from reput.query.evidence import joined
+from reput.query.named_places import answer_of, coverage_of_id
 from reput.query.pull import Pulled, get_by_queue, pull, queue_times
 from reput.query.queue_ends import QueueEnds
 from reput.query.queue_place import QueuePlace
@@ -124,14 +125,28 @@ class MessageStore(StoreReader):
     def get(self, physical_offset: int) -> MessageExt:
         """Return the message that begins at a physical offset.
 
-        Raises MessageNotFoundError, CorruptMessageError, StoreAccessError, StoreChangedError.
+        Raises:
+            MessageNotFoundError: no message begins there, or it has expired.
+            CorruptMessageError: the message is damaged, or the log file that may have contained it is missing.
+            StoreAccessError, StoreChangedError: a file cannot be read, or became shorter.
         """
-        return self._following(lambda: self.commit_log.get(physical_offset))
+        return self.locate(physical_offset).message()
 
     @checked
     def locate(self, physical_offset: int) -> LocatedRecord:
         """Return the record that begins at a physical offset. Raises as `get` does."""
-        return self._following(lambda: self.commit_log.locate(physical_offset).alone())
+
+        def locate() -> LocatedRecord:
+            try:
+                return self.commit_log.locate(physical_offset).alone()
+            except MessageNotFoundError:
+                # A message may have been lost between two files.
+                for lost in self.commit_log.holes():
+                    if lost.start <= physical_offset < lost.stop:
+                        raise lost.as_error() from None
+                raise
+
+        return self._following(locate)
 
     @checked
     def get_record(self, physical_offset: int) -> bytes:
@@ -307,7 +322,12 @@ class MessageStore(StoreReader):
             )
         batch_topics = None if topic is None else topics
         found = self._search(WantedUniqueKey(topics, message_id), batch_topics)
-        return self._noted(found, topic, message_id).decoded()
+        result = self._noted(found, topic, message_id).decoded()
+        # If the id may be that of an unreadable message, the answer is incomplete.
+        place = coverage_of_id(self, message_id)
+        if place is None or place.is_complete:
+            return result
+        return replace(result, coverage=joined([result.coverage, place]))
 
     @checked
     def get_by_id(self, message_id: str, topic: str | None = None) -> MessageExt:

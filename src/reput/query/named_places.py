@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from reput.errors import MessageNotFoundError
+from reput.errors import CorruptMessageError, MessageNotFoundError
+from reput.findings import Finding
 from reput.format.commit_log import MessageExt
+from reput.format.message_id import decode_offset_id
 from reput.log.offset_range import OffsetRange
+from reput.log.walk import LogWalk
 from reput.query.answers import QueryResult
-from reput.query.evidence import Evidence, Question
+from reput.query.evidence import Coverage, Evidence, Question
+from reput.queues.queue_index import finding_of
 from reput.store.store_reader import StoreReader
 
 
@@ -33,7 +37,38 @@ def answer_at(store: StoreReader, physical_offset: int) -> QueryResult:
         start = min(max(physical_offset, log.min_offset), log.files_end)
         place = OffsetRange(start, min(max(physical_offset + 1, start), log.files_end))
         evidence = Evidence(log.source.name)
+        evidence.damage += _damage_around(store, physical_offset)
         if log.file_at(physical_offset) is not None:
             evidence.scanned(*place)
-        evidence.damage += log.holes()
         return QueryResult((), None, evidence.coverage(place))
+
+
+def coverage_of_id(store: StoreReader, message_id: str) -> Coverage | None:
+    """Return the coverage of the place that an offset id without a message names; None if it names no place in the log.
+
+    Raises StoreAccessError, StoreChangedError.
+    """
+    log = store.commit_log
+    try:
+        offset = decode_offset_id(message_id).physical_offset
+        if not log.min_offset <= offset < log.files_end:
+            return None
+        return answer_at(store, offset).coverage
+    except CorruptMessageError as error:
+        evidence = Evidence(log.source.name)
+        evidence.damage.append(finding_of(error))
+        return evidence.coverage(OffsetRange(error.physical_offset, error.physical_offset + 1))
+    except ValueError:
+        return None
+
+
+def _damage_around(store: StoreReader, physical_offset: int) -> list[Finding]:
+    """Return the damage of the log file that contains an offset, or the missing ranges if no file contains it."""
+    log = store.commit_log
+    if (file := log.file_at(physical_offset)) is None:
+        return log.holes()
+    walk = LogWalk(log, file.start, file.end)
+    for record in walk:
+        if record.physical_offset >= physical_offset:
+            break
+    return walk.damage
