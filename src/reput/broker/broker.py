@@ -160,10 +160,15 @@ class ServedBroker:
             return 0
 
     def offset_by_time(self, topic: str, queue_id: int, timestamp: int) -> int:
-        """Return the queue offset of the first message stored at or after a time, 0 for an unknown queue."""
-        floor = self.topics.floor(topic, queue_id)
+        """Return the queue offset of the first message stored at or after a time, 0 for an unknown queue.
+
+        A broker steps over messages that it cannot read. If `is_exact`, this raises next to one, as
+        `MessageStore.offset_by_time` does.
+        """
+        floor, store = self.topics.floor(topic, queue_id), self.store
         try:
-            return max(floor, self.store.offset_by_time(topic, queue_id, timestamp))
+            offset = store.offset_by_time(topic, queue_id, timestamp, check=self.is_exact)
+            return max(floor, offset)
         except MessageNotFoundError:
             return floor
 
