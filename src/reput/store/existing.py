@@ -90,7 +90,7 @@ def writes_extensions(facts: StoreFacts, config: StoreConfig) -> bool:
 
 
 def can_salvage(facts: StoreFacts) -> bool:
-    """Return whether `reput repair --salvage` supports the store's queues: their entries must identify a message."""
+    """Return whether a repair with `salvage` supports the store's queues: their entries must identify a message."""
     has_batches = (Path(facts.path) / BATCH_QUEUE_FOLDER).is_dir()
     return not facts.has_queue_database_files and not has_batches
 
