@@ -35,13 +35,8 @@ class Known(NamedTuple):
 
 _LOG_LOST = r"(^|; )0\d* deleted|log file .* (cut|zeroed|ended)"
 _QUEUES_LOST = r"consumequeue\S* .*(deleted|replaced|cut|zeroed|flipped|exchanged|repeats)"
-_MISPLACED = r"log files? .* (exchanged|copy)|physical_offset"
 
 KNOWN: tuple[Known, ...] = (
-    Known(
-        "invented other missing", ".", _MISPLACED,
-        "readers do not compare the physical offset that a record states with its place", 15, "reput.find:key",
-    ),
     Known(
         "missing", "window$", _LOG_LOST, "a window of time ends at entries whose records are lost", 18, "LogTail:window"
     ),
