@@ -23,6 +23,8 @@ from tests.oracle.forge import BLANK_BYTES, LogForge, RecordFields, encode_recor
 from tests.remote.s3_server import upload
 
 BODY_BYTES = 32 << 10
+# An answer from queues reads the end of the log, in any log the same amount, to show that the log has not lost its end.
+END_BYTES = 2 << 20
 BEGIN = 1_700_000_000_000
 STEP_MS = 1_000
 BACK_MS = 2 * 3_600_000
@@ -150,7 +152,8 @@ def test_a_known_window_reads_little_beyond_it(
         expected = sorted(time for time in log.times if begin <= time <= end)
         assert ask(str(log.path), begin, end, tmp_path) == expected
         beyond = sum(bytes_read) - len(expected) * BODY_BYTES
-        assert beyond < log.size // 50, (beyond, log.size)
+        most = log.size // 50 + (END_BYTES if ask is _by_topic else 0)
+        assert beyond < most, (beyond, log.size)
 
 
 def test_a_window_of_a_log_elsewhere_scans_the_files_at_its_edges_once(
