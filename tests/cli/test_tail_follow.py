@@ -192,11 +192,12 @@ def test_a_busy_writer_is_followed_to_the_last_message(tmp_path: Path) -> None:
 def test_a_record_in_the_making_is_shown_when_it_is_whole(tmp_path: Path) -> None:
     store = write_log(tmp_path, [MESSAGE] * 2)
     log = next((store / "commitlog").iterdir())
-    first, second = (encode(replace(MESSAGE, body=b"%d" % n * 9)) for n in (7, 8))
     with log.open("r+b", buffering=0) as file, api.open_store(store) as opened:
         tail = LogTail(opened, TailFilter())
         assert len(tail.last(10)) == 2
         at = tail.position
+        first = encode(replace(MESSAGE, body=b"7" * 9, physical_offset=at))
+        second = encode(replace(MESSAGE, body=b"8" * 9, physical_offset=at + len(first)))
         for half in (first[: len(first) // 2], first.replace(b"7" * 9, bytes(9))):
             os.pwrite(file.fileno(), half, at)
             assert [*tail.new(), *tail.new(), *tail.new()] == []

@@ -42,7 +42,8 @@ def test_a_random_log_reads_as_the_oracle_decodes_it(seed: int, tmp_path: Path) 
     store = write_store(tmp_path / "store", log.files)
     expected = table.rows(log.files, str(store), decompressed=False)
     for batch_bytes in (1, 3000, 1 << 20):
-        found = read(store, decompressed=False, batch_bytes=batch_bytes)
+        # Some records state another place, and readers skip them.
+        found = read(store, decompressed=False, batch_bytes=batch_bytes, on_corrupt="skip")
         assert rows_of(found) == expected
 
 

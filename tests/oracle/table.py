@@ -45,10 +45,13 @@ def row_of(offset: int, record: Record, store: str, *, decompressed: bool = True
 
 
 def rows(files: LogListing, store: str, *, decompressed: bool = True) -> list[Row]:
-    """Return the rows of a log without damage, in log order."""
+    """Return the rows of a log without damage, in log order. A record that states another place has no row."""
     found = walk(files)
     assert found.damage == []
-    return [row_of(*item, store, decompressed=decompressed) for item in found.records]
+    placed = [
+        (offset, record) for offset, record in found.records if record.physical_offset == offset
+    ]
+    return [row_of(*item, store, decompressed=decompressed) for item in placed]
 
 
 def salvaged(files: LogListing) -> Walk:
