@@ -333,7 +333,9 @@ def test_a_record_within_a_body_is_no_message_whichever_offset_it_claims(
     # The inner record states the offset of another message, so the store does not read it here.
     with pytest.raises(CorruptMessageError, match="states physical offset"):
         server.service.stores()["s"].get_record(at)
-    assert reader.ask(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": at}).code == ResponseCode.SYSTEM_ERROR
+    assert (
+        reader.ask(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": at}).code == ResponseCode.SYSTEM_ERROR
+    )
     back = {"offset": at, "group": "own", "delayLevel": 1}
     assert reader.ask(RequestCode.CONSUMER_SEND_MSG_BACK, back).code == ResponseCode.SYSTEM_ERROR
 
