@@ -41,8 +41,8 @@ KNOWN: tuple[Known, ...] = (
         "missing", "window$", _LOG_LOST, "a window of time ends at entries whose records are lost", 18, "LogTail:window"
     ),
     Known(
-        "missing", "offset$", r"log file .* (zeroed|ended)", "zeros in the log are taken for no message", 83,
-        "MessageStore.get:offset",
+        "missing", "offset$", r"log files? .* (zeroed|ended|exchanged|copy)", "a lost record is taken for no message",
+        83, "MessageStore.get:offset",
     ),
     Known("missing", "window$", _QUEUES_LOST, "a tail passes over a wrong entry of a queue", 6, "LogTail:window"),
     Known(
