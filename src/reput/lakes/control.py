@@ -229,8 +229,10 @@ class Control:
 
     def begin(self, commit: Commit) -> None:
         """Record that a commit is about to be made. Its files are staged already."""
-        # Staged files must be durable before the pending commit names them.
-        sync_folder(self._staged(commit.state.run))
+        # Staged files must be durable before the pending commit names them, with the names of their folders.
+        staged = self._staged(commit.state.run)
+        for folder in (staged, staged.parent, self._folder, self._folder.parent):
+            sync_folder(folder)
         if not self._format.exists():
             _replace(self._format, self._destination.layout)
         stored = {"table": self._destination.table, "commit": commit.as_json()}
