@@ -39,7 +39,7 @@ from reput.files.storage import LOCAL, JoinedStorage
 from reput.format.archive import IndexObject, LogFile, Manifest, Snapshot
 from reput.format.file_names import CONFIG_FOLDER
 from reput.format.seekable_zstd import FRAME_BYTES
-from reput.log.archived import continues
+from reput.log.archived import begins_equally, continues
 from reput.log.files import CommitLogFile
 from reput.store.facts import StoreFacts, facts_of
 from reput.tasks import Progress, Runner, silent
@@ -102,9 +102,13 @@ class _Archiver:
         self._check_is_same(manifest, wanted)
         self._check_settings(manifest)
         end = max((file.end for file in manifest.log if file.is_sealed), default=0)
-        if wanted and manifest.log and wanted[0].start > end:
+        # The archive may have the first messages of a file that expired after it was copied with `with_last`.
+        have = max(
+            (file.end if file.is_sealed else file.messages_end for file in manifest.log), default=0
+        )
+        if wanted and manifest.log and wanted[0].start > have:
             self._note(
-                f"the log from {end:,} to {wanted[0].start:,} expired before it was archived"
+                f"the log from {have:,} to {wanted[0].start:,} expired before it was archived"
             )
         todo = [file for file in wanted if file.start >= end and (with_last or file is not last)]
         self._add_all(todo, last)
@@ -177,12 +181,14 @@ class _Archiver:
         The first and the last frames of the newest common log file are compared.
         """
         here = {(file.start, file.size): file for file in files}
-        sealed = [one for one in manifest.log if one.is_sealed]
-        if not files or not sealed:
+        log = manifest.log
+        if not files or not log:
             return
+        erased = {begin for one in manifest.erasures for begin in one.begins}
+        sealed = [one for one in log if one.is_sealed]
         common = [one for one in sealed if (one.begin, one.size) in here]
-        if sealed[-1].end > files[-1].start:
-            # The archive has sealed the store's last file, or a later one. A file is sealed only after the log has
+        if log[-1].begin > files[-1].start or (sealed and sealed[-1].end > files[-1].start):
+            # The archive has sealed the store's last file, or has a later one. A file is sealed only after the log has
             # begun the next file, which this store lacks. So the store is an older state of the archived store, or
             # another store.
             raise self._older() if common else self._another()
@@ -190,19 +196,25 @@ class _Archiver:
         if common:
             # Skip the archive's log files in which messages were erased: these files differ from the store's files on
             # purpose.
-            erased = {begin for one in manifest.erasures for begin in one.begins}
             common = [one for one in common if one.begin not in erased]
             if common and not self._is_equal(common[-1], here[common[-1].begin, common[-1].size]):
                 raise self._another()
             return
-        # The store's log and the archive overlap, but no file has the same name and size in both.
-        if sealed[-1].end > files[0].start:
-            raise self._another()
-        # The store and the archive have no log file in common. Only queue offsets can show that the store's log
-        # continues the archive.
         archived = ArchiveStorage(Archive(self._place, self._options))
         joined = JoinedStorage("", LOCAL, self._facts.path, archived)
-        if any(file.messages for file in sealed) and not continues(joined, files):
+        for one in log:
+            if one.end <= files[0].start:
+                continue
+            # The store's log and the archive overlap, but no file has the same name and size in both.
+            if one.is_sealed or (one.begin, one.size) not in here:
+                raise self._another()
+            # The archive has a copy of this file from before it was full.
+            own = here[one.begin, one.size]
+            if one.begin in erased or (one.messages and begins_equally(joined, one, own)):
+                return
+        # The store and the archive have no equal log file in common. Only queue offsets can show that the store's log
+        # continues the archive.
+        if any(file.messages for file in log) and not continues(joined, files):
             raise self._another()
 
     def _is_equal(self, entry: LogFile, file: CommitLogFile) -> bool:

@@ -56,7 +56,7 @@ def without_expired(manifest: Manifest, before_ms: int) -> Manifest | None:
             continue
         # Stop at the first file with a message that has not expired: deleting a later file would leave a hole in the
         # log. Files without messages expire together with a later file.
-        if not file.is_sealed or file.times.greatest >= before_ms:
+        if file.times.greatest >= before_ms:
             break
         count = number
     if not count:
@@ -80,10 +80,10 @@ def to_merge(manifest: Manifest, kind: str) -> tuple[IndexObject, ...]:
     A query for a day should read few indexes. So the indexes of a past day are merged into one, and the indexes of the
     current day into at most two. If a day has many log files, its indexes are merged by size only.
     """
-    sealed = [file for file in manifest.log if file.is_sealed]
-    end = max((file.end for file in sealed), default=0)
+    end = max((file.end for file in manifest.log if file.is_sealed), default=0)
+    grown = [file for file in manifest.log if file.end <= end]
     parts = [one for one in getattr(manifest, kind) if one.end <= end]
-    days = {part: _day_of(part, sealed) for part in parts}
+    days = {part: _day_of(part, grown) for part in parts}
     newest = days[parts[-1]] if parts else None
     for day, run in groupby(parts, days.__getitem__):
         found = tuple(run)

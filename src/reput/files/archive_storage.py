@@ -254,13 +254,14 @@ class ArchiveStorage:
         data = self._snapshot[inside]
         return ArchivedFile(path, len(data), len(data), lambda at, length: data[at : at + length])
 
-    def queue_end(self, topic: str, queue_id: int) -> int | None:
-        """Return the queue offset after a queue's last archived message; None if no message is archived.
+    def queue_end(self, topic: str, queue_id: int, log_end: int) -> int | None:
+        """Return the queue offset after a queue's last message in the archived log files that end by `log_end`.
 
-        Raises FormatError.
+        Return None if these log files have no message of the queue. Raises FormatError.
         """
-        queue = self._queues.get((topic, queue_id))
-        return None if queue is None else queue.end
+        queue = self._queues.get((topic, queue_id), _Queue(()))
+        spans = tuple(span for span in queue.spans if span.source.part.end <= log_end)
+        return _Queue(spans).end if spans else None
 
     def watch(self, folder: str) -> _Unchanged:
         return _Unchanged()

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import groupby
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -228,10 +227,16 @@ class ArchiveIndex:
                 for one in self._log_files
                 if part.begin <= one.begin and one.end <= part.end and one.begin in read
             ]
+            # The index lacks the end of a log file that was copied before it was full, and log files that were never
+            # archived.
             runs: list[list[LogFile]] = []
-            for is_indexed, run in groupby(files, lambda one: one.is_indexed):
-                if is_indexed:
-                    runs.append(list(run))
+            for one in files:
+                if not one.is_indexed:
+                    continue
+                if runs and runs[-1][-1].messages_end == one.begin:
+                    runs[-1].append(one)
+                else:
+                    runs.append([one])
             yield from (ArchiveIndexPart(self._storage, part, tuple(run)) for run in runs)
 
 

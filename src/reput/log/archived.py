@@ -107,15 +107,15 @@ def _check_is_same(
         )
         if overlaps and not is_in_a_hole and (own is None or own.size != file.size):
             raise _another(storage)
-    common = [file for file in log if file.is_sealed and file.begin in here]
-    if common:
-        # Files may differ, because messages may have been erased from the store or from the archive. A single file with
-        # an equal beginning shows that store and archive belong together.
-        newest = reversed(common[-_COMPARED_FILES:])
-        if not any(_begins_equally(storage, file, here[file.begin]) for file in newest):
+    common = [file for file in log if file.begin in here and (file.is_sealed or file.messages)]
+    # Files may differ, because messages may have been erased from the store or from the archive. A single file with
+    # an equal beginning shows that store and archive belong together.
+    newest = reversed(common[-_COMPARED_FILES:])
+    if not any(begins_equally(storage, file, here[file.begin]) for file in newest):
+        if any(file.is_sealed for file in common):
             raise _another(storage)
-    elif log and log[-1].end <= begin and not continues(storage, newer):
-        raise _another(storage)
+        if log and (common or log[-1].end <= begin) and not continues(storage, newer):
+            raise _another(storage)
     if last is None or any(file.begin >= (last.start if file.is_sealed else end) for file in log):
         raise UsageError(
             f"{storage.older.root}: reaches further than the log of {storage.store}, "
@@ -123,10 +123,31 @@ def _check_is_same(
         )
 
 
-def _begins_equally(storage: JoinedStorage, file: LogFile, own: CommitLogFile) -> bool:
+def begins_equally(storage: JoinedStorage, file: LogFile, own: CommitLogFile) -> bool:
+    """Return whether an archived log file begins as the store's log file at the same offset.
+
+    Of a copy that was made before the file was full, one equal record is enough: a power cut may have taken the newest
+    records from the store, which has written others in their place.
+    """
     data_bytes = min(FRAME_BYTES, file.data_bytes)
+    copy = storage.older.archive.read(file, 0, data_bytes)
     with closing(storage.newer.open(own.path)) as reader:
-        return reader.read(0, data_bytes) == storage.older.archive.read(file, 0, data_bytes)
+        data = reader.read(0, data_bytes)
+    if file.is_sealed or data == copy:
+        return data == copy
+    return any(data[start:stop] == copy[start:stop] for start, stop in _records(copy))
+
+
+def _records(data: bytes) -> Iterator[tuple[int, int]]:
+    """Yield where each whole record at the beginning of a log file starts and stops."""
+    position = 0
+    while True:
+        try:
+            stop = position + locate(data, position, len(data)).total_bytes
+        except (RecordError, ValueError):
+            return
+        yield position, stop
+        position = stop
 
 
 def _another(storage: JoinedStorage) -> UsageError:
@@ -138,21 +159,25 @@ def _another(storage: JoinedStorage) -> UsageError:
 def continues(storage: JoinedStorage, newer: Sequence[CommitLogFile]) -> bool:
     """Return whether queue offsets in the store continue the queue offsets in the archive.
 
-    If store and archive have no log file in common, this is the evidence that they belong together.
+    If store and archive have no equal log file in common, this is the evidence that they belong together. Only archived
+    log files that end where the store's log begins, or before, are counted.
 
     One continuing queue is enough evidence. Other queues may restart at 0, because their topic was deleted and created
     again.
     """
-    manifest = storage.older.archive.manifest
-    # If no log file is missing between archive and store, the next queue offset must follow without a gap.
-    is_exact = manifest.end == newer[0].start and all(file.is_indexed for file in manifest.log)
+    begin = newer[0].start
+    older = [file for file in storage.older.archive.manifest.log if file.end <= begin]
+    # If no message is missing between archive and store, the next queue offset must follow without a gap. A copy that
+    # was made before the file was full may lack messages.
+    is_exact = bool(older) and older[-1].end == begin
+    is_exact = is_exact and all(file.is_indexed and file.is_sealed for file in older)
     seen: set[tuple[str, int]] = set()
     for file in newer[:_COMPARED_FILES]:
         for message in _first_messages(storage, file):
             queue = message.topic, message.queue_id
             # Only the first message of a queue is compared with the archive. The later ones continue from the first
             # one.
-            end = None if queue in seen else storage.older.queue_end(*queue)
+            end = None if queue in seen else storage.older.queue_end(*queue, begin)
             seen.add(queue)
             if end is not None and (
                 message.queue_offset == end or (message.queue_offset > end and not is_exact)
