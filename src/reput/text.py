@@ -17,6 +17,11 @@ def printable(text: str, keep: str = "") -> str:
     return text.translate({ord(char): char.encode("unicode_escape").decode() for char in hidden})
 
 
+def counted(count: int, noun: str, plural: str = "") -> str:
+    """Return a number with its noun: "1 file", "2,000 files". The plural has an "s" unless it is given."""
+    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
+
+
 def one_line(text: str, limit: int) -> str:
     """Return the beginning of a text in one line of at most `limit` characters. White space is collapsed."""
     words = " ".join(text[: 2 * limit].split())

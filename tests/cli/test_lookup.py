@@ -28,7 +28,7 @@ def test_the_answer_on_stdout_is_in_the_order_of_the_keys(golden: Golden, keys_c
     assert rows[-1]["physical_offset"] is None
     assert rows[-1]["is_complete"]
     first, second = ran.err.splitlines()
-    assert first == "3 keys: 2 have messages, 11 in all; 1 have none."
+    assert first == "3 keys: 2 have messages, 11 in all; 1 has none."
     assert second.startswith(
         "Searched the CommitLog from 0 to 6,549,067, through 15 IndexFiles (15 proven)"
     )
@@ -45,7 +45,7 @@ def test_every_format_is_written_into_a_new_directory(
             "--columns", "tags,physical_offset",
         )  # fmt: skip
         assert (ran.code, ran.err) == (0, "")
-        assert ran.lines[0] == "3 keys: 2 have messages, 11 in all; 1 have none."
+        assert ran.lines[0] == "3 keys: 2 have messages, 11 in all; 1 has none."
         again = reput("lookup", store, "--keys", keys_csv, "--output", output)
         assert "exists already" in one_line(again)
     (jsonl,), (table,) = (tmp_path / "jsonl").iterdir(), (tmp_path / "csv").iterdir()

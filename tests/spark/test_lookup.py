@@ -147,7 +147,7 @@ def test_the_command_prints_the_answer(golden: Golden, keys_csv: Path) -> None:
     assert rows[-1]["physical_offset"] is None
     assert rows[-1]["is_complete"]
     first, second = ran.err.splitlines()
-    assert first == "3 keys: 2 have messages, 11 in all; 1 have none."
+    assert first == "3 keys: 2 have messages, 11 in all; 1 has none."
     assert second.startswith(
         "Searched the CommitLog from 0 to 6,549,067, through 15 IndexFiles (15 proven)"
     )

@@ -10,7 +10,7 @@ import click
 from reput.cli.main import FOUND
 from reput.cli.options import SIZE, catalog_properties, report_format, runner_options
 from reput.operations.runners import Chosen, opened_runner
-from reput.text import printable
+from reput.text import counted, printable
 
 _EXAMPLES = (
     "\b\nExamples:"
@@ -76,7 +76,7 @@ def command(
         click.echo(json.dumps(report.as_json(), indent=2))
         return FOUND
     did = (
-        f"combined {report.files:,} files into {report.new_files:,}"
+        f"combined {counted(report.files, 'file')} into {report.new_files:,}"
         if report.committed
         else "no small files to combine"
     )

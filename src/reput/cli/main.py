@@ -3,7 +3,7 @@
 A command's module is imported when the command is called: importing all of them would take seconds. Exit codes:
 
     0  done, or found            3  the input is damaged; the rest was processed
-    1  nothing found             4  another failure: permissions, a full disk, no Java, a bug
+    1  nothing found, different  4  another failure: permissions, a full disk, no Java, a bug
     2  wrong usage               5  warnings, but no damage
                                  130 interrupted by Ctrl-C, 141 the reader of the output has closed it
 """
@@ -182,8 +182,9 @@ def _diagnose(ctx: click.Context, param: click.Parameter, value: bool) -> None:
 @click.group(
     cls=LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="Exit codes: 0 found or done, 1 nothing found, 2 wrong usage, 3 damaged input, "
-    "4 another failure (permissions, full disk, no Java), 5 warnings but no damage. "
+    epilog="Exit codes: 0 found or done, 1 nothing found or different, 2 wrong usage, 3 damaged input, "
+    "4 another failure (permissions, full disk, no Java), 5 warnings but no damage, "
+    "130 interrupted, 141 the reader of the output closed it. "
     "REPUT_DEBUG=1 prints the traceback of an unexpected error; REPUT_LOG=info or debug is -v or -vv.",
 )
 @click.version_option(__version__, prog_name="reput", message="%(prog)s %(version)s")

@@ -12,7 +12,7 @@ import click
 
 from reput.cli.main import DAMAGED, FOUND
 from reput.cli.options import own, owner_options, store_argument
-from reput.text import printable
+from reput.text import counted, printable
 
 if TYPE_CHECKING:
     from reput.recovery.report import RecoveryReport
@@ -91,7 +91,7 @@ def _rows(report: RecoveryReport) -> Iterator[tuple[str, str]]:
     empty = len(report.empty_files)
     files = len(report.deleted_files) - empty
     unused = f"; {empty:,} preallocated deleted" if empty else ""
-    yield "cut off", f"{report.truncated_bytes:,} bytes, {files:,} files{unused}"
+    yield "cut off", f"{counted(report.truncated_bytes, 'byte')}, {counted(files, 'file')}{unused}"
     if report.kept:
         yield "copy", f"{report.kept_messages:,} readable messages in {printable(report.kept)}"
     if report.queues_end > end:

@@ -41,6 +41,7 @@ from reput.store.named_stores import NamedStore
 from reput.store.replicas import answered_by, find_replicas
 from reput.store.store_reader import StoreReader
 from reput.tasks import Progress, Runner, no_progress, retried, silent, waiting
+from reput.text import counted
 
 StorePath = str | PathLike[str]
 _FOLDER = "reput-lookup-"
@@ -94,9 +95,10 @@ class Lookup(Closing):
     def in_words(self) -> Iterator[str]:
         """Yield sentences about the result and the coverage of the answer, one per line."""
         counts, coverage = self.answer.counts(), self.answer.coverage
+        without = counts.rows - counts.found
         yield (
-            f"{counts.rows:,} keys: {counts.found:,} have messages, {counts.messages:,} in all; "
-            f"{counts.rows - counts.found:,} have none."
+            f"{counted(counts.rows, 'key')}: {counts.found:,} {'has' if counts.found == 1 else 'have'} messages, "
+            f"{counts.messages:,} in all; {without:,} {'has' if without == 1 else 'have'} none."
         )
         for store, covered in zip(self.stores, coverage.stores, strict=True):
             lines = [*coverage_in_words(covered), *map(str, covered.unreadable)]

@@ -22,7 +22,7 @@ from reput.examine.store_inspection import IndexSummary, QueueSummary, StoreInsp
 from reput.format.file_names import BATCH_QUEUE_FOLDER, COMMIT_LOG_FOLDER, EXTENSION_FOLDER
 from reput.format.index_file import IndexHeader
 from reput.sizes import format_size
-from reput.text import one_line, printable
+from reput.text import counted, one_line, printable
 from reput.verify.index_inspection import IndexInspection
 from reput.verify.marker_inspection import CheckpointInspection, MarkerInspection
 
@@ -89,7 +89,7 @@ def _(found: StoreInspection) -> Pairs:
     if found.log != "one folder":
         labels[COMMIT_LOG_FOLDER] = "CommitLog"
     for folder, size in found.sizes.items():
-        lengths = f"{size.files:,} files, {format_size(size.size_bytes)}"
+        lengths = f"{counted(size.files, 'file')}, {format_size(size.size_bytes)}"
         what = f"{contents[folder]}; {lengths}" if folder in contents else lengths
         yield labels.get(folder, f"{folder}/"), what
     yield "store of", f"RocketMQ {found.version}"

@@ -10,7 +10,7 @@ from reput.config import StoreConfig
 from reput.findings import Finding
 from reput.notebook import Report, Sealable, ShownAsTable
 from reput.sizes import format_size
-from reput.text import printable
+from reput.text import counted, printable
 
 _MOST_DAMAGE_LINES = 50
 _LABEL_WIDTH = 14
@@ -77,16 +77,20 @@ def _summary_rows(report: RebuildReport) -> Iterator[tuple[str, str]]:
     torn = ", with a torn end" if report.torn_tail else ""
     log = f"{report.log_begin:,} to {report.log_end:,}, {format_size(report.log_bytes)} at {rate}/s"
     yield "CommitLog", log + torn
-    yield "messages", f"{report.messages:,} ({report.messages_per_s:,.0f}/s), {report.keys:,} keys"
+    yield (
+        "messages",
+        f"{report.messages:,} ({report.messages_per_s:,.0f}/s), {counted(report.keys, 'key')}",
+    )
     if report.queue_files:
-        dropped = f", {report.queue_entries_dropped:,} repeated ones left out"
-        entries = (
-            f"{report.queue_entries:,} entries{dropped if report.queue_entries_dropped else ''}"
-        )
-        yield "ConsumeQueue", f"{report.queues:,} queues, {report.queue_files:,} files, {entries}"
+        dropped = report.queue_entries_dropped
+        left_out = f", {dropped:,} repeated ones left out" if dropped else ""
+        queues, files = counted(report.queues, "queue"), counted(report.queue_files, "file")
+        entries = counted(report.queue_entries, "entry", "entries")
+        yield "ConsumeQueue", f"{queues}, {files}, {entries}{left_out}"
     if report.index_files:
         slots, items = report.config.hash_slots, report.config.index_items
-        yield "IndexFile", f"{report.index_files:,} files of {slots:,} slots and {items:,} items"
+        files = counted(report.index_files, "file")
+        yield "IndexFile", f"{files} of {slots:,} slots and {items:,} items"
     yield "written", format_size(report.bytes_written)
     for note in report.notes:
         yield "note", printable(note)
