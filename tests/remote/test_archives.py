@@ -8,6 +8,8 @@ import pytest
 import reput
 from reput.errors import StoreNotFoundError
 from reput.files.archive import Archive
+from reput.log.paths import with_archive
+from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenStore
 from tests.remote.s3_server import counted_requests, make_bucket, upload_whole
 
@@ -66,3 +68,25 @@ def test_a_store_in_place_of_a_deleted_archive_is_read(
     reput.archive(store.path, f"{url}/inside", with_last=True, storage_options=s3)
     with reput.open_store(f"{url}/inside", storage_options=s3) as archive:
         assert archive.topics() == topics
+
+
+@pytest.mark.slow
+def test_a_store_of_which_only_the_copied_last_file_is_left_continues_its_archive(
+    golden: Callable[[str], GoldenStore], s3: dict[str, str], url: str, tmp_path: Path
+) -> None:
+    store = copy_store(golden("orders").path, tmp_path / "store")
+    reput.archive(store, url, with_last=True, storage_options=s3)
+    *older, _ = sorted((store / "commitlog").iterdir())
+    for path in older:
+        path.unlink()
+    assert reput.archive(store, url, storage_options=s3).files == 0
+    assert reput.archive(store, url, with_last=True, storage_options=s3).files == 1
+    assert reput.verify_archive(url, storage_options=s3).is_valid
+    both = with_archive(store, url, s3)
+    with (
+        reput.open_store(golden("orders").path) as whole,
+        reput.open_store(both, storage_options=s3) as joined,
+    ):
+        found = joined.query("orders", "customer-48")
+        assert found.messages == whole.query("orders", "customer-48").messages
+        assert found.is_complete
