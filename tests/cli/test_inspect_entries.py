@@ -12,9 +12,13 @@ from typing import Any
 
 import pytest
 
+import reput as reput_api
 from reput.cli.main import FOUND, NOT_FOUND, WRONG_USE
+from reput.examine.queue_listing import listing_of_file
+from reput.files.storage import LOCAL
 from reput.format.java_string import hash_code
 from reput.format.properties import decode_properties
+from reput.queues.kinds import CONSUME_QUEUE
 from tests.cli.running import one_line, reput
 from tests.golden.stores import EVERY_FIVE, SHIPPED, GoldenStore
 
@@ -179,3 +183,40 @@ def test_wrong_use_of_entries_is_one_line(golden: Golden) -> None:
     ):  # fmt: skip
         ran = reput("inspect", *wrong)
         assert (ran.code, ran.out, one_line(ran)) == (WRONG_USE, "", f"reput: {line}")
+
+
+def test_an_entry_that_is_appended_while_the_queue_is_listed_is_no_gap(tmp_path: Path) -> None:
+    folder = tmp_path / "consumequeue" / "T" / "0"
+    with reput_api.ConsumeQueue.create(folder, file_entries=50) as queue:
+        for number in range(3):
+            queue.append(100 * number, 100, 0)
+        listing = listing_of_file(str(folder / f"{0:020}"), CONSUME_QUEUE, LOCAL)
+        listed = listing.rows()
+        seen = [next(listed)]
+        queue.append(300, 100, 0)
+        seen += listed
+    assert {row.state for row in seen} == {"entry"}
+
+
+def test_a_relative_path_and_a_place_beyond_all_entries(
+    golden: Golden, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = golden("orders").path
+    monkeypatch.chdir(store / "consumequeue" / "orders" / "1")
+    assert rows("00000000000000000000", "--at", "220")[0]["tag"] == "cancelled"
+    ran = reput("inspect", golden("five_rocksdb").path, "%LMQ%a/0", "--at", "9" * 25)
+    assert (ran.code, ran.err) == (NOT_FOUND, "")
+
+
+def test_an_entry_of_a_damaged_batch_queue_is_found_by_its_place(
+    golden: Golden, tmp_path: Path
+) -> None:
+    path = tmp_path / "0"
+    (source,) = list(
+        (golden("five_batch").path / "batchconsumequeue" / "BatchTopic" / "1").iterdir()
+    )[:1]
+    data = bytearray(source.read_bytes())
+    struct.pack_into(">q", data, 2 * 46 + 28, -5)
+    path.write_bytes(data)
+    (row,) = rows(path, "--at", str(2 * 46))
+    assert (row["queue_offset"], row["logical_offset"]) == (-5, 2 * 46)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import reput
-from reput.errors import UsageError
+from reput.errors import FormatError, UsageError
 from reput.format.index_file import index_key, key_hash
 from tests.golden.stores import GoldenStore
 
@@ -163,3 +163,67 @@ def test_a_broker_s_queue_is_read(golden: Golden) -> None:
                 queue.append(0, 1, 0)
     with pytest.raises(UsageError, match="no ConsumeQueue files"):
         reput.ConsumeQueue.open(store.path)
+
+
+def test_wrong_arguments_are_refused_and_create_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "20261120232222031"
+    for arguments in (
+        {"end_timestamp": 1 << 70}, {"end_physical_offset": 1 << 63}, {"hash_slots": 0}, {"index_items": "9"},
+    ):  # fmt: skip
+        with pytest.raises(UsageError):
+            reput.IndexFile.create(path, **{"hash_slots": 5, "index_items": 20, **arguments})  # type: ignore[arg-type]
+    for name in ("i1", "memory://x/1", "1\0"):
+        with pytest.raises(UsageError):
+            reput.IndexFile.create(f"{tmp_path}/{name}" if "://" not in name else name, 5, 20)
+    assert list(tmp_path.iterdir()) == []
+    with reput.IndexFile.create(path, 5, 20) as file:
+        for put in ((None, 0, 0), ("a", "x", 0), ("a", 1 << 63, 0), ("a", 1.5, 0)):
+            with pytest.raises(UsageError):
+                file.put_key(*put)  # type: ignore[arg-type]
+        with pytest.raises(UsageError):
+            file.select_physical_offsets("a", 64, None)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="closed"):
+        file.header  # noqa: B018  # the property raises
+    for slots in (0, -5):
+        with pytest.raises(UsageError, match="at least 1"):
+            reput.IndexFile.open(path, slots, 21)
+    folder = tmp_path / "consumequeue" / "T" / "0"
+    with reput.ConsumeQueue.create(folder, file_entries=4) as queue:
+        for entry in (
+            (0, 0, 0),
+            ("a", 1, 0),
+            (0, 1 << 31, 0),
+            (0, 1, 1 << 63),
+            ((1 << 63) - 1, 5, 0),
+            (-1, 1, 0),
+        ):
+            with pytest.raises(UsageError):
+                queue.append(*entry)  # type: ignore[arg-type]
+        with pytest.raises(UsageError):
+            queue.append(0, 1, 0, queue_offset=1 << 59)
+    with pytest.raises(UsageError, match="closed"):
+        list(queue.entries())
+
+
+def test_a_damaged_file_stays_free_for_other_writers(tmp_path: Path) -> None:
+    path = tmp_path / "20261120232222031"
+    reput.IndexFile.create(path, 5, 20).close()
+    data = bytearray(path.read_bytes())
+    struct.pack_into(">i", data, 36, 9999)
+    path.write_bytes(data)
+    for _ in range(2):
+        with pytest.raises(FormatError, match="index count 9999"):
+            reput.IndexFile.open(path, 5, 20, mode="rw")
+    assert path.read_bytes() == data
+
+
+@pytest.mark.parametrize("size", [0, 19, 73])
+def test_a_queue_of_files_that_are_cut_is_not_written(tmp_path: Path, size: int) -> None:
+    folder = tmp_path / "consumequeue" / "T" / "0"
+    with reput.ConsumeQueue.create(folder, file_entries=4) as queue:
+        queue.append(0, 100, 1)
+    (file,) = folder.iterdir()
+    file.write_bytes(file.read_bytes()[:size])
+    with pytest.raises(FormatError, match="one size"):
+        reput.ConsumeQueue.open(folder, mode="rw")
+    assert [path.name for path in folder.iterdir()] == [file.name]

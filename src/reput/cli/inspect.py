@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     "logical_offset",
     metavar="LOGICAL_OFFSET",
     type=click.IntRange(min=0),
-    help="Print the entry at this byte of a queue (queue offset times 20).",
+    help="Print the entry at this byte of a queue (entry number times its size, 20 or 46).",
 )
 @report_format("json", "Output format; json prints one object per row of a list.")
 def command(

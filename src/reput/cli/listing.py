@@ -85,15 +85,15 @@ def print_entries(
         UsageError: the range is malformed.
     """
     if logical_offset is not None:
-        first = listing.number_at(logical_offset)
-        last = first
+        rows = listing.rows_at(logical_offset)
     else:
         first, last = _range_of(entries or "-")
+        rows = listing.rows(first, last + 1)
     printed = 0
 
     def counted() -> Iterator[EntryRow]:
         nonlocal printed
-        for row in listing.rows(first, last + 1) if first >= 0 else ():
+        for row in rows:
             printed += 1
             yield row
 

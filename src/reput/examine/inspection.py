@@ -205,7 +205,7 @@ def queue_at(
         raise UsageError(f"{queue}: write a queue as TOPIC/QUEUE, for example orders/1")
     with StoreReader(path, config=config, storage_options=storage_options) as store:
         reader = store.queues.queue(topic, int(queue_id))
-        extension = os.path.join(store.path, EXTENSION_FOLDER, topic, queue_id)
+        extension = os.path.join(store.path, EXTENSION_FOLDER, topic, str(int(queue_id)))
         listing = listing_of_queue(reader, topic, store.commit_log, extension, store.storage)
         first = reader.min_queue_offset(store.commit_log.min_offset)
         found = QueueInspection(
@@ -288,6 +288,11 @@ def _index_geometry(
     path: str, size: int, hash_slots: int | None, index_items: int | None, storage: Storage
 ) -> IndexGeometry:
     """Return the given numbers of slots and items, or derive them from the file, or else from other files beside it."""
+    if (hash_slots is not None and hash_slots < 1) or (index_items is not None and index_items < 2):
+        raise UsageError(
+            "hash_slots must be at least 1, and index_items at least 2",
+            arguments=["hash_slots", "index_items"],
+        )
     if hash_slots is not None and index_items is not None:
         given = IndexGeometry(hash_slots, index_items)
         if given.file_bytes == size:

@@ -38,7 +38,7 @@ from reput.queues.queue_index import QueueReader
 from reput.queues.reader import ExtensionFiles
 
 _BLOCK_ENTRIES = 1 << 14
-_MOST_TAGS = 1 << 16
+_MOST_TAGS = 1 << 14
 _HASHES = range(-(1 << 31), 1 << 31)
 _NO_FIELDS = (None, None, None)
 LAST_OFFSET = (1 << 63) - 1
@@ -107,6 +107,7 @@ class QueueListing:
     log: CommitLogReader | None = None
     units: ExtensionFiles | None = None
     _tags: dict[int, str | None] = field(default_factory=dict)
+    _mismatches: int = 0
 
     def rows(self, first: int = 0, stop: int = LAST_OFFSET) -> Iterator[EntryRow]:
         """Yield the rows of the queue offsets from `first` to before `stop`, in order.
@@ -117,18 +118,20 @@ class QueueListing:
             return self._of_reader(self.reader, first, stop)
         return self._of_files(first, stop)
 
-    def number_at(self, logical_offset: int) -> int:
-        """Return the queue offset of the entry that contains a byte of the queue; -1 if no entry does."""
+    def rows_at(self, logical_offset: int) -> Iterator[EntryRow]:
+        """Yield the row of the entry that contains a byte of the queue, if there is one. Raises as `rows` does."""
+        if self.reader is not None:
+            number = logical_offset // CONSUME_QUEUE.entry_bytes
+            if number < LAST_OFFSET:
+                yield from self._of_reader(self.reader, number, number + 1)
+            return
         number = logical_offset // self.kind.entry_bytes
-        if self.kind.numbering is not Numbering.BASE:
-            return number
         for file in self.files:
             if file.start <= number < file.stop:
                 for _, block in self._blocks(file, number, number + 1):
-                    entry = self.kind.decode(block.tobytes())
-                    assert isinstance(entry, BatchEntry)
-                    return entry.base_offset if entry.is_written else -1
-        return -1
+                    for row in self._of_block(file, number, block, -LAST_OFFSET, LAST_OFFSET):
+                        if row.state != "unwritten" or self._continues(row):
+                            yield row
 
     def close(self) -> None:
         """Close the log."""
@@ -151,8 +154,11 @@ class QueueListing:
                     if run is not None and (run.state, run.file) == (row.state, row.file):
                         run = run._replace(messages=run.messages + row.messages)
                         continue
-                    if run is not None:
+                    if run is not None and self._is_still(run):
                         yield run
+                    elif run is not None:
+                        # Its entries were appended meanwhile.
+                        yield from self._of_files(run.queue_offset or 0, number)
                     run = row if row.state != "entry" else None
                     if run is None:
                         yield row
@@ -160,8 +166,18 @@ class QueueListing:
         if run is not None and (run.state == "pre-blank" or self._continues(run)):
             yield run
 
+    def _is_still(self, run: EntryRow) -> bool:
+        """Return whether nothing was appended at the place of a gap since it was read."""
+        if run.state != "unwritten" or run.file is None or run.position is None:
+            return True
+        with self.storage.open(run.file) as reader:
+            data = reader.read(run.position, self.kind.entry_bytes)
+        return not self.kind.decode(data).is_written
+
     def _continues(self, gap: EntryRow) -> bool:
         """Return whether the queue has an entry after a gap."""
+        if not self._is_still(gap):
+            return False
         for file in self.files:
             if gap.file is not None and gap.position is not None and file.path >= gap.file:
                 begin = gap.position if file.path == gap.file else 0
@@ -234,13 +250,14 @@ class QueueListing:
         """Return the TAGS of the entry's message, if they have this tags code. Each code's message is read once."""
         if self.log is None or not code:
             return None
-        if code not in self._tags and len(self._tags) < _MOST_TAGS:
+        if code not in self._tags and len(self._tags) + self._mismatches < _MOST_TAGS:
             tag = None
             with suppress(MessageNotFoundError, CorruptMessageError):
                 message = self.log.get(entry.physical_offset)
                 tag = message.properties.get(TAGS)
                 is_its = message.topic == self.topic or is_light(self.topic or "")
                 if not is_its or hash_code(tag or "") != code:
+                    self._mismatches += 1
                     return None
             self._tags[code] = tag
         return self._tags.get(code)
@@ -253,7 +270,7 @@ def listing_of_file(path: str, kind: QueueKind, storage: Storage) -> QueueListin
 
     Raises StoreNotFoundError, StoreAccessError.
     """
-    folder, name = os.path.split(path)
+    folder, name = os.path.split(os.path.realpath(path) if storage.is_local else path)
     topic_folder, queue_id = os.path.split(folder)
     queues, topic = os.path.split(topic_folder)
     store, kind_folder = os.path.split(queues)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import pairwise
 from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -15,12 +16,15 @@ from typing import TYPE_CHECKING, Any, Literal
 from reput.arguments import checked
 from reput.closing import Closing
 from reput.config import StoreConfig
-from reput.errors import FormatError, UsageError
+from reput.errors import FormatError, ReputError, UsageError
 from reput.examine.index_listing import Chain, ItemRow, SlotRow, chain_of, list_items, list_slots
 from reput.examine.inspection import index_file_at
+from reput.files.anchors import explained
 from reput.files.disk import Disk
 from reput.files.stamps import is_open_for_writing
+from reput.files.storage import LOCAL, is_url, size_of
 from reput.format.consume_queue import ENTRY_BYTES, PRE_BLANK, ConsumeQueueEntry
+from reput.format.file_names import is_index_file_name
 from reput.format.index_file import IndexHeader, key_hash
 from reput.index.geometry import IndexGeometry
 from reput.index.reader import IndexFileReader
@@ -33,7 +37,7 @@ if TYPE_CHECKING:
     from reput.queues.writer import ConsumeQueueWriter
 
 Mode = Literal["r", "rw"]
-_END_OF_TIME = (1 << 63) - 1
+_MOST = (1 << 63) - 1
 _DEFAULTS = StoreConfig()
 
 
@@ -45,10 +49,25 @@ class IndexFile(Closing):
         hash_slots, index_items: its numbers of slots (`hashSlotNum`) and items (`indexNum`)
     """
 
-    def __init__(self, path: str, geometry: IndexGeometry, writer: IndexFileWriter | None) -> None:
+    def __init__(self, path: str, geometry: IndexGeometry, mode: Mode) -> None:
         self.path, self.hash_slots, self.index_items = path, *geometry
-        self._writer = writer
-        self._reader = IndexFileReader(path, *geometry)
+        self._open: IndexFileReader | None = IndexFileReader(path, *geometry)
+        self._writer: IndexFileWriter | None = None
+        if mode == "rw":
+            from reput.index.writer import IndexFileWriter
+
+            config = StoreConfig(hash_slots=geometry.hash_slots, index_items=geometry.index_items)
+            try:
+                self._writer = IndexFileWriter(Path(path), config, Disk())
+            except ReputError:
+                self.close()
+                raise
+
+    @property
+    def _reader(self) -> IndexFileReader:
+        if self._open is None:
+            raise UsageError(f"{self.path}: the file is closed; open it again")
+        return self._open
 
     @classmethod
     @checked
@@ -74,12 +93,22 @@ class IndexFile(Closing):
         """
         from reput.index.writer import IndexFileEnd, IndexFileWriter
 
-        if Path(path).exists():
-            raise UsageError(f"{fspath(path)}: the file exists; open it instead")
+        path = _new(path)
+        if not is_index_file_name(path.name):
+            raise UsageError(
+                f"{path}: an IndexFile needs a number as its name, as 20261120232222031"
+            )
+        if not (0 <= end_physical_offset <= _MOST and 0 <= end_timestamp <= _MOST):
+            raise UsageError("end_physical_offset and end_timestamp must be 0 to 2**63 - 1")
+        if path.exists():
+            raise UsageError(f"{path}: the file exists; open it instead")
+        geometry = IndexGeometry(hash_slots, index_items)
         config = StoreConfig(hash_slots=hash_slots, index_items=index_items)
-        writer = IndexFileWriter(Path(path), config, Disk())
-        writer.seed(IndexFileEnd(end_timestamp, end_physical_offset))
-        return cls(fspath(path), IndexGeometry(hash_slots, index_items), writer)
+        with explained(path, "be created"):
+            writer = IndexFileWriter(path, config, Disk())
+            writer.seed(IndexFileEnd(end_timestamp, end_physical_offset))
+            writer.close()
+        return cls(str(path), geometry, "rw")
 
     @classmethod
     @checked
@@ -103,15 +132,10 @@ class IndexFile(Closing):
             UsageError: the file is not an IndexFile, its numbers of slots and items are unknown, or it is to be written
                 while another process has it open for writing.
         """
-        from reput.index.writer import IndexFileWriter
-
         path, geometry, _ = index_file_at(path, hash_slots, index_items)
-        writer = None
         if _is_writable(mode):
             _refuse_in_use(path)
-            config = StoreConfig(hash_slots=geometry.hash_slots, index_items=geometry.index_items)
-            writer = IndexFileWriter(Path(path), config, Disk())
-        return cls(path, geometry, writer)
+        return cls(path, geometry, mode)
 
     @property
     def header(self) -> IndexHeader:
@@ -123,6 +147,7 @@ class IndexFile(Closing):
         """Return whether no further key fits (`isWriteFull`): the index count has reached the number of items."""
         return self.header.next_item >= self.index_items
 
+    @checked
     def put_key(self, key: str, physical_offset: int, store_timestamp: int) -> bool:
         """Put an item for a key, as `putKey` does.
 
@@ -144,13 +169,16 @@ class IndexFile(Closing):
 
         if self._writer is None:
             raise UsageError(f'{self.path}: open the file with mode="rw" to put keys')
+        if not (0 <= physical_offset <= _MOST and -_MOST <= store_timestamp <= _MOST):
+            raise UsageError("physical_offset and store_timestamp must fit into 64 bits")
         messages = np.zeros(1, MESSAGE_DTYPE)
         messages["physical_offset"], messages["store_timestamp"] = physical_offset, store_timestamp
         hashes, rows = np.array([key_hash(key)], np.int32), np.zeros(1, np.int32)
         return self._writer.put(hashes, rows, messages, 0) == 1
 
+    @checked
     def select_physical_offsets(
-        self, key: str, max_num: int = 64, begin: int = 0, end: int = _END_OF_TIME
+        self, key: str, max_num: int = 64, begin: int = 0, end: int = _MOST
     ) -> list[int]:
         """Return physical offsets of items with a key's hash, newest first, as `selectPhyOffset` does.
 
@@ -166,22 +194,24 @@ class IndexFile(Closing):
         """
         return select_physical_offsets(self._reader, key_hash(key), max_num, begin, end)
 
+    @checked
     def is_time_matched(self, begin: int, end: int) -> bool:
         """Return whether the header's times (ms) overlap a window, as `isTimeMatched` does."""
         return is_time_matched(self.header, begin, end)
 
     def slots(self) -> Iterator[SlotRow]:
         """Yield the used slots. Raises StoreAccessError."""
-        return list_slots(self.path, IndexGeometry(self.hash_slots, self.index_items))
+        return list_slots(self._reader.path, IndexGeometry(self.hash_slots, self.index_items))
 
     def items(self) -> Iterator[ItemRow]:
         """Yield the items that the header counts, oldest first. Raises StoreAccessError."""
-        return list_items(self.path, IndexGeometry(self.hash_slots, self.index_items))
+        return list_items(self._reader.path, IndexGeometry(self.hash_slots, self.index_items))
 
+    @checked
     def chain(self, topic: str, key: str) -> Chain:
         """Return the chain of the slot of TOPIC#KEY. Raises StoreAccessError, and FormatError at a broken link."""
         geometry = IndexGeometry(self.hash_slots, self.index_items)
-        return chain_of(self.path, geometry, topic, key)
+        return chain_of(self._reader.path, geometry, topic, key)
 
     def sync(self) -> None:
         """Make all items durable. Raises StoreAccessError."""
@@ -190,7 +220,9 @@ class IndexFile(Closing):
 
     def close(self) -> None:
         """Close the file. Without `sync`, the system writes the last items when it likes."""
-        self._reader.close()
+        if self._open is not None:
+            self._open.close()
+            self._open = None
         if self._writer is not None:
             self._writer.close()
             self._writer = None
@@ -205,7 +237,14 @@ class ConsumeQueue(Closing):
 
     def __init__(self, folder: str, writer: ConsumeQueueWriter | None) -> None:
         self.folder, self._writer = folder, writer
-        self._reader = ConsumeQueueReader(folder)
+        self._open: ConsumeQueueReader | None = ConsumeQueueReader(folder)
+
+    @property
+    def _reader(self) -> ConsumeQueueReader:
+        if self._open is None:
+            raise UsageError(f"{self.folder}: the queue is closed; open it again")
+        self._open.refresh()
+        return self._open
 
     @classmethod
     @checked
@@ -224,10 +263,11 @@ class ConsumeQueue(Closing):
         """
         from reput.queues.writer import ConsumeQueueWriter
 
-        path = Path(folder)
-        if path.exists() and any(path.iterdir()):
-            raise UsageError(f"{path}: the folder has files; open the queue instead")
-        Disk().make_folder(path)
+        path = _new(folder)
+        with explained(path, "be created"):
+            if path.exists() and any(path.iterdir()):
+                raise UsageError(f"{path}: the folder has files; open the queue instead")
+            Disk().make_folder(path)
         config = StoreConfig(queue_entries=file_entries)
         return cls(str(path), ConsumeQueueWriter(path, config.queue_entries))
 
@@ -242,7 +282,7 @@ class ConsumeQueue(Closing):
             FormatError: the queue is to be written, and its files differ in size or an entry before its end is missing.
             StoreAccessError: the files cannot be read.
         """
-        path = str(folder)
+        path = str(_new(folder))
         files = list_queue_files(path)
         if not files:
             raise UsageError(f"{path}: no ConsumeQueue files")
@@ -251,13 +291,19 @@ class ConsumeQueue(Closing):
         from reput.queues.writer import ConsumeQueueWriter
 
         _refuse_in_use(files[-1].path)
-        if len({file.count for file in files}) > 1:
-            raise FormatError(path, 0, "files of the queue differ in size")
+        sizes = {size_of(file.path, LOCAL) for file in files}
+        size = files[-1].count * ENTRY_BYTES
+        if sizes != {size} or not size:
+            raise FormatError(path, 0, "the files do not have one size, a multiple of 20 bytes")
+        if any(before.stop != after.start for before, after in pairwise(files)):
+            raise FormatError(path, 0, "a file of the queue is missing, or two overlap")
         reader = ConsumeQueueReader(path)
         stop = reader.max_queue_offset()
         end = -1
         if stop > files[0].start and (last := next(reader.entries(stop - 1, stop))) != PRE_BLANK:
             end = last.physical_offset + last.size
+            if end > _MOST:
+                raise FormatError(path, (stop - 1) * ENTRY_BYTES, "the last entry ends after 2**63")
         for _ in reader.entries(files[0].start, stop):
             pass
         position = stop if stop > files[0].start else None
@@ -266,13 +312,11 @@ class ConsumeQueue(Closing):
     @property
     def min_queue_offset(self) -> int:
         """Return the queue offset of the first entry that leads to a message (`getMinOffsetInQueue`)."""
-        self._reader.refresh()
         return self._reader.min_queue_offset()
 
     @property
     def max_queue_offset(self) -> int:
         """Return the queue offset that the next message gets (`getMaxOffsetInQueue`)."""
-        self._reader.refresh()
         return self._reader.max_queue_offset()
 
     @property
@@ -285,6 +329,7 @@ class ConsumeQueue(Closing):
         """Return the byte of the queue after its last entry (`getMaxLogicOffset` in articles): 20 bytes per entry."""
         return self.max_queue_offset * ENTRY_BYTES
 
+    @checked
     def entries(
         self, queue_offset: int = 0, stop: int | None = None
     ) -> Iterator[tuple[int, ConsumeQueueEntry]]:
@@ -296,6 +341,7 @@ class ConsumeQueue(Closing):
         first = max(queue_offset, files[0].start if files else 0)
         return self._reader.numbered(first, self.max_queue_offset if stop is None else stop)
 
+    @checked
     def append(
         self, physical_offset: int, size: int, tags_code: int, queue_offset: int | None = None
     ) -> bool:
@@ -318,11 +364,15 @@ class ConsumeQueue(Closing):
         import numpy as np
 
         from reput.format.dtypes import MESSAGE_DTYPE
+        from reput.kernels.queue_entries import MAX_QUEUE_OFFSET
 
         if self._writer is None:
             raise UsageError(f'{self.folder}: open the queue with mode="rw" to append entries')
-        if physical_offset < 0 or size < 1 or (queue_offset or 0) < 0:
-            raise UsageError("offsets must be at least 0, and size at least 1")
+        is_size = 1 <= size < 1 << 31 and -_MOST <= tags_code <= _MOST
+        if not (is_size and 0 <= physical_offset <= _MOST - size):
+            raise UsageError("physical_offset must be 0 to 2**63 - 1 - size, size 1 to 2**31 - 1")
+        if queue_offset is not None and not 0 <= queue_offset < MAX_QUEUE_OFFSET:
+            raise UsageError(f"queue_offset must be 0 to {MAX_QUEUE_OFFSET - 1}")
         number = self._writer.count if queue_offset is None else queue_offset
         messages = np.zeros(1, MESSAGE_DTYPE)
         messages["physical_offset"], messages["size"] = physical_offset, size
@@ -337,10 +387,20 @@ class ConsumeQueue(Closing):
 
     def close(self) -> None:
         """Close the files."""
-        self._reader.close()
+        if self._open is not None:
+            self._open.close()
+            self._open = None
         if self._writer is not None:
             self._writer.close(sync=False)
             self._writer = None
+
+
+def _new(path: str | PathLike[str]) -> Path:
+    """Return a local path. Raises UsageError for a URL, and for a path that no file can have."""
+    text = fspath(path)
+    if is_url(text) or "\0" in text:
+        raise UsageError(f"{text!r}: pass a local path")
+    return Path(text)
 
 
 def _is_writable(mode: Any) -> bool:

@@ -200,6 +200,11 @@ class WritableStore(SharedStore, Closing):
         and the subscription has the `error`.
         """
         self.check_open()
+        if isinstance(dispatcher, type) or not callable(getattr(dispatcher, "dispatch", None)):
+            raise UsageError(
+                f"dispatcher must be an object with a method dispatch, not {dispatcher!r}",
+                arguments=["dispatcher"],
+            )
         return self._writer.dispatcher.add(dispatcher)
 
     @checked

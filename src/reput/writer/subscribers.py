@@ -14,7 +14,9 @@ import logging
 from collections.abc import Callable
 from dataclasses import replace
 from threading import Lock
-from typing import Protocol
+from typing import Any, Protocol
+
+import numpy.typing as npt
 
 from reput.closing import Closing
 from reput.files.reader import FileReader
@@ -25,7 +27,15 @@ from reput.log.files import CommitLogFile
 Arrival = Callable[[str, int, int], None]
 """A function that is called with topic, queue id and the queue's new end."""
 
+_ARRAYS = ("messages", "key_hash", "multi")
 _log = logging.getLogger("reput.dispatch")
+
+
+def _read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return a view that a dispatcher cannot change, because all dispatchers share the array."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
 
 
 class Dispatcher(Protocol):
@@ -118,7 +128,8 @@ class Subscribers:
         """
         if dispatchers:
             with BatchRecords(file) as records:
-                self._dispatch(replace(batch, read=records.read), dispatchers)
+                parts = {name: _read_only(getattr(batch, name)) for name in _ARRAYS}
+                self._dispatch(replace(batch, read=records.read, **parts), dispatchers)
         for _, callback in self.arrivals:
             for queue, end in grown:
                 try:
