@@ -179,7 +179,7 @@ def test_wrong_arguments_are_refused_and_create_nothing(tmp_path: Path) -> None:
     with reput.IndexFile.create(path, 5, 20) as file:
         for put in ((None, 0, 0), ("a", "x", 0), ("a", 1 << 63, 0), ("a", 1.5, 0)):
             with pytest.raises(UsageError):
-                file.put_key(*put)  # type: ignore[arg-type]
+                file.put_key(*put)
         with pytest.raises(UsageError):
             file.select_physical_offsets("a", 64, None)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="closed"):
@@ -198,7 +198,7 @@ def test_wrong_arguments_are_refused_and_create_nothing(tmp_path: Path) -> None:
             (-1, 1, 0),
         ):
             with pytest.raises(UsageError):
-                queue.append(*entry)  # type: ignore[arg-type]
+                queue.append(*entry)
         with pytest.raises(UsageError):
             queue.append(0, 1, 0, queue_offset=1 << 59)
     with pytest.raises(UsageError, match="closed"):

@@ -27,7 +27,6 @@ from reput.log.files import CommitLogFile
 Arrival = Callable[[str, int, int], None]
 """A function that is called with topic, queue id and the queue's new end."""
 
-_ARRAYS = ("messages", "key_hash", "multi")
 _log = logging.getLogger("reput.dispatch")
 
 
@@ -128,8 +127,11 @@ class Subscribers:
         """
         if dispatchers:
             with BatchRecords(file) as records:
-                parts = {name: _read_only(getattr(batch, name)) for name in _ARRAYS}
-                self._dispatch(replace(batch, read=records.read, **parts), dispatchers)
+                given = replace(
+                    batch, messages=_read_only(batch.messages), key_hash=_read_only(batch.key_hash),
+                    multi=_read_only(batch.multi), read=records.read,
+                )  # fmt: skip
+                self._dispatch(given, dispatchers)
         for _, callback in self.arrivals:
             for queue, end in grown:
                 try:
