@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from reput.errors import CorruptMessageError, FormatError
+from reput.errors import CorruptMessageError, FormatError, MessageNotFoundError
 from reput.files.archive import Archive, ParquetIndex
 from reput.files.archive_storage import ArchiveFiles, ArchiveStorage, storage_in
 from reput.files.storage import JoinedStorage, Storage
@@ -109,6 +109,14 @@ class ArchiveIndexPart:
             return OffsetRange(within.start, within.start)
         start, stop = max(within.start, inside[0].begin), min(within.stop, inside[-1].end)
         return OffsetRange(start, max(start, stop))
+
+    def lost_record(self, log: CommitLogReader, physical_offset: int) -> OffsetRange | None:
+        """See `IndexPart.lost_record`. The digest of an archived index shows that it belongs to its log."""
+        try:
+            size = log.locate(physical_offset).layout.total_bytes
+        except (MessageNotFoundError, CorruptMessageError):
+            return None
+        return OffsetRange(physical_offset, physical_offset + size)
 
     def bulk(self, within: OffsetRange) -> BulkSearch:
         """See `IndexPart.bulk`."""
@@ -211,6 +219,7 @@ class ArchiveIndex:
         self._log_files, self._keys = manifest.log, manifest.keys
         self._parts: tuple[IndexPart, ...] | None = None
         self.problems: list[Finding] = []
+        self.damaged: tuple[OffsetRange, ...] = ()
         self.newest_entry = -1
 
     def parts(self) -> tuple[IndexPart, ...]:
@@ -305,6 +314,11 @@ class ContinuedIndex:
     def problems(self) -> list[Finding]:
         """See `KeyIndex.problems`."""
         return self._newer.problems
+
+    @property
+    def damaged(self) -> tuple[OffsetRange, ...]:
+        """See `KeyIndex.damaged`."""
+        return self._newer.damaged
 
     @property
     def newest_entry(self) -> int:

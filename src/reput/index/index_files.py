@@ -27,7 +27,7 @@ from reput.index.reader import IndexFileReader
 from reput.index.set_reader import IndexFileSetReader
 from reput.index.spot_checks import SlotPages
 from reput.index.times import at_times
-from reput.index.trust import spot_check
+from reput.index.trust import damaged_records, lost_record, spot_check
 from reput.index.verdict import Judge, Verdict
 from reput.log.files import CommitLogFile
 from reput.log.offset_range import OffsetRange
@@ -106,6 +106,10 @@ class IndexFilePart:
         """See `IndexPart.at_times`."""
         return at_times(self.file, log, self.timed, window, within) if self.timed else within
 
+    def lost_record(self, log: CommitLogReader, physical_offset: int) -> OffsetRange | None:
+        """See `IndexPart.lost_record`."""
+        return lost_record(self.file, log, self.file.next_item - 1, physical_offset)
+
     def bulk(self, within: OffsetRange) -> BulkSearch:
         """See `IndexPart.bulk`."""
         from reput.index.bulk import IndexFileSearch  # Imported here, because it loads the kernels.
@@ -153,6 +157,7 @@ class IndexFiles:
         self._newest = -1
         self._slots: dict[IndexFileReader, SlotPages] = {}
         self._parts: tuple[IndexPart, ...] = ()
+        self._damaged: dict[IndexFileReader, tuple[OffsetRange, ...]] = {}
 
     @property
     def problems(self) -> list[Finding]:
@@ -162,6 +167,11 @@ class IndexFiles:
             for file, verdict in self._verdicts.items()
             if verdict.problem
         ]
+
+    @property
+    def damaged(self) -> tuple[OffsetRange, ...]:
+        """See `KeyIndex.damaged`."""
+        return tuple(sorted(each for found in self._damaged.values() for each in found))
 
     @property
     def newest_entry(self) -> int:
@@ -200,6 +210,12 @@ class IndexFiles:
             }
             self._newest = max((self._newest_of(one.file, one.last) for one in files), default=-1)
             self._parts = tuple(sorted(self._all_parts(), key=lambda part: (part.start, part.stop)))
+            self._damaged = {
+                file: self._damaged[file]
+                if verdict is before.get(file) and file in self._damaged
+                else tuple(damaged_records(file, self._log, verdict))
+                for file, verdict in self._verdicts.items()
+            }
             self._judged, self._log_files = {one.file: one for one in files}, self._log.files
         return self._parts
 

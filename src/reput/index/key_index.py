@@ -49,9 +49,19 @@ class UntrustedIndexError(FormatError):
 
 
 class StaleEntryError(UntrustedIndexError):
-    """The record of an index entry is missing or does not match. `offset` is the record's physical offset."""
+    """The record of an index entry is missing or does not match. `offset` is the record's physical offset.
+
+    Attributes:
+        damaged: range of the record if its properties are damaged, according to the entries around; else None
+    """
 
     kind = Kind.STALE_INDEX_ENTRY
+
+    def __init__(
+        self, path: str, offset: int, reason: str, damaged: OffsetRange | None = None
+    ) -> None:
+        super().__init__(path, offset, reason)
+        self.damaged = damaged
 
 
 class TimeWindow(NamedTuple):
@@ -190,6 +200,17 @@ class IndexPart(Protocol):
         """
         ...
 
+    def lost_record(self, log: CommitLogReader, physical_offset: int) -> OffsetRange | None:
+        """Return the range of a record if it has lost the key of an entry; None if the entry may be wrong.
+
+        The entries before and after those of the record show which of the two is wrong. An index of another state of
+        the log has several wrong entries in a row, or states other times. Between right entries, a record of the right
+        time has lost the key: its properties are damaged. No checksum covers them before 5.x.
+
+        Raises StoreAccessError, StoreChangedError.
+        """
+        ...
+
     def bulk(self, within: OffsetRange) -> BulkSearch:
         """Return a search for many hashes, which can run in another process."""
         ...
@@ -205,6 +226,14 @@ class KeyIndex(Protocol):
     @property
     def problems(self) -> list[Finding]:
         """Return one finding for each part that the last call of `parts` excluded."""
+        ...
+
+    @property
+    def damaged(self) -> tuple[OffsetRange, ...]:
+        """Return the records outside of all parts, at the last call of `parts`, that have lost a key of an entry.
+
+        See `IndexPart.lost_record`.
+        """
         ...
 
     @property

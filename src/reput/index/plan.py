@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from reput.errors import CorruptMessageError, MessageNotFoundError
@@ -17,6 +17,7 @@ from reput.files.stamps import NO_STAMP, Stamp, present_stamp
 from reput.findings import Finding
 from reput.format.checkpoint import Checkpoint
 from reput.index.key_index import IndexPart, KeyIndex
+from reput.index.search import without_keys
 from reput.log.files import CommitLogFile, lost_end
 from reput.log.keyed_record import KeyedRecord, read_keyed_record
 from reput.log.offset_range import OffsetRange
@@ -82,7 +83,7 @@ class Segment:
 
     part     the part of the index that covers them, or None if they must be scanned
     records  records of a segment that was already scanned, newest first
-    damage   damage found in that scan
+    damage   damage found in that scan, and records that have lost a key, according to the index
     """
 
     start: int
@@ -105,6 +106,7 @@ class Planner:
         self._kept_at: dict[CommitLogFile, Stamp | None] = {}
         self._log_files: tuple[CommitLogFile, ...] = ()
         self._parts: tuple[IndexPart, ...] = ()
+        self._damaged: tuple[OffsetRange, ...] = ()
         self._segments: tuple[Segment, ...] | None = None
         self._trusted_until = 0
         self._seen_end: tuple[int, int | None] = -1, None
@@ -123,12 +125,12 @@ class Planner:
         self._log.refresh()
         if self._log.files != self._log_files:  # Another caller may have refreshed the log.
             self._segments = None
-        parts = self._index.parts()
-        has_changed = self._drop_changed()
+        parts, damaged = self._index.parts(), self._index.damaged
+        has_changed = self._drop_changed() or damaged != self._damaged
         if self._segments is None or parts != self._parts or has_changed:
             # Discard the old plan first: if planning fails halfway, the next call plans again.
             is_new, self._segments = self._segments is None, None
-            self._log_files, self._parts = self._log.files, parts
+            self._log_files, self._parts, self._damaged = self._log.files, parts, damaged
             if is_new:
                 self._kept.clear()
                 self._kept_at.clear()
@@ -203,7 +205,11 @@ class Planner:
                 # Segments after the last part of the index are not cached (`keep` is False): the end of the log grows,
                 # so these segments are read every time.
                 small = keep and end - begin <= _KEPT_BYTES
-                yield self._read(begin, end) if small else Segment(begin, end)
+                segment = self._read(begin, end) if small else Segment(begin, end)
+                inside = (one for one in self._damaged if begin <= one.start < end)
+                if lost := without_keys(self._log, inside):
+                    segment = replace(segment, damage=(*segment.damage, *lost))
+                yield segment
 
     def _drop_changed(self) -> bool:
         """Remove cached log records whose files may have changed; return whether there were any such files."""

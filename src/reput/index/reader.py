@@ -180,6 +180,16 @@ class IndexFileReader:
         """Return an item, 0 <= number < index_items."""
         return decode_item(self.item_bytes(number))
 
+    def around(self, number: int) -> tuple[IndexItem, IndexItem, IndexItem]:
+        """Return an item, 0 < number < index_items, between its neighbours; zeros if the file has none."""
+        begin = self._items_at + ITEM_BYTES * (number - 1)
+        count = min(_NEIGHBOURS_BYTES, ITEM_BYTES * (self.index_items - number + 1))
+        data = self._file.read(begin, count).ljust(_NEIGHBOURS_BYTES, b"\0")
+        before, item, after = (
+            decode_item(data[at : at + ITEM_BYTES]) for at in range(0, len(data), ITEM_BYTES)
+        )
+        return before, item, after
+
     def item_bytes(self, number: int) -> bytes:
         """Return the bytes of an item."""
         return self._file.read(self._items_at + number * ITEM_BYTES, ITEM_BYTES)

@@ -14,6 +14,7 @@ from reput.files.rocksdb import RocksFolder
 from reput.findings import Finding, Kind
 from reput.format.rocksdb_index import INDEX_FAMILY, LAST_OFFSET_KEY, decode_offset
 from reput.index.key_index import IndexPart
+from reput.log.offset_range import OffsetRange
 
 
 class RocksIndex:
@@ -23,6 +24,7 @@ class RocksIndex:
         self._folder = folder
         self._is_read = False
         self.problems: list[Finding] = []
+        self.damaged: tuple[OffsetRange, ...] = ()
         self.newest_entry = -1
 
     def parts(self) -> tuple[IndexPart, ...]:
@@ -55,6 +57,11 @@ class JoinedIndex:
     def problems(self) -> list[Finding]:
         """See `KeyIndex.problems`."""
         return [problem for index in self._indexes for problem in index.problems]
+
+    @property
+    def damaged(self) -> tuple[OffsetRange, ...]:
+        """See `KeyIndex.damaged`."""
+        return tuple(each for index in self._indexes for each in index.damaged)
 
     @property
     def newest_entry(self) -> int:

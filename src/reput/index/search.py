@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING
 
 from reput.errors import CorruptMessageError, MessageNotFoundError
+from reput.findings import Finding
 from reput.index.key_index import Candidate, IndexPart, StaleEntryError, UntrustedIndexError
 from reput.log.keyed_record import KeyedRecord, read_keyed_record
 from reput.log.offset_range import OffsetRange
@@ -119,7 +120,19 @@ class IndexSearch:
     def _verify(self, candidate: Candidate, record: KeyedRecord) -> None:
         if not is_entry_of(candidate, record):
             reason = "an entry points to a message without the entry's key"
-            raise StaleEntryError(self._part.path, candidate.physical_offset, reason)
+            start = candidate.physical_offset
+            lost = self._part.lost_record(self._log, start)
+            raise StaleEntryError(self._part.path, start, reason, lost)
+
+
+def without_keys(log: CommitLogReader, damaged: Iterable[OffsetRange]) -> list[Finding]:
+    """Return a finding for each record that has lost a key for which an index has an entry."""
+    reason = "the record's properties are damaged: an index has a key of it that it lacks"
+    return [
+        file.lost(start, stop, reason)
+        for start, stop in damaged
+        if (file := log.file_at(start)) is not None
+    ]
 
 
 def is_entry_of(candidate: Candidate, record: KeyedRecord) -> bool:

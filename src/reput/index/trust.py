@@ -12,11 +12,12 @@ unnoticed.
 from __future__ import annotations
 
 import os
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterator, Sequence
 
-from reput.errors import MessageNotFoundError, StoreError
+from reput.errors import CorruptMessageError, MessageNotFoundError, StoreError
 from reput.format.file_names import ABORT_FILE
+from reput.format.index_file import IndexItem, item_seconds
 from reput.index.key_index import Candidate
 from reput.index.reader import IndexFileReader
 from reput.index.remembered import Remembered, stamps_before
@@ -36,6 +37,9 @@ _CHAINS_PER_LOST_ONE = 50
 # `find_gaps` examines fewer gaps per file if many files are checked together. For this number of files, it examines two
 # gaps in each file instead of eight.
 _FEW_GAPS = 400
+# At most this many items between two trusted ranges of a file, or of one record, are compared with their records.
+_MOST_BETWEEN = 32
+_UNUSED_ITEM = IndexItem(0, 0, 0, 0)
 
 
 def spot_check(
@@ -65,9 +69,23 @@ def spot_check(
     if len(lost) > last // _CHAINS_PER_LOST_ONE or not (lost or chains_hold(file, last)):
         return Verdict(last, problem="its slots do not lead to its entries")
     ranges = covered_ranges(file, log, last, lost=lost, files=files)
-    is_whole = len(ranges) == 1 and ranges[0].stop == file.offset(last)
+    is_whole = (
+        len(ranges) == 1
+        and ranges[0].stop == file.offset(last)
+        and _begins_whole(file, log, ranges[0].start)
+    )
     is_linked = last <= FEW_ITEMS and not lost
     return Verdict(last, tuple(ranges), is_whole=is_whole, is_linked=is_linked)
+
+
+def _begins_whole(file: IndexFileReader, log: CommitLogReader, start: int) -> bool:
+    """Return whether a range begins at the beginning of the log, or after the record of the file's first item."""
+    if start == log.min_offset:
+        return True
+    try:
+        return start == _end_of_message(log, file, 1)
+    except (MessageNotFoundError, CorruptMessageError):
+        return False
 
 
 class RecallingJudge:
@@ -196,13 +214,98 @@ def _spread(last: int, count: int) -> range:
 
 
 def entry_holds(file: IndexFileReader, log: CommitLogReader, number: int) -> bool:
-    """Return whether an item belongs to the record at its offset."""
-    item = file.item(number)
+    """Return whether an item, and those directly before and after it, belong to the record at its offset.
+
+    The items before and after are not compared if they lead to other records.
+    """
+    before, item, after = file.around(number)
+    offset = item.physical_offset
     try:
-        record = read_keyed_record(log.locate(item.physical_offset))
+        record = read_keyed_record(log.locate(offset))
     except StoreError:
         return False
-    return is_entry_of(Candidate(item.physical_offset, item.key_hash), record)
+    near = (n for n in (before, after) if n.physical_offset == offset and n != _UNUSED_ITEM)
+    return all(is_entry_of(Candidate(offset, one.key_hash), record) for one in (item, *near))
+
+
+def lost_record(
+    file: IndexFileReader, log: CommitLogReader, last: int, offset: int
+) -> OffsetRange | None:
+    """Return the range of a record that has lost the key of an item, according to the other items; else None.
+
+    `last` is the number of the file's last item. See `IndexPart.lost_record`.
+    """
+    items = range(1, last + 1)
+    first = bisect_left(items, offset, key=file.offset) + 1
+    after = bisect_right(items, offset, lo=first - 1, key=file.offset) + 1
+    if not 0 < after - first <= _MOST_BETWEEN:
+        return None
+    try:
+        record = read_keyed_record(log.locate(offset))
+    except (MessageNotFoundError, CorruptMessageError):
+        return None
+    wrong = [n for n in range(first, after) if not record.has_key_hash(file.item(n).key_hash)]
+    if record.stated_offset != offset or not wrong:
+        return None
+    # A record that was written over the item's record, after a broker had cut its log, has another time.
+    begin_ms = file.header().begin_timestamp
+    if not all(_has_time(file, number, begin_ms, record.store_timestamp) for number in wrong):
+        return None
+    # A damaged item is not in the chain of its hash's slot, or not in the order of the offsets.
+    if not all(file.reaches(number) and file.is_in_order(number, last) for number in wrong):
+        return None
+    around = (n for n in (first - 1, after) if 0 < n <= last and file.offset(n) >= log.min_offset)
+    holds = all(entry_holds(file, log, number) for number in around)
+    return OffsetRange(offset, offset + record.size_bytes) if holds else None
+
+
+def _has_time(file: IndexFileReader, number: int, begin_ms: int, stored_ms: int) -> bool:
+    # The seconds of item 1 count from another time than those of the other items (`reput.index.times`).
+    if number == 1 or begin_ms <= 0:
+        return 0 < begin_ms == stored_ms
+    return item_seconds(stored_ms, begin_ms) == file.seconds(number)
+
+
+def damaged_records(
+    file: IndexFileReader, log: CommitLogReader, verdict: Verdict
+) -> Iterator[OffsetRange]:
+    """Yield the records outside of the trusted ranges of a file that have lost the key of an item (`lost_record`).
+
+    Between two ranges, there are few items if a single record is damaged. Many items are of another state of the log.
+
+    Raises StoreAccessError, StoreChangedError.
+    """
+    proved = () if verdict.proof is None else verdict.proof.ranges
+    ranges = sorted({*verdict.ranges, *proved})
+    if verdict.is_whole or not ranges:
+        return
+    edges = (log.min_offset, *(edge for each in ranges for edge in each), log.files_end)
+    for begin, end in zip(edges[::2], edges[1::2], strict=True):
+        seen = -1
+        for number in _items_within(file, verdict.last, begin, end):
+            offset = file.offset(number)
+            if offset == seen or entry_holds(file, log, number):
+                continue
+            seen = offset
+            if lost := lost_record(file, log, verdict.last, offset):
+                yield lost
+
+
+def _items_within(file: IndexFileReader, last: int, begin: int, end: int) -> range:
+    """Return the numbers of the items that lead to a range of the log; none if there are many.
+
+    In most files, all items are in one range. Then one read at each end of the file shows that there are no others.
+    """
+    if begin >= end or file.offset(1) >= end or file.offset(last) < begin:
+        return range(0)
+    # Otherwise, these are usually the first or the last few items.
+    few, items = min(_MOST_BETWEEN, last - 1), range(1, last + 1)
+    low = last - few - 1 if file.offset(last - few) < begin else 0
+    high = few if file.offset(few + 1) >= end else last
+    first, stop = (
+        bisect_left(items, edge, low, high, key=file.offset) + 1 for edge in (begin, end)
+    )
+    return range(first, stop if stop - first <= _MOST_BETWEEN else first)
 
 
 def _end_of_message(log: CommitLogReader, file: IndexFileReader, number: int) -> int:

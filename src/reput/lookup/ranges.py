@@ -14,6 +14,7 @@ from reput.compare.proof import Proved
 from reput.findings import Finding, Kind
 from reput.index.key_index import IndexPart, TimeWindow
 from reput.index.plan import Segment
+from reput.index.search import without_keys
 from reput.index.verdict import Judge
 from reput.log.files import CommitLogFile
 from reput.log.offset_range import OffsetRange
@@ -38,6 +39,8 @@ _MOST_CELLS = 4096
 # Minimum and maximum number of candidates per task.
 _LEAST_TASK_CANDIDATES = 1 << 14
 _MOST_TASK_CANDIDATES = 1 << 19
+# At most this many stale entries of an index part are examined for records that have lost a key.
+_MOST_STALE = 1 << 12
 
 
 @dataclass(slots=True)
@@ -52,6 +55,7 @@ class ScannedRange:
                  the segment (range of one IndexFile) that contains the range; the range is then scanned only for the
                  keys for which the IndexFile is not trusted
     position     physical offset up to which the range has been read
+    known        damage that a scan cannot find (`KeyIndex.damaged`)
     at_end       whether `position` is the end of the log
     """
 
@@ -63,6 +67,7 @@ class ScannedRange:
     position: int = 0
     at_end: bool = False
     damage: list[Finding] = field(default_factory=list)
+    known: tuple[Finding, ...] = ()
     runs: list[CandidateRun] = field(default_factory=list)
     _splits: list[LookupScanTask] = field(default_factory=list)
     _found: dict[int, ScanFound] = field(default_factory=dict)
@@ -124,7 +129,7 @@ class ScannedRange:
                     self.position = verdict.tail_start
                     damage = [lost for lost in damage if lost.start < self.position]
                 break
-        self.damage = damage
+        self.damage = damage if self.is_read else [*self.known, *damage]
         return None
 
     def finish(self, log: CommitLogReader) -> None:
@@ -262,8 +267,8 @@ class StorePlan:
         # A segment to scan lies within one file.
         assert file is not None
         is_read = segment.records is not None
-        damage = list(segment.damage)
-        return ScannedRange(file, segment.start, segment.stop, is_read, damage=damage)
+        damage, known = (list(segment.damage), ()) if is_read else ([], segment.damage)
+        return ScannedRange(file, segment.start, segment.stop, is_read, damage=damage, known=known)
 
     def indexed(self, window: TimeWindow | None) -> Iterator[tuple[int, IndexPart, OffsetRange]]:
         """Yield for each segment that an index covers: its number, its part of the index, and the range to search.
@@ -348,6 +353,16 @@ class StorePlan:
         answered = OffsetRange(start, max(min([self._files_end, *ends]), start))
         return evidence.coverage(answered, lost_end=self._planner.lost_end(answered.stop))
 
+    def _damaged_records(
+        self, part: IndexPart, offsets: npt.NDArray[np.int64]
+    ) -> Iterator[Finding]:
+        """Yield a finding for each record at an offset that has lost a key (`IndexPart.lost_record`)."""
+        stale = np.unique(offsets[offsets >= 0])
+        # More stale entries are of another state of the log.
+        for offset in stale.tolist() if len(stale) <= _MOST_STALE else ():
+            if lost := part.lost_record(self.log, offset):
+                yield from without_keys(self.log, [lost])
+
     def lost_segment(
         self, number: int, keys: npt.NDArray[np.int64], ranges: Iterable[ScannedRange]
     ) -> LostSegment:
@@ -358,22 +373,23 @@ class StorePlan:
         """
         segment, known = self.segments[number], self.coverage()
         evidence = Evidence(self.log.source.name)
-        parts = list(ranges)
-        for part in parts:
-            evidence.scanned(*part.scanned)
-            evidence.damage += part.damage
+        parts, part = list(ranges), segment.part
+        assert part is not None
+        for scanned in parts:
+            evidence.scanned(*scanned.scanned)
+            evidence.damage += scanned.damage
+        evidence.damage += self._damaged_records(part, keys[:, 1])
         evidence.damage += known.unreadable
         stop = min(segment.stop, known.log.stop)
         own = evidence.coverage(OffsetRange(min(segment.start, stop), stop))
-        assert segment.part is not None
         return LostSegment(
             self.number, number, keys[:, 0].copy(), keys[:, 1].copy(),
             Finding(
-                Kind.STALE_INDEX_ENTRY, segment.part.path,
+                Kind.STALE_INDEX_ENTRY, part.path,
                 "entries of this key are damaged; "
                 f"offsets {segment.start} to {segment.stop} were scanned",
             ),
             indexed_bytes=segment.stop - segment.start,
-            scanned_bytes=sum(part.scanned.size_bytes for part in parts),
+            scanned_bytes=sum(scanned.scanned.size_bytes for scanned in parts),
             unreadable_bytes=sum(lost.length for lost in set(own.unreadable) - set(known.unreadable)),
         )  # fmt: skip

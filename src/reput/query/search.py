@@ -16,9 +16,15 @@ from reput.errors import CorruptMessageError, MessageNotFoundError, StoreError, 
 from reput.findings import Finding
 from reput.format.commit_log import QUEUE_OFFSET_POSITION, crc_matches
 from reput.format.properties import may_be_replaced_id
-from reput.index.key_index import ARCHIVED_KEYS, IndexPart, TimeWindow, UntrustedIndexError
+from reput.index.key_index import (
+    ARCHIVED_KEYS,
+    IndexPart,
+    StaleEntryError,
+    TimeWindow,
+    UntrustedIndexError,
+)
 from reput.index.plan import Planner, Segment
-from reput.index.search import IndexSearch
+from reput.index.search import IndexSearch, without_keys
 from reput.log.files import CommitLogFile
 from reput.log.keyed_record import KeyedRecord, read_keyed_record
 from reput.log.known_file import KnownFile
@@ -283,6 +289,9 @@ class Search:
             del self._found[mark:]
             scanned = f"offsets {segment.start} to {segment.stop} were scanned"
             self._evidence.problems.append(Finding.of_error(error.kind, error, f"; {scanned}"))
+            if isinstance(error, StaleEntryError) and error.damaged is not None:
+                # The scan cannot find this message by its key either.
+                self._evidence.damage += without_keys(self._log, [error.damaged])
             self._scan_range(segment.start, segment.stop, entries.followed)
         else:
             self._evidence.indexed(segment.start, segment.stop, part)
@@ -294,8 +303,9 @@ class Search:
         return is_within and record.physical_offset < self._before
 
     def _scan(self, segment: Segment) -> None:
+        self._evidence.damage += segment.damage
         if segment.records is not None:
-            self._take_read(segment.records, segment.damage)
+            self._take_read(segment.records, ())
             self._evidence.scanned(*segment.range)
         elif (tail := self._planner.short_tail(segment)) is not None:
             self._take_read(tail.records, tail.damage)
