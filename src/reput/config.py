@@ -56,6 +56,8 @@ class StoreConfig:
         append_record_crc: Whether to end each record with its own CRC (enabledAppendPropCRC, 5.x).
         check_record_crc: Whether recovery verifies the record's own CRC instead of the body's, and ends the log at a
             record without it (forceVerifyPropCRC, 5.x).
+
+    In RocketMQ: mappedFileSize, fileSize, fileTotalSize, checkMultiDispatchQueue.
     """
 
     commit_log_file_bytes: int = 1 << 30

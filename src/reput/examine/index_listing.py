@@ -27,7 +27,10 @@ _BLOCK = 1 << 16
 
 
 class SlotRow(NamedTuple):
-    """A used slot. `position` is its offset in the file; `newest_item` is the number of the item that it points to."""
+    """A used slot. `position` is its offset in the file; `newest_item` is the number of the item that it points to.
+
+    In RocketMQ: slotPos.
+    """
 
     slot: int
     position: int
@@ -38,6 +41,8 @@ class ItemRow(NamedTuple):
     """An item. `position` is its offset in the file.
 
     `store_timestamp` (ms) is derived as a broker does it: begin time of the header plus `time_diff_s`.
+
+    In RocketMQ: timeRead.
     """
 
     item: int

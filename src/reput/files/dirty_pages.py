@@ -10,6 +10,8 @@ def is_worth_a_flush(flushed: int, written: int, least_pages: int, file_bytes: i
 
     Both offsets count from the start of a sequence of files, each `file_bytes` long. A full file is always flushed.
     With least_pages 0, any byte is enough. Source: `MappedFile.isAbleToFlush` (tag rocketmq-all-4.9.3).
+
+    In RocketMQ: OS_PAGE_SIZE.
     """
     if written <= flushed or written // file_bytes > flushed // file_bytes:
         return written > flushed

@@ -58,6 +58,8 @@ class MappedWriter(FileWriter):
         """Load the pages of bytes `begin` to `end` for writing.
 
         This is ten times as fast as the page faults that the first write to each page would cause otherwise.
+
+        In RocketMQ: warmMappedFile, mlock.
         """
         # madvise accepts only addresses at which a page begins.
         begin -= begin % mmap.PAGESIZE

@@ -297,7 +297,10 @@ class PooledReader(Pooled[SparseReader], Closing):
 
 
 class OpenFiles:
-    """Readers by path and inode. A new file of the same name gets a new reader."""
+    """Readers by path and inode. A new file of the same name gets a new reader.
+
+    In RocketMQ: ReferenceResource.
+    """
 
     def __init__(self, open_file: Callable[[str], SparseReader] = FileReader) -> None:
         self._open = open_file

@@ -19,6 +19,8 @@ class Checkpoint(NamedTuple):
     5.x adds two physical offsets. `master_flushed_offset` is the offset up to which a master's log was flushed when the
     checkpoint was written. `confirmed_offset` is the offset of the last valid record that the broker found when it last
     started.
+
+    In RocketMQ: getLogicsMsgTimestamp, setLogicsMsgTimestamp.
     """
 
     physic_msg_timestamp: int = 0

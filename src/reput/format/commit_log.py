@@ -13,6 +13,8 @@ A record is
 The last record of a file is a blank: the number of bytes left (4) and the blank's magic (4). The bytes after it keep
 their former content. Decoding does not compare PHYSICALOFFSET with the record's place, because a buffer does not show
 where in the log it begins. The CRC is compared only on request.
+
+In RocketMQ: TRANSACTION_NOT_TYPE, TRANSACTION_PREPARED_TYPE, TRANSACTION_COMMIT_TYPE, TRANSACTION_ROLLBACK_TYPE.
 """
 
 from __future__ import annotations
@@ -101,7 +103,10 @@ def join_record(
 
 
 class RecordError(ValueError):
-    """Raised for bytes that are not a record, with the reason. Callers add the file and the offset."""
+    """Raised for bytes that are not a record, with the reason. Callers add the file and the offset.
+
+    In RocketMQ: isSuccess.
+    """
 
 
 class ShortBufferError(RecordError):
@@ -312,7 +317,10 @@ def is_proven(buffer: bytes | memoryview, position: int, end: int, physical_offs
 
 
 def crc_matches(buffer: bytes | memoryview, layout: RecordLayout) -> bool:
-    """Return whether the body has the stored CRC. As in the broker, the CRC of an empty body is not compared."""
+    """Return whether the body has the stored CRC. As in the broker, the CRC of an empty body is not compared.
+
+    In RocketMQ: checkCRC.
+    """
     if not layout.body_bytes:
         return True
     body = memoryview(buffer)[layout.body_position : layout.body_position + layout.body_bytes]

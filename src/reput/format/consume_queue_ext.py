@@ -43,7 +43,10 @@ class ExtensionUnit(NamedTuple):
 
 
 def is_address(tags_code: int) -> bool:
-    """Return whether the tags code of an entry is the address of a unit."""
+    """Return whether the tags code of an entry is the address of a unit.
+
+    In RocketMQ: isExtAddr, getExt.
+    """
     return tags_code <= LAST_ADDRESS
 
 

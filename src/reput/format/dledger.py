@@ -9,6 +9,8 @@ It has these fields, with their lengths in bytes:
 PHYSICALOFFSET, and the offsets in queues and IndexFiles, are positions of records. A record begins 48 bytes after the
 position of its header. If the next header and record do not fit, the file ends with a magic of -1 and the number of
 bytes left, 4 bytes each.
+
+In RocketMQ: bufferSize, getBufferSize.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """NumPy dtypes of records and entries. They have their own module, so that a query by key need not import NumPy.
 
 The layouts mirror `reput.format.consume_queue` and `.index_file`, and must have the same sizes.
+
+In RocketMQ: getCommitLogOffset, getConsumeQueueOffset, getTagsCode, getStoreTimestamp.
 """
 
 from __future__ import annotations

@@ -150,6 +150,8 @@ def next_index_file_name(previous: str | None, now_ms: int) -> str:
 
     `previous` is the name of the previous IndexFile, or None. The digits of the new name are normally the time
     `now_ms`. But if such a name would not sort after `previous`, the new name is the number `previous` plus one.
+
+    In RocketMQ: timeMillisToHumanString.
     """
     name = (_EPOCH + _local_ms(now_ms) * _MS).strftime(_INDEX_TIME)[:-3]
     return name if previous is None or previous < name else f"{int(previous) + 1:0{len(name)}d}"

@@ -11,6 +11,8 @@ Mirrors `index/IndexHeader` and `index/IndexFile` of tag rocketmq-all-4.9.3. All
 Item 0 is never used. The index count is the number of the next item: in memory, it starts at 1; on disk, it is 0 until
 the first put. A file is full when the count reaches index_items. A slot contains the number of its newest item. A slot
 with a value <= 0 or > count is empty.
+
+In RocketMQ: hashSlotSize, indexSize.
 """
 
 from __future__ import annotations
@@ -39,6 +41,10 @@ class IndexHeader(NamedTuple):
     """The first 40 bytes. Timestamps are in milliseconds. `index_count` is the stored value, 0 before the first put.
 
     In Java, the fields are beginTimestamp, endTimestamp, beginPhyOffset, endPhyOffset, hashSlotCount and indexCount.
+
+    In RocketMQ: getBeginTimestamp, lastUpdateIndexTimestamp, getEndPhyOffset, lastUpdateEndPhyOffset,
+    beginTimestampIndex, endTimestampIndex, beginPhyoffsetIndex, endPhyoffsetIndex, hashSlotcountIndex,
+    indexCountIndex, getIndexCount.
     """
 
     begin_timestamp: int
@@ -63,7 +69,10 @@ class IndexHeader(NamedTuple):
 
 
 class IndexItem(NamedTuple):
-    """One entry of the index. In Java, the fields are keyHash, phyOffset, timeDiff and prevIndexRead."""
+    """One entry of the index. In Java, the fields are keyHash, phyOffset, timeDiff and prevIndexRead.
+
+    In RocketMQ: invalidIndex, nextIndex, nextIndexToRead, keyHashRead, phyOffsetRead.
+    """
 
     key_hash: int
     physical_offset: int

@@ -8,6 +8,8 @@ system topics come from `TopicValidator` and `MixAll`.
 
 A chunk between two \x02 counts only if its first \x01 is neither its first nor its last character. So empty names and
 values are dropped, and a value may contain further \x01. Of several chunks with one name, the last one wins.
+
+In RocketMQ: PROPERTY_KEYS, PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX.
 """
 
 from __future__ import annotations
@@ -170,6 +172,8 @@ def tags_code(
 
     It is the hash of TAGS. For a delayed message, it is the due time. Raises ValueError if the DELAY of a scheduled
     message is not an int32: the broker's reader fails there as well.
+
+    In RocketMQ: computeDeliverTimestamp.
     """
     delay = properties.get(DELAY)
     if topic == SCHEDULE_TOPIC and delay is not None:

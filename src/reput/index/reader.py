@@ -207,7 +207,10 @@ class IndexFileReader:
         return seconds
 
     def slot(self, number: int) -> int:
-        """Return the number of the newest item of a slot, or a number <= 0 if the slot is empty or damaged."""
+        """Return the number of the newest item of a slot, or a number <= 0 if the slot is empty or damaged.
+
+        In RocketMQ: slotValue.
+        """
         value: int = _SLOT.unpack(self._file.read(HEADER_BYTES + SLOT_BYTES * number, SLOT_BYTES))[
             0
         ]
@@ -320,6 +323,8 @@ class IndexFileReader:
         """Yield physical offsets of the items with this hash, newest first.
 
         Raises BrokenChainError where the chain breaks; more items with this hash may exist.
+
+        In RocketMQ: phyOffsets.
         """
         begin = self.chain_begin(key_hash)
         return iter(()) if begin is None else self.chain(key_hash, *begin)

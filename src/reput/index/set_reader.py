@@ -40,6 +40,8 @@ class IndexFileSetReader:
     problems  one finding for each file that was excluded
 
     Raises StoreAccessError, and UsageError if the numbers of slots and items are neither given nor derivable.
+
+    In RocketMQ: indexFileList.
     """
 
     def __init__(

@@ -60,7 +60,10 @@ class IndexFileSetWriter:
         self.on_roll: Callable[[], None] = lambda: None
 
     def put(self, batch: DispatchBatch) -> None:
-        """Write the items of a batch. Raises StoreAccessError."""
+        """Write the items of a batch. Raises StoreAccessError.
+
+        In RocketMQ: CommitLogDispatcherBuildIndex, retryGetAndCreateIndexFile.
+        """
         if not len(batch):
             return
         done, keys = 0, len(batch.key_hash)

@@ -46,6 +46,9 @@ def put_keys(
     items             uint32[n, 5], a window of the items that begins with number `first_item`
     key_hash, key_row int32 per entry: hash of topic#key, and row of its message
     messages          rows with the fields physical_offset and store_timestamp
+
+    In RocketMQ: incHashSlotCount, incIndexCount, setBeginTimestamp, setEndTimestamp, setBeginPhyOffset,
+    setEndPhyOffset, updateByteBuffer.
     """
     slot_total = np.uint32(len(slots))
     limit = min(item_limit, first_item + len(items))

@@ -56,6 +56,8 @@ class DispatchRequest:
         store_timestamp: store time (ms)
         queue_offset: queue offset of the message (`consumeQueueOffset`)
         sys_flag: system flags of the record
+
+    In RocketMQ: getMsgSize, getSysFlag.
     """
 
     topic: str
@@ -80,7 +82,10 @@ class DispatchRequest:
 
     @property
     def keys(self) -> list[str]:
-        """Return the words of KEYS. Raises as `message` does."""
+        """Return the words of KEYS. Raises as `message` does.
+
+        In RocketMQ: getKeys, getUniqKey, getPropertiesMap.
+        """
         return self.message.keys
 
     @property
@@ -90,7 +95,10 @@ class DispatchRequest:
 
     @property
     def prepared_transaction_offset(self) -> int:
-        """Return the offset of the prepared message that this message commits. Raises as `message` does."""
+        """Return the offset of the prepared message that this message commits. Raises as `message` does.
+
+        In RocketMQ: getPreparedTransactionOffset, preparedTransactionOffset.
+        """
         return self.message.prepared_transaction_offset
 
 

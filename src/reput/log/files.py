@@ -19,6 +19,8 @@ class CommitLogFile:
 
     gap    size of the header before each record of a DLedger log, else 0
     known  store times and other facts about an archived file, which the archive states
+
+    In RocketMQ: fileFromOffset.
     """
 
     start: int

@@ -49,7 +49,10 @@ _MOST_TRUSTED_BYTES = 64 << 10
 
 
 class LocatedRecord(NamedTuple):
-    """A record with checked lengths: its place in the log, and bytes of the log that contain it."""
+    """A record with checked lengths: its place in the log, and bytes of the log that contain it.
+
+    In RocketMQ: SelectMappedBufferResult.
+    """
 
     physical_offset: int
     data: bytes
@@ -161,6 +164,8 @@ class CommitLogReader:
         """Return `length` bytes of a file from a physical offset on, or fewer at the file's end.
 
         Raises StoreNotFoundError, StoreAccessError, StoreChangedError.
+
+        In RocketMQ: selectMappedBuffer.
         """
         position = physical_offset - file.start
         return self._open(file).read(position, min(length, file.size - position))

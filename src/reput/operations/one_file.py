@@ -321,12 +321,18 @@ class ConsumeQueue(Closing):
 
     @property
     def min_logical_offset(self) -> int:
-        """Return the byte of the queue at which its first entry begins (`getMinLogicOffset`): 20 bytes per entry."""
+        """Return the byte of the queue at which its first entry begins (`getMinLogicOffset`): 20 bytes per entry.
+
+        In RocketMQ: logicOffset, minLogicOffset.
+        """
         return self.min_queue_offset * ENTRY_BYTES
 
     @property
     def max_logical_offset(self) -> int:
-        """Return the byte of the queue after its last entry (`getMaxLogicOffset` in articles): 20 bytes per entry."""
+        """Return the byte of the queue after its last entry (`getMaxLogicOffset` in articles): 20 bytes per entry.
+
+        In RocketMQ: maxLogicOffset.
+        """
         return self.max_queue_offset * ENTRY_BYTES
 
     @checked
@@ -336,6 +342,8 @@ class ConsumeQueue(Closing):
         """Yield queue offsets and entries from `queue_offset` to before `stop`, by default to the end of the queue.
 
         Pre-blank entries are included. Raises FormatError at a missing entry, and StoreAccessError.
+
+        In RocketMQ: logicsOffset.
         """
         files = list_queue_files(self.folder)
         first = max(queue_offset, files[0].start if files else 0)

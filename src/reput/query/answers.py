@@ -202,6 +202,8 @@ class PullResult(NamedTuple):
             `min_queue_offset` to find out whether earlier entries are lost or expired
         max_offset: queue offset that the queue's next message will get
         unreadable: messages that were skipped because they cannot be read; empty with `on_corrupt="fail"`
+
+    In RocketMQ: GetMessageResult, nextOffsetCorrection.
     """
 
     status: PullStatus

@@ -300,6 +300,8 @@ def select_physical_offsets(
     """Return what IndexFile.selectPhyOffset finds in one file: physical offsets of a hash in a time window.
 
     Raises StoreAccessError.
+
+    In RocketMQ: timeMatched.
     """
     offsets: list[int] = []
     _select(file, file.header(), wanted, max_num, begin, end, offsets, None)

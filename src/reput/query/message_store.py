@@ -150,7 +150,10 @@ class MessageStore(StoreReader):
 
     @checked
     def get_record(self, physical_offset: int) -> bytes:
-        """Return the stored bytes of the record at a physical offset. Raises as `get` does."""
+        """Return the stored bytes of the record at a physical offset. Raises as `get` does.
+
+        In RocketMQ: selectOneMessageByOffset.
+        """
         return self.locate(physical_offset).data
 
     @checked
@@ -563,6 +566,8 @@ class MessageStore(StoreReader):
         returned offset cannot be read, this raises. A call scans the log
         files whose store times are not known yet, and keeps these times for later calls. For `check` see
         `min_queue_offset`. Raises as `pull` does.
+
+        In RocketMQ: getOffsetInQueueByTime.
         """
         time = milliseconds(timestamp)
 
@@ -636,13 +641,18 @@ class MessageStore(StoreReader):
         return self._following(lambda: self.queues.list(topic))
 
     def begin_offset(self) -> int:
-        """Return the physical offset of the first byte that has not expired. Raises StoreAccessError."""
+        """Return the physical offset of the first byte that has not expired. Raises StoreAccessError.
+
+        In RocketMQ: getMinOffset, getMinPhyOffset.
+        """
         return self._following(lambda: self.commit_log.min_offset)
 
     def end_offset(self) -> int:
         """Return the physical offset at which the log currently ends, which is the offset of the next message.
 
         Raises StoreAccessError, StoreChangedError.
+
+        In RocketMQ: getMaxPhyOffset.
         """
         return self._following(lambda: find_end(self.commit_log, self._planner.segments()))
 

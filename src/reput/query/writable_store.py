@@ -169,12 +169,18 @@ class WritableStore(SharedStore, Closing):
 
     @property
     def dispatched_to(self) -> int:
-        """Return the physical offset before which all messages are in ConsumeQueue and IndexFile."""
+        """Return the physical offset before which all messages are in ConsumeQueue and IndexFile.
+
+        In RocketMQ: reputFromOffset.
+        """
         return self._writer.dispatcher.position
 
     @property
     def dispatch_lag_bytes(self) -> int:
-        """Return the bytes of the log that are not dispatched yet (`DefaultMessageStore.dispatchBehindBytes`)."""
+        """Return the bytes of the log that are not dispatched yet (`DefaultMessageStore.dispatchBehindBytes`).
+
+        In RocketMQ: isCommitLogAvailable.
+        """
         return max(self._writer.end_offset - self.dispatched_to, 0)
 
     def bytes_behind(self) -> tuple[int, int]:

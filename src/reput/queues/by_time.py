@@ -42,7 +42,10 @@ class QueueTimes:
         self._queue, self._known, self._timestamp_of = queue, known, timestamp_of
 
     def first_since(self, timestamp: int, min_physical_offset: int) -> int:
-        """Return the queue offset of the first message stored at or after a time (ms), or else the queue's end."""
+        """Return the queue offset of the first message stored at or after a time (ms), or else the queue's end.
+
+        In RocketMQ: getOffsetInQueueByTime.
+        """
         position = min_physical_offset
         for piece in self._known.pieces(timestamp, _EVER):
             if piece.stop <= position:

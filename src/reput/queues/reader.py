@@ -166,7 +166,10 @@ class ConsumeQueueReader:
                 yield self._open(file).read((begin - file.start) * self._entry_bytes, length)
 
     def max_queue_offset(self) -> int:
-        """Return the queue offset that the next message gets."""
+        """Return the queue offset that the next message gets.
+
+        In RocketMQ: getMessageTotalInQueue.
+        """
         return self._settled(self._max)
 
     def min_queue_offset(self, min_physical_offset: int = 0) -> int:

@@ -168,6 +168,8 @@ class ConsumeQueueSetWriter(QueueSetWriter):
     """A writer of queues in files. One thread appends, another may sync. The first append to a queue opens its files.
 
     lost  unreadable ranges in the dispatched part of the log, in order
+
+    In RocketMQ: doFlush, recoverTopicQueueTable.
     """
 
     def __init__(

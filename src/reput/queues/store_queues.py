@@ -99,7 +99,10 @@ class QueueSetReader(Closing, Generic[_Reader]):
 
 
 class ConsumeQueueSetReader(QueueSetReader[ConsumeQueueReader]):
-    """The queues below `consumequeue/`, with tags codes from `consumequeue_ext/` if the store has it."""
+    """The queues below `consumequeue/`, with tags codes from `consumequeue_ext/` if the store has it.
+
+    In RocketMQ: consumeQueueTable.
+    """
 
     kind = CONSUME_QUEUE
 

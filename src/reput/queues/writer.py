@@ -189,6 +189,8 @@ class QueueWriter:
     position             queue offset of the next message; None before the first entry
     max_physical_offset  physical offset at which the last entry's message ends (in batch queues: begins); -1 without
                          entries
+
+    In RocketMQ: maxPhysicOffset, getMaxPhysicOffset.
     """
 
     def __init__(
@@ -278,7 +280,10 @@ class ConsumeQueueWriter(QueueWriter):
         queue_offset: npt.NDArray[np.int64],
         lost: LostRanges = NONE_LOST,
     ) -> int:
-        """See `QueueWriter.append`."""
+        """See `QueueWriter.append`.
+
+        In RocketMQ: expectLogicOffset, currentLogicOffset.
+        """
         if self._is_expired and len(rows):
             # If the next message does not directly follow the queue's last entry, entries are missing, and the log no
             # longer has the messages from which to derive the missing entries. Then begin the queue again with the next

@@ -102,6 +102,8 @@ class QueueFiles(FoundFiles):
     first      position of the first entry in the files
     stop       position after the last entry for which the files have room; a missing or short file ends the queue
     has_units  whether the queue has extension files, whose units must be in the order of the entries
+
+    In RocketMQ: recoverConsumeQueue.
     """
 
     has_units = False

@@ -1,6 +1,8 @@
 """Find out the facts of a store: parts, file sizes, version, the end of its log, owner and checkpoint.
 
 Each fact is read on first use, because a query needs few of them, and `reput.store.file_sizes` takes long to import.
+
+In RocketMQ: getStoreCheckpoint.
 """
 
 from __future__ import annotations
@@ -224,7 +226,10 @@ class StoreFacts:
 
     @cached_property
     def has_abort(self) -> bool:
-        """Return whether the store has the file `abort`: its owner runs, or was not shut down cleanly."""
+        """Return whether the store has the file `abort`: its owner runs, or was not shut down cleanly.
+
+        In RocketMQ: isTempFileExist.
+        """
         return self.storage.entry(os.path.join(self.path, ABORT_FILE)) is not None
 
     @cached_property

@@ -97,7 +97,10 @@ class DispatchService:
             return self._subscribers.add_arrival(callback, self.taken)
 
     def add(self, dispatcher: Dispatcher) -> Subscription:
-        """Add a dispatcher, which receives every later batch. Waits until no batch is being dispatched."""
+        """Add a dispatcher, which receives every later batch. Waits until no batch is being dispatched.
+
+        In RocketMQ: dispatcherList.
+        """
         with self.between_batches:
             return self._subscribers.add_dispatcher(dispatcher, self.taken)
 

@@ -24,6 +24,8 @@ class Flusher:
     """Syncs the log in its own thread. One sync serves all waiting callers.
 
     flushed  physical offset up to which all bytes are durable
+
+    In RocketMQ: wrotePosition, committedPosition, flushedPosition, flushedWhere, committedWhere.
     """
 
     def __init__(

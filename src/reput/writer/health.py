@@ -2,6 +2,8 @@
 
 After a failed sync, the kernel may drop the dirty pages and report the next sync as a success. So a failed sync is
 never repeated.
+
+In RocketMQ: getRunningFlags, isCQWriteable, makeLogicsQueueError.
 """
 
 from __future__ import annotations

@@ -157,7 +157,10 @@ class IndexFlusher:
         self._thread.start()
 
     def notify_rolled(self) -> None:
-        """Wake the thread, because an IndexFile is full and the next one was created."""
+        """Wake the thread, because an IndexFile is full and the next one was created.
+
+        In RocketMQ: FlushIndexFileThread.
+        """
         self._has_rolled = True
         self._work.notify_all()
 

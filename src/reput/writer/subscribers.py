@@ -38,7 +38,10 @@ def _read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 class Dispatcher(Protocol):
-    """Receives messages after their dispatch to ConsumeQueue and IndexFile, batch by batch, in log order."""
+    """Receives messages after their dispatch to ConsumeQueue and IndexFile, batch by batch, in log order.
+
+    In RocketMQ: CommitLogDispatcher.
+    """
 
     def dispatch(self, batch: DispatchBatch) -> None:
         """Receive a batch. Its arrays and its `requests` are valid until `dispatch` returns."""

@@ -68,6 +68,9 @@ class WriterSettings:
         clean_resource_interval_s: Interval between two checks of the retention limits (cleanResourceInterval).
         store_path_commit_log: Folder to which the store's commitlog/ may be a link (storePathCommitLog).
         as_broker: End a damaged log where a broker ends it, even if readable messages follow. A copy is kept.
+
+    In RocketMQ: getFlushIntervalConsumeQueue, getFlushConsumeQueueLeastPages, getFlushConsumeQueueThoroughInterval,
+    lastFlushTimestamp.
     """
 
     flush: str = "async"

@@ -117,7 +117,10 @@ class LogFiles:
         return file
 
     def opened(self, start: int) -> MappedWriter:
-        """Return the open file that begins at `start`: the last file, or an earlier one that is not synced yet."""
+        """Return the open file that begins at `start`: the last file, or an earlier one that is not synced yet.
+
+        In RocketMQ: getLastMappedFile.
+        """
         return self._open[start]
 
     def begin(self, position: int) -> None:
@@ -128,6 +131,8 @@ class LogFiles:
         """Load the pages of the last file up to physical offset `end` for writing.
 
         Also ask the thread of `Preparer` to prepare more bytes in this way.
+
+        In RocketMQ: AllocateMappedFileService.
         """
         while end > self.ready:
             with self._preparing:

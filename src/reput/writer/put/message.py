@@ -83,7 +83,10 @@ class Message:
 
 
 class PutResult(NamedTuple):
-    """The result of a put: physical offset, queue offset, offset id, store timestamp (ms)."""
+    """The result of a put: physical offset, queue offset, offset id, store timestamp (ms).
+
+    In RocketMQ: AppendMessageResult.
+    """
 
     physical_offset: int
     queue_offset: int
