@@ -20,7 +20,8 @@ class Checkpoint(NamedTuple):
     checkpoint was written. `confirmed_offset` is the offset of the last valid record that the broker found when it last
     started.
 
-    In RocketMQ: getLogicsMsgTimestamp, setLogicsMsgTimestamp.
+    In RocketMQ: physicMsgTimestamp, logicsMsgTimestamp, indexMsgTimestamp, getLogicsMsgTimestamp,
+    setLogicsMsgTimestamp.
     """
 
     physic_msg_timestamp: int = 0

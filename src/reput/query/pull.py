@@ -2,7 +2,7 @@
 
 A store that another process writes is read without a lock. An entry is trusted if its message exists, has the entry's
 size, and states this queue and this position. The newest entry may be half written, so its tags are taken from the
-message.
+message. The same applies if the extension unit of an entry cannot be read (in RocketMQ: isTagsCodeLegal).
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ class QueueTimes:
     def first_since(self, timestamp: int, min_physical_offset: int) -> int:
         """Return the queue offset of the first message stored at or after a time (ms), or else the queue's end.
 
-        In RocketMQ: getOffsetInQueueByTime.
+        In RocketMQ: getOffsetInQueueByTime, getMappedFileByTime.
         """
         position = min_physical_offset
         for piece in self._known.pieces(timestamp, _EVER):
