@@ -16,6 +16,7 @@ OTHERS = {
     "address",
     "contains",
     "copy_of",
+    "dispatcher",
     "how",
     "look_up",
     "max_messages",
