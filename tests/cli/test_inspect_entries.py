@@ -37,10 +37,16 @@ def rows(*args: object) -> list[dict[str, Any]]:
 def flat(listed: list[dict[str, Any]]) -> list[tuple[int, int, int, int]]:
     """Return (queue offset, physical offset, size, tags code) per entry; a pre-blank run as its entries."""
     return [
-        (row["queue_offset"] + number, row["physical_offset"], row["size"], row["tags_code"])
+        (row["queue_offset"] + number, row["physical_offset"], row["size"], _code_of(row))
         for row in listed
         for number in range(row["messages"] if row["state"] == "pre-blank" else 1)
     ]
+
+
+def _code_of(row: dict[str, Any]) -> int:
+    """Return the tags code that a broker reads: of the extension unit, if the entry has one."""
+    code: int = row["tags_code"] if row["unit"] is None else row["unit"]["tags_code"]
+    return code
 
 
 def stored_entries(folder: Path) -> list[tuple[int, int, int, int]]:
