@@ -226,3 +226,18 @@ def test_an_entry_of_a_damaged_batch_queue_is_found_by_its_place(
     path.write_bytes(data)
     (row,) = rows(path, "--at", str(2 * 46))
     assert (row["queue_offset"], row["logical_offset"]) == (-5, 2 * 46)
+
+
+def test_entries_that_are_appended_into_a_gap_are_listed_once(tmp_path: Path) -> None:
+    folder = tmp_path / "consumequeue" / "T" / "0"
+    with reput_api.ConsumeQueue.create(folder, file_entries=50) as queue:
+        for number in range(10):
+            queue.append(100 * number, 100, 0)
+    path = folder / f"{0:020}"
+    whole = path.read_bytes()
+    path.write_bytes(whole[: 3 * 20] + bytes(4 * 20) + whole[7 * 20 :])
+    listed = listing_of_file(str(path), CONSUME_QUEUE, LOCAL).rows()
+    seen = [next(listed)]
+    path.write_bytes(whole)
+    seen += listed
+    assert [(row.queue_offset, row.state) for row in seen] == [(n, "entry") for n in range(10)]

@@ -157,14 +157,22 @@ class QueueListing:
                     if run is not None and self._is_still(run):
                         yield run
                     elif run is not None:
-                        # Its entries were appended meanwhile.
-                        yield from self._of_files(run.queue_offset or 0, number)
+                        yield from self._appended(run, first, stop)
                     run = row if row.state != "entry" else None
                     if run is None:
                         yield row
         # Unwritten places after the last entry are the free part of the queue.
         if run is not None and (run.state == "pre-blank" or self._continues(run)):
             yield run
+
+    def _appended(self, run: EntryRow, first: int, stop: int) -> Iterator[EntryRow]:
+        """Yield the entries that were appended at the places of a gap since it was read."""
+        begin = run.logical_offset // self.kind.entry_bytes
+        for file in self.files:
+            if file.path == run.file:
+                for number, block in self._blocks(file, begin, begin + run.messages):
+                    rows = self._of_block(file, number, block, first, stop)
+                    yield from (row for row in rows if row.state == "entry")
 
     def _is_still(self, run: EntryRow) -> bool:
         """Return whether nothing was appended at the place of a gap since it was read."""
