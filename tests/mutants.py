@@ -4,7 +4,7 @@
 
 1. It runs the tests of the core's rooms once, and records which tests reach which lines, and how long they take.
 2. It applies one change after the other, runs the tests that reach the changed lines, the fastest first, until one
-   fails, and restores the file.
+   fails or they have taken `_TESTS_S`, and restores the file.
 3. It appends each result to `results.jsonl`. A later run tries a change again only if its module has changed, or if it
    survived and the tests have changed.
 
@@ -28,6 +28,7 @@ import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
+from itertools import accumulate
 from pathlib import Path
 from typing import NamedTuple
 from xml.etree import ElementTree
@@ -39,6 +40,8 @@ RESULTS = PLACE / "results.jsonl"
 EXPLAINED = Path(__file__).with_name("mutants.toml")
 COUNT = 200
 _LEAST_S, _MOST_S = 60, 600
+_TESTS_S = 100.0
+"""For one change, the fastest tests run that took less than this together."""
 # The packages that most tests import. A child process inherits them, so it starts quickly.
 _HEAVY = (
     "numpy",
@@ -437,12 +440,12 @@ def try_change(change: Change) -> Result:
         for line in range(first, last + 1):
             for test in reach.lines.get(change.module, {}).get(line, ()):
                 seconds[test] = reach.seconds.get(test, 1.0)
-    order = sorted(seconds, key=lambda test: seconds[test])
+    order = _fastest(seconds)
     if not order:
         return result
     path.write_bytes(source[: change.begin] + change.after.encode() + source[change.end :])
     try:
-        limit = min(_MOST_S, _LEAST_S + 10 * sum(seconds.values()))
+        limit = min(_MOST_S, _LEAST_S + 10 * sum(seconds[test] for test in order))
         code, output = run_tests(
             ["-x", "--no-header", "--tb=no", "-m", "slow or not slow", *order], limit
         )
@@ -453,6 +456,17 @@ def try_change(change: Change) -> Result:
     failed = [line for line in output.splitlines() if line.startswith(("FAILED", "ERROR"))]
     by = failed[0] if failed else "time limit" if code is None else f"exit code {code}"
     return replace(result, state="killed", by=by[:200])
+
+
+def _fastest(seconds: dict[str, float]) -> list[str]:
+    """Return the fastest tests, as many as `_TESTS_S` allows, but at least one."""
+    order = sorted(seconds, key=lambda test: seconds[test])
+    ends = accumulate(seconds[test] for test in order)
+    return [
+        test
+        for number, (test, end) in enumerate(zip(order, ends, strict=True))
+        if end < _TESTS_S or not number
+    ]
 
 
 def earlier() -> dict[str, Result]:

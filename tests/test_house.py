@@ -206,6 +206,13 @@ def imports_of(path: Path) -> Iterator[str]:
             yield from (n.name.split(".")[1] for n in node.names if n.name.startswith("reput."))
 
 
+def test_no_fixture_is_shared_by_the_tests_of_a_folder() -> None:
+    # A process runs the files of many folders by turns, and would set up such a fixture again for each turn.
+    scope = 'scope="%s"' % "package"
+    files = Path(__file__).parent.rglob("*.py")
+    assert [str(path) for path in files if scope in path.read_text()] == []
+
+
 def test_no_two_rooms_import_each_other() -> None:
     below: dict[str, set[str]] = {}
     for path in MODULES:

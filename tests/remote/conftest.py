@@ -38,14 +38,15 @@ def no_proofs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="session")
 def s3() -> Iterator[dict[str, str]]:
+    """A server. All servers of a process share their buckets, and refuse to replace an object without credentials."""
     with s3_server() as options:
         yield options
 
 
 @pytest.fixture(
-    scope="package",
+    scope="session",
     params=[*_QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in _THOROUGH)],
 )
 def pair(
