@@ -6,18 +6,16 @@ import base64
 import hashlib
 import hmac
 import os
+import re
 import shutil
-import socket
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from email.utils import formatdate
 from http.client import HTTPConnection
 from pathlib import Path
 
 import pytest
-
-from tests.waiting import wait_for
 
 _INSTALLED = Path(__file__).parents[2] / "build" / "buckets" / "node_modules" / ".bin"
 _ACCOUNT = "devstoreaccount1"
@@ -33,14 +31,14 @@ def azurite() -> Iterator[dict[str, str]]:
         if os.environ.get("REPUT_BUCKETS") == "required":
             pytest.fail("azurite is not installed: run make test-buckets")
         pytest.skip("azurite is not installed: make test-buckets")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [program, "--inMemoryPersistence", "--skipApiVersionCheck", "--silent",
-               "--blobHost", "127.0.0.1", "--blobPort", str(port)]  # fmt: skip
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
+    command = [program, "--inMemoryPersistence", "--skipApiVersionCheck", "--silent", "--disableTelemetry",
+               "--blobHost", "127.0.0.1", "--blobPort", "0"]  # fmt: skip
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as server:
         try:
-            _create_container(port, server)
+            port = _port_of(server)
+            _create_container(port)
             yield {
                 "AZURE_STORAGE_ACCOUNT_NAME": _ACCOUNT, "AZURE_STORAGE_ACCOUNT_KEY": _KEY,
                 "AZURE_ENDPOINT": f"http://127.0.0.1:{port}/{_ACCOUNT}", "AZURE_ALLOW_HTTP": "true",
@@ -49,7 +47,18 @@ def azurite() -> Iterator[dict[str, str]]:
             server.terminate()
 
 
-def _create_container(port: int, server: subprocess.Popen[bytes]) -> None:
+def _port_of(server: subprocess.Popen[str]) -> int:
+    """Wait until the emulator listens; return the port that it has chosen."""
+    assert server.stdout is not None
+    lines = []
+    for line in server.stdout:
+        if match := re.search(r"listens on http://127\.0\.0\.1:(\d+)$", line.rstrip()):
+            return int(match[1])
+        lines.append(line)
+    pytest.fail(f"azurite has ended: {lines}")
+
+
+def _create_container(port: int) -> None:
     path, date, version = f"/{_ACCOUNT}/objects", formatdate(usegmt=True), "2021-08-06"
     signed = "PUT" + "\n" * 12 + (
         f"x-ms-date:{date}\nx-ms-version:{version}\n/{_ACCOUNT}{path}\nrestype:container"
@@ -60,16 +69,7 @@ def _create_container(port: int, server: subprocess.Popen[bytes]) -> None:
         "Authorization": f"SharedKey {_ACCOUNT}:{base64.b64encode(digest).decode()}",
     }  # fmt: skip
 
-    def is_created() -> bool:
-        connection = HTTPConnection("127.0.0.1", port)
-        try:
-            connection.request("PUT", f"{path}?restype=container", headers=headers)
-            answer = connection.getresponse()
-        except ConnectionError:  # the emulator does not listen yet
-            return False
-        finally:
-            connection.close()
+    with closing(HTTPConnection("127.0.0.1", port)) as connection:
+        connection.request("PUT", f"{path}?restype=container", headers=headers)
+        answer = connection.getresponse()
         assert answer.status == 201, answer.read()
-        return True
-
-    wait_for(is_created, server)

@@ -1,8 +1,8 @@
 """A real Spark Connect server on the loopback interface, and drivers that connect to it."""
 
 import os
+import re
 import signal
-import socket
 import subprocess
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from tests.waiting import wait_for
 
 _SETTINGS = {
     "spark.connect.grpc.binding.address": "127.0.0.1",
+    "spark.connect.grpc.binding.port": "0",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
@@ -26,18 +27,14 @@ class ConnectServer:
 
     def __init__(self, folder: Path, master: str = "local[2]", **environment: str) -> None:
         self._log = folder / "connect-server.log"
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
         home = spark_home()
-        settings = _SETTINGS | {"spark.connect.grpc.binding.port": str(self.port)}
         with self._log.open("wb") as output:
             self._process = subprocess.Popen(
                 [
                     home / "bin" / "spark-submit",
                     *("--class", "org.apache.spark.sql.connect.service.SparkConnectServer"),
                     *("--master", master, "--driver-memory", "1g"),
-                    *(part for pair in settings.items() for part in ("--conf", "=".join(pair))),
+                    *(part for pair in _SETTINGS.items() for part in ("--conf", "=".join(pair))),
                     "spark-internal",
                 ],
                 env=os.environ
@@ -55,7 +52,7 @@ class ConnectServer:
                 start_new_session=True,
             )
         try:
-            self._wait()
+            self.port = self._wait()
         except BaseException:
             self.stop()
             raise
@@ -74,10 +71,12 @@ class ConnectServer:
             self._process.kill()
             self._process.wait()
 
-    def _wait(self) -> None:
-        def has_started() -> bool:
+    def _wait(self) -> int:
+        """Wait until the server has started; return the port that it has chosen."""
+
+        def started() -> re.Match[str] | None:
             text = self._log.read_text(errors="replace")
             assert self._process.poll() is None, f"no Connect server:\n{text}"
-            return "Spark Connect server started" in text
+            return re.search(r"Spark Connect server started at: .*:(\d+)\n", text)
 
-        wait_for(has_started)
+        return int(wait_for(started)[1])
