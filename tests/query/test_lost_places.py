@@ -1,5 +1,6 @@
 """Offsets and offset ids of messages in lost parts of the log: unreadable, not missing."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ import reput
 from reput.errors import CorruptMessageError, MessageNotFoundError
 from reput.format.host import Host
 from reput.format.message_id import encode_offset_id
+from tests.cli.running import reput as run
 from tests.index.proving import messages
 from tests.query.stores import build_store
 
@@ -58,3 +60,41 @@ def test_an_offset_id_of_an_unreadable_message_is_no_complete_answer(
         assert readable.is_complete
         beyond = store.find_by_id(encode_offset_id(_HOST, log[-1] + 5), "T")
         assert (beyond.messages, beyond.is_complete) == ((), True)
+
+
+def _zeros(store: Path) -> None:
+    path = _middle(store)
+    size = path.stat().st_size
+    path.write_bytes(path.read_bytes()[:200] + bytes(size - 200))
+
+
+def _a_copy(store: Path) -> None:
+    path = _middle(store)
+    path.write_bytes((store / "commitlog" / f"{0:020}").read_bytes())
+
+
+def _cut_off(store: Path) -> None:
+    files = sorted((store / "commitlog").iterdir())
+    for path in files[2:]:
+        path.unlink()
+    _zeros(store)
+
+
+@pytest.mark.parametrize("lose", [_zeros, _a_copy, _cut_off])
+def test_an_offset_in_a_lost_part_of_a_file_is_unreadable(
+    tmp_path: Path, log: list[int], lose: Callable[[Path], None]
+) -> None:
+    path = _middle(tmp_path / "store")
+    size, start = path.stat().st_size, int(path.name)
+    inside = [one for one in log if start + 200 < one < start + size]
+    lose(tmp_path / "store")
+    with reput.open_store(tmp_path / "store") as store:
+        for offset in inside:
+            for read in (store.get, store.get_record, store.locate):
+                with pytest.raises(CorruptMessageError):
+                    read(offset)
+        # In a readable record, no message begins.
+        with pytest.raises(MessageNotFoundError):
+            store.get(log[1] + 1)
+    assert run("show", tmp_path / "store", inside[0]).code == 3
+    assert run("show", tmp_path / "store", log[1] + 1).code == 1

@@ -40,10 +40,6 @@ KNOWN: tuple[Known, ...] = (
     Known(
         "missing", "window$", _LOG_LOST, "a window of time ends at entries whose records are lost", 18, "LogTail:window"
     ),
-    Known(
-        "missing", "offset$", r"log files? .* (zeroed|ended|exchanged|copy)", "a lost record is taken for no message",
-        83, "MessageStore.get:offset",
-    ),
     Known("missing", "window$", _QUEUES_LOST, "a tail passes over a wrong entry of a queue", 6, "LogTail:window"),
     Known(
         "missing", "(queue|place)$", _QUEUES_LOST, "a missing queue is taken for an empty one", 61,

@@ -187,15 +187,8 @@ def _find(
     store: MessageStore, which: str, topic: str | None
 ) -> tuple[Sequence[MessageExt], Sequence[Finding]]:
     """Return the messages with an id, newest first, and the unreadable parts of the searched log."""
-    from reput.query.named_places import answer_at
-
     if _is_offset(which):
-        try:
-            return [store.get(int(which))], []
-        except MessageNotFoundError:
-            if (found := answer_at(store, int(which))).is_complete:
-                raise
-            return (), found.coverage.unreadable
+        return [store.get(int(which))], []
     if place := _QUEUE_PLACE.fullmatch(which):
         return [_of_queue(store, place[1], int(place[2]), int(place[3]))], []
     found = store.find_by_id(which, topic)

@@ -127,7 +127,7 @@ class MessageStore(StoreReader):
 
         Raises:
             MessageNotFoundError: no message begins there, or it has expired.
-            CorruptMessageError: the message is damaged, or the log file that may have contained it is missing.
+            CorruptMessageError: the message is damaged, or this part of the log is lost.
             StoreAccessError, StoreChangedError: a file cannot be read, or became shorter.
         """
         return self.locate(physical_offset).message()
@@ -140,13 +140,28 @@ class MessageStore(StoreReader):
             try:
                 return self.commit_log.locate(physical_offset).alone()
             except MessageNotFoundError:
-                # A message may have been lost between two files.
-                for lost in self.commit_log.holes():
-                    if lost.start <= physical_offset < lost.stop:
-                        raise lost.as_error() from None
+                if (lost := self._lost_at(physical_offset)) is not None:
+                    raise lost.as_error() from None
                 raise
 
         return self._following(locate)
+
+    def _lost_at(self, physical_offset: int) -> Finding | None:
+        """Return the finding for the lost part of the log that may have had a message at an offset, else None.
+
+        The file is scanned if its damage is not known yet.
+        """
+        log = self.commit_log
+        if physical_offset < log.min_offset:
+            return None
+        file, lost = log.file_at(physical_offset), log.holes()
+        if file is not None:
+            lost += self.known_ranges.learn(file).damage
+        for each in lost:
+            if each.start <= physical_offset < each.stop:
+                return each
+        end = self.known_ranges.end()
+        return self.lost_end(end) if physical_offset >= end else None
 
     @checked
     def get_record(self, physical_offset: int) -> bytes:
@@ -701,7 +716,7 @@ class MessageStore(StoreReader):
         """Return the message with an offset id; None if it does not exist. Raises StoreAccessError."""
         try:
             store_host, physical_offset = decode_offset_id(message_id)
-            message = self.get(physical_offset)
+            message = self._following(lambda: self.commit_log.get(physical_offset))
         except (ValueError, MessageNotFoundError, CorruptMessageError):
             return None
         # A unique key may look like an offset id. Take `message_id` as an offset id only if the record at the offset in

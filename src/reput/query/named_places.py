@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from reput.errors import CorruptMessageError, MessageNotFoundError
-from reput.findings import Finding
 from reput.format.commit_log import MessageExt
 from reput.format.message_id import decode_offset_id
 from reput.log.offset_range import OffsetRange
-from reput.log.walk import LogWalk
 from reput.query.answers import QueryResult
 from reput.query.evidence import Coverage, Evidence, Question
 from reput.queues.queue_index import finding_of
@@ -24,9 +22,7 @@ def answer_of(store: StoreReader, message: MessageExt) -> QueryResult:
 
 
 def answer_at(store: StoreReader, physical_offset: int) -> QueryResult:
-    """Return the message that begins at a physical offset, or an empty answer.
-
-    An empty answer is complete if the log was read there and no message begins at this offset.
+    """Return the message that begins at a physical offset, or an empty answer if no message begins there.
 
     Raises CorruptMessageError, StoreAccessError, StoreChangedError.
     """
@@ -37,9 +33,7 @@ def answer_at(store: StoreReader, physical_offset: int) -> QueryResult:
         start = min(max(physical_offset, log.min_offset), log.files_end)
         place = OffsetRange(start, min(max(physical_offset + 1, start), log.files_end))
         evidence = Evidence(log.source.name)
-        evidence.damage += _damage_around(store, physical_offset)
-        if log.file_at(physical_offset) is not None:
-            evidence.scanned(*place)
+        evidence.scanned(*place)
         return QueryResult((), None, evidence.coverage(place))
 
 
@@ -61,14 +55,3 @@ def coverage_of_id(store: StoreReader, message_id: str) -> Coverage | None:
     except ValueError:
         return None
 
-
-def _damage_around(store: StoreReader, physical_offset: int) -> list[Finding]:
-    """Return the damage of the log file that contains an offset, or the missing ranges if no file contains it."""
-    log = store.commit_log
-    if (file := log.file_at(physical_offset)) is None:
-        return log.holes()
-    walk = LogWalk(log, file.start, file.end)
-    for record in walk:
-        if record.physical_offset >= physical_offset:
-            break
-    return walk.damage
