@@ -54,4 +54,3 @@ def coverage_of_id(store: StoreReader, message_id: str) -> Coverage | None:
         return evidence.coverage(OffsetRange(error.physical_offset, error.physical_offset + 1))
     except ValueError:
         return None
-
