@@ -71,6 +71,16 @@ def present_stamp(path: str) -> Stamp | None:
     return _stamp(status) if time.time_ns() - status.st_ctime_ns >= _TICK_NS else None
 
 
+def has_stamp(path: str, settled: Stamp) -> bool:
+    """Return whether a file still has a settled stamp. Each query asks this about many files, so it is quick."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return False
+    inode, size, changed_ns = settled
+    return status.st_ctime_ns == changed_ns and status.st_size == size and status.st_ino == inode
+
+
 def settled_stamp(path: str) -> Stamp | None:
     """Return the stamp of a file, to be compared after reading; None if a later change might not alter the stamp."""
     try:

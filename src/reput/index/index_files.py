@@ -11,7 +11,7 @@ from heapq import merge
 from itertools import groupby
 from typing import NamedTuple
 
-from reput.files.stamps import NO_STAMP, Stamp, present_stamp
+from reput.files.stamps import NO_STAMP, Stamp, has_stamp, present_stamp
 from reput.findings import Finding, Kind
 from reput.index.key_index import (
     FEW_HASHES,
@@ -158,6 +158,7 @@ class IndexFiles:
         self._slots: dict[IndexFileReader, SlotPages] = {}
         self._parts: tuple[IndexPart, ...] = ()
         self._damaged: dict[IndexFileReader, tuple[OffsetRange, ...]] = {}
+        self._all_damaged: tuple[OffsetRange, ...] = ()
 
     @property
     def problems(self) -> list[Finding]:
@@ -171,7 +172,7 @@ class IndexFiles:
     @property
     def damaged(self) -> tuple[OffsetRange, ...]:
         """See `KeyIndex.damaged`."""
-        return tuple(sorted(each for found in self._damaged.values() for each in found))
+        return self._all_damaged
 
     @property
     def newest_entry(self) -> int:
@@ -216,12 +217,14 @@ class IndexFiles:
                 else tuple(damaged_records(file, self._log, verdict))
                 for file, verdict in self._verdicts.items()
             }
+            every = (each for found in self._damaged.values() for each in found)
+            self._all_damaged = tuple(sorted(every))
             self._judged, self._log_files = {one.file: one for one in files}, self._log.files
         return self._parts
 
     def _changed(self, files: Collection[_Judged]) -> set[IndexFileReader]:
         """Return the files that have changed, or whose log files have changed, since their `Verdict` was decided."""
-        stamps: dict[str, Stamp | None] = {}
+        are_same: dict[str, bool] = {}
         changed = set()
         for one in files:
             if one.stamp is None or one != self._judged.get(one.file):
@@ -229,9 +232,9 @@ class IndexFiles:
                 continue
             verdict = self._verdicts.get(one.file)
             for path, stamp in verdict.proof.seen if verdict and verdict.proof else ():
-                if path not in stamps:
-                    stamps[path] = _stamp(path)
-                if stamps[path] != stamp:
+                if path not in are_same:
+                    are_same[path] = has_stamp(path, stamp)
+                if not are_same[path]:
                     changed.add(one.file)
         return changed
 

@@ -16,6 +16,7 @@ from itertools import islice
 from reput.errors import StoreError
 from reput.log.files import CommitLogFile
 from reput.log.keyed_record import read_keyed_record
+from reput.log.known_file import KnownFile
 from reput.log.known_ranges import KnownRanges
 from reput.log.offset_range import OffsetRange
 from reput.log.reader import CommitLogReader
@@ -42,6 +43,7 @@ class LogTopics:
         self._log, self._known = log, known
         self.are_all = True
         self._walked: dict[CommitLogFile, tuple[int, frozenset[str]]] = {}
+        self._topics: dict[CommitLogFile, tuple[KnownFile, frozenset[str]]] = {}
         self._sampled: tuple[tuple[CommitLogFile, ...], frozenset[str]] = (), frozenset()
 
     def find(self) -> frozenset[str]:
@@ -51,11 +53,11 @@ class LogTopics:
         unknown: list[CommitLogFile] = []
         files = self._log.files
         for file in reversed(files):
-            known = None if len(files) > _MOST_READ else self._known.known(file)
+            known = None if len(files) > _MOST_READ else self._known_topics(file)
             position = file.start
-            if known is not None and known.queues is not None:
-                names.update(queue.topic for queue in known.queues)
-                position = known.stop
+            if known is not None:
+                names |= known[1]
+                position = known[0].stop
             # Often, the last file has only few messages after the known ones.
             ends = file == files[-1] and self._walk(file, position, _LAST_BYTES, names)
             if position < file.end and not ends:
@@ -75,6 +77,16 @@ class LogTopics:
             found = self._known.learn(file, with_queues=True)
             names.update(queue.topic for queue in found.queues or ())
         return frozenset(names)
+
+    def _known_topics(self, file: CommitLogFile) -> tuple[KnownFile, frozenset[str]] | None:
+        """Return the known facts about a file, and its topics; None if its topics are unknown."""
+        known = self._known.remembered(file) or self._known.known(file)
+        if known is None or known.queues is None:
+            return None
+        before = self._topics.get(file)
+        if before is None or before[0] is not known:
+            before = self._topics[file] = known, frozenset(one.topic for one in known.queues)
+        return before
 
     def _walk(self, file: CommitLogFile, start: int, most_bytes: int, names: set[str]) -> bool:
         """Add the topics of a file from `start` on to `names`; return whether the walk reached the end of its messages.

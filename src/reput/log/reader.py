@@ -24,6 +24,7 @@ from reput.format.commit_log import (
     MESSAGE_MAGIC,
     MESSAGE_MAGIC_V2,
     MIN_RECORD_BYTES,
+    PHYSICAL_OFFSET,
     MessageExt,
     RecordError,
     RecordLayout,
@@ -31,7 +32,6 @@ from reput.format.commit_log import (
     decode_located,
     locate,
     read_size_and_magic,
-    read_size_and_physical_offset,
 )
 from reput.log.files import CommitLogFile, check_none_shorter, holes
 from reput.log.sources import LogSource
@@ -69,14 +69,16 @@ class LocatedRecord(NamedTuple):
 
     def stated_offset(self) -> int:
         """Return the physical offset that the record states."""
-        return read_size_and_physical_offset(self.data, self.layout.position)[1]
+        return int(PHYSICAL_OFFSET.unpack_from(self.data, self.layout.position)[0])
 
     def is_in_place(self) -> bool:
         """Return whether the record states the physical offset at which it was found.
 
         If not, the record belongs to another file. The message that was stored here is lost.
         """
-        return self.stated_offset() == self.physical_offset
+        # This runs for each message that is read, so it calls no other method.
+        stated = PHYSICAL_OFFSET.unpack_from(self.data, self.layout.position)[0]
+        return bool(stated == self.physical_offset)
 
     def message(self) -> MessageExt:
         """Return the message. Its physical offset is where the record was found, even if the record states another."""

@@ -93,6 +93,8 @@ class Coverage:
     @property
     def unproven(self) -> tuple[OffsetRange, ...]:
         """Return the requested ranges in which messages may be missing from the answer, ascending."""
+        if self.proven == self.asked.ranges:
+            return ()
         parts = (part for asked in self.asked.ranges for part in without(asked, self.proven))
         return merged(sorted(parts))
 
@@ -200,19 +202,24 @@ class Evidence:
             notes: Remarks on the answer.
             question: The topics and the window of time that were asked.
         """
-        damage = list(dict.fromkeys(self.damage))
-        unplaced = [lost for lost in damage if lost.physical_offset is None]
-        placed = within_range((lost for lost in damage if lost.physical_offset is not None), log)
-        placed = [*([] if lost_end is None else [lost_end]), *placed]
-        ranges = merged(sorted([log, *([] if lost_end is None else [_bytes_of(lost_end)])]))
-        searched = [
-            [*map(_range_of, self._indexed), *self._scanned, *self._excluded, *self._queued]
-        ]
+        # Every query calls this, so the usual answer, without damage, takes the short ways.
+        unplaced: list[Finding] = []
+        placed: list[Finding] = [] if lost_end is None else [lost_end]
+        if self.damage:
+            damage = list(dict.fromkeys(self.damage))
+            unplaced = [lost for lost in damage if lost.physical_offset is None]
+            placed += within_range(
+                (lost for lost in damage if lost.physical_offset is not None), log
+            )
+        ranges = merged([log] if lost_end is None else sorted([log, _bytes_of(lost_end)]))
+        searched = [*map(_range_of, self._indexed), *self._scanned, *self._excluded, *self._queued]
         # A scan finds all messages. So only the ranges of the index and the queues need the further searches.
-        searched += [[*self._scanned, *self._excluded, *read] for read in self._further.values()]
-        proven = [] if unplaced else common(*searched)
+        further = [[*self._scanned, *self._excluded, *read] for read in self._further.values()]
+        proven = () if unplaced else tuple(common(searched, *further))
         holes = list(map(_bytes_of, placed))
-        proven = [part for whole in proven for part in without(whole, holes)]
+        if holes:
+            proven = tuple(part for whole in proven for part in without(whole, holes))
+        _, *asked = question or _NOTHING
         coverage = Coverage(
             log=log,
             indexed=tuple(self._indexed),
@@ -221,9 +228,11 @@ class Evidence:
             problems=tuple(self.problems),
             inner_messages=inner_messages,
             notes=tuple(notes),
-            asked=(question or _NOTHING)._replace(ranges=ranges),
-            proven=tuple(proven),
+            asked=Question(ranges, *asked),
+            proven=proven,
         )
+        if proven == ranges:
+            return coverage
         # Nobody has reported why these ranges are not covered.
         unexplained = [
             Finding(

@@ -57,7 +57,7 @@ from reput.query.queue_ends import QueueEnds
 from reput.query.queue_place import QueuePlace
 from reput.query.search import Search, Unindexed, find_end, search_steps
 from reput.query.wanted import WantedKey, WantedKeyAnywhere, WantedUniqueKey
-from reput.queues.queue_index import finding_of
+from reput.queues.queue_index import QueueReader, finding_of
 from reput.store.store_reader import ReaderOptions, StoreReader
 from reput.store.topics_file import BatchTopics
 
@@ -130,15 +130,17 @@ class MessageStore(StoreReader):
             CorruptMessageError: the message is damaged, or this part of the log is lost.
             StoreAccessError, StoreChangedError: a file cannot be read, or became shorter.
         """
-        return self.locate(physical_offset).message()
+        return self._at(physical_offset).message()
 
     @checked
     def locate(self, physical_offset: int) -> LocatedRecord:
         """Return the record that begins at a physical offset. Raises as `get` does."""
+        return self._at(physical_offset).alone()
 
+    def _at(self, physical_offset: int) -> LocatedRecord:
         def locate() -> LocatedRecord:
             try:
-                return self.commit_log.locate(physical_offset).alone()
+                return self.commit_log.locate(physical_offset)
             except MessageNotFoundError:
                 if (lost := self._lost_at(physical_offset)) is not None:
                     raise lost.as_error() from None
@@ -341,8 +343,8 @@ class MessageStore(StoreReader):
         batch_topics = None if topic is None else topics
         found = self._search(WantedUniqueKey(topics, message_id), batch_topics)
         result = self._noted(found, topic, message_id).decoded()
-        # If the id may be that of an unreadable message, the answer is incomplete.
-        place = coverage_of_id(self, message_id)
+        # Without a message, the id may be that of an unreadable message. Then the answer is incomplete.
+        place = None if result.messages else coverage_of_id(self, message_id)
         if place is None or place.is_complete:
             return result
         return replace(result, coverage=joined([result.coverage, place]))
@@ -589,26 +591,25 @@ class MessageStore(StoreReader):
         def find() -> int:
             log_begin = self.commit_log.min_offset
             found = queue_times(self, topic, queue_id).first_since(time, log_begin)
-            if check:
-                self._check_before(topic, queue_id, found)
+            if not check or found <= 0:
+                return found
+            queue = self.queues.queue(topic, queue_id)
             # If the queue has lost its first entries, the wanted message may be before the first remaining entry. The
             # slow check for lost entries is needed only if `found` is the offset of the first remaining entry.
-            if check and 0 < found <= self.queues.queue(topic, queue_id).min_queue_offset(
-                log_begin
-            ):
+            if found <= queue.min_queue_offset(log_begin):
                 self._ends.check_begin(topic, queue_id)
+            else:
+                self._check_before(queue, found)
             return found
 
         return self._following(find)
 
-    def _check_before(self, topic: str, queue_id: int, queue_offset: int) -> None:
+    def _check_before(self, queue: QueueReader, queue_offset: int) -> None:
         """Raise FormatError or CorruptMessageError if the message before a queue offset cannot be read.
 
         A search by time steps over such messages, although they may have been stored at or after the time.
         """
-        queue, log = self.queues.queue(topic, queue_id), self.commit_log
-        if queue_offset - 1 < queue.min_queue_offset(log.min_offset):
-            return
+        log = self.commit_log
         with suppress(MessageNotFoundError):  # A pre-blank entry, or it has expired.
             entry = queue.entry(queue_offset - 1)
             try:

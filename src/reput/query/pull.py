@@ -101,7 +101,8 @@ def pull(
             # The newest entry may be half written, so read its message even if its tags code does not match.
             elif is_newest or _may_match(entry.tags_code, hashes):
                 place = QueuePlace(topic, queue_id, number)
-                record = _read(store, queue, place, entry, is_newest)
+                read = _read_newest if is_newest else _verified
+                record = read(store, queue, place, entry)
                 if record is None:
                     break
                 if _has_tag(record, wanted):
@@ -151,7 +152,8 @@ def _resume(store: StoreReader, place: QueuePlace, stop: int) -> int:
             if entry == PRE_BLANK:
                 return number
             try:
-                _read(store, queue, QueuePlace(topic, queue_id, number), entry, number == newest)
+                read = _read_newest if number == newest else _verified
+                read(store, queue, QueuePlace(topic, queue_id, number), entry)
                 return number
             except CorruptMessageError:
                 position = queue.after(number, entry)
@@ -183,22 +185,12 @@ def get_by_queue(store: StoreReader, topic: str, queue_id: int, queue_offset: in
     return record
 
 
-def _read(
-    store: StoreReader,
-    queue: QueueReader,
-    place: QueuePlace,
-    entry: ConsumeQueueEntry,
-    is_newest: bool,
+def _read_newest(
+    store: StoreReader, queue: QueueReader, place: QueuePlace, entry: ConsumeQueueEntry
 ) -> LocatedRecord | None:
-    """Return the record of an entry; None if the entry is half written.
-
-    Raises CorruptMessageError, and MessageNotFoundError if the message has expired.
-    """
-    try:
+    """Return the record of the newest entry; None if the entry is half written. Raises as `_verified` does."""
+    with suppress(CorruptMessageError):
         return _verified(store, queue, place, entry)
-    except CorruptMessageError:
-        if not is_newest:
-            raise
     # A broker may be writing the entry, or its record may not be visible yet. Both are complete a moment later.
     for pause_s in _PAUSES_S:
         time.sleep(pause_s)
@@ -213,6 +205,10 @@ def _read(
 def _verified(
     store: StoreReader, queue: QueueReader, place: QueuePlace, entry: ConsumeQueueEntry
 ) -> LocatedRecord:
+    """Return the record of an entry.
+
+    Raises CorruptMessageError, and MessageNotFoundError if the message has expired.
+    """
     log, offset = store.commit_log, entry.physical_offset
     try:
         record = log.locate(offset, entry.size)
@@ -249,8 +245,7 @@ def queue_times(store: StoreReader, topic: str, queue_id: int) -> QueueTimes:
         begin = entry.physical_offset
         if log.min_offset <= begin < log.files_end and log.file_at(begin) is None:
             return None
-        record = _read(store, queue, place, entry, is_newest=False)
-        return None if record is None else store_timestamp(record)
+        return store_timestamp(_verified(store, queue, place, entry))
 
     return QueueTimes(queue, store.known_ranges, timestamp_of)
 

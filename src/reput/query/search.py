@@ -134,8 +134,11 @@ class Search:
         self._left_bytes = _UNBOUNDED if max_bytes is None else max_bytes
         self._scanner = Scanner(log, wanted)
         self._found: list[LocatedRecord] = []
-        further = {_INNER: inner, _REPLACED: replaced}
-        self._further = {name: search for name, search in further.items() if search is not None}
+        self._further: dict[str, InnerBatches | ReplacedIdSearch] = {}
+        if inner is not None:
+            self._further[_INNER] = inner
+        if replaced is not None:
+            self._further[_REPLACED] = replaced
         self._evidence = Evidence(log.source.name, *self._further)
         self._log_end: int
         self._planner: Planner
