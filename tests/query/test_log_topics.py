@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import reput
+from reput.files import stamps
 from reput.log import log_topics
 from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenStore
@@ -73,3 +74,28 @@ def test_topics_behind_damage_are_found(store: Path) -> None:
             log.write(bytes(16))
     with reput.open_store(store) as opened:
         assert opened.all_topics() == names
+
+
+def test_a_map_has_the_topics_of_all_files(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(stamps, "_REPORTING", frozenset([*stamps._REPORTING, "tmpfs", "overlay"]))
+    reput.prove(store)
+    monkeypatch.setattr(log_topics, "_WALKED_BYTES", 0)
+    monkeypatch.setattr(log_topics, "_SCANNED_BYTES", 0)
+    monkeypatch.setattr(log_topics, "_PLACES", 1)
+    monkeypatch.setattr(log_topics, "_RECORDS", 0)
+    with reput.open_store(store) as opened:
+        found = opened.query(None, KEY)
+        first = opened.commit_log.files[0]
+    assert len(found) == 19
+    assert found.is_complete
+    assert found.notes == ()
+    # A file that has changed is not in the map.
+    with open(first.path, "r+b") as log:
+        begin = log.read(1)
+        log.seek(0)
+        log.write(begin)
+    with reput.open_store(store) as opened:
+        assert "spot-checked" in opened.query(None, KEY).notes[-1]

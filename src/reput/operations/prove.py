@@ -91,6 +91,7 @@ def prove(store: str | PathLike[str], **reading: Unpack[ReaderOptions]) -> Proof
         # Remember the topics of the log as well, because a search for a key in all topics needs them.
         for log_file in opened.commit_log.files:
             opened.known_ranges.learn(log_file, with_queues=True)
+        opened.log_topics.keep()
         proofs = prove_all(path, files, afresh=True)
         found = [
             ProvenFile(file.path, file.name, proof)

@@ -219,7 +219,7 @@ class Evidence:
         holes = list(map(_bytes_of, placed))
         if holes:
             proven = tuple(part for whole in proven for part in without(whole, holes))
-        _, *asked = question or _NOTHING
+        given = question or _NOTHING
         coverage = Coverage(
             log=log,
             indexed=tuple(self._indexed),
@@ -228,7 +228,7 @@ class Evidence:
             problems=tuple(self.problems),
             inner_messages=inner_messages,
             notes=tuple(notes),
-            asked=Question(ranges, *asked),
+            asked=Question(ranges, given.topics, given.begin, given.end),
             proven=proven,
         )
         if proven == ranges:

@@ -284,7 +284,7 @@ class MessageStore(StoreReader):
         A broker keeps undelivered messages in internal topics. Long ranges without an IndexFile are not searched for
         these messages, because that would be slow.
         """
-        if topic is None and not self._log_topics.are_all:
+        if topic is None and not self.log_topics.are_all:
             notes = (*found.coverage.notes, _SAMPLED_TOPICS)
             return found._replace(coverage=replace(found.coverage, notes=notes))
         if found.records or topic is None or topic in WAITING_TOPICS:

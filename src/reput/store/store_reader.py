@@ -65,6 +65,7 @@ class StoreReader(Closing):
         own_log: The log of the store without the archive.
         known_ranges: Remembered results of scans of the log: store times of messages, and message ids without an index
             entry.
+        log_topics: The topics that occur in the log.
         config: The settings that answers depend on.
     """
 
@@ -116,7 +117,7 @@ class StoreReader(Closing):
         self.commit_log = self._open_log()
         self.own_log = self._open_own_log() if self.log_storage.is_joined else self.commit_log
         self.known_ranges = KnownRanges(self.commit_log)
-        self._log_topics = LogTopics(self.commit_log, self.known_ranges)
+        self.log_topics = LogTopics(self.commit_log, self.known_ranges)
         queues = storage, indexes
         if not _is_folder(storage, os.path.join(indexes, CONSUME_QUEUE_FOLDER)):
             queues = self.storage, self.path
@@ -191,7 +192,7 @@ class StoreReader(Closing):
         """
         names = self.queues.topics()
         # An archive has queues for all messages of its log.
-        return names if self.storage.is_archive else sorted(self._log_topics.find().union(names))
+        return names if self.storage.is_archive else sorted(self.log_topics.find().union(names))
 
     @cached_property
     def may_have_replaced_ids(self) -> bool:
