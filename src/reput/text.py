@@ -29,6 +29,11 @@ def one_line(text: str, limit: int) -> str:
     return shown if len(shown) <= limit and len(text) <= 2 * limit else shown[: limit - 1] + "…"
 
 
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's text, or the name of its type if it has no text."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
 def lines_of(renderable: RenderableType, console: Console) -> list[str]:
     """Render something as a console would, and return the lines without trailing spaces."""
     with console.capture() as captured:

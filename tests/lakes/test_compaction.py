@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from reput.errors import StoreAccessError, StoreLockedError, UsageError
+from reput.files.parquet import opened_parquet
 from reput.lakes.compaction import CompactReport, compact_table, layout_of
-from reput.lakes.data_file import opened_parquet
 from reput.lakes.tables.opening import open_table
 from reput.tasks import SerialRunner
 from tests.cli.running import reput

@@ -13,6 +13,7 @@ from reput.erasing.choosing import ChosenMessages
 from reput.erasing.report import TableRows
 from reput.errors import StoreAccessError, UsageError
 from reput.lakes.tables.opening import ReadableDestination, open_export
+from reput.text import first_line
 
 _BY_ID, _BY_PLACE = ("unique_key", "message_id"), ("topic", "physical_offset")
 
@@ -35,7 +36,7 @@ def rows_in(
     try:
         return TableRows(table, sum(_count(one, table, chosen) for one in destination.datasets()))
     except (OSError, pa.ArrowException) as error:
-        raise StoreAccessError(f"{table}: cannot be read: {error}") from None
+        raise StoreAccessError(f"{table}: cannot be read: {first_line(error)}") from None
 
 
 def _count(dataset: Any, table: str, chosen: ChosenMessages) -> int:

@@ -16,7 +16,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from itertools import chain
 from typing import Any, NamedTuple, TypeVar
 
@@ -52,7 +52,7 @@ from reput.format.archive import (
 from reput.format.consume_queue import ENTRY_BYTES
 from reput.format.file_names import ARCHIVE_MANIFEST, is_folder_name
 from reput.format.parquet_footer import TAIL_BYTES, check_footer
-from reput.format.parquet_pages import uncompressed_sizes
+from reput.format.parquet_pages import pages_of
 from reput.format.seekable_zstd import FRAME_BYTES, Frames, decode_tail, tail_bytes
 from reput.tasks.processors import usable_cpus
 
@@ -79,6 +79,8 @@ QUEUE_SCHEMA = pa.schema(
     ]
 )
 _MOST_TOPIC_BYTES = 1024
+_MOST_QUEUES = 1 << 20
+"""Maximum number of queues in an index. As objects, they take at most about 300 MB."""
 _KEPT_BYTES = 128 << 20
 _MOST_CACHED_BYTES = 64 << 20
 _CACHE_BYTES = 1 << 30
@@ -145,14 +147,14 @@ class ParquetIndex:
         """Parse the footer. Raises FormatError for a footer that the archiver cannot have written."""
         self.part, self.path = part, path
         try:
-            check_footer(footer[:-TAIL_BYTES])
+            check_footer(footer[:-TAIL_BYTES], part.object_bytes)
             self.metadata = pq.read_metadata(
                 pa.PythonFile(
                     _FilePiece(part.object_bytes, part.object_bytes - len(footer), footer)
                 )
             )
             pairs = self.metadata.metadata or {}
-            self.digests: list[str] = json.loads(pairs[DIGESTS])
+            self.digests = _digests_of(pairs[DIGESTS], self.metadata.num_row_groups)
             self.queues = _queues_of(pairs.get(QUEUES), part.rows)
             self._is_of_queues = QUEUES in pairs
             self.ranges = [self._range(group) for group in range(self.metadata.num_row_groups)]
@@ -162,9 +164,8 @@ class ParquetIndex:
         self.row_starts = np.concatenate(
             [np.zeros(1, np.int64), np.cumsum(np.array(counts, np.int64))]
         )
-        are_texts = all(isinstance(digest, str) for digest in self.digests)
         is_complete = len(self.digests) == len(self.ranges) and self.row_starts[-1] == part.rows
-        if not are_texts or not is_complete or max(counts, default=0) > GROUP_ROWS:
+        if not is_complete or max(counts, default=0) > GROUP_ROWS:
             raise FormatError(path, 0, "the fields of the index's footer contradict each other")
 
     def _range(self, number: int) -> tuple[int, int]:
@@ -213,9 +214,11 @@ class ParquetIndex:
         for place in range(group.num_columns):
             column = group.column(place)
             begin = _column_start(column) - start
+            chunk = view[begin : begin + column.total_compressed_size]
             try:
-                sizes = uncompressed_sizes(view[begin : begin + column.total_compressed_size])
-                is_right = sum(sizes) <= column.total_uncompressed_size
+                pages = pages_of(partial(_cut, chunk), len(chunk))
+                unpacked = sum(page.unpacked_bytes for page in pages)
+                is_right = unpacked <= column.total_uncompressed_size
             except ValueError as error:
                 raise FormatError(self.path, start + begin, str(error)) from None
             if not is_right:
@@ -240,6 +243,10 @@ class ParquetIndex:
                 raise FormatError(self.path, 0, f"row group {group} has no statistics of its keys")
             found.append(bound)
         return np.array([*found, last], np.int64)
+
+
+def _cut(data: memoryview, position: int, length: int) -> memoryview:
+    return data[position : position + length]
 
 
 def _column_start(column: Any) -> int:
@@ -595,9 +602,21 @@ def packed(queues: Iterable[QueueRows]) -> bytes:
     )
 
 
+def _digests_of(data: bytes, groups: int) -> list[str]:
+    """Parse the digests of an index with this number of row groups. Raises ValueError."""
+    # A digest has 64 digits, two quotes, and a comma with a space.
+    if len(data) > 68 * groups + 2:
+        raise ValueError(f"the index's list of digests has {len(data):,} bytes")
+    return msgspec.json.decode(data, type=list[str])
+
+
 def _queues_of(data: bytes | None, rows: int) -> tuple[QueueRows, ...]:
     """Parse the queues of an index with this number of rows. Raises ValueError, TypeError."""
-    found = tuple(msgspec.convert(_unpacked(data), list[QueueRows]))
+    text = b"[]" if data is None else _unpacked(data)
+    if text.count(b"[") > _MOST_QUEUES:
+        raise ValueError(f"the index's list of queues has more than {_MOST_QUEUES:,} queues")
+    # With a type, decoding ends at the first other value. Such values could take thirty times the memory of their text.
+    found = tuple(msgspec.json.decode(text, type=list[QueueRows]))
     row = 0
     for queue in found:
         is_right = is_folder_name(queue.topic) and 0 <= queue.queue_id < 1 << 31
@@ -614,14 +633,12 @@ def _queues_of(data: bytes | None, rows: int) -> tuple[QueueRows, ...]:
     return found
 
 
-def _unpacked(data: bytes | None) -> list[list[Any]]:
-    if data is None:
-        return []
+def _unpacked(data: bytes) -> bytes:
     stored = base64.b64decode(data)
     length = int.from_bytes(stored[:8], "little")
     if length > _MOST_CACHED_BYTES:
         raise ValueError(
             f"the index's list of queues has {length:,} bytes, more than {_MOST_CACHED_BYTES:,}"
         )
-    found = json.loads(pa.Codec("zstd").decompress(stored[8:], length, asbytes=True))
-    return list(found)
+    text: bytes = pa.Codec("zstd").decompress(stored[8:], length, asbytes=True)
+    return text

@@ -44,8 +44,12 @@ _PRE_BLANK_BYTES = (1 << 31) - 1
 
 The broker's method is ConsumeQueue.fillPreBlank.
 """
-# A damaged index could state any queue offset. A listing of all files up to this offset would exhaust memory.
-_MOST_QUEUE_FILES = 1 << 20
+# A damaged index could state any queue offset. A listing of all files up to this offset would exhaust memory and time.
+_MOST_QUEUE_FILES = 1 << 17
+"""Maximum number of queue files in an archived store, in addition to the first file of each queue.
+
+With files of the default size, they have 39 billion entries.
+"""
 _QUEUE_FOLDERS = (CONSUME_QUEUE_FOLDER, BATCH_QUEUE_FOLDER)
 _Read = Callable[[int, int], bytes]
 
@@ -217,7 +221,7 @@ class ArchiveStorage:
         if inside is None:
             return []
         if inside.split("/")[0] in _QUEUE_FOLDERS:
-            return self._queue_entries(inside)
+            return list(self._queue_entries(inside))
         return list(self._tree_of(inside).get(inside, {}).values())
 
     def entry(self, path: str) -> ArchiveEntry | None:
@@ -230,7 +234,7 @@ class ArchiveStorage:
         parts = inside.split("/")
         if parts[0] in _QUEUE_FOLDERS and len(parts) > 1:
             folder = "/".join(parts[:-1])
-            return next((one for one in self._queue_entries(folder) if one.name == parts[-1]), None)
+            return next(self._queue_entries(folder, parts[-1]), None)
         folder, _, name = inside.rpartition("/")
         return self._tree_of(inside).get(folder, {}).get(name)
 
@@ -333,7 +337,15 @@ class ArchiveStorage:
             for rows in index.queues:
                 name = rows.topic, rows.queue_id
                 spans[name] = (*spans.get(name, ()), _QueueSpan(index, rows))
-        return {name: _Queue(found) for name, found in spans.items()}
+        queues = {name: _Queue(found) for name, found in spans.items()}
+        files = sum(len(self._files_of(queue)) - 1 for queue in queues.values())
+        if files > _MOST_QUEUE_FILES:
+            raise FormatError(
+                archive.path(ARCHIVE_MANIFEST),
+                0,
+                f"the queues would have {files:,} further files, more than {_MOST_QUEUE_FILES:,}",
+            )
+        return queues
 
     @cached_property
     def _folders(self) -> dict[str, dict[str, tuple[int, ...]]]:
@@ -344,35 +356,35 @@ class ArchiveStorage:
             of_kind[topic] = (*of_kind.get(topic, ()), queue_id)
         return folders
 
-    def _queue_entries(self, inside: str) -> Sequence[ArchiveEntry]:
+    def _queue_entries(self, inside: str, name: str | None = None) -> Iterator[ArchiveEntry]:
+        """Yield the entries of a folder of queues, or only the entry with this name."""
         kind, *parts = inside.split("/")
         where, folders = f"{self.root}/{inside}", self._folders[kind]
-        if not parts:
-            return [ArchiveEntry(f"{where}/{topic}", 0, True) for topic in folders]
-        if len(parts) == 1:
-            return [ArchiveEntry(f"{where}/{one}", 0, True) for one in folders.get(parts[0], ())]
-        if (
-            len(parts) > 2
-            or not parts[1].isdigit()
-            or int(parts[1]) not in folders.get(parts[0], ())
-        ):
-            return []
+        queue_ids = folders.get(parts[0], ()) if parts else ()
+        if len(parts) < 2:
+            for one in queue_ids if parts else folders:
+                if name in (None, str(one)):
+                    yield ArchiveEntry(f"{where}/{one}", 0, True)
+            return
+        if len(parts) > 2 or not parts[1].isdigit() or int(parts[1]) not in queue_ids:
+            return
         queue = self._queues[parts[0], int(parts[1])]
         count, entry_bytes = self._layout(queue)
+        size, numbers = count * entry_bytes, self._files_of(queue)
+        if name is not None:
+            number = int(name) // size if name.isdigit() else -1
+            numbers = range(number, number + 1) if number in numbers else range(0)
+        for number in numbers:
+            file = offset_file_name(number * size)
+            if name in (None, file):
+                yield ArchiveEntry(f"{where}/{file}", size, False)
+
+    def _files_of(self, queue: _Queue) -> range:
+        """Return the numbers of a queue's files."""
+        count, _ = self._layout(queue)
         # Entries of a ConsumeQueue are numbered by queue offset, entries of a batch queue consecutively.
         begin, end = (0, queue.count) if queue.is_batch else (queue.begin, queue.end)
-        numbers = range(begin // count, (end - 1) // count + 1)
-        if len(numbers) > _MOST_QUEUE_FILES:
-            place = self.archive.path(ARCHIVE_MANIFEST)
-            raise FormatError(
-                place,
-                0,
-                f"{inside} would have {len(numbers):,} files, more than {_MOST_QUEUE_FILES:,}",
-            )
-        size = count * entry_bytes
-        return [
-            ArchiveEntry(f"{where}/{offset_file_name(one * size)}", size, False) for one in numbers
-        ]
+        return range(begin // count, (end - 1) // count + 1)
 
     def _layout(self, queue: _Queue) -> tuple[int, int]:
         """Return the number of entries in a file of a queue, and the size of an entry."""

@@ -34,6 +34,7 @@ from reput.files.object_store import (
     settle_conflict,
 )
 from reput.files.places import is_url, local_path
+from reput.text import first_line
 
 Result = TypeVar("Result")
 _Infos = list[ObjectInfo]
@@ -320,7 +321,7 @@ def _info(found: Mapping[str, Any]) -> ObjectInfo:
 
 def _reason(error: Exception) -> str:
     """Return the readable part of obstore's error: the end of its first line, without the body of the response."""
-    line = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    line = first_line(error)
     return line.rpartition(" - ")[2].partition(": <")[0]
 
 

@@ -24,6 +24,7 @@ from reput.errors import (
 )
 from reput.files.deadlines import CONNECT_S, OF_CACHES, POLICY, Deadlines, within
 from reput.files.reader import RangeReader
+from reput.text import first_line
 
 _S3_OPTIONS = "s3."
 _FSSPEC_OPTIONS = "fsspec."
@@ -215,6 +216,6 @@ def _explained(path: str) -> Iterator[None]:
         if isinstance(error, StoreAccessError):
             raise
         # Use only the first line of an error. Later lines contain the response body.
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
+        reason = first_line(error)
         kind = StoreUnreachableError if _TRANSIENT.search(reason) else StoreAccessError
         raise kind(f"{path}: cannot be read: {reason}") from error

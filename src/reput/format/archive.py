@@ -21,17 +21,19 @@ from reput.format.file_names import (
     INDEX_FOLDER,
     offset_file_name,
 )
+from reput.format.parquet_footer import MOST_FOOTER_BYTES
 from reput.format.seekable_zstd import DIGEST_BYTES, FRAME_BYTES, tail_bytes
 
 FORM = 1
 MOST_SMALL_OBJECT_BYTES = 1 << 28
-"""Maximum size of a snapshot, and of an index's footer. Both are read whole."""
+"""Maximum size of a snapshot, which is read whole."""
 _MOST_LOG_FILE_BYTES = (1 << 31) - 1
 """Maximum size of a log file. The broker's setting mappedFileSizeCommitLog is a Java int."""
 # These types make `decode_manifest` refuse sizes and names that an archiver never writes.
 _Count = Annotated[int, msgspec.Meta(ge=0, le=(1 << 62) - 1)]
 _FileBytes = Annotated[int, msgspec.Meta(ge=0, le=_MOST_LOG_FILE_BYTES)]
 _SmallBytes = Annotated[int, msgspec.Meta(ge=0, le=MOST_SMALL_OBJECT_BYTES)]
+_FooterBytes = Annotated[int, msgspec.Meta(ge=0, le=MOST_FOOTER_BYTES)]
 _Time = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 _Setting = Annotated[str, msgspec.Meta(max_length=10_000)]
 _Digest = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
@@ -124,7 +126,7 @@ class IndexObject(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     object: _IndexName
     object_bytes: _Count
     rows: _Count
-    footer_bytes: _SmallBytes
+    footer_bytes: _FooterBytes
     footer_sha256: _Digest
 
 

@@ -2,7 +2,8 @@
 
 pyarrow describes row groups and columns in C++ code that ends the process if the footer contradicts itself: a column
 without metadata, more columns than the schema has, or a statistic that is shorter than its type. So a hostile file must
-be refused before.
+be refused before. Some sizes are limited as well: a file of a few bytes can state a number of rows, or of bytes, that
+takes hours, or all memory.
 """
 
 from __future__ import annotations
@@ -15,6 +16,11 @@ MAGIC = b"PAR1"
 TAIL_BYTES = 8
 """The length of the footer, and `MAGIC`."""
 
+MOST_FOOTER_BYTES = 64 << 20
+MOST_GROUP_BYTES = 1 << 30
+"""Maximum size of a row group after decompression. Writers begin a row group after about 128 MiB."""
+_LEAST_ROWS, _ROWS_PER_BYTE = 1 << 20, 1024
+"""A column may have a million values, plus this number for each byte of its file. Equal values take nearly no bytes."""
 _MOST_DEPTH = 16
 # Bytes of a value of each physical type; None for any number of bytes. Fixed-length values state it in the schema.
 _VALUE_BYTES: dict[int, int | None] = {0: 1, 1: 4, 2: 8, 3: 12, 4: 4, 5: 8, 6: None}
@@ -23,9 +29,11 @@ _BYTE_ARRAY, _FIXED_LENGTH = 6, 7
 _SCHEMA, _ROW_GROUPS = 2, 4
 _ELEMENT_TYPE, _ELEMENT_LENGTH, _ELEMENT_REPETITION, _ELEMENT_CHILDREN = 1, 2, 3, 5
 _OTHER_LISTS = (5, 7)
-_COLUMNS, _SORTING = 1, 4
+_COLUMNS, _ROWS, _SORTING = 1, 3, 4
 _COLUMN_METADATA, _CRYPTO, _ENCRYPTED = 3, 8, 9
-_TYPE, _CODEC, _SIZES, _STATISTICS, _SIZE_STATISTICS = 1, 4, (5, 6, 7, 9), 12, 16
+_TYPE, _CODEC, _STATISTICS, _SIZE_STATISTICS = 1, 4, 12, 16
+_VALUES, _UNCOMPRESSED, _COMPRESSED, _DATA_PAGE, _DICTIONARY_PAGE = 5, 6, 7, 9, 11
+_SIZES = (_VALUES, _UNCOMPRESSED, _COMPRESSED, _DATA_PAGE)
 _LISTS_OF_COLUMN = {2: I32, 3: BINARY, 8: STRUCT, 13: STRUCT}
 """Fields of ColumnMetaData that are lists, and the kinds of their items."""
 _LIMITS = (1, 2, 5, 6)
@@ -57,9 +65,20 @@ class _Leaf(NamedTuple):
     definition_level: int
 
 
-def check_footer(footer: bytes | memoryview) -> None:
-    """Raise ValueError for a footer (without its length) at which pyarrow could end the process."""
+class Chunk(NamedTuple):
+    """Where the pages of a column lie in the file."""
+
+    start: int
+    stop: int
+
+
+def check_footer(footer: bytes | memoryview, file_bytes: int) -> list[list[Chunk]]:
+    """Check a footer (without its length), and return the column chunks of each row group.
+
+    Raises ValueError for a footer at which pyarrow could end the process, or that states more than the limits above.
+    """
     file = Reader(footer).struct()
+    groups, rows, most_rows = [], 0, _LEAST_ROWS + _ROWS_PER_BYTE * file_bytes
     leaves = _leaves(_items(file, _SCHEMA, STRUCT))
     for number in _OTHER_LISTS:
         _items(file, number, STRUCT)
@@ -70,32 +89,55 @@ def check_footer(footer: bytes | memoryview) -> None:
             raise ValueError(
                 f"a row group has {len(columns)} columns, but the schema has {len(leaves)}"
             )
-        for column, leaf in zip(columns, leaves, strict=True):
-            _check_column(column, leaf)
+        rows += max(group.get(_ROWS, I64) or 0, 0)
+        if rows > most_rows:
+            raise ValueError(f"it states more than {most_rows:,} rows in {file_bytes:,} bytes")
+        chunks = [_metadata(column, leaf) for column, leaf in zip(columns, leaves, strict=True)]
+        if any(chunk.get(_VALUES, I64) > most_rows for chunk in chunks):
+            raise ValueError(f"a column states more than {most_rows:,} values")
+        if sum(chunk.get(_UNCOMPRESSED, I64) for chunk in chunks) > MOST_GROUP_BYTES:
+            raise ValueError(f"a row group states more than {MOST_GROUP_BYTES:,} bytes")
+        groups.append([_place(chunk, file_bytes) for chunk in chunks])
+    return groups
 
 
-def _check_column(column: Struct, leaf: _Leaf) -> None:
-    metadata = column.get(_COLUMN_METADATA, STRUCT)
+def _place(metadata: Struct, file_bytes: int) -> Chunk:
+    start = metadata.get(_DATA_PAGE, I64)
+    dictionary = metadata.get(_DICTIONARY_PAGE, I64)
+    # As in pyarrow: some writers state 0 for a column without a dictionary.
+    if dictionary is not None and 0 < dictionary < start:
+        start = dictionary
+    stop = start + metadata.get(_COMPRESSED, I64)
+    if not 0 <= start <= stop <= file_bytes:
+        raise ValueError("a column lies outside the file")
+    return Chunk(start, stop)
+
+
+def _metadata(column: Struct, leaf: _Leaf) -> Struct:
+    """Return the metadata of a column. Raises ValueError."""
+    metadata: Struct | None = column.get(_COLUMN_METADATA, STRUCT)
     if metadata is None or column.has(_CRYPTO) or column.has(_ENCRYPTED):
         raise ValueError("a column has no metadata, or is encrypted")
     if metadata.get(_TYPE, I32) != leaf.kind:
         raise ValueError("a column has another type than in the schema")
-    if metadata.get(_CODEC, I32) is None or any(metadata.get(n, I64) is None for n in _SIZES):
+    sizes = [metadata.get(number, I64) for number in _SIZES]
+    if metadata.get(_CODEC, I32) is None or any(size is None or size < 0 for size in sizes):
         raise ValueError("a column has no sizes")
     for number, kind in _LISTS_OF_COLUMN.items():
         _items(metadata, number, kind)
-    statistics = metadata.get(_STATISTICS, STRUCT) or Struct()
+    statistics: Struct = metadata.get(_STATISTICS, STRUCT) or Struct()
     for limit in (statistics.get(number, BINARY) for number in _LIMITS):
         if limit is not None and leaf.value_bytes not in (None, len(limit)):
             raise ValueError("a statistic of a column has another length than its type")
-    sizes = metadata.get(_SIZE_STATISTICS, STRUCT) or Struct()
-    if sizes.has(_BYTES_OF_VALUES) and leaf.kind != _BYTE_ARRAY:
+    own: Struct = metadata.get(_SIZE_STATISTICS, STRUCT) or Struct()
+    if own.has(_BYTES_OF_VALUES) and leaf.kind != _BYTE_ARRAY:
         raise ValueError("a statistic of a column does not fit its type")
     for number, level in (
         (_REPETITION_LEVELS, leaf.repetition_level), (_DEFINITION_LEVELS, leaf.definition_level),
     ):  # fmt: skip
-        if len(_items(sizes, number, I64)) not in (0, level + 1):
+        if len(_items(own, number, I64)) not in (0, level + 1):
             raise ValueError("a column has another number of levels than in the schema")
+    return metadata
 
 
 def _leaves(schema: list[Struct]) -> list[_Leaf]:

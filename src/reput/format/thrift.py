@@ -10,6 +10,8 @@ LIST, SET, MAP, STRUCT, UUID = range(9, 14)
 _DOUBLE_BYTES, _UUID_BYTES = 8, 16
 _MOST_DEPTH = 16
 _MOST_VARINT_BYTES = 10
+MOST_VALUES = 1 << 20
+"""Maximum number of fields and items that a reader decodes. They take at most about 250 MB of memory."""
 
 
 class Items(NamedTuple):
@@ -21,6 +23,8 @@ class Items(NamedTuple):
 
 class Struct:
     """The fields of a struct: integers, bytes, `Items`, structs, and None for other kinds."""
+
+    __slots__ = ("_fields",)
 
     def __init__(self) -> None:
         self._fields: dict[int, tuple[int, Any]] = {}
@@ -45,6 +49,7 @@ class Reader:
 
     def __init__(self, data: bytes | memoryview, at: int = 0) -> None:
         self._data, self.at = data, at
+        self._left = MOST_VALUES
 
     def struct(self, depth: int = 0) -> Struct:
         """Read a struct. Raises ValueError."""
@@ -56,6 +61,7 @@ class Reader:
             # If the difference from the previous field's number fits in four bits, only the difference is stored.
             kind, delta = head & 15, head >> 4
             number = number + delta if delta else self._integer()
+            self._count(1)
             struct.add(number, kind, None if kind in (TRUE, FALSE) else self._value(kind, depth))
         return struct
 
@@ -101,6 +107,13 @@ class Reader:
         # Each item takes at least a byte.
         if count > len(self._data) - self.at:
             raise ValueError("a list has more items than bytes")
+        self._count(count)
+
+    def _count(self, values: int) -> None:
+        # An item of one byte takes a hundred bytes as an object.
+        self._left -= values
+        if self._left < 0:
+            raise ValueError(f"it has more than {MOST_VALUES:,} values")
 
     def _taken(self, length: int) -> bytes:
         if length > len(self._data) - self.at:

@@ -20,6 +20,7 @@ from reput.lakes.data_file import DataFile, RowTally, total_of
 from reput.lakes.request import ExportRequest
 from reput.log.read_mark import ReadMark
 from reput.messages.body_shape import BodyShape, Widenings
+from reput.text import first_line
 
 _NO_SPACE = ("No space left", "disk is full")
 
@@ -214,15 +215,10 @@ def explained_by(library: str, name: str, conflict: type[Exception]) -> Iterator
         raise
     except conflict as error:
         raise StoreLockedError(
-            f"{name}: another commit was made meanwhile; run the command again: {_line(error)}"
+            f"{name}: another commit was made meanwhile; run the command again: {first_line(error)}"
         ) from error
     except Exception as error:
         # Table libraries also raise the errors of their own dependencies, so errors of any type are possible.
-        line = _line(error)
+        line = first_line(error)
         hint = "; free some space and run it again" if any(t in line for t in _NO_SPACE) else ""
         raise StoreAccessError(f"{name}: {library}: {line}{hint}") from error
-
-
-def _line(error: Exception) -> str:
-    text = str(error).strip()
-    return text.splitlines()[0] if text else type(error).__name__

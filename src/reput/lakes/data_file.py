@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -13,10 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from reput.errors import FormatError
-from reput.files.reader import FileReader
+from reput.files.parquet import opened_parquet
 from reput.files.writer import make_folder, rename, sync_folder
-from reput.format.parquet_footer import TAIL_BYTES, check_footer, footer_bytes
 from reput.kernels.checksum import body_crcs
 from reput.lakes.partitions import PartitionValues
 
@@ -75,34 +72,6 @@ def tally_of(batch: pa.RecordBatch) -> RowTally:
     size = int(pc.sum(batch["size"]).as_py() or 0) if "size" in names else None
     crcs = _crc_sum(batch["body"]) if "body" in names else None
     return RowTally(len(batch), size, crcs)
-
-
-@contextmanager
-def opened_parquet(path: str | Path) -> Iterator[pq.ParquetFile]:
-    """Open a Parquet file of a table. Refuse a FIFO, because pyarrow would wait for a writer for ever.
-
-    Raises:
-        StoreNotFoundError, StoreAccessError: The file cannot be opened or is not a regular file.
-        FormatError: The file's footer contradicts itself.
-    """
-    with FileReader(str(path)) as reader:
-        _check_footer(reader)
-        # The path may have changed since the check, so pyarrow opens the checked file by its descriptor.
-        with pq.ParquetFile(f"/dev/fd/{reader.fileno}") as file:
-            yield file
-
-
-def _check_footer(reader: FileReader) -> None:
-    size = reader.size
-    start = max(size - TAIL_BYTES, 0)
-    length = footer_bytes(reader.read(start, size - start), size)
-    # pyarrow explains why a file is no Parquet file.
-    if length is None:
-        return
-    try:
-        check_footer(reader.read(start - length, length))
-    except ValueError as error:
-        raise FormatError(reader.path, start - length, f"the footer is damaged: {error}") from None
 
 
 def read_back(path: str) -> RowTally:

@@ -11,9 +11,10 @@ from pathlib import Path
 import pyarrow as pa
 
 from reput.errors import StoreAccessError, UsageError
+from reput.files.parquet import opened_parquet
 from reput.files.staged import join, reading
 from reput.files.writer import explained
-from reput.lakes.data_file import DataFile, RowTally, opened_parquet, tally_of, total_of
+from reput.lakes.data_file import DataFile, RowTally, tally_of, total_of
 from reput.lakes.parquet_files import ParquetFiles
 from reput.lakes.partitions import PartitionValues
 from reput.tasks import Runner

@@ -21,19 +21,12 @@ import pyarrow.parquet as pq
 
 from reput.errors import StoreAccessError
 from reput.files.anchors import explained, native
+from reput.files.parquet import opened_parquet
 from reput.files.scratch import scratch_folder
 from reput.files.staged import join, put_staged, put_verified
 from reput.files.storage import is_url
 from reput.files.writer import delete, sync_file
-from reput.lakes.data_file import (
-    DataFile,
-    RowTally,
-    bounds_of,
-    opened_parquet,
-    read_back,
-    tally_of,
-    total_of,
-)
+from reput.lakes.data_file import DataFile, RowTally, bounds_of, read_back, tally_of, total_of
 from reput.lakes.partitions import SORT_COLUMNS, PartitionValues, sorted_slices
 
 ROW_GROUP_BYTES = 96 << 20

@@ -11,10 +11,11 @@ import pyarrow.fs
 
 from reput.files.bucket import object_settings
 from reput.files.file_systems import resolve
+from reput.files.parquet import opened_parquet
 from reput.files.staged import reading
 from reput.files.writer import explained, make_folder, remove_tree
 from reput.lakes.commit import Staged
-from reput.lakes.data_file import DataFile, bring, opened_parquet
+from reput.lakes.data_file import DataFile, bring
 from reput.lakes.lake_bucket import LakeBucket
 
 Placed = Sequence[tuple[str, DataFile]]

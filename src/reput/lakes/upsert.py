@@ -22,9 +22,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from reput.errors import StoreAccessError, UsageError
+from reput.files.parquet import opened_parquet
 from reput.files.writer import explained
 from reput.lakes.commit import Commit, Destination
-from reput.lakes.data_file import DataFile, RowTally, opened_parquet, tally_of, total_of
+from reput.lakes.data_file import DataFile, RowTally, tally_of, total_of
 from reput.lakes.merging import MergeJob, batches_of, shaped
 from reput.lakes.parquet_files import ParquetFiles
 from reput.lakes.reject_reasons import Reasons

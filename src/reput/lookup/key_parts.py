@@ -25,7 +25,7 @@ from reput.index.key_index import TimeWindow
 from reput.kernels.key_match import hash_keys
 from reput.messages.arrays import one_array
 
-PART_ROWS = 1 << 18
+PART_ROWS, PART_BYTES = 1 << 18, 256 << 20
 _UNBOUNDED = 2**63 - 1
 _MS_PER_UNIT = {"s": 1000, "ms": 1}
 _UNITS_PER_MS = {"us": 1000, "ns": 1_000_000}
@@ -125,17 +125,18 @@ def _stage_part(path: str, table: pa.Table) -> KeyPart:
 
 
 def _tables(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Yield the batches in tables of about PART_ROWS rows."""
+    """Yield the batches in tables of about PART_ROWS rows, or fewer if they are large."""
     waiting: list[pa.RecordBatch] = []
-    rows = 0
+    rows = size = 0
     for batch in batches:
         for start in range(0, batch.num_rows, PART_ROWS):
             piece = batch.slice(start, PART_ROWS)
-            if rows + piece.num_rows > PART_ROWS:
+            if rows + piece.num_rows > PART_ROWS or size > PART_BYTES:
                 yield pa.Table.from_batches(waiting)
-                waiting, rows = [], 0
+                waiting, rows, size = [], 0, 0
             waiting.append(piece)
             rows += piece.num_rows
+            size += piece.nbytes
     if rows:
         yield pa.Table.from_batches(waiting)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -20,10 +20,17 @@ import pyarrow.csv
 import pyarrow.dataset
 import pyarrow.parquet as pq
 
-from reput.errors import ObjectConflictError, StoreNotFoundError, StoreUnreachableError, UsageError
+from reput.errors import (
+    FormatError,
+    ObjectConflictError,
+    StoreNotFoundError,
+    StoreUnreachableError,
+    UsageError,
+)
 from reput.files.anchors import AnchoredRunner, writing_to
 from reput.files.bucket import Bucket, is_bucket
 from reput.files.file_systems import resolve
+from reput.files.parquet import check_dataset
 from reput.files.parts import new_folder, open_part, write_chunks
 from reput.files.scratch import scratch_folder
 from reput.files.staged import PlacedRunner, at_once, delete_objects, join, know, put_verified
@@ -33,9 +40,13 @@ from reput.lookup.coverage import coverage_of
 from reput.lookup.lines import PLAIN, LineStyle, answer_header, answer_lines
 from reput.messages.table_text import bytes_of
 from reput.tasks import Runner, no_progress
+from reput.text import first_line
 
 Format = Literal["parquet", "jsonl", "csv"]
 SUFFIXES: dict[Format, str] = {"parquet": ".parquet", "jsonl": ".json", "csv": ".csv"}
+_BATCH_BYTES, _BATCH_ROWS = 256 << 20, 1 << 16
+_LEAST_BYTES, _BYTES_PER_BYTE = 1 << 30, 1024
+"""A Parquet file may contain a gigabyte of keys, plus this number of bytes for each of its own."""
 MALFORMED_LINE = "keys: a line with more or fewer values than names: "
 
 
@@ -74,9 +85,31 @@ def read_keys(keys: str, options: Mapping[str, str] | None = None) -> Keys:
             open_file = partial(system.open_input_stream, place) if system else lambda: keys
             found = _csv_keys(open_file, malformed)
         else:
-            files = pa.dataset.dataset(place, filesystem=system, format="parquet")
-            found = keys_of(files.scanner().to_reader())
+            found = _parquet_keys(place, system)
     return Keys(found.schema, _explained_batches(found, keys, malformed))
+
+
+def _parquet_keys(place: str, system: pa.fs.FileSystem | None) -> Keys:
+    # The headers of all pages are checked, also in a bucket, because a file of keys is small.
+    listed = pa.dataset.dataset(place, schema=pa.schema([]), filesystem=system, format="parquet")
+    checked = check_dataset(listed, has_pages=True)
+    files = pa.dataset.dataset(place, filesystem=system, format="parquet")
+    # Every row can refer to the longest text of a dictionary, so a few bytes can state terabytes of text.
+    rows = max(min(_BATCH_BYTES // max(checked.dictionary_bytes, 1), _BATCH_ROWS), 1)
+    scanner = files.scanner(batch_size=rows, batch_readahead=0, fragment_readahead=1)
+    keys = keys_of(scanner.to_reader())
+    return Keys(keys.schema, _limited(keys.batches, checked.file_bytes))
+
+
+def _limited(batches: Iterable[pa.RecordBatch], file_bytes: int) -> Iterator[pa.RecordBatch]:
+    most, size = _LEAST_BYTES + _BYTES_PER_BYTE * file_bytes, 0
+    for batch in batches:
+        size += batch.nbytes
+        if size > most:
+            raise pa.ArrowInvalid(f"{file_bytes:,} bytes contain more than {most:,} bytes of keys")
+        # pyarrow does not check whether texts in Parquet files are UTF-8.
+        batch.validate(full=True)
+        yield batch
 
 
 def _csv_keys(open_file: Callable[[], Any], malformed: list[str]) -> Keys:
@@ -118,12 +151,12 @@ def _explained(keys: str, malformed: list[str]) -> Iterator[None]:
     except StoreUnreachableError:
         # Do not report an unreachable bucket as an invalid file of keys.
         raise
-    except (pa.ArrowException, UnicodeDecodeError, OSError) as error:
+    except (pa.ArrowException, UnicodeDecodeError, OSError, FormatError) as error:
         if malformed:
             raise UsageError(MALFORMED_LINE + malformed[0]) from error
-        # The text of an error may have several lines, or none.
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise UsageError(f"keys {keys}: cannot be read: {reason}", arguments=["keys"]) from error
+        raise UsageError(
+            f"keys {keys}: cannot be read: {first_line(error)}", arguments=["keys"]
+        ) from error
 
 
 def write_answer(

@@ -20,6 +20,8 @@ import pyarrow as pa
 
 from reput.clock import now_ms
 from reput.errors import MissingExtraError, UsageError
+from reput.files.parquet import check_dataset
+from reput.files.places import is_url
 from reput.lakes.commit import Commit, Staged, State, explained_by, with_column_shape
 from reput.lakes.compaction import Rewrite
 from reput.lakes.data_file import DataFile, RowTally
@@ -159,7 +161,10 @@ class _Delta:
         """See `reput.lakes.tables.opening.ReadableDestination`."""
         tables = (place.open() for place in (self._rows, self._rejects))
         with _explained(self.name):
-            return [table.to_pyarrow_dataset() for table in tables if table is not None]
+            found = [table.to_pyarrow_dataset() for table in tables if table is not None]
+        for dataset in found:
+            check_dataset(dataset, has_pages=not is_url(self.name))
+        return found
 
     def _places(self, commit: Commit) -> list[tuple[str, DataFile]]:
         return [

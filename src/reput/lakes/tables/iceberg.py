@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.dataset as ds
 
 from reput.errors import MissingExtraError, StoreAccessError, StoreLockedError, UsageError
+from reput.files.parquet import parquet_dataset
 from reput.lakes.commit import Commit, Staged, State, explained_by, with_column_shape
 from reput.lakes.compaction import Rewrite, request_of
 from reput.lakes.data_file import DataFile, RowTally
@@ -285,7 +285,7 @@ class _Iceberg:
                 with self._explained():
                     paths = [task.file.file_path for task in table.scan().plan_files()]
                 files, system = self._files.opened(paths)
-                found.append(ds.dataset(files, filesystem=system, format="parquet"))
+                found.append(parquet_dataset(files, system))
         return [dataset for dataset in found if dataset.files]
 
     def _load(self, name: str) -> Table | None:

@@ -28,6 +28,7 @@ from reput.lakes.tables.delta import DeltaBucketTable, DeltaTable
 from reput.lakes.tables.iceberg import IcebergBucketTable, IcebergTable
 from reput.lakes.tables.parquet import ParquetBucketTable, ParquetTable
 from reput.ownership import is_out_of_reach
+from reput.text import first_line
 
 ENTRY_POINTS = "reput.table_formats"
 # Columns needed to exclude rows of other stores and rows for damaged ranges.
@@ -245,6 +246,8 @@ class ExportRows:
             asked = {*columns, *_TOLD_APART} & set(dataset.schema.names)
             with _understood(self._name):
                 table = dataset.to_table(list(asked), filter=(at >= low) & (at < high))
+                # pyarrow does not check whether texts in Parquet files are UTF-8.
+                table.validate(full=True)
             if "store" in asked:
                 table = table.filter(pc.equal(table["store"], self._store))
             if "corrupt_reason" in asked:
@@ -266,4 +269,4 @@ def _understood(name: str) -> Iterator[None]:
     try:
         yield
     except (OSError, pa.ArrowException) as error:
-        raise StoreAccessError(f"{name}: cannot be read: {error}") from None
+        raise StoreAccessError(f"{name}: cannot be read: {first_line(error)}") from None

@@ -30,6 +30,7 @@ import pyarrow.dataset as ds
 
 from reput.errors import UsageError
 from reput.files.file_systems import resolve
+from reput.files.parquet import opened_parquet, parquet_dataset
 from reput.files.reader import read_text
 from reput.files.writer import (
     create_durable,
@@ -44,7 +45,7 @@ from reput.files.writer import (
 from reput.lakes.commit import Commit, Staged, State, understood
 from reput.lakes.compaction import Rewrite, request_of
 from reput.lakes.control import folder_beside
-from reput.lakes.data_file import DataFile, RowTally, bring, make_folders, opened_parquet
+from reput.lakes.data_file import DataFile, RowTally, bring, make_folders
 from reput.lakes.lake_bucket import CONTROL_FOLDER, LakeBucket
 from reput.lakes.merging import most_small_files
 from reput.lakes.request import ExportRequest
@@ -207,9 +208,9 @@ class ParquetTable:
         last = self._last()
         names = () if last is None else self._read(last).state.request.get("partition_by", ())
         hive = ds.HivePartitioning(pa.schema([(name, pa.string()) for name in names]))
-        found = [ds.dataset(self.folder, format="parquet", partitioning=hive)]
+        found = [parquet_dataset(self.folder, partitioning=hive)]
         if self._rejects.is_dir():
-            found.append(ds.dataset(self._rejects, format="parquet"))
+            found.append(parquet_dataset(self._rejects))
         return found
 
     def _places(self, commit: Commit) -> list[tuple[Path, DataFile]]:
@@ -296,11 +297,11 @@ class ParquetBucketTable:
         )
         hive = ds.HivePartitioning(pa.schema([(name, pa.string()) for name in names]))
         system, folder = resolve(self.bucket.url, self.bucket.options)
-        found = [ds.dataset(folder, filesystem=system.arrow, format="parquet", partitioning=hive)]
+        found = [parquet_dataset(folder, system.arrow, partitioning=hive)]
         rejects = f"{self.bucket.control}/rejects"
         if next(self.bucket.store.list(f"{rejects}/"), None) is not None:
             system, folder = resolve(self.bucket.url_of(rejects), self.bucket.options)
-            found.append(ds.dataset(folder, filesystem=system.arrow, format="parquet"))
+            found.append(parquet_dataset(folder, system.arrow))
         return found
 
 
