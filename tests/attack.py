@@ -16,7 +16,9 @@ TREES = (
     "cli/test_pipes.py", "lakes/test_places.py", "files/test_reader.py", "query/test_expiring_under.py",
     "query/test_lost_end.py", "query/test_shrinking.py", "recovery/test_recovery_point.py", "writer/test_links.py",
 )  # fmt: skip
-ARCHIVES = ("archives/test_hostile.py", "archives/test_random_changes.py")
+ARCHIVES = (
+    "archives/test_budgets.py", "archives/test_hostile.py", "archives/test_random_changes.py", "files/test_parquet.py",
+)  # fmt: skip
 INDEXES = (
     "index/test_bulk.py", "index/test_changed_files.py", "index/test_changed_meanwhile.py", "index/test_proof.py",
     "index/test_spot_checks.py", "kernels/test_index_proof.py",
