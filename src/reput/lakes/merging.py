@@ -151,7 +151,10 @@ def batches_of(path: Path) -> Iterator[pa.RecordBatch]:
         size = sum(file.metadata.row_group(n).total_byte_size for n in groups)
         # The number of rows that take about `_BATCH_BYTES`.
         rows = max(file.metadata.num_rows * _BATCH_BYTES // max(size, 1), 1)
-        yield from file.iter_batches(batch_size=min(rows, 1 << 16), use_threads=False)
+        for batch in file.iter_batches(batch_size=min(rows, 1 << 16), use_threads=False):
+            # pyarrow does not check whether texts in Parquet files are UTF-8.
+            batch.validate(full=True)
+            yield batch
 
 
 def shaped(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
