@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from reput.broker.config_file import ConfigFile
 from reput.broker.offsets import numbers
+from reput.broker.sending import copied
 from reput.clock import now_ms
 from reput.errors import FormatError, MessageNotFoundError, MessageRefusedError, StoreError
 from reput.format.commit_log import MessageExt
@@ -135,7 +136,7 @@ class DelayedDelivery:
         except StoreError as error:
             _log.warning("a delayed message is lost: %s", error)
             return
-        message = due_message(stored)
+        message = due_message(stored, self._store.config.is_five)
         if message is None:
             _log.warning(
                 "a delayed message without a topic: physical offset %d", entry.physical_offset
@@ -149,10 +150,10 @@ class DelayedDelivery:
             )
 
 
-def due_message(stored: MessageExt) -> Message | None:
+def due_message(stored: MessageExt, is_five: bool) -> Message | None:
     """Return the message to put when a delayed message is due, or None if its destination is unknown."""
     queue = held_queue(stored.properties)
     # Like a broker (`ScheduleMessageService`), discard delayed half messages: a half message cannot be delayed.
     if queue is None or queue[0] == HALF_TOPIC:
         return None
-    return replace(Message.of(stored), topic=queue[0], queue_id=queue[1])
+    return replace(copied(stored, is_five), topic=queue[0], queue_id=queue[1])

@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 import struct
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 from reput.broker.groups import GroupConfig, SubscriptionGroups
@@ -25,13 +26,14 @@ from reput.format.commit_log import (
 )
 from reput.format.host import Host
 from reput.format.java_integer import parse_int32, parse_int64
-from reput.format.java_string import encode_utf8, hash_map_order
+from reput.format.java_string import encode_utf8
 from reput.format.properties import CLUSTER as CLUSTER_PROPERTY
 from reput.format.properties import (
     DEAD_LETTER_TOPIC_PREFIX,
     DEFAULT_TOPIC,
     DELAY,
     HALF_TOPIC,
+    INNER_MULTI_DISPATCH,
     NAME_SEPARATOR,
     NOT_ALLOWED_SEND_TOPICS,
     ORIGIN_MESSAGE_ID,
@@ -55,6 +57,7 @@ from reput.format.properties import (
     WAIT,
     decode_properties,
     encode_properties,
+    stored_order,
 )
 from reput.format.unique_key import UniqueKeys
 from reput.writer.process_keys import process_prefix
@@ -66,12 +69,10 @@ _new = tuple.__new__
 _BATCHED = struct.Struct(">iiiii")
 _PROPERTIES_LENGTH = struct.Struct(">h")
 _SEPARATOR = PROPERTY_SEPARATOR.encode()
-# The capacity with which a 5.x broker creates a map of properties. It determines the order of the properties.
-_BUCKETS_OF_FIVE = 128
 _TRACED = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
 _TIMES = (TIMER_DELIVER_MS, TIMER_DELAY_MS, TIMER_DELAY_SEC)
-_MOVING = frozenset({DELAY, PREPARED, *_TIMES})
-"""Properties that move a message to another queue than the one it names."""
+_MOVING = frozenset({DELAY, PREPARED, INNER_MULTI_DISPATCH, *_TIMES})
+"""Properties that move a message to another queue than the one it names, or to several queues."""
 _WAIT_IS = WAIT + NAME_SEPARATOR
 _MOST_SHAPES, _MOST_SHAPE_CHARACTERS = 1024, 512
 _TIMER_STEP_MS = 1000  # The default of a broker's timerPrecisionMs.
@@ -187,7 +188,7 @@ class SentMessages:
             properties, waits = plain
             made = _message(sent, topic, queue_id, sent.body, sent.flag, sent.sys_flag, properties)
             return made, waits
-        given = self._decoded(sent.properties)
+        given = self.decoded(sent.properties)
         if topic.startswith(RETRY_TOPIC_PREFIX):
             topic, queue_id = self._retried(sent, queue_id)
             if topic != sent.topic and self._is_five:
@@ -215,7 +216,9 @@ class SentMessages:
             before = topic
             topic, queue_id = self._delayed(topic, queue_id, given)
             is_moved |= topic != before
-        without = "" if self._is_five or is_moved else WAIT
+        # The log adds a property to messages of several queues, and removes WAIT after that, not before.
+        is_extended = self._config.enable_multi_dispatch and given.get(INNER_MULTI_DISPATCH, "").strip()
+        without = "" if self._is_five or is_moved or is_extended else WAIT
         properties = encoded(given, self._is_five, without)
         if is_moved:
             check_fits(self._config, given[REAL_TOPIC], len(sent.body), len(properties))
@@ -264,14 +267,15 @@ class SentMessages:
             added = _TRACED | added
         for name in added:
             given[name] = len(names) + list(added).index(name)
-        order = _stored_order(tuple(given), self._is_five, "" if self._is_five else WAIT)
+        order = stored_order(tuple(given), self._is_five, () if self._is_five else (WAIT,))
         return _StoredShape(
             tuple(given[name] for name in order),
             tuple(f"{name}{NAME_SEPARATOR}{value}" for name, value in added.items()),
             names.index(WAIT) if WAIT in names else -1,
         )
 
-    def _decoded(self, text: str) -> dict[str, str]:
+    def decoded(self, text: str) -> dict[str, str]:
+        """Return the properties that a client sent, and those that a 5.x broker adds to each request."""
         given = decode_properties(text)
         return given | _TRACED if self._is_five else given
 
@@ -305,6 +309,19 @@ class SentMessages:
         except ValueError:
             raise MessageRefusedError(f"DELAY must be a whole number, not {delay!r}") from None
 
+    def reply(self, sent: Sent) -> tuple[Message, bool]:
+        """Return the reply to put, and whether its sender waits until it is durable. Raises SendRefusedError.
+
+        A 4.9 broker stores the properties string as it was sent (`ReplyMessageProcessor`).
+        """
+        given = self.decoded(sent.properties)
+        if not _MOVING.isdisjoint(given):
+            return self.message(sent)
+        queue_id = _queue(sent, self.topic_of(sent))
+        properties = encoded(given, True) if self._is_five else encode_utf8(sent.properties)
+        made = _message(sent, sent.topic, queue_id, sent.body, sent.flag, sent.sys_flag, properties)
+        return made, _waits(given)
+
     def batch_queue(self, sent: Sent) -> tuple[int, bool]:
         """Return the queue of a batch, and whether the sender waits until the batch is durable.
 
@@ -319,7 +336,7 @@ class SentMessages:
         As in a broker, the properties of the batch are appended to the unchanged properties of each message.
         """
         messages: list[Message] = []
-        whole = {**self._decoded(sent.properties), CLUSTER_PROPERTY: self._cluster}
+        whole = {**self.decoded(sent.properties), CLUSTER_PROPERTY: self._cluster}
         ending = encoded(whole, self._is_five)
         for flag, body, own in _batched(sent.body):
             if len(messages) == self._most_in_batch:
@@ -398,14 +415,16 @@ def encoded(properties: Mapping[str, str], is_five: bool = False, without: str =
 
     A 5.x broker uses a larger hash table, which changes the order, and ends each property with a separator.
     """
-    text = encode_properties(properties, _stored_order(tuple(properties), is_five, without))
+    text = encode_properties(properties, stored_order(tuple(properties), is_five, (without,)))
     return encode_utf8(text + PROPERTY_SEPARATOR if is_five and text else text)
 
 
-def _stored_order(names: tuple[str, ...], is_five: bool, without: str) -> tuple[str, ...]:
-    """Return the order of the stored names. A name that is removed still counts for the size of the hash table."""
-    order = hash_map_order(names, _BUCKETS_OF_FIVE) if is_five else hash_map_order(names)
-    return tuple(name for name in order if name != without)
+def copied(stored: MessageExt, is_five: bool) -> Message:
+    """Return a message that repeats a stored message, with the properties in the order in which a broker encodes them.
+
+    The stored order can differ, for example if a broker of another version has stored the message.
+    """
+    return replace(Message.of(stored), properties=encoded(stored.properties, is_five))
 
 
 def timer_due(given: Mapping[str, str], now: int) -> int | None:

@@ -16,7 +16,7 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 from reput.broker.offsets import ConsumerOffsets
-from reput.broker.sending import encoded
+from reput.broker.sending import copied
 from reput.clock import now_ms
 from reput.errors import MessageNotFoundError, MessageRefusedError, ReputError, StoreError
 from reput.format.commit_log import SYS_FLAG_COMMIT, SYS_FLAG_TRANSACTION_MASK, MessageExt
@@ -25,8 +25,10 @@ from reput.format.properties import (
     HALF_TOPIC,
     OP_TOPIC,
     PRODUCER_GROUP,
+    PROPERTY_SEPARATOR,
     TAGS,
     WAIT,
+    encode_properties,
 )
 from reput.format.real_queue import held_queue
 from reput.format.transactions import decided_offsets
@@ -92,7 +94,7 @@ class Transactions:
             if decision == SYS_FLAG_COMMIT:
                 # Put the message before the decision. After a crash between the two, the producer is asked again. The
                 # message may be stored twice, but is not lost.
-                self._store.put(_committed(prepared))
+                self._store.put(_committed(prepared, self._store.config.is_five))
             self._decide(prepared.queue_offset)
 
     def to_check(self) -> list[MessageExt]:
@@ -119,7 +121,8 @@ class Transactions:
                 self._open.pop(queue_offset, None)
                 continue
             if each.checks >= _MOST_CHECKS:
-                discarded = replace(Message.of(stored), topic=DISCARDED_HALF_TOPIC, queue_id=0)
+                again = copied(stored, self._store.config.is_five)
+                discarded = replace(again, topic=DISCARDED_HALF_TOPIC, queue_id=0)
                 # If a message was checked too often, a broker copies it to DISCARDED_HALF_TOPIC, and stops asking about
                 # it. If the copy is refused, continue, so that other messages need not wait.
                 with suppress(MessageRefusedError):
@@ -132,7 +135,10 @@ class Transactions:
 
     def _decide(self, queue_offset: int) -> None:
         body = str(queue_offset).encode()
-        properties = encoded({WAIT: "true", TAGS: _REMOVE_TAG}, self._store.config.is_five)
+        # A broker creates this map itself, with 16 buckets in 5.x, too. There, WAIT comes before TAGS.
+        ending = PROPERTY_SEPARATOR if self._store.config.is_five else ""
+        text = encode_properties({WAIT: "true", TAGS: _REMOVE_TAG}) + ending
+        properties = text.encode()
         self._store.put(Message(OP_TOPIC, body, None, None, 0, properties))
         self._open.pop(queue_offset, None)
 
@@ -186,10 +192,10 @@ def queue_of_prepared(stored: MessageExt) -> tuple[str, int]:
     return queue
 
 
-def _committed(stored: MessageExt) -> Message:
+def _committed(stored: MessageExt, is_five: bool) -> Message:
     topic, queue_id = queue_of_prepared(stored)
     flags = stored.sys_flag & ~SYS_FLAG_TRANSACTION_MASK | SYS_FLAG_COMMIT
     return replace(
-        Message.of(stored), topic=topic, queue_id=queue_id, sys_flag=flags,
+        copied(stored, is_five), topic=topic, queue_id=queue_id, sys_flag=flags,
         prepared_transaction_offset=stored.physical_offset,
     )  # fmt: skip

@@ -35,6 +35,7 @@ from reput.format.file_names import (
     CONSUME_QUEUE_FOLDER,
     is_folder_name,
     offset_file_name,
+    parse_offset_file_name,
 )
 
 # Bytes per read in a search for a byte that is not zero.
@@ -372,12 +373,11 @@ class ArchiveStorage:
         count, entry_bytes = self._layout(queue)
         size, numbers = count * entry_bytes, self._files_of(queue)
         if name is not None:
-            number = int(name) // size if name.isdigit() else -1
-            numbers = range(number, number + 1) if number in numbers else range(0)
+            offset = parse_offset_file_name(name)
+            number, rest = divmod(-1 if offset is None else offset, size)
+            numbers = range(number, number + 1) if number in numbers and not rest else range(0)
         for number in numbers:
-            file = offset_file_name(number * size)
-            if name in (None, file):
-                yield ArchiveEntry(f"{where}/{file}", size, False)
+            yield ArchiveEntry(f"{where}/{offset_file_name(number * size)}", size, False)
 
     def _files_of(self, queue: _Queue) -> range:
         """Return the numbers of a queue's files."""

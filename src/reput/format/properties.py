@@ -14,10 +14,10 @@ In RocketMQ: PROPERTY_KEYS, PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from reput.format.java_integer import parse_int32, wrap_int64
-from reput.format.java_string import hash_code
+from reput.format.java_string import hash_code, hash_map_order
 
 NAME_SEPARATOR = "\x01"
 PROPERTY_SEPARATOR = "\x02"
@@ -59,6 +59,8 @@ INNER_BASE = "INNER_BASE"
 INNER_MULTI_DISPATCH = "INNER_MULTI_DISPATCH"
 INNER_MULTI_QUEUE_OFFSET = "INNER_MULTI_QUEUE_OFFSET"
 MULTI_DISPATCH_SEPARATOR = ","
+_BUCKETS_OF_FIVE = 128
+"""The capacity with which a 5.x broker creates a map of decoded properties. It determines their order."""
 LMQ_PREFIX = "%LMQ%"
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 TIMER_TOPIC = "rmq_sys_wheel_timer"
@@ -143,6 +145,20 @@ def encode_properties(properties: Mapping[str, str], order: Iterable[str] | None
         # A list is faster than a generator here.
         [f"{name}{NAME_SEPARATOR}{properties[name]}" for name in names]
     )
+
+
+def stored_order(
+    names: tuple[str, ...], is_five: bool = False, without: Collection[str] = ()
+) -> tuple[str, ...]:
+    """Return names in the order in which a broker encodes a map that it has decoded from a properties string.
+
+    Args:
+        names: Names in the order of their insertion.
+        is_five: Whether the broker is a 5.x broker, which creates such a map with 128 buckets.
+        without: Names that the broker removed before. They still count for the size of the hash table.
+    """
+    order = hash_map_order(names, _BUCKETS_OF_FIVE) if is_five else hash_map_order(names)
+    return tuple(name for name in order if name not in without)
 
 
 def allows_light_queues(topic: str) -> bool:

@@ -354,13 +354,15 @@ class Sending:
         """Pass a reply on to the client that waits for it, and store it."""
         is_long = asked.code == RequestCode.SEND_REPLY_MESSAGE
         sent = _sent(asked, _LONG_NAMES if is_long else _SHORT_NAMES, peer.address)
-        properties = decode_properties(sent.properties)
+        sending = self._written.sending
+        properties = sending.decoded(sent.properties)
         client_id = properties.get(REPLY_TO_CLIENT)
         # A 5.x client takes the queue id of a reply from the route of a topic other than the reply's topic. So the
         # queue may not exist.
-        queues = max(self._written.sending.topic_of(sent._replace(queue_id=0)).write_queues, 1)
+        queues = max(sending.topic_of(sent._replace(queue_id=0)).write_queues, 1)
         queue_id = sent.queue_id % queues if sent.queue_id >= 0 else -1
-        put = self._prepared(0, asked, sent._replace(queue_id=queue_id))
+        message, waits = sending.reply(sent._replace(queue_id=queue_id))
+        put = _AcceptedSend(0, asked, message, waits, sent.topic, message.queue_id)
         if client_id is None:
             refusal = f"reply message properties[{REPLY_TO_CLIENT}] is null"
             return asked.answer(ResponseCode.SYSTEM_ERROR, refusal)
@@ -385,7 +387,9 @@ class Sending:
 
         properties[PUSH_REPLY_TIME] = str(now_ms())
         own = Host(peer.server_host, self._broker.port)
-        fields = _pushed(asked, sent, properties, own)
+        is_five = self._broker.is_five
+        text = encoded(properties, is_five).decode()
+        fields = _pushed(asked, sent, text, own, "" if is_five else "/")
         command = Command(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, fields=fields, body=sent.body)
         client.connection.ask(command, take)  # type: ignore[attr-defined]  # the Peer of a heartbeat
         return later
@@ -465,7 +469,7 @@ def _stored(request: Command, ids: str, queue_id: int, queue_offset: int) -> Com
 
 
 def _pushed(
-    asked: Command, sent: Sent, properties: dict[str, str], store_host: Host
+    asked: Command, sent: Sent, properties: str, store_host: Host, slash: str
 ) -> dict[str, object]:
     """Return the fields with which a reply is passed on to the client that sent the request."""
     names = _LONG_NAMES if asked.code == RequestCode.SEND_REPLY_MESSAGE else _SHORT_NAMES
@@ -478,11 +482,11 @@ def _pushed(
         "sysFlag": sent.sys_flag,
         "bornTimestamp": sent.born_timestamp,
         "flag": sent.flag,
-        "properties": encoded(properties).decode(),
+        "properties": properties,
         "reconsumeTimes": sent.reconsume_times,
         "unitMode": sent.is_unit,
-        "bornHost": f"/{sent.born_host}",
-        "storeHost": f"/{store_host}",
+        "bornHost": f"{slash}{sent.born_host}",
+        "storeHost": f"{slash}{store_host}",
         "storeTimestamp": now_ms(),
     }
 

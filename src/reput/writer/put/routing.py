@@ -16,7 +16,7 @@ from reput.config import StoreConfig
 from reput.errors import MessageRefusedError
 from reput.format.commit_log import SYS_FLAG_PREPARED
 from reput.format.java_integer import parse_int32
-from reput.format.java_string import decode_utf8, hash_map_order
+from reput.format.java_string import decode_utf8
 from reput.format.properties import (
     DELAY,
     INNER_MULTI_DISPATCH,
@@ -31,6 +31,7 @@ from reput.format.properties import (
     WAIT,
     decode_properties,
     encode_properties,
+    stored_order,
 )
 from reput.writer.put.message import Message, check_queue_id
 from reput.writer.put.record_form import FORM_OF_FIVE, FORM_OF_FOUR, RecordForm
@@ -132,9 +133,12 @@ def with_offsets(message: Message, offsets: list[int], form: RecordForm = FORM_O
         # If no name is a light queue, a broker writes an empty text for each name, instead of a queue offset.
         names = _dispatch_names(property_of(message, INNER_MULTI_DISPATCH) or "")
         text = MULTI_DISPATCH_SEPARATOR * (len(names) - 1)
-    # A 4.9 broker removes the property WAIT from a message with INNER_MULTI_DISPATCH. A 5.x broker keeps it.
-    without = () if form.is_five else (WAIT,)
-    return with_properties(message, {INNER_MULTI_QUEUE_OFFSET: text}, form, without)
+    # A broker removes the property WAIT from a message with INNER_MULTI_DISPATCH, and puts it back into the map. Only a
+    # 5.x broker encodes the properties again afterwards, so that WAIT comes last in its bucket.
+    changes = {INNER_MULTI_QUEUE_OFFSET: text}
+    if form.is_five and (wait := property_of(message, WAIT)) is not None:
+        message, changes[WAIT] = with_properties(message, {}, form, (WAIT,)), wait
+    return with_properties(message, changes, form, () if form.is_five else (WAIT,))
 
 
 def may_be_delayed(names: Collection[str] | None) -> bool:
@@ -168,8 +172,9 @@ def with_properties(
     if isinstance(properties, bytes):
         properties = decode_utf8(properties)
     known = decode_properties(properties) if isinstance(properties, str) else properties
-    changed = {name: value for name, value in {**known, **changes}.items() if name not in without}
+    changed = {**known, **changes}
     if isinstance(properties, str):
-        ordered = {name: changed[name] for name in hash_map_order(tuple(changed))}
-        return replace(message, properties=encode_properties(ordered) + form.ending)
-    return replace(message, properties=changed)
+        order = stored_order(tuple(changed), form.is_five, without)
+        return replace(message, properties=encode_properties(changed, order) + form.ending)
+    kept = {name: value for name, value in changed.items() if name not in without}
+    return replace(message, properties=kept)
