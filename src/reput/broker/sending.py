@@ -217,7 +217,9 @@ class SentMessages:
             topic, queue_id = self._delayed(topic, queue_id, given)
             is_moved |= topic != before
         # The log adds a property to messages of several queues, and removes WAIT after that, not before.
-        is_extended = self._config.enable_multi_dispatch and given.get(INNER_MULTI_DISPATCH, "").strip()
+        is_extended = (
+            self._config.enable_multi_dispatch and given.get(INNER_MULTI_DISPATCH, "").strip()
+        )
         without = "" if self._is_five or is_moved or is_extended else WAIT
         properties = encoded(given, self._is_five, without)
         if is_moved:
