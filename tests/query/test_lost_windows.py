@@ -11,14 +11,17 @@ from pathlib import Path
 import pytest
 
 import reput
-from reput.errors import FormatError
+from reput.errors import CorruptMessageError, FormatError
 from reput.format.consume_queue import ENTRY_BYTES
 from reput.query.by_time import messages_of_topic
 from reput.query.tail import LogTail, TailFilter
 from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenStore
+from tests.oracle.forge import LogForge, RecordFields, forge_log
+from tests.query.stores import build_store
 
 Golden = Callable[[str], GoldenStore]
+HOUR_MS = 3_600_000
 LOST = 0x40000  # The middle file of the log begins here.
 WINDOWS = (
     (1795213865300, 1795213865999),
@@ -80,12 +83,58 @@ def test_a_window_over_a_lost_part_is_incomplete(
 
 
 @pytest.mark.parametrize("kind", ["missing", "zeroed"])
-def test_windows_elsewhere_stay_complete(golden: Golden, store: Path, kind: str) -> None:
-    before = times(golden, 0, LOST)
-    after = times(golden, 2 * LOST, 1 << 40)
+def test_windows_more_than_an_hour_away_stay_complete(
+    golden: Golden, store: Path, kind: str
+) -> None:
+    """The clock may have been set back in the lost part, by less than an hour."""
+    first, last = min(times(golden, 0, 1 << 40)), max(times(golden, 0, 1 << 40))
     lose(store, kind)
-    assert is_complete(store, 0, max(before) - 1) == (True, True)
-    assert is_complete(store, min(after) + 1, 1 << 50) == (True, True)
+    assert is_complete(store, 0, first - HOUR_MS - 1) == (True, True)
+    assert is_complete(store, last + HOUR_MS + 1, 1 << 50) == (True, True)
+    assert is_complete(store, first - HOUR_MS + 10_000, first - 1) == (False, False)
+    assert is_complete(store, last + 1, last + HOUR_MS - 10_000) == (False, False)
+    with reput.open_store(store) as opened:
+        [note] = messages_of_topic(opened, "TopicA", 0, first - HOUR_MS - 1).coverage.notes
+        assert "within an hour" in note
+
+
+def test_lost_messages_that_were_stored_before_the_clock_was_set_back(tmp_path: Path) -> None:
+    """The messages of the lost file are later than those of the next file, so the messages around it do not show it."""
+
+    def forge(hasty: range) -> LogForge:
+        return forge_log(
+            [
+                RecordFields(
+                    queue_offset=number,
+                    store_timestamp=10_000_000 + 10 * number + (60_000 if number in hasty else 0),
+                )
+                for number in range(300)
+            ],
+            file_bytes=1 << 13,
+        )
+
+    places = forge(range(0)).offsets
+    hasty = range(*(sum(place < stop for place in places) for stop in (1 << 13, 2 << 13)))
+    store = build_store(tmp_path / "store", forge(hasty).files(), hash_slots=64, index_items=300)
+    begin, end = 10_060_000, 10_100_000
+    with reput.open_store(store) as opened:
+        found = messages_of_topic(opened, "T", begin, end)
+        assert (len(found.messages), found.is_complete) == (len(hasty), True)
+        assert opened.offset_by_time("T", 0, begin) == hasty.start
+        assert opened.end_offset_by_time("T", 0, end) == 300
+    (store / "commitlog" / f"{1 << 13:020}").unlink()
+    with reput.open_store(store) as opened:
+        found = messages_of_topic(opened, "T", begin, end)
+        assert (found.messages, found.is_complete) == ((), False)
+        tail = LogTail(opened, TailFilter("T", begin=begin, end=end))
+        assert (tail.last(1000), tail.coverage().is_complete) == ([], False)
+        # The lost messages may have been stored at or after the first time, and until the second one.
+        with pytest.raises(CorruptMessageError):
+            opened.offset_by_time("T", 0, begin)
+        with pytest.raises(CorruptMessageError):
+            opened.end_offset_by_time("T", 0, 10_000_000 + 10 * hasty.start - 10)
+        assert opened.offset_by_time("T", 0, 10_000_000) == 0
+        assert opened.end_offset_by_time("T", 0, end) == 300
 
 
 def test_an_offset_by_time_next_to_a_lost_part_is_refused(store: Path) -> None:

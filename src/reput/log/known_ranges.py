@@ -25,6 +25,7 @@ from typing import Any
 from reput.errors import ReputError
 from reput.files.stamps import settled_stamp, stamp_of
 from reput.files.user_cache import OwnCache
+from reput.findings import Finding
 from reput.log.files import CommitLogFile
 from reput.log.known_file import KnownFile, ReplacedIds, StatedOffsets, TimedPiece, joined
 from reput.log.offset_range import OffsetRange, without
@@ -128,6 +129,11 @@ class KnownRanges:
                 read = OffsetRange(known.start, known.stop)
                 found += without(read, [OffsetRange(p.start, p.stop) for p in inside])
         return found
+
+    def damage(self) -> list[Finding]:
+        """Return the unreadable ranges that scans in this process have found. This never scans."""
+        learned = filter(None, map(self._learned.get, self._log.files))
+        return [lost for known in learned for lost in known.damage]
 
     def end(self) -> int:
         """Scan new messages of the log's last file; return the offset after the last one. Raises as `pieces` does."""

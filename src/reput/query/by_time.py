@@ -196,7 +196,7 @@ def _range(
         low = store.min_queue_offset(topic, queue_id, check=False)
     high = store.max_queue_offset(topic, queue_id)
     if bounds.end is not None:
-        high = min(high, store.end_offset_by_time(topic, queue_id, bounds.end))
+        high = min(high, store.end_offset_by_time(topic, queue_id, bounds.end, check=False))
     if bounds.begin is not None:
         low = max(low, store.offset_by_time(topic, queue_id, bounds.begin, check=False))
     if bounds.after is not None and low < high:

@@ -57,6 +57,7 @@ from reput.query.queue_ends import QueueEnds
 from reput.query.queue_place import QueuePlace
 from reput.query.search import Search, Unindexed, find_end, search_steps
 from reput.query.wanted import WantedKey, WantedKeyAnywhere, WantedUniqueKey
+from reput.query.window_evidence import WindowEvidence
 from reput.queues.queue_index import QueueReader, finding_of
 from reput.store.store_reader import ReaderOptions, StoreReader
 from reput.store.topics_file import BatchTopics
@@ -579,8 +580,8 @@ class MessageStore(StoreReader):
     ) -> int:
         """Return the queue offset of a queue's first message stored at or after a time (ms), or the queue's end.
 
-        No message stored since then has a lower queue offset, even if the clock was set back: if the message before the
-        returned offset cannot be read, this raises. A call scans the log
+        No message stored since then has a lower queue offset, even if the clock was set back: if an earlier message
+        that cannot be read may have been stored since then, this raises. A call scans the log
         files whose store times are not known yet, and keeps these times for later calls. For `check` see
         `min_queue_offset`. Raises as `pull` does.
 
@@ -594,6 +595,7 @@ class MessageStore(StoreReader):
             if not check or found <= 0:
                 return found
             queue = self.queues.queue(topic, queue_id)
+            self._check_lost(queue, range(found), time, None)
             # If the queue has lost its first entries, the wanted message may be before the first remaining entry. The
             # slow check for lost entries is needed only if `found` is the offset of the first remaining entry.
             if found <= queue.min_queue_offset(log_begin):
@@ -619,18 +621,35 @@ class MessageStore(StoreReader):
                     reason, offset = str(error), entry.physical_offset
                     raise CorruptMessageError(log.source.name, 0, reason, offset) from None
 
+    def _check_lost(
+        self, queue: QueueReader, span: range, begin: int | None, end: int | None
+    ) -> None:
+        """Raise CorruptMessageError if lost messages in a range of queue offsets may be of a window of time."""
+        window = WindowEvidence(self, lambda *_: True, begin, end)
+        if (lost := window.lost_in(queue, span)) is not None:
+            raise lost.as_error()
+
     @checked
-    def end_offset_by_time(self, topic: str, queue_id: int, timestamp: Time) -> int:
+    def end_offset_by_time(
+        self, topic: str, queue_id: int, timestamp: Time, *, check: bool = True
+    ) -> int:
         """Return the queue offset after the queue's last message that was stored at or before a time (ms).
 
-        If there is no such message, return the queue's first offset.
+        If there is no such message, return the queue's first offset. With `check`, raise if a later message that cannot
+        be read may have been stored until then.
 
         Raises as `pull` does.
         """
         time = milliseconds(timestamp)
-        return self._following(
-            lambda: queue_times(self, topic, queue_id).end_until(time, self.commit_log.min_offset)
-        )
+
+        def find() -> int:
+            found = queue_times(self, topic, queue_id).end_until(time, self.commit_log.min_offset)
+            if check:
+                queue = self.queues.queue(topic, queue_id)
+                self._check_lost(queue, range(found, queue.max_queue_offset()), None, time)
+            return found
+
+        return self._following(find)
 
     @checked
     def spans_by_time(self, topic: str, queue_id: int, begin: int, end: int) -> list[range]:

@@ -239,7 +239,8 @@ class QueueTail:
         least, stop = queue.min_queue_offset(self._log.min_offset), queue.max_queue_offset()
         try:
             if self._end is not None:
-                stop = min(stop, self._store.end_offset_by_time(topic, queue_id, self._end))
+                end = self._store.end_offset_by_time(topic, queue_id, self._end, check=False)
+                stop = min(stop, end)
             if self._begin is not None:
                 first = self._store.offset_by_time(topic, queue_id, self._begin, check=False)
                 least = max(least, queue.span(first)[0] if first < stop else first)
@@ -380,6 +381,7 @@ class LogTail:
         self.position = self._log.min_offset
         self.damage: list[Finding] = []
         self._evidence = Evidence(self._log.source.name)
+        self._notes: tuple[str, ...] = ()
         self._unsettled: MessageExt | None = None
 
     def last(self, count: int) -> list[MessageExt]:
@@ -411,7 +413,7 @@ class LogTail:
         topics = None if wanted.topic is None else frozenset({wanted.topic})
         question = Question((), topics, wanted.begin, wanted.end)
         log = OffsetRange(start, max(self.position, start))
-        return self._evidence.coverage(log, question=question)
+        return self._evidence.coverage(log, notes=self._notes, question=question)
 
     def _report_bad_bodies(self, found: Iterable[LocatedRecord]) -> None:
         """Report bodies that are damaged, or still being written."""
@@ -543,6 +545,7 @@ class LogTail:
         window = WindowEvidence(self._store, wanted.takes_queue, wanted.begin, wanted.end)
         window.add_to(evidence, within)
         coverage = evidence.coverage(within)
+        self._notes = window.notes
         self._evidence.answered(coverage)
         reported = {(lost.kind, lost.file) for lost in self.damage}
         ranges = [ran for lost in self.damage if (ran := bytes_of(lost)) is not None]

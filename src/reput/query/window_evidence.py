@@ -6,7 +6,7 @@ ends, holes and missing queues need the log, whose scans have remembered store t
 | part of the log | evidence |
 |---|---|
 | all store times are outside the window | no requested message can be in it |
-| a range that cannot be read | none, unless the messages around it were all stored before, or all after, the window |
+| a range that cannot be read | none, unless the messages around it were stored more than an hour outside the window |
 | any other range | the queues, if each requested queue exists and has all numbers that its messages state |
 """
 
@@ -23,18 +23,28 @@ from reput.log.files import CommitLogFile
 from reput.log.keyed_record import store_timestamp
 from reput.log.known_file import KnownFile, StatedOffsets, TimedPiece
 from reput.log.offset_range import OffsetRange, without
-from reput.query.evidence import Coverage, Evidence, Question
-from reput.queues.queue_index import LostEntriesError
+from reput.query.evidence import Coverage, Evidence, Question, bytes_of
+from reput.queues.queue_index import LostEntriesError, QueueReader
 
 if TYPE_CHECKING:
     from reput.query.message_store import MessageStore
 
 TakesQueue = Callable[[str, int], bool]
 _EVER = 1 << 63
+# Messages of a lost range are taken to be stored at most this long before or after the messages around the range: the
+# clock may have been set back there.
+_MARGIN_MS = 3_600_000
+_WITHIN_AN_HOUR = (
+    "Parts of the log are lost. Their messages are taken to be stored within an hour of the messages around them."
+)
 
 
 class WindowEvidence:
-    """What the log shows about the messages of a time window in some queues."""
+    """What the log shows about the messages of a time window in some queues.
+
+    Attributes:
+        notes: Assumptions that the evidence depends on.
+    """
 
     def __init__(
         self, store: MessageStore, takes_queue: TakesQueue, begin: int | None, end: int | None
@@ -48,6 +58,7 @@ class WindowEvidence:
         self._begin = -_EVER if begin is None else begin
         self._end = _EVER if end is None else end
         self._facts: dict[CommitLogFile, KnownFile | None] = {}
+        self.notes: tuple[str, ...] = ()
 
     def add_to(self, evidence: Evidence, within: OffsetRange) -> Finding | None:
         """Report the evidence of the queues, and what withdraws it, in a range of the log.
@@ -85,10 +96,28 @@ class WindowEvidence:
                 evidence.damage.append(one)
             else:
                 evidence.excluded(one.start, one.stop)
+                self.notes = (_WITHIN_AN_HOUR,)
         if not self._scans or within.stop < self._log.files_end:
             return None
         lost_end = self._store.lost_end(known.end())
         return lost_end if lost_end is not None and self._may_have_held(lost_end) else None
+
+    def lost_in(self, queue: QueueReader, span: range) -> Finding | None:
+        """Return a lost part of the log that may have had messages of the window, and to which entries in `span` lead.
+
+        `span` is a range of queue offsets. Return None if there is no such part.
+
+        Raises StoreAccessError, StoreChangedError.
+        """
+        known = self._store.known_ranges
+        lost = [*self._log.holes(), *known.damage()]
+        for file in self._log.files if lost else ():
+            self._facts[file] = known.learn(file)
+        for one in filter(self._may_have_held, lost):
+            first, stop = map(queue.min_queue_offset, bytes_of(one) or (0, 0))
+            if max(first, span.start) < min(stop, span.stop):
+                return one
+        return None
 
     def _may_hold(self, piece: TimedPiece) -> bool:
         return not piece.is_outside(self._begin, self._end)
@@ -96,12 +125,12 @@ class WindowEvidence:
     def _may_have_held(self, lost: Finding) -> bool:
         """Return whether an unreadable range may have had messages of the window.
 
-        The clock may have been set back there, so the messages around it bound its store times in either order.
+        The clock may have been set back there, so the messages around it bound its store times with a margin only.
         """
         if not self._scans:
             return True
         times = list(self._times_around(lost))
-        return max(times) >= self._begin and min(times) <= self._end
+        return max(times) + _MARGIN_MS >= self._begin and min(times) - _MARGIN_MS <= self._end
 
     def _times_around(self, lost: Finding) -> Iterator[int]:
         pieces = [
@@ -196,7 +225,7 @@ def window_coverage(
     evidence.damage += problems
     lost_end = window.add_to(evidence, searched)
     question = Question((), frozenset({topic}), *times)
-    return evidence.coverage(searched, lost_end=lost_end, question=question)
+    return evidence.coverage(searched, lost_end=lost_end, notes=window.notes, question=question)
 
 
 def lost_beside(store: MessageStore, topic: str, queue_id: int, span: range) -> list[Finding]:
