@@ -33,14 +33,9 @@ class Known(NamedTuple):
         )
 
 
-_LOG_LOST = r"(^|; )0\d* deleted|log file .* (cut|zeroed|ended)"
 _QUEUES_LOST = r"consumequeue\S* .*(deleted|replaced|cut|zeroed|flipped|exchanged|repeats)"
 
 KNOWN: tuple[Known, ...] = (
-    Known(
-        "missing", "window$", _LOG_LOST, "a window of time ends at entries whose records are lost", 18, "LogTail:window"
-    ),
-    Known("missing", "window$", _QUEUES_LOST, "a tail passes over a wrong entry of a queue", 6, "LogTail:window"),
     Known(
         "missing", "(queue|place)$", _QUEUES_LOST, "a missing queue is taken for an empty one", 61,
         "MessageStore.get_by_queue:place",

@@ -149,12 +149,15 @@ def _back(
 ) -> Iterator[_QueuePosition]:
     """Yield messages of one queue, newest first. Unreadable messages are reported as problems."""
     try:
-        spans = _spans(store, topic, queue_id, bounds, problems)
+        try:
+            spans = _spans(store, topic, queue_id, bounds, problems)
+        except (CorruptMessageError, FormatError) as error:
+            # The times of a damaged queue do not show where to begin, so the whole queue is read.
+            problems.append(_problem(error))
+            low = store.min_queue_offset(topic, queue_id, check=False)
+            spans = [range(low, store.max_queue_offset(topic, queue_id))]
     # The queue was deleted after it was listed.
     except MessageNotFoundError:
-        return
-    except (CorruptMessageError, FormatError) as error:
-        problems.append(_problem(error))
         return
     step = _FIRST_MESSAGES
     mark = len(problems)

@@ -170,7 +170,7 @@ def get_by_queue(store: StoreReader, topic: str, queue_id: int, queue_offset: in
     try:
         record = log.locate(entry.physical_offset, entry.size)
     except MessageNotFoundError as error:
-        if entry.physical_offset < log.min_offset:
+        if queue_offset < queue.min_queue_offset(log.min_offset):
             # The message has expired.
             raise
         raise _corrupt(log, entry.physical_offset, str(error)) from None
@@ -222,7 +222,8 @@ def _verified(
     except CorruptMessageError as error:
         reason = error.reason
     except MessageNotFoundError as error:
-        if offset < log.min_offset:
+        if place.queue_offset < queue.min_queue_offset(log.min_offset):
+            # The message has expired meanwhile.
             raise
         reason = str(error)
     raise _corrupt(log, offset, reason)

@@ -26,7 +26,7 @@ from reput.format.properties import LMQ_PREFIX
 from reput.log.queued_record import own_place, queue_offset_in
 from reput.log.reader import LocatedRecord
 from reput.log.walk import LogWalk
-from reput.queues.queue_index import LostEntriesError, QueueReader
+from reput.queues.queue_index import LostEntriesError, QueueReader, check_order
 from reput.store.store_reader import StoreReader
 
 # The allowance is the number of log bytes that the checks of all queues may read. It is limited, and refilled over
@@ -150,6 +150,8 @@ class QueueEnds:
         # In light queues (LMQ), queue offsets restart at 0 with each start of the broker.
         if least <= 0 or topic.startswith(LMQ_PREFIX):
             return
+        # A wrong entry may have hidden the entries before it.
+        check_order(queue, least)
         try:
             stop = queue.entry(least).physical_offset
         except (MessageNotFoundError, FormatError):

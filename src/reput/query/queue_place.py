@@ -53,7 +53,7 @@ def is_in_place(
     if is_restarted(record, topic, stated):
         return True
     least = queue.min_queue_offset(store.commit_log.min_offset)
-    if least <= stated < queue_offset and _leads_to(queue, stated, record):
+    if least <= stated and _leads_to(queue, stated, record):
         return False
     number, previous = _previous(store, queue, place, record.physical_offset)
     if previous is None:

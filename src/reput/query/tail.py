@@ -7,6 +7,7 @@ dispatched message is walked. New messages are read in the order of the log. No 
 from __future__ import annotations
 
 import os
+import sys
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator
@@ -63,6 +64,7 @@ _PAGE = 256
 # range, records are read at `_PLACES` places.
 _WALKED_BYTES, _PLACES = 1 << 20, 64
 _FURTHER = INNER_MULTI_DISPATCH.encode()
+_OUT_OF_ORDER = "the entry leads to a later message than the entry after it"
 
 
 class QueuedEntry(NamedTuple):
@@ -259,6 +261,8 @@ class QueueTail:
         # Queue offset of the entry after the current one in the queue. The loop reads entries newest first, so it has
         # already read that entry. None at the queue's end, or if that entry is lost.
         newer: int | None = None
+        # Physical offset of the last yielded entry. Each entry leads to an earlier message than the entry after it.
+        before = sys.maxsize
         while least < stop:
             start = max(stop - step, least)
             # An item with None in place of an entry marks lost entries.
@@ -282,7 +286,11 @@ class QueueTail:
             for number, entry_there in reversed(found):
                 if entry_there is not None and entry_there != PRE_BLANK:
                     unnumbered = 0 if newer is None else newer - number - 1
-                    yield QueuedEntry(*entry_there, topic, queue_id, number, unnumbered)
+                    queued = QueuedEntry(*entry_there, topic, queue_id, number, unnumbered)
+                    if queued.physical_offset > before:
+                        self._report(Kind.FOREIGN_QUEUE_ENTRY, queued, _OUT_OF_ORDER)
+                    before = queued.physical_offset
+                    yield queued
                 newer = None if entry_there is None else number
             # Entries are read from the end of the queue to its beginning. The entry with the lowest queue offset in
             # this read may be a batch that begins before `start`. So the next read, of earlier entries, must end where

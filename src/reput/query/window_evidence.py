@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from reput.errors import CorruptMessageError, FormatError, MessageNotFoundError
@@ -23,6 +24,7 @@ from reput.log.files import CommitLogFile
 from reput.log.keyed_record import store_timestamp
 from reput.log.known_file import KnownFile, StatedOffsets, TimedPiece
 from reput.log.offset_range import OffsetRange, without
+from reput.log.reader import CommitLogReader
 from reput.query.evidence import Coverage, Evidence, Question, bytes_of
 from reput.queues.queue_index import LostEntriesError, QueueReader
 
@@ -35,7 +37,7 @@ _EVER = 1 << 63
 # clock may have been set back there.
 _MARGIN_MS = 3_600_000
 _WITHIN_AN_HOUR = (
-    "Parts of the log are lost. Their messages are taken to be stored within an hour of the messages around them."
+    "Lost messages are taken to be stored within an hour of the messages around them in the log."
 )
 
 
@@ -222,10 +224,18 @@ def window_coverage(
     )
     window = WindowEvidence(store, lambda name, _: name == topic, *times)
     evidence = Evidence(log.source.name)
-    evidence.damage += problems
+    evidence.damage += [_placed(log, problem) for problem in problems]
     lost_end = window.add_to(evidence, searched)
     question = Question((), frozenset({topic}), *times)
     return evidence.coverage(searched, lost_end=lost_end, notes=window.notes, question=question)
+
+
+def _placed(log: CommitLogReader, problem: Finding) -> Finding:
+    """Return a problem of a queue. If its entry leads outside the log, the place of its message is unknown."""
+    offset = problem.physical_offset
+    if offset is None or log.min_offset <= offset < log.files_end:
+        return problem
+    return replace(problem, physical_offset=None)
 
 
 def lost_beside(store: MessageStore, topic: str, queue_id: int, span: range) -> list[Finding]:

@@ -3,7 +3,8 @@
 Entries of a ConsumeQueue state no times, and times need not ascend, because a clock may have been set back. So the
 search uses the known store times of pieces of the log (`reput.log.known_ranges`). A piece whose messages were all
 stored before the time is skipped. A piece whose times ascend is bisected. Any other piece is scanned. Unreadable
-messages are ignored. Pre-blank entries are placeholders without a message.
+messages are ignored. Pre-blank entries are placeholders without a message. Entries that are not in the order of their
+messages would mislead the search, so it fails if it meets some.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from reput.format.consume_queue import PRE_BLANK, ConsumeQueueEntry
 from reput.log.known_file import TimedPiece
 from reput.log.known_ranges import KnownRanges
 from reput.log.offset_range import OffsetRange
-from reput.queues.queue_index import LostEntriesError, QueueReader
+from reput.queues.queue_index import LostEntriesError, QueueReader, check_order
 
 TimestampOf = Callable[[int, ConsumeQueueEntry], int | None]
 """A function that returns the store timestamp (ms) for a queue offset and its entry.
@@ -70,7 +71,7 @@ class QueueTimes:
 
         Without such a message, return the queue's minimum offset. Messages put after the log was examined are included.
         """
-        least = self._queue.min_queue_offset(min_physical_offset)
+        least = self._place_of(min_physical_offset)
         high = self._from_known_end()
         if high < (stop := self._queue.max_queue_offset()):
             return stop
@@ -79,8 +80,8 @@ class QueueTimes:
                 return least
             if self._lies_before(piece, high):
                 continue
-            low = max(self._queue.min_queue_offset(piece.start), least)
-            stop = min(self._queue.min_queue_offset(piece.stop), high)
+            low = max(self._place_of(piece.start), least)
+            stop = min(self._place_of(piece.stop), high)
             number = self._end_in(piece, low, stop, timestamp) if low < stop else None
             if number is not None:
                 return number
@@ -95,8 +96,8 @@ class QueueTimes:
         high = self._from_known_end()
         found = [range(high, self._queue.max_queue_offset())]
         for start, stop in self._stretches(begin, end):
-            low = self._queue.min_queue_offset(start)
-            found.append(range(low, max(self._queue.min_queue_offset(stop), low)))
+            low = self._place_of(start)
+            found.append(range(low, max(self._place_of(stop), low)))
         return [span for span in found if span]
 
     def _stretches(self, begin: int, end: int) -> Iterator[OffsetRange]:
@@ -112,13 +113,19 @@ class QueueTimes:
         if last is not None:
             yield last
 
+    def _place_of(self, physical_offset: int) -> int:
+        """Return the queue offset of the first message at or after a physical offset, or else the queue's end."""
+        number = self._queue.min_queue_offset(physical_offset)
+        check_order(self._queue, number)
+        return number
+
     def _from_known_end(self) -> int:
         """Return the queue offset of the first message that was put after the log was examined."""
-        return self._queue.min_queue_offset(self._known.end())
+        return self._place_of(self._known.end())
 
     def _from(self, physical_offset: int) -> _FoundTime | None:
         """Return the first entry whose message begins at or after a physical offset; None if there is none."""
-        number, stop = self._queue.min_queue_offset(physical_offset), self._queue.max_queue_offset()
+        number, stop = self._place_of(physical_offset), self._queue.max_queue_offset()
         return _first(self._queue, number, stop)
 
     def _lies_before(self, piece: TimedPiece, stop: int) -> bool:
@@ -137,10 +144,10 @@ class QueueTimes:
         """
         if piece.is_whole and piece.least >= timestamp:
             return first
-        stop = self._queue.min_queue_offset(piece.stop)
+        stop = self._place_of(piece.stop)
         if not (piece.is_whole and piece.ascends):
             later = self._known.stored_within(piece, timestamp, _EVER)
-            return next(self._numbers_of(later, first, stop), None)
+            return next(self._numbers_of(piece, later, first, stop), None)
         number = self._bisected(first, stop, timestamp)
         found = _first(self._queue, number, stop)
         return None if found is None else found.number
@@ -150,19 +157,21 @@ class QueueTimes:
         if piece.is_whole and piece.most <= timestamp:
             return stop
         if not (piece.is_whole and piece.ascends):
-            numbers = list(
-                self._numbers_of(
-                    self._known.stored_within(piece, -_EVER - 1, timestamp), first, stop
-                )
-            )
+            earlier = self._known.stored_within(piece, -_EVER - 1, timestamp)
+            numbers = list(self._numbers_of(piece, earlier, first, stop))
             return self._queue.span(numbers[-1])[1] if numbers else None
         # Find the first message stored after `timestamp`.
         number = self._bisected(first, stop, timestamp + 1)
         return number if number > first else None
 
-    def _numbers_of(self, places: set[int], first: int, stop: int) -> Iterator[int]:
-        entries = self._queue.numbered(first, stop) if places else ()
-        return (number for number, entry in entries if entry.physical_offset in places)
+    def _numbers_of(
+        self, piece: TimedPiece, places: set[int], first: int, stop: int
+    ) -> Iterator[int]:
+        for number, entry in self._queue.numbered(first, stop) if places else ():
+            if entry.physical_offset in places:
+                yield number
+            elif entry != PRE_BLANK and not piece.start <= entry.physical_offset < piece.stop:
+                check_order(self._queue, number)
 
     def _bisected(self, low: int, high: int, timestamp: int) -> int:
         """Return the number of the first entry in [low, high) whose message was stored at or after a time, else `high`.

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import Any, Protocol, runtime_checkable
 
-from reput.errors import CorruptMessageError, FormatError
+from reput.errors import CorruptMessageError, FormatError, MessageNotFoundError
 from reput.findings import Finding, Kind
-from reput.format.consume_queue import ConsumeQueueEntry
+from reput.format.consume_queue import ENTRY_BYTES, PRE_BLANK, ConsumeQueueEntry
 from reput.queues.kinds import QueueKind
+
+# Seconds to wait before entries are read again, because the newest one may have been half written.
+_PATIENCE_S = 0.02
 
 
 class LostEntriesError(FormatError):
@@ -127,3 +131,43 @@ class QueueIndex(Protocol):
     def close(self) -> None:
         """Close the files. Later calls open them again."""
         ...
+
+
+def check_order(queue: QueueReader, queue_offset: int) -> None:
+    """Raise FormatError if the entries around a queue offset are not in the order of their messages.
+
+    Searches for a physical offset depend on this order. If one wrong entry misleads a search, it is next to the result.
+    """
+    if _out_of_order(queue, queue_offset) is not None:
+        time.sleep(_PATIENCE_S)
+        if (number := _out_of_order(queue, queue_offset)) is not None:
+            reason = (
+                f"the entry of queue offset {number} leads to an earlier message than the entry before it; "
+                "rebuild the ConsumeQueues"
+            )
+            raise FormatError(queue.folder, number * ENTRY_BYTES, reason)
+
+
+def _out_of_order(queue: QueueReader, queue_offset: int) -> int | None:
+    """Return the queue offset of an entry that leads to an earlier message than the entry before it, else None.
+
+    Two entries on either side of `queue_offset` are read.
+    """
+    begin = end = queue_offset
+    for _ in range(2):
+        begin, end = queue.span(max(begin - 1, 0))[0], queue.span(end)[1]
+    end = min(end, queue.max_queue_offset())
+    before = 0
+    for start in (begin, queue_offset):
+        try:
+            for number, entry in queue.numbered(start, end):
+                if entry == PRE_BLANK:
+                    continue
+                if entry.physical_offset < before:
+                    return number
+                before = entry.physical_offset
+            break
+        # The files begin at a later queue offset.
+        except MessageNotFoundError:
+            continue
+    return None
