@@ -33,14 +33,7 @@ class Known(NamedTuple):
         )
 
 
-_QUEUES_LOST = r"consumequeue\S* .*(deleted|replaced|cut|zeroed|flipped|exchanged|repeats)"
-
-KNOWN: tuple[Known, ...] = (
-    Known(
-        "missing", "(queue|place)$", _QUEUES_LOST, "a missing queue is taken for an empty one", 61,
-        "MessageStore.get_by_queue:place",
-    ),
-)  # fmt: skip
+KNOWN: tuple[Known, ...] = ()
 
 
 def is_known(violation: Violation) -> bool:

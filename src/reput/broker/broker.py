@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, cast
@@ -144,7 +145,9 @@ class ServedBroker:
             except FormatError as error:
                 if self.is_exact:
                     raise
-                least = self.store.min_queue_offset(topic, queue_id, check=False)
+                least = 0
+                with suppress(MessageNotFoundError):  # The queue is lost.
+                    least = self.store.min_queue_offset(topic, queue_id, check=False)
                 lost = UnreadableMessages(topic, queue_id, least, least, finding_of(error))
                 self.store.unreadable.note([lost])
         except MessageNotFoundError:
@@ -153,10 +156,20 @@ class ServedBroker:
         return max(floor, least)
 
     def max_offset(self, topic: str, queue_id: int) -> int:
-        """Return the queue offset of the next message, 0 for an unknown queue."""
+        """Return the queue offset of the next message, 0 for an unknown queue.
+
+        Raises FormatError if `is_exact` and the queue is lost.
+        """
         try:
             return self.store.max_queue_offset(topic, queue_id)
         except MessageNotFoundError:
+            return 0
+        except FormatError as error:
+            if self.is_exact:
+                raise
+            self.store.unreadable.note(
+                [UnreadableMessages(topic, queue_id, 0, 0, finding_of(error))]
+            )
             return 0
 
     def offset_by_time(self, topic: str, queue_id: int, timestamp: int) -> int:

@@ -127,8 +127,9 @@ def _names(store: SharedStore) -> list[str]:
 
 
 def _facts(store: SharedStore, topic: str, queue_id: int) -> QueueFacts:
-    low = store.min_queue_offset(topic, queue_id, check=False)
+    # This raises if the queue is lost.
     high = store.max_queue_offset(topic, queue_id)
+    low = store.min_queue_offset(topic, queue_id, check=False)
     return QueueFacts(queue_id, low, high)
 
 

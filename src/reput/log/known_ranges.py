@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import os
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property
@@ -215,11 +215,21 @@ class KnownRanges:
                 file.start, file.start, ids=None if known.ids is None else ReplacedIds(), queues=()
             )
         found = scan_range(source.open, file, known, ends=ends, check=self._check)
+        if self._is_written_now(found.damage[len(known.damage) :]):
+            found = scan_range(source.open, file, known, ends=ends, check=self._check)
         if ends:
             found = replace(found, stamp=stamp)
         elif found.stop - found.start >= _LEAST_GROWTH_BYTES:
             found = replace(found, kept_at=stamp)
         return self._keep(file, found) if found.stamp or found.kept_at else self._witnessed(found)
+
+    def _is_written_now(self, damage: Sequence[Finding]) -> bool:
+        """Return whether a record that a scan could not read is readable now, because it was just being written."""
+        for lost in damage:
+            with suppress(ReputError):
+                self._log.locate(lost.start)
+                return True
+        return False
 
     def _known(self, file: CommitLogFile) -> KnownFile | None:
         """Return facts from the memory of this process or from the cache, if they are still valid, else None."""

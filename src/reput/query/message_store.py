@@ -53,7 +53,7 @@ from reput.query.compat import (
 from reput.query.evidence import joined
 from reput.query.named_places import answer_of, coverage_of_id
 from reput.query.pull import Pulled, get_by_queue, pull, queue_times
-from reput.query.queue_ends import QueueEnds
+from reput.query.queue_ends import LostQueueError, QueueEnds
 from reput.query.queue_place import QueuePlace
 from reput.query.search import Search, Unindexed, find_end, search_steps
 from reput.query.wanted import WantedKey, WantedKeyAnywhere, WantedUniqueKey
@@ -198,7 +198,7 @@ class MessageStore(StoreReader):
                 raise
             return decode_located(data, layout)
 
-        return self._following(get)
+        return self._of_queue(topic, queue_id, get)
 
     @checked
     def query(
@@ -533,7 +533,17 @@ class MessageStore(StoreReader):
                 skipped.append(UnreadableMessages(topic, queue_id, end, end, finding_of(error)))
             return found
 
-        return self._following(read)
+        try:
+            return self._of_queue(topic, queue_id, read)
+        except LostQueueError as error:
+            if skipped is None:
+                raise
+            # A broker takes a lost queue for an empty one.
+            place = topic, queue_id, queue_offset
+            skipped.append(UnreadableMessages(*place, queue_offset, finding_of(error)))
+            is_empty = queue_offset <= 0
+            status = PullStatus.NO_NEW_MESSAGE if is_empty else PullStatus.OFFSET_TOO_LARGE
+            return Pulled(status, [], 0, 0, 0)
 
     @checked
     def check_begin(self, topic: str, queue_id: int) -> None:
@@ -567,12 +577,16 @@ class MessageStore(StoreReader):
                 self._ends.check_begin(topic, queue_id)
             return self.queues.queue(topic, queue_id).min_queue_offset(self.commit_log.min_offset)
 
-        return self._following(find)
+        return self._of_queue(topic, queue_id, find) if check else self._following(find)
 
     @checked
     def max_queue_offset(self, topic: str, queue_id: int) -> int:
         """Return the queue offset that a queue's next message gets. Raises as `pull` does."""
-        return self._following(lambda: self.queues.queue(topic, queue_id).max_queue_offset())
+
+        def find() -> int:
+            return self.queues.queue(topic, queue_id).max_queue_offset()
+
+        return self._of_queue(topic, queue_id, find)
 
     @checked
     def offset_by_time(
@@ -604,7 +618,7 @@ class MessageStore(StoreReader):
                 self._check_before(queue, found)
             return found
 
-        return self._following(find)
+        return self._of_queue(topic, queue_id, find) if check else self._following(find)
 
     def _check_before(self, queue: QueueReader, queue_offset: int) -> None:
         """Raise FormatError or CorruptMessageError if the message before a queue offset cannot be read.
@@ -646,10 +660,11 @@ class MessageStore(StoreReader):
             found = queue_times(self, topic, queue_id).end_until(time, self.commit_log.min_offset)
             if check:
                 queue = self.queues.queue(topic, queue_id)
+                self._ends.check_missing(topic, queue_id)
                 self._check_lost(queue, range(found, queue.max_queue_offset()), None, time)
             return found
 
-        return self._following(find)
+        return self._of_queue(topic, queue_id, find) if check else self._following(find)
 
     @checked
     def spans_by_time(self, topic: str, queue_id: int, begin: int, end: int) -> list[range]:
@@ -712,6 +727,18 @@ class MessageStore(StoreReader):
             return unindexed.search(self.commit_log, wanted, **bounds).run(self._planner)
 
         return self._following(search, looks_itself=True)
+
+    def _of_queue(self, topic: str, queue_id: int, read: Callable[[], _Answer]) -> _Answer:
+        """Return the result of `read`, which reads a queue. Raise LostQueueError if this queue is lost."""
+
+        def attempt() -> _Answer:
+            try:
+                return read()
+            except MessageNotFoundError:
+                self._ends.check_missing(topic, queue_id)
+                raise
+
+        return self._following(attempt)
 
     def _following(self, read: Callable[[], _Answer], *, looks_itself: bool = False) -> _Answer:
         """Return the result of `read`. If `read` fails because files of the log have expired, call it again.

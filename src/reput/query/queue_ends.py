@@ -16,12 +16,14 @@ the gap, the message's entry was lost, and the gap is damage.
 
 from __future__ import annotations
 
+import os
 import time
 from collections import OrderedDict
 from contextlib import suppress
 
 from reput.errors import CorruptMessageError, FormatError, MessageNotFoundError, StoreError
 from reput.format.consume_queue import ENTRY_BYTES, PRE_BLANK, ConsumeQueueEntry
+from reput.format.file_names import CONSUME_QUEUE_FOLDER
 from reput.format.properties import LMQ_PREFIX
 from reput.log.queued_record import own_place, queue_offset_in
 from reput.log.reader import LocatedRecord
@@ -46,6 +48,10 @@ _RECORDS_AFTER = 64
 _PATIENCE_S, _ROUNDS = 0.05, 20
 
 
+class LostQueueError(FormatError):
+    """Raised if the log has messages of a queue that does not exist, or has no entries."""
+
+
 class QueueEnds:
     """Remembers how far the log was walked for each queue. Only one thread at a time may use it."""
 
@@ -60,12 +66,38 @@ class QueueEnds:
         # For each gap (topic, queue id, first queue offset of the gap) that was only partly checked, the physical
         # offset at which the search for its messages continues.
         self._searched: OrderedDict[tuple[str, int, int], int] = OrderedDict()
+        # Queues that were found to be lost.
+        self._missing: set[tuple[str, int]] = set()
         self._allowance, self._refilled = float(_FIRST_ALLOWANCE_BYTES), time.monotonic()
+
+    def check_missing(self, topic: str, queue_id: int) -> None:
+        """Raise LostQueueError if the log has messages of this queue, but the queue does not exist, or is empty."""
+        place = topic, queue_id
+        if self._count(*place) or not self._store.has_lost(*place):
+            return
+        if place not in self._missing and self._store.is_live:
+            # The queue's first messages may just be dispatched.
+            for _ in range(_ROUNDS):
+                time.sleep(_PATIENCE_S)
+                if self._count(*place):
+                    return
+        self._missing.add(place)
+        folder = os.path.join(self._store.path, CONSUME_QUEUE_FOLDER, topic, str(queue_id))
+        reason = "the CommitLog has messages of this queue, but the queue is lost; rebuild the ConsumeQueues"
+        raise LostQueueError(folder, 0, reason)
+
+    def _count(self, topic: str, queue_id: int) -> int:
+        """Return the end of a queue, 0 for a missing one."""
+        with suppress(MessageNotFoundError):
+            return self._store.queues.queue(topic, queue_id).max_queue_offset()
+        return 0
 
     def check(self, topic: str, queue_id: int) -> None:
         """Raise FormatError if the log contains a message of this queue that follows the queue's last entry."""
         queue = self._store.queues.queue(topic, queue_id)
         end = queue.max_queue_offset()
+        if not end:
+            self.check_missing(topic, queue_id)
         self._check_last(queue, topic, queue_id, end)
         missing = self._find(topic, queue_id, end)
         if missing is None or not self._is_dispatched(missing):

@@ -167,7 +167,7 @@ def _out_of_order(queue: QueueReader, queue_offset: int) -> int | None:
                     return number
                 before = entry.physical_offset
             break
-        # The files begin at a later queue offset.
-        except MessageNotFoundError:
+        # The files begin at a later queue offset, or entries are lost. Readers of these entries report that.
+        except (MessageNotFoundError, LostEntriesError):
             continue
     return None

@@ -402,6 +402,8 @@ class Pulling:
                 return store.pull_records(*place, most, tags, _MOST_BYTES)
             except FormatError as error:
                 end = error.resume_offset
+                if end is None:
+                    store.unreadable.note([UnreadableMessages(*place, position, finding_of(error))])
                 if end is None or position > pull.queue_offset:
                     raise
                 lost = UnreadableMessages(*place, end, finding_of(error))

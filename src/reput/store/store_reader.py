@@ -19,7 +19,12 @@ from reput.errors import StoreError, StoreNotFoundError, UsageError
 from reput.files.storage import JoinedStorage, Storage, storage_of
 from reput.format.checkpoint import Checkpoint
 from reput.format.commit_log import MessageExt
-from reput.format.file_names import CONSUME_QUEUE_FOLDER, INDEX_DATABASE_FOLDER, INDEX_FOLDER
+from reput.format.file_names import (
+    CONSUME_QUEUE_FOLDER,
+    INDEX_DATABASE_FOLDER,
+    INDEX_FOLDER,
+    is_folder_name,
+)
 from reput.format.properties import PROPERTY_SEPARATOR
 from reput.index.index_files import IndexFiles
 from reput.index.key_index import KeyIndex
@@ -29,6 +34,7 @@ from reput.index.set_reader import IndexFileSetReader
 from reput.index.trust import RecallingJudge
 from reput.index.verdict import Judge
 from reput.log.known_ranges import KnownRanges
+from reput.log.log_queues import LogQueues
 from reput.log.log_topics import LogTopics
 from reput.log.paths import find_store
 from reput.log.reader import CommitLogReader
@@ -117,6 +123,7 @@ class StoreReader(Closing):
         self.commit_log = self._open_log()
         self.own_log = self._open_own_log() if self.log_storage.is_joined else self.commit_log
         self.known_ranges = KnownRanges(self.commit_log)
+        self._log_queues = LogQueues(self.commit_log, self.known_ranges)
         self.log_topics = LogTopics(self.commit_log, self.known_ranges)
         queues = storage, indexes
         if not _is_folder(storage, os.path.join(indexes, CONSUME_QUEUE_FOLDER)):
@@ -193,6 +200,23 @@ class StoreReader(Closing):
         names = self.queues.topics()
         # An archive has queues for all messages of its log.
         return names if self.storage.is_archive else sorted(self.log_topics.find().union(names))
+
+    def has_lost(self, topic: str, queue_id: int) -> bool:
+        """Return whether the log has messages of a queue for which no entries exist.
+
+        In a long log whose queues are not remembered, samples are read, and a queue counts as lost if its topic has
+        messages in the log, but no queue at all. Raises StoreAccessError, StoreChangedError.
+        """
+        # An archive has queues for all messages of its log.
+        if self.storage.is_archive or not is_folder_name(topic):
+            return False
+        if (topic, queue_id) in self._log_queues.find():
+            return True
+        return (
+            not self.queues.list(topic)
+            and not self._log_queues.are_all
+            and topic in self.log_topics.find()
+        )
 
     @cached_property
     def may_have_replaced_ids(self) -> bool:
