@@ -6,7 +6,7 @@ If a record has several UNIQ_KEYs, a broker indexes only the last one. A scan fi
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
@@ -90,6 +90,12 @@ class StatedOffsets(NamedTuple):
     first: int = -1
     last: int = -1
 
+    def together(self, later: StatedOffsets) -> StatedOffsets:
+        """Return the offsets of both for the same queue."""
+        if self.first < 0 or later.first < 0:
+            return later if self.first < 0 else self
+        return later._replace(first=min(self.first, later.first), last=max(self.last, later.last))
+
 
 @dataclass(frozen=True, slots=True)
 class KnownFile:
@@ -113,3 +119,18 @@ class KnownFile:
     stamp: tuple[int, ...] = ()
     kept_at: tuple[int, ...] = ()
     witness: int = 0
+
+
+def adjacent(parts: Sequence[KnownFile]) -> KnownFile | None:
+    """Join the facts about adjacent ranges of a file; None if a range is missing, or not all queues were collected."""
+    if not parts or any(one.stop != other.start for one, other in pairwise(parts)):
+        return None
+    queues: dict[tuple[str, int], StatedOffsets] = {}
+    for part in parts:
+        if part.queues is None:
+            return None
+        for found in part.queues:
+            before = queues.get(found[:2])
+            queues[found[:2]] = found if before is None else before.together(found)
+    pieces = tuple(piece for part in parts for piece in part.pieces)
+    return KnownFile(parts[0].start, parts[-1].stop, pieces, queues=tuple(queues.values()))

@@ -88,7 +88,7 @@ class KnownRanges:
             return ()
         if within.size_bytes < _LEAST_RANGE_BYTES or self._known(file) is not None:
             return ()
-        return _settled(file)
+        return settled(file)
 
     def keep(self, within: OffsetRange, stamp: tuple[int, ...], seen: TimedPiece) -> None:
         """Keep `seen`, the result of a scan of the range `within`.
@@ -99,6 +99,21 @@ class KnownRanges:
         if file is not None:
             pieces = (seen._replace(start=within.start, stop=within.stop),)
             self._keep(file, KnownFile(*within, pieces, stamp=stamp))
+
+    def take(self, file: CommitLogFile, passed: KnownFile, stamp: tuple[int, ...]) -> None:
+        """Keep facts that another scan has collected as it passed a file, unless more is known already.
+
+        Args:
+            file: The file.
+            passed: Facts about all its records, none of which is damaged.
+            stamp: The file's stamp (`settled`) before that scan.
+        """
+        known = self._known(file)
+        is_known = known is not None and known.queues is not None and known.start <= file.start
+        if stamp and not (is_known and known is not None and known.stop >= passed.stop):
+            ends = passed.stop >= file.end
+            by_stamp = replace(passed, stamp=stamp) if ends else replace(passed, kept_at=stamp)
+            self._keep(file, by_stamp)
 
     def pieces(self, begin: int, end: int, *, newest_first: bool = False) -> Iterator[TimedPiece]:
         """Yield the pieces of the log that may have messages stored between two times (ms), both inclusive.
@@ -208,7 +223,7 @@ class KnownRanges:
         # Only results that are stored in the cache need a stamp, which shows later changes of the file. Results are
         # stored in two cases: the file no longer grows (`ends` is true), or the file still grows, and its first scan
         # reads a long range.
-        stamp = _settled(file) if ends or (is_new and file.size >= _LEAST_GROWTH_BYTES) else ()
+        stamp = settled(file) if ends or (is_new and file.size >= _LEAST_GROWTH_BYTES) else ()
         # The file may have changed after the earlier scan, but before this stamp was taken. So scan all of it again.
         if stamp and not is_new:
             known = KnownFile(
@@ -239,7 +254,7 @@ class KnownRanges:
                 return known
             if file.size >= _LEAST_RANGE_BYTES:
                 data = self._cache.read(_name(file), _MOST_BYTES)
-                known = None if data is None else _decoded(data)
+                known = None if data is None else decoded(data)
                 is_as_kept = known is not None and _stamp(file) in (known.stamp, known.kept_at)
                 if known is not None and is_as_kept and self._holds(file, known):
                     self._learned[file] = known
@@ -265,7 +280,7 @@ class KnownRanges:
             is_same = _stamp(file) in (known.stamp, known.kept_at)
             is_worth_it = known.stop - known.start >= _LEAST_RANGE_BYTES
             if known.pieces and not known.damage and is_same and is_worth_it:
-                self._cache.write(_name(file), _encoded(known))
+                self._cache.write(_name(file), encoded(known))
         return known
 
 
@@ -278,7 +293,8 @@ def _has(known: KnownFile, with_ids: bool, with_queues: bool) -> bool:
     return has_ids and (known.queues is not None or not with_queues)
 
 
-def _encoded(known: KnownFile) -> bytes:
+def encoded(known: KnownFile) -> bytes:
+    """Return the stored form of facts."""
     ids = known.ids or ReplacedIds()
     head = {
         "form": _FORM, "range": [known.start, known.stop], "stamp": known.stamp, "kept_at": known.kept_at,
@@ -289,8 +305,8 @@ def _encoded(known: KnownFile) -> bytes:
     return json.dumps(head).encode() + b"\n" + ids.hashes + ids.offsets
 
 
-def _decoded(data: bytes) -> KnownFile | None:
-    """Decode the result of `_encoded`. Raises one of the exceptions in _WRONG_FORM for other bytes."""
+def decoded(data: bytes) -> KnownFile | None:
+    """Decode the result of `encoded`. Raises one of the exceptions in _WRONG_FORM for other bytes."""
     text, _, rest = data.partition(b"\n")
     head: dict[str, Any] = json.loads(text)
     if head["form"] != _FORM:
@@ -325,8 +341,11 @@ def _name(file: CommitLogFile) -> str:
     return f"{status.st_dev:x}-{status.st_ino:x}.json"
 
 
-def _settled(file: CommitLogFile) -> tuple[int, ...]:
-    """Return the file's stamp (inode, size, ctime); empty if a later change might leave the stamp the same."""
+def settled(file: CommitLogFile) -> tuple[int, ...]:
+    """Return a file's start and stamp (inode, size, ctime).
+
+    The result is empty if a later change might leave the stamp the same.
+    """
     if "://" in file.path:
         return _stamp(file)
     stamp = settled_stamp(file.path)

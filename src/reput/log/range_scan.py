@@ -13,7 +13,7 @@ from reput.findings import Finding
 from reput.format.commit_log import SYS_FLAG_PREPARED
 from reput.kernels import key_match as kernel
 from reput.kernels.rows import new_rows
-from reput.log.dispatch_batch import DispatchBatch
+from reput.log.dispatch_batch import DispatchBatch, Queue
 from reput.log.files import CommitLogFile
 from reput.log.known_file import KnownFile, ReplacedIds, StatedOffsets, TimedPiece
 from reput.log.scan import FileScan, ScannedPiece
@@ -47,7 +47,7 @@ def scan_range(
 
     Raises StoreAccessError, StoreChangedError.
     """
-    collected = _Collected(known, max(file.size // _MOST_PIECES, _LEAST_PIECE_BYTES))
+    collected = _Collected(known, _piece_bytes(file))
     scan = FileScan(
         file,
         known.stop,
@@ -59,7 +59,8 @@ def scan_range(
     try:
         for piece in scan.pieces():
             check()
-            collected.add(piece, is_whole=len(scan.damage) == told)
+            offsets = piece.positions + piece.base
+            collected.add(piece.batch, offsets, is_whole=len(scan.damage) == told)
             told = len(scan.damage)
             if known.ids is not None:
                 collected.add_ids(piece)
@@ -70,6 +71,30 @@ def scan_range(
     damage = verdict.damage if ends else scan.damage
     stop = file.end if ends or scan.end.position >= file.end else scan.end.position
     return collected.result(stop, damage)
+
+
+class PassedRange:
+    """Collects the facts of `scan_range` while records pass that are read for another purpose."""
+
+    def __init__(self, file: CommitLogFile, start: int) -> None:
+        """Begin at physical offset `start` of a file."""
+        self._collected = _Collected(KnownFile(start, start, queues=()), _piece_bytes(file))
+
+    def add(self, batch: DispatchBatch, offsets: Offsets | None = None) -> None:
+        """Take the next records, which directly follow the previous ones.
+
+        They begin at `offsets`, by default where they state.
+        """
+        stated = batch.messages["physical_offset"]
+        self._collected.add(batch, stated if offsets is None else offsets, is_whole=True)
+
+    def result(self, stop: int) -> KnownFile:
+        """Return the facts about the range up to `stop`. It has no damage."""
+        return self._collected.result(stop, ())
+
+
+def _piece_bytes(file: CommitLogFile) -> int:
+    return max(file.size // _MOST_PIECES, _LEAST_PIECE_BYTES)
 
 
 def stored_within(
@@ -102,16 +127,19 @@ class _Collected:
         self._pieces = list(known.pieces)
         self._hashes: list[npt.NDArray[np.int32]] = []
         self._offsets: list[Offsets] = []
-        self._queues = {one[:2]: one for one in known.queues or ()}
+        self._queues: list[Queue] = []
+        self._first, self._last = np.empty((2, 0), np.int64)
 
-    def add(self, piece: ScannedPiece, *, is_whole: bool) -> None:
-        """Take a batch. `is_whole` states whether there is no damage between the previous batch and this one."""
-        times = piece.batch.messages["store_timestamp"]
+    def add(self, batch: DispatchBatch, offsets: Offsets, *, is_whole: bool) -> None:
+        """Take a batch whose records begin at `offsets`.
+
+        `is_whole` states whether there is no damage between the previous batch and this one.
+        """
+        times, sizes = batch.messages["store_timestamp"], batch.messages["size"]
         if not len(times):
             return
         if self._known.queues is not None:
-            self._add_queues(piece.batch)
-        offsets = piece.positions + piece.base
+            self._add_queues(batch)
         steps_back = np.diff(times, prepend=times[0]) < 0
         # The log is divided into pieces at multiples of the piece size. A later scan of appended messages uses the same
         # borders, so the first appended messages may extend the last piece.
@@ -126,7 +154,8 @@ class _Collected:
         for row, (begin, stop) in enumerate(zip(first.tolist(), stops, strict=True)):
             self._append(
                 TimedPiece(
-                    int(offsets[begin]), piece.record(stop - 1).stop, int(least[row]), int(most[row]),
+                    int(offsets[begin]), int(offsets[stop - 1]) + int(sizes[stop - 1]),
+                    int(least[row]), int(most[row]),
                     int(offsets[stop - 1]), not stepped[row], is_whole or row > 0,
                 ),
                 int(times[begin]),
@@ -134,18 +163,28 @@ class _Collected:
 
     def _add_queues(self, batch: DispatchBatch) -> None:
         numbers, offsets = batch.messages["queue"], batch.messages["queue_offset"]
+        # A scan numbers queues in the order of their first messages. So earlier queues keep their numbers.
+        new = len(batch.queues) - len(self._first)
+        if new:
+            self._first = np.concatenate([self._first, np.full(new, _LATEST)])
+            self._last = np.concatenate([self._last, np.full(new, -1)])
+        self._queues = batch.queues
         is_dispatched = batch.messages["sys_flag"] & _UNDISPATCHED == 0
-        first = np.full(len(batch.queues), _LATEST)
-        last = np.full(len(batch.queues), -1)
-        np.minimum.at(first, numbers[is_dispatched], offsets[is_dispatched])
-        np.maximum.at(last, numbers[is_dispatched], offsets[is_dispatched])
-        for number in np.unique(numbers).tolist():
-            topic, queue_id = batch.queues[number]
-            found = StatedOffsets(topic, queue_id)
-            if last[number] >= 0:
-                found = found._replace(first=int(first[number]), last=int(last[number]))
-            before = self._queues.get((topic, queue_id))
-            self._queues[topic, queue_id] = _together(before, found)
+        if not is_dispatched.all():
+            numbers, offsets = numbers[is_dispatched], offsets[is_dispatched]
+        np.minimum.at(self._first, numbers, offsets)
+        np.maximum.at(self._last, numbers, offsets)
+
+    def _all_queues(self) -> tuple[StatedOffsets, ...] | None:
+        if self._known.queues is None:
+            return None
+        found = {one[:2]: one for one in self._known.queues}
+        columns = self._queues, self._first.tolist(), self._last.tolist()
+        for queue, first, last in zip(*columns, strict=True):
+            stated = StatedOffsets(*queue, *((first, last) if last >= 0 else ()))
+            before = found.get(stated[:2])
+            found[stated[:2]] = stated if before is None else before.together(stated)
+        return tuple(found.values()) if len(found) <= _MOST_QUEUES else None
 
     def _append(self, found: TimedPiece, first_ms: int) -> None:
         last = self._pieces[-1] if self._pieces else None
@@ -181,9 +220,7 @@ class _Collected:
             # reports the damage.
             pieces = [TimedPiece(self._known.start, stop, 0, 0, -1, is_whole=False)]
         every = (*self._known.damage, *damage)
-        queues = None
-        if self._known.queues is not None and len(self._queues) <= _MOST_QUEUES:
-            queues = tuple(self._queues.values())
+        queues = self._all_queues()
         return KnownFile(self._known.start, stop, tuple(pieces), self._ids(), queues, every)
 
     def _ids(self) -> ReplacedIds | None:
@@ -194,14 +231,6 @@ class _Collected:
         offsets = np.concatenate([np.frombuffer(known.offsets, np.int64), *self._offsets])
         order = np.lexsort((offsets, hashes))
         return ReplacedIds(hashes[order].tobytes(), offsets[order].tobytes())
-
-
-def _together(before: StatedOffsets | None, later: StatedOffsets) -> StatedOffsets:
-    if before is None or before.first < 0:
-        return later
-    if later.first < 0:
-        return before
-    return later._replace(first=min(before.first, later.first), last=max(before.last, later.last))
 
 
 def _own_ids(

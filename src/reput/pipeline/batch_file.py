@@ -79,17 +79,18 @@ class BatchFileWriter:
             }
         )
 
-    def finish(self, summary: Any, runs: QueueRuns) -> int:
+    def finish(self, summary: Any, runs: QueueRuns, facts: str = "") -> int:
         """Write the runs (summaries of the queues' entries), then the footer. Return the position after them.
 
-        The footer contains `summary`, which may be any JSON value.
+        The footer contains `summary`, which may be any JSON value, and the stored form of facts about the scanned range
+        (`reput.log.known_ranges`), or nothing.
         """
         columns = self._write_fields("", runs)
         footer = json.dumps(
             {
                 "batches": self._batches, "queues": list(map(name_of, self._queues)),
                 "runs": [len(runs), columns],
-                "summary": summary,
+                "summary": summary, "facts": facts,
             }
         ).encode()  # fmt: skip
         footer += _TRAILER.pack(len(footer), _MAGIC)
@@ -143,6 +144,12 @@ def read_summary(path: str) -> Any:
     """Read the summary that `finish` wrote. Raises FormatError if the file was not finished."""
     with reading(path) as local, FileReader(local) as reader:
         return _read_footer(reader, path)["summary"]
+
+
+def read_facts(path: str) -> str:
+    """Return the facts that `finish` wrote. Raises StoreAccessError, FormatError."""
+    with reading(path) as local, FileReader(local) as reader:
+        return str(_read_footer(reader, path).get("facts", ""))
 
 
 def name_of(queue: Queue) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager, nullcontext
+from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
@@ -20,7 +20,7 @@ from reput.files.anchors import AnchoredRunner, anchored, reading_for
 from reput.files.bucket import open_object_store
 from reput.files.lock import locked
 from reput.files.reader import OpenFile
-from reput.files.staged import PlacedRunner, know
+from reput.files.staged import PlacedRunner, join, know
 from reput.files.stamps import Stamp
 from reput.files.storage import Storage, is_url, storage_of
 from reput.files.writer import make_folder
@@ -30,8 +30,13 @@ from reput.index.remembered import log_stamps
 from reput.index.verdict import Proof
 from reput.log.ends import LogEnds
 from reput.log.files import CommitLogFile
+from reput.log.known_file import adjacent
+from reput.log.known_ranges import decoded
+from reput.log.passed_file import keep_passed, keep_topics
+from reput.log.reader import CommitLogReader
 from reput.log.scan_mode import DispatchRules
 from reput.log.sources import StoreLog
+from reput.pipeline.batch_file import read_facts
 from reput.pipeline.commit import FolderTarget, RebuildCommit, Target
 from reput.pipeline.divided import divide
 from reput.pipeline.index_layout import IndexFileTask, index_layout
@@ -401,7 +406,26 @@ class _Rebuild:
         self.report.log_bytes = sum(ends.values()) - sum(ends)
         log = stitcher.log()
         self._report_log(log)
+        self._keep_facts(stitcher)
         return log
+
+    def _keep_facts(self, stitcher: Stitcher) -> None:
+        """Remember store times, queues and topics of the log files, which the scans have collected in staged files."""
+        source, staging = self.known.source, self.staging
+        if not source.is_folder or isinstance(staging, BucketStaging):
+            return
+        # The facts are only a cache. The rebuild is complete without them.
+        with suppress(StoreError):
+            for file, summaries in stitcher.readable_files():
+                stamp = self.known.stamps.get(file.start)
+                texts = [read_facts(join(str(staging.scanned), one.staged)) for one in summaries]
+                if stamp is not None and all(texts):
+                    parts = [decoded(text.encode()) for text in texts]
+                    passed = adjacent([part for part in parts if part is not None])
+                    if passed is not None:
+                        keep_passed(file, passed, (file.start, *stamp))
+            with closing(CommitLogReader(StoreLog(source.path))) as log:
+                keep_topics(log)
 
     def run_tasks(
         self, function: Callable[[Task], Result], tasks: Sequence[Task], weights: Sequence[int], phase: str

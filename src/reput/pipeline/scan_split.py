@@ -14,6 +14,8 @@ from reput.files.staged import delete_staged, join, writing
 from reput.files.writer import FileWriter
 from reput.format.file_names import offset_file_name
 from reput.log.dispatch_batch import DispatchBatch
+from reput.log.known_ranges import encoded
+from reput.log.range_scan import PassedRange
 from reput.log.scan import FileScan, ScanBuffers
 from reput.log.scan_mode import BROKER, SALVAGE, DispatchRules
 from reput.log.splits import guess_record
@@ -109,18 +111,23 @@ def _buffers() -> ScanBuffers:
 def _stage(job: ScanJob, split: Split, path: Path, summary: SplitSummary) -> None:
     with FileWriter(path) as file:
         writer = BatchFileWriter(file)
-        runs = new_runs(0) if summary.start is None else _walk(job, split, writer, summary)
-        writer.finish(summary.as_json(), runs)
+        runs, facts = new_runs(0), ""
+        if summary.start is not None:
+            runs, facts = _walk(job, split, writer, summary)
+        writer.finish(summary.as_json(), runs, facts)
 
 
-def _walk(job: ScanJob, split: Split, writer: BatchFileWriter, summary: SplitSummary) -> QueueRuns:
+def _walk(
+    job: ScanJob, split: Split, writer: BatchFileWriter, summary: SplitSummary
+) -> tuple[QueueRuns, str]:
     scan = FileScan(
         split.file, summary.end, split.stop, SALVAGE if job.salvage else BROKER, job.rules,
         end_offset=summary.end_offset_in, buffers=_buffers(), open_file=job.open_file,
     )  # fmt: skip
-    runs = new_runs(0)
+    runs, passed = new_runs(0), PassedRange(split.file, scan.end.position)
     for batch in scan.batches():
         writer.append(batch)
+        passed.add(batch)
         _count(batch, summary)
         runs = joined(runs, runs_of(batch))
     summary.entries = int(runs["entries"].sum())
@@ -130,7 +137,8 @@ def _walk(job: ScanJob, split: Split, writer: BatchFileWriter, summary: SplitSum
     summary.end_offset_out = scan.end_offset
     summary.misplaced, summary.bad_multi = scan.misplaced, scan.bad_multi
     summary.damage, summary.hiding = scan.damage, scan.hiding
-    return runs
+    is_whole = not (scan.damage or scan.misplaced or split.file.gap)
+    return runs, encoded(passed.result(summary.end)).decode() if is_whole else ""
 
 
 def _count(batch: DispatchBatch, summary: SplitSummary) -> None:

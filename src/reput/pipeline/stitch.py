@@ -6,11 +6,11 @@ The scan of each split must begin where the scan of the previous split ended.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from reput.findings import Finding
-from reput.log.files import holes
+from reput.log.files import CommitLogFile, holes
 from reput.log.offset_range import OffsetRange, merged, ranges_of
 from reput.log.verdict import WalkVerdict, end_for_rebuild
 from reput.pipeline.scan_split import ScanTask
@@ -104,6 +104,17 @@ class Stitcher:
                 if summary.finished:
                     break
         return tasks
+
+    def readable_files(self) -> Iterator[tuple[CommitLogFile, list[SplitSummary]]]:
+        """Yield each file of which every record could be read, with the summaries of its scans."""
+        by_file: dict[int, list[SplitSummary]] = defaultdict(list)
+        for summary in self._walk:
+            by_file[self._splits[summary.number].file.start].append(summary)
+        for start, summaries in by_file.items():
+            last = summaries[-1]
+            is_whole = not any(one.damage or one.misplaced for one in summaries)
+            if is_whole and not (last.unreadable and (last.data_follows or last.torn)):
+                yield self._by_file[start][0].file, summaries
 
     def log(self) -> LogSummary:
         """Return the summary of the whole log. Call this method only after `rescans` has returned an empty list."""

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from itertools import pairwise
 from typing import TypeVar
 
 from reput.compare.found import BEYOND, EntryPlaces, IndexSpan, LogEdges, QueueSpan
 from reput.compare.log_file import ComparedFile
+from reput.errors import StoreError
 from reput.findings import Finding, Kind
 from reput.format.file_names import INDEX_FOLDER
 from reput.log.dispatch_batch import Queue
+from reput.log.passed_file import keep_topics
 from reput.log.reader import CommitLogReader
 from reput.log.scan_mode import DispatchRules
 from reput.log.sources import StoreLog
@@ -140,6 +142,9 @@ class FullCheck:
         yield from beyond(self._store, self._index, self._queues)
         yield from next_start(self._store, self._index)
         yield from self._read_log()
+        # The tasks have remembered facts about the log files. They are only a cache, so errors do not matter.
+        with suppress(StoreError), closing(CommitLogReader(StoreLog(str(self._store.path)))) as log:
+            keep_topics(log)
         yield from _partly_copied(self._store)
         others = OtherQueues(self._store)
         yield from others.findings()

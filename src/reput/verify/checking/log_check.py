@@ -17,6 +17,7 @@ from reput.findings import Finding, Kind
 from reput.format.record_crc import CRC_PROPERTY_END, record_crc_ok
 from reput.log.dispatch_batch import Queue
 from reput.log.kernel_crc import wrong_bodies
+from reput.log.passed_file import PassedFile
 from reput.log.scan import FileScan, ScannedPiece
 from reput.verify.checking.index_entries import IndexFindings
 from reput.verify.checking.queue_entries import LightQueue, QueueFindings
@@ -84,15 +85,18 @@ class _FileCheck:
     def __init__(self, task: LogTask, found: LogFileFound) -> None:
         self._task, self._found = task, found
         self._tally = Tally()
+        self._passed = PassedFile(task.compared.file)
 
     def run(self) -> None:
         task, found = self._task, self._found
         comparison = FileComparison(task.compared)
         # Usually, all records and their entries are valid. One quick pass suffices to show this.
-        latest = comparison.latest_if_sound(_is_sound)
+        latest = comparison.latest_if_sound(self._is_sound)
         if latest is not None:
             found.latest = latest
+            self._passed.keep(comparison.scan)
             return
+        self._passed.restart()
         queues = QueueFindings(
             task.compared.queues, task.dispatched_to, task.dispatched_from, self._tally
         )
@@ -109,12 +113,20 @@ class _FileCheck:
                 cost = f"{counted(messages, 'message')} with a ConsumeQueue entry can no longer be read"
                 explained = replace(self._with_start(lost), cost=cost if messages else "")
                 found.findings.append(explained)
+        self._passed.keep(comparison.scan)
         self._note_end(comparison.scan)
         found.without_queue, found.light = queues.without_queue, queues.light
         found.without_index = index.without_index
         found.findings += self._tally.findings()
 
+    def _is_sound(self, piece: ScannedPiece) -> bool:
+        """Return whether all records of a piece of the log file match their CRCs."""
+        self._passed.add(piece)
+        wrong = wrong_bodies(piece.data, piece.positions, piece.batch.messages)
+        return not len(wrong) and not len(_wrong_records(piece))
+
     def _check_records(self, piece: ScannedPiece) -> None:
+        self._passed.add(piece)
         found, file, batch = self._found, self._task.compared.file, piece.batch
         offsets, times = piece.positions + piece.base, batch.messages["store_timestamp"]
         high = int(times.max())
@@ -177,12 +189,6 @@ class _FileCheck:
                 at_next_start=f"ends the log at {end}, and leaves the bytes there",
             )
         )  # fmt: skip
-
-
-def _is_sound(piece: ScannedPiece) -> bool:
-    """Return whether all records of a piece of the log file match their CRCs."""
-    wrong = wrong_bodies(piece.data, piece.positions, piece.batch.messages)
-    return not len(wrong) and not len(_wrong_records(piece))
 
 
 def _wrong_records(piece: ScannedPiece) -> npt.NDArray[np.int64]:
