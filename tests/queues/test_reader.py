@@ -106,6 +106,34 @@ def test_a_queue_all_of_whose_files_went_since_it_was_opened(tmp_path: Path) -> 
     assert queue.min_queue_offset(450) == 6
 
 
+def test_a_queue_that_is_cut_under_an_open_reader(tmp_path: Path) -> None:
+    folder = tmp_path / "consumequeue" / "T" / "0"
+    folder.mkdir(parents=True)
+    first, second = (folder / f"{start:020d}" for start in (0, 80))
+    first.write_bytes(entries(100, 200, 300, 400))
+    second.write_bytes(entries(500, 600).ljust(80, b"\0"))
+    queue = ConsumeQueueSetReader(tmp_path).queue("T", 0)
+    assert queue.max_queue_offset() == 6
+    for path, kept, end in ((second, [500], 5), (second, [], 4), (first, [100, 200], 2)):
+        # A broker that recovers clears entries in place.
+        with path.open("r+b") as file:
+            file.write(entries(*kept).ljust(80, b"\0"))
+        assert queue.max_queue_offset() == end
+        assert [entry.physical_offset for entry in queue.entries(0, 6)] == [
+            100,
+            200,
+            300,
+            400,
+            500,
+        ][:end]
+        with pytest.raises(MessageNotFoundError):
+            queue.entry(end)
+    with first.open("r+b") as file:
+        file.write(entries(100, 200, 700))
+    assert queue.max_queue_offset() == 3
+    assert queue.entry(2).physical_offset == 700
+
+
 def test_empty_queues(tmp_path: Path) -> None:
     assert ConsumeQueueSetReader(tmp_path).list() == []
     (tmp_path / "consumequeue" / "T" / "0").mkdir(parents=True)
