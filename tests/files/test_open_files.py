@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import os
 import resource
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from reput.errors import StoreFailedError, StoreNotFoundError
 from reput.files import open_files
 from reput.files.disk import Disk
 from reput.files.open_files import OpenFiles, PooledReader, allow_files
+from reput.files.reader import FileReader
 
 MOST = 8
 
@@ -108,6 +111,52 @@ def test_more_files_than_places_may_be_used_at_once(paths: list[Path]) -> None:
     assert sum(reader._file is not None for reader in readers) <= MOST
     for reader in readers:
         reader.close()
+
+
+CALLS: dict[str, tuple[Callable[[PooledReader], object], object]] = {
+    "size": (lambda reader: reader.size, 100),
+    "read": (lambda reader: reader.read(5, 2), b"\1\1"),
+    "read_into": (lambda reader: reader.read_into(np.empty(9, np.uint8), 0), None),
+    "read_each": (lambda reader: reader.read_each([1, 9], [2, 1]), [b"\1\1", b"\1"]),
+    "announce": (lambda reader: reader.announce([1], 2), None),
+    "fileno": (lambda reader: reader.use_descriptor(lambda fd: os.fstat(fd).st_size), 100),
+    "next_run": (lambda reader: reader.next_run(0), (0, 100)),
+    "last_nonzero": (lambda reader: reader.last_nonzero(100), 99),
+    "has_data": (lambda reader: reader.has_data(0, 100), True),
+    "stop_read_ahead": (lambda reader: reader.stop_read_ahead(), None),
+}
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize("name", CALLS)
+def test_a_file_stays_open_during_a_call_and_may_be_closed_after_it(
+    paths: list[Path], name: str
+) -> None:
+    reader, others = PooledReader(str(paths[1])), [PooledReader(str(path)) for path in paths[2:]]
+    reader.read(0, 1)
+    call, expected = CALLS[name]
+
+    class Busy(FileReader):
+        """A file during whose call the pool needs all its places for others."""
+
+        def __getattribute__(self, attribute: str) -> Any:
+            if attribute == name and reader._file is self and not is_asking:
+                is_asking.append(True)
+                for other in others:
+                    other.read(0, 1)
+                assert reader._file is self
+            return super().__getattribute__(attribute)
+
+    is_asking: list[bool] = []
+    reader.close()
+    reader._open_file = Busy
+    assert call(reader) == expected
+    assert is_asking
+    for other in others * 2:
+        other.read(0, 1)
+    assert reader._file is None
+    for other in others:
+        other.close()
 
 
 @pytest.mark.parametrize("change", ["deleted", "replaced"])
