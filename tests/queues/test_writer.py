@@ -10,11 +10,27 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from reput.errors import StoreError
+from reput.errors import StoreError, StoreFailedError
+from reput.format.commit_log import MIN_RECORD_BYTES
+from reput.format.consume_queue_ext import (
+    END_BYTES,
+    FILE_END,
+    MAX_UNIT_BYTES,
+    ExtensionUnit,
+    address_of,
+    encode_unit,
+)
 from reput.format.dtypes import MESSAGE_DTYPE
 from reput.kernels.rows import new_rows
-from reput.queues.kinds import queue_folder
-from reput.queues.writer import ConsumeQueueWriter
+from reput.queues.kinds import CONSUME_QUEUE, EXTENSION, queue_folder
+from reput.queues.writer import (
+    NONE_LOST,
+    ConsumeQueueWriter,
+    EntryFilesWriter,
+    ExtensionWriter,
+    LostRanges,
+)
+from tests.crash.power import Power
 from tests.oracle.consume_queue import ENTRY
 from tests.oracle.consume_queue import ConsumeQueue as OracleQueue
 
@@ -28,13 +44,13 @@ class Entry(NamedTuple):
     tags_code: int = -7
 
 
-def append(queue: ConsumeQueueWriter, entries: list[Entry]) -> int:
+def append(queue: ConsumeQueueWriter, entries: list[Entry], lost: LostRanges = NONE_LOST) -> int:
     messages: Any = new_rows(len(entries), MESSAGE_DTYPE)
     for row, entry in enumerate(entries):
         for name in ("physical_offset", "size", "tags_code"):
             messages[row][name] = getattr(entry, name)
     offsets = np.array([entry.queue_offset for entry in entries], np.int64)
-    return queue.append(messages, np.arange(len(entries)), offsets)
+    return queue.append(messages, np.arange(len(entries)), offsets, lost)
 
 
 def oracle_files(entries: list[Entry], file_entries: int, cut: int = 0) -> dict[str, bytes]:
@@ -114,3 +130,107 @@ def test_a_queue_can_start_where_no_one_ever_came(tmp_path: Path) -> None:
 def test_a_topic_that_is_no_folder_name_has_no_queue(tmp_path: Path, topic: str) -> None:
     with pytest.raises(StoreError, match="cannot be the name of a folder"):
         queue_folder(tmp_path, topic, 0)
+
+
+@pytest.mark.parametrize("lost_bytes", [MIN_RECORD_BYTES - 1, MIN_RECORD_BYTES])
+def test_a_gap_stays_if_the_lost_bytes_have_room_for_the_missing_message(
+    tmp_path: Path, lost_bytes: int
+) -> None:
+    queue = ConsumeQueueWriter(tmp_path / "t" / "0", 10)
+    append(queue, [Entry(0, 0)])
+    append(queue, [Entry(1000, 2)], np.array([[10, 10 + lost_bytes]], np.int64))
+    assert queue.position == (3 if lost_bytes == MIN_RECORD_BYTES else 2)
+    assert queue.blanks == queue.position - 2
+    queue.close(sync=False)
+
+
+@pytest.mark.parametrize("first", [3, 4])
+def test_a_queue_of_expired_messages_begins_anew_if_entries_are_missing(
+    tmp_path: Path, first: int
+) -> None:
+    folder = tmp_path / "t" / "0"
+    old = ConsumeQueueWriter(folder, 2)
+    append(old, [Entry(10 * n, n) for n in range(3)])
+    old.close(sync=False)
+    queue = ConsumeQueueWriter(folder, 2, 3, 30, is_expired=True)
+    entries = [Entry(1000 + 10 * n, first + n) for n in range(2)]
+    append(queue, entries)
+    queue.close(sync=False)
+    if first == 3:  # it follows the last entry
+        entries = [Entry(10 * n, n) for n in range(3)] + entries
+    assert files_of(folder) == oracle_files(entries, 2)
+
+
+def _written(folder: Path, numbers: range) -> EntryFilesWriter:
+    files = EntryFilesWriter(folder, CONSUME_QUEUE, 4 * ENTRY.size)
+    for number in numbers:
+        files.write(memoryview(ENTRY.pack(number + 1, 10, 7)), number)
+    return files
+
+
+def test_synced_entries_and_their_files_survive_a_power_cut(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    folder = root / "consumequeue" / "T" / "0"
+    (root / "consumequeue").mkdir(parents=True)
+    power = Power(root, keeps=0)
+    with power.on():
+        files = _written(folder, range(6))
+        files.sync(6)
+        later = len(power.steps)
+        files.write(memoryview(ENTRY.pack(7, 10, 7)), 6)
+        files.sync(7)
+        # No file is new, so no folder is synced again.
+        assert power.steps[later:] == [f"sync consumequeue/T/0/{80:020d}"]
+        files.write(memoryview(ENTRY.pack(8, 10, 7) * 2), 7)
+        files.sync(9)
+    power.come_back()
+    expected = b"".join(ENTRY.pack(n + 1, 10, 7) for n in range(7)) + ENTRY.pack(8, 10, 7) * 2
+    there = b"".join(data for _, data in sorted(files_of(folder).items()))
+    assert there == expected.ljust(12 * ENTRY.size, b"\0")
+
+
+@pytest.mark.parametrize("number", [1, 5])
+def test_a_file_that_another_process_replaced_is_noticed(tmp_path: Path, number: int) -> None:
+    files = _written(tmp_path / "T" / "0", range(6))
+    files.check_in_place()
+    files.write(memoryview(ENTRY.pack(9, 10, 7)), number)
+    files.close(sync=False)
+    path = tmp_path / "T" / "0" / f"{number // 4 * 80:020d}"
+    path.with_name("other").write_bytes(path.read_bytes())
+    path.with_name("other").replace(path)
+    with pytest.raises(StoreFailedError, match=path.name):
+        files.check_in_place()
+
+
+def test_units_are_put_after_one_another_and_never_cross_the_end_of_a_file(tmp_path: Path) -> None:
+    file_bytes = 70
+    writer = ExtensionWriter(tmp_path / "T" / "0", file_bytes)
+    units = [ExtensionUnit(-n, 1000 + n, bytes(size)) for n, size in enumerate([3, 0, 20, 40, 9])]
+    expected, addresses = [bytearray()], list[int]()
+    for unit in units:
+        data = encode_unit(unit)
+        if len(expected[-1]) + len(data) + END_BYTES > file_bytes:
+            expected[-1] += FILE_END
+            expected.append(bytearray())
+        addresses.append(address_of((len(expected) - 1) * file_bytes + len(expected[-1])))
+        expected[-1] += data
+    assert len(expected) > 2
+    assert [writer.put(unit) for unit in units] == addresses
+    # Neither a unit longer than a file, nor one longer than the format allows, is written.
+    for size in (file_bytes, MAX_UNIT_BYTES):
+        assert writer.put(ExtensionUnit(1, 1, bytes(size))) is None
+    writer.flush()
+    assert files_of(tmp_path / "T" / "0") == {
+        EXTENSION.file_name(number * file_bytes): bytes(data).ljust(file_bytes, b"\0")
+        for number, data in enumerate(expected)
+    }
+    end = writer.position
+    writer.close()
+    again = ExtensionWriter(tmp_path / "T" / "0", file_bytes, end)
+    assert again.put(units[1]) == address_of(end)
+    again.flush()
+    again.sync()
+    again.close()
+    data = bytes(expected[-1]) + encode_unit(units[1])
+    last = files_of(tmp_path / "T" / "0")[EXTENSION.file_name((len(expected) - 1) * file_bytes)]
+    assert last == data.ljust(file_bytes, b"\0")
