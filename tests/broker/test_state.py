@@ -17,9 +17,9 @@ from reput.broker.groups import (
     TopicSubscription,
 )
 from reput.broker.locks import LOCK_MS, MessageQueue, QueueLocks
-from reput.broker.offsets import ConsumerOffsets
+from reput.broker.offsets import ConsumerOffsets, check_kept_in_files
 from reput.broker.topics import PERM_READ, PERM_WRITE, TopicTable
-from reput.errors import FormatError
+from reput.errors import FormatError, UsageError
 from reput.query.shared_store import SharedStore
 from tests.small import SMALL
 
@@ -286,3 +286,31 @@ def test_a_reset_is_taken_once_and_leaves_those_of_other_queues(tmp_path: Path) 
     assert offsets.is_reset("g", "T", 1)
     assert offsets.take_reset("g", "T", 1) == 11
     assert offsets.take_reset("other", "T", 0) == 30
+
+
+def test_offsets_of_one_topic_are_copied_to_another_group(tmp_path: Path) -> None:
+    offsets = ConsumerOffsets(tmp_path, is_kept=True)
+    for group, topic, queue_id, offset in (
+        ("g", "T", 0, 5),
+        ("g", "T", 1, 6),
+        ("g", "U", 0, 7),
+        ("h", "T", 1, 9),
+    ):
+        offsets.commit(group, topic, queue_id, offset)
+    offsets.clone("g", "h", "T")
+    assert [offsets.committed("h", "T", queue_id) for queue_id in (0, 1)] == [5, 6]
+    assert (offsets.topics_of("h"), offsets.topics_of("g")) == (["T"], ["T", "U"])
+
+
+@pytest.mark.parametrize("is_database", [True, False])
+def test_a_store_whose_broker_keeps_offsets_in_a_database_is_refused(
+    tmp_path: Path, is_database: bool
+) -> None:
+    folder = tmp_path / "config" / "consumerOffsets"
+    folder.mkdir(parents=True)
+    (folder / ("CURRENT" if is_database else "other")).write_text("MANIFEST-000001\n")
+    if is_database:
+        with pytest.raises(UsageError, match="the broker keeps its configuration in RocksDB"):
+            check_kept_in_files(tmp_path)
+    else:
+        check_kept_in_files(tmp_path)

@@ -1,6 +1,7 @@
 """Messages erased from copies of golden stores: none of their bytes is left, and nothing else changed."""
 
 import json
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ from reput.format.tombstone import ERASED_PROPERTY, KEPT_PROPERTIES
 from reput.messages.bodies import sent_body
 from reput.messages.inner_batch import unwrap
 from tests.erasing.search import places_of
+from tests.golden.sparse import copy_store
 from tests.golden.stores import EVERY_FIVE, EVERY_STORE, GoldenStore
 
 Golden = Callable[[str], GoldenStore]
@@ -204,3 +206,19 @@ def test_a_record_without_hashes_proves_no_guess(
     assert {one.sha256 for one in erasure.records} == {""}
     assert {one.before for one in erasure.files} == {""}
     assert all(one.after for one in erasure.files)
+
+
+def test_copies_look_like_their_models(golden: Golden, tmp_path: Path) -> None:
+    store = copy_store(golden("lmq").path, tmp_path / "store")
+    logs = sorted((store / "commitlog").iterdir())
+    folders = [store, store / "commitlog", store / "config", store / "consumequeue"]
+    for number, path in enumerate([*logs, *folders]):
+        path.chmod(0o700 + number)
+        os.utime(path, ns=(10**18 + number, 10**18 + 10**9 * number))
+    reput.erase(
+        store, tmp_path / "erased", **_choice(list(_records(store)), "topic"), reason="test"
+    )
+    for path in [*logs, *folders]:
+        copy = (tmp_path / "erased" / path.relative_to(store)).stat()
+        assert copy.st_mode == path.stat().st_mode
+        assert copy.st_mtime_ns == path.stat().st_mtime_ns

@@ -1,6 +1,7 @@
 """Damaged batch queues: an answer belongs to the requested queue, or an error reports what is wrong."""
 
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,8 @@ from hypothesis import strategies as st
 
 import reput
 from reput.errors import MessageNotFoundError, StoreError
+from reput.format.batch_consume_queue import batch_entry, encode_batch_entry
+from reput.format.consume_queue import ConsumeQueueEntry
 from reput.query.message_store import MessageStore
 from reput.query.tail import LogTail, TailFilter
 from reput.queues.queue_index import LostEntriesError
@@ -105,6 +108,58 @@ def test_lost_entries_are_passed_over_to_the_next_batch(batches: Batches) -> Non
         assert next(reader.numbered(bases[8], 10_000))[0] == bases[8]
     finally:
         path.write_bytes(content)
+
+
+@pytest.fixture
+def short(tmp_path: Path) -> Path:
+    """Return the folder of a queue of batches of 1, 2, 3, 4 and 5 messages."""
+    base, data = 0, b""
+    for number, count in enumerate((1, 2, 3, 4, 5)):
+        entry = batch_entry(ConsumeQueueEntry(100 * number, 100, 7), 1000 + number, base, count)
+        data += encode_batch_entry(entry)
+        base += count
+    (tmp_path / f"{0:020d}").write_bytes(data.ljust(8 * ENTRY_BYTES, b"\0"))
+    return tmp_path
+
+
+BASES = (0, 1, 3, 6, 10, 15)
+
+
+def test_a_queue_offset_spans_its_batch(short: Path) -> None:
+    reader = BatchQueueReader(str(short))
+    assert (reader.min_queue_offset(), reader.max_queue_offset()) == (0, 15)
+    for begin, stop in pairwise(BASES):
+        for queue_offset in range(begin, stop):
+            assert reader.span(queue_offset) == (begin, stop)
+            assert reader.entry(queue_offset).physical_offset == 100 * BASES.index(begin)
+    assert (reader.span(-1), reader.span(15)) == ((-1, 0), (15, 16))
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize(("first", "stop"), [(0, 1), (0, 3), (1, 2), (1, 4), (3, 4)])
+def test_lost_queue_offsets_span_the_lost_batches(short: Path, first: int, stop: int) -> None:
+    path = short / f"{0:020d}"
+    data = bytearray(path.read_bytes())
+    data[first * ENTRY_BYTES : stop * ENTRY_BYTES] = bytes((stop - first) * ENTRY_BYTES)
+    path.write_bytes(data)
+    reader = BatchQueueReader(str(short))
+    for queue_offset in range(BASES[first], BASES[stop]):
+        assert reader.span(queue_offset) == (BASES[first], BASES[stop])
+        with pytest.raises(LostEntriesError) as lost:
+            reader.entry(queue_offset)
+        assert lost.value.resume_offset == BASES[stop]
+    for queue_offset in (*range(BASES[first]), *range(BASES[stop], 15)):
+        assert reader.entry(queue_offset).is_written
+
+
+def test_a_batch_queue_whose_last_entries_are_lost_is_shorter(short: Path) -> None:
+    path = short / f"{0:020d}"
+    path.write_bytes(path.read_bytes()[: 3 * ENTRY_BYTES].ljust(8 * ENTRY_BYTES, b"\0"))
+    reader = BatchQueueReader(str(short))
+    assert reader.max_queue_offset() == 6
+    assert [number for number, _ in reader.numbered(2, 20)] == [1, 3]
+    assert reader.min_queue_offset(100) == 1
+    assert reader.min_queue_offset(201) == 6
 
 
 def test_a_queue_without_files_is_empty(tmp_path: Path) -> None:

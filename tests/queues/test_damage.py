@@ -294,3 +294,24 @@ def test_a_queue_of_garbage_after_its_end(tmp_path: Path) -> None:
     (folder / f"{0:020d}").write_bytes((good + bytes(80) + b"\xff" * 40).ljust(400, b"\0"))
     with ConsumeQueueSetReader(tmp_path) as queues:
         assert queues.queue("T", 0).max_queue_offset() == 5
+
+
+def test_an_entry_that_is_just_being_written_is_read_again(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = bytes(queue_bytes(store))
+    holed = whole[: 40 * ENTRY.size] + bytes(2 * ENTRY.size) + whole[42 * ENTRY.size :]
+    write_queue(store, holed)
+    path = store / "consumequeue" / "T" / "0" / f"{FILE_ENTRIES * ENTRY.size:020d}"
+    with reput.open_store(store) as opened:
+        with pytest.raises(LostEntriesError):
+            opened.get_by_queue("T", 0, 40)
+
+        def write_entry(_: float) -> None:
+            with path.open("r+b") as file:
+                file.write(whole[FILE_ENTRIES * ENTRY.size : 41 * ENTRY.size])
+
+        monkeypatch.setattr("reput.queues.reader.time", SimpleNamespace(sleep=write_entry))
+        assert opened.get_by_queue("T", 0, 40).body == b"80"
+        with pytest.raises(LostEntriesError):
+            opened.get_by_queue("T", 0, 41)

@@ -129,5 +129,6 @@ def test_a_log_is_not_continued_without_a_file_that_was_renamed(
         StoreWriter(tmp_path)
     assert sorted((tmp_path / "commitlog").iterdir()) == names
     file.write_bytes(away.read_bytes())  # now it is a copy
+    (away.parent / "folder").mkdir()
     with reput.open_store(tmp_path, mode="rw") as opened:
         assert len(opened.query("T", "k119").messages) == 1

@@ -15,6 +15,7 @@ from reput.writer.put.message import Message, PutResult
 from reput.writer.retention import RetentionLimits
 from reput.writer.store_writer import WriterSettings
 from tests.recovery.checking import check_what_is_left
+from tests.small import SMALL_16K
 from tests.waiting import wait_for
 from tests.writer.aging import FILE_BYTES, SMALL, Made, log_begin
 
@@ -150,3 +151,16 @@ def test_limits_that_cannot_be_right(tmp_path: Path, limits: dict[str, Any]) -> 
         reput.open_store(tmp_path / "store", mode="rw", **limits)
     assert not (tmp_path / "store").exists()
     assert not RetentionLimits().are_set
+
+
+def test_files_are_deleted_by_time_and_up_to_an_offset(tmp_path: Path) -> None:
+    size = SMALL_16K.commit_log_file_bytes
+    with reput.open_store(tmp_path, mode="rw", config=SMALL_16K) as store:
+        put = store.put_many([Message("T", b"x" * 500)] * 150)
+        assert put[-1].physical_offset > 5 * size
+        assert store.wait_dispatched(timeout_s=60)
+        assert store.expire(put[0].store_timestamp - 1).log_begin == log_begin(tmp_path) == 0
+        for until, begin in ((3 * size - 1, 2 * size), (3 * size, 3 * size), (None, 5 * size)):
+            report = store.expire(1 << 60, until=until)
+            assert report.log_begin == log_begin(tmp_path) == begin
+    check_what_is_left(tmp_path, SMALL_16K)

@@ -461,11 +461,16 @@ class BatchQueueReader:
 
     def entry(self, queue_offset: int) -> ConsumeQueueEntry:
         """Return the entry that contains this queue offset. Raises the errors of QueueReader."""
-        found = self._entry_at(self._number_of(queue_offset))
+        number = self._number_of(queue_offset)
+        try:
+            found = self._entry_at(number)
+        # The original error names numbers of entries, not queue offsets.
+        except LostEntriesError:
+            raise self._lost(queue_offset, number) from None
         if found.base_offset <= queue_offset < found.stop:
             return found
         if queue_offset < self.max_queue_offset():
-            raise self._lost(queue_offset, self._number_of(queue_offset) + 1)
+            raise self._lost(queue_offset, number + 1)
         raise MessageNotFoundError(f"{self.folder}: queue offset {queue_offset}: no entry there")
 
     def entries(self, queue_offset: int, stop: int) -> Iterator[ConsumeQueueEntry]:

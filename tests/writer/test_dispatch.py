@@ -1,0 +1,38 @@
+"""What dispatch does with a log that it cannot read: like a broker, it continues with the next file, and says so."""
+
+import shutil
+from pathlib import Path
+
+from reput.findings import Kind
+from reput.writer.put.message import Message
+from reput.writer.store_writer import StoreWriter
+from tests.oracle.walk import read_log, walk
+from tests.small import SMALL_16K
+
+FILE_BYTES = SMALL_16K.commit_log_file_bytes
+
+
+def new_store(path: Path) -> list[int]:
+    """Write a store of seven log files; return the physical offsets of its messages."""
+    writer = StoreWriter(path, SMALL_16K)
+    writer.put_many([Message("T", b"x" * 500, [str(n)]) for n in range(190)])
+    writer.close()
+    assert writer.dispatcher.damage == []
+    offsets = [at for at, _ in walk(read_log(path)).records]
+    assert offsets[-1] > 6 * FILE_BYTES
+    return offsets
+
+
+def test_the_rest_of_a_damaged_file_is_passed_over_and_reported(tmp_path: Path) -> None:
+    offsets = new_store(tmp_path)
+    for name in ("consumequeue", "index"):
+        shutil.rmtree(tmp_path / name)
+    (tmp_path / "reput.known").unlink()
+    damaged = next(at for at in offsets if at > FILE_BYTES + 3000)
+    with (tmp_path / "commitlog" / f"{FILE_BYTES:020d}").open("r+b") as log:
+        log.seek(damaged - FILE_BYTES + 4)
+        log.write(b"\xff" * 4)
+    writer = StoreWriter(tmp_path, SMALL_16K)
+    writer.close()
+    found = [(each.kind, each.start, each.stop) for each in writer.dispatcher.damage]
+    assert found == [(Kind.UNREADABLE_RECORD, damaged, 2 * FILE_BYTES)]
