@@ -138,6 +138,8 @@ def test_a_gap_stays_if_the_lost_bytes_have_room_for_the_missing_message(
 ) -> None:
     queue = ConsumeQueueWriter(tmp_path / "t" / "0", 10)
     append(queue, [Entry(0, 0)])
+    queue.close(sync=False)
+    queue = ConsumeQueueWriter(tmp_path / "t" / "0", 10, 1, 10)
     append(queue, [Entry(1000, 2)], np.array([[10, 10 + lost_bytes]], np.int64))
     assert queue.position == (3 if lost_bytes == MIN_RECORD_BYTES else 2)
     assert queue.blanks == queue.position - 2
