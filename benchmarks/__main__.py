@@ -34,6 +34,7 @@ from benchmarks import (
     scale,
     serve,
     table,
+    topics,
     windows,
 )
 from benchmarks.generate import write_store
@@ -133,6 +134,7 @@ _PARTS: dict[str, Callable[[Path, Path, int], Iterable[Figure]]] = {
     "runners": lambda folder, store, runs: runners.measure(folder, runs),
     "windows": lambda folder, store, runs: windows.measure(folder),
     "absent": lambda folder, store, runs: absent.measure(folder),
+    "topics": lambda folder, store, runs: topics.measure(folder),
     "archive": lambda folder, store, runs: archive.measure(folder),
     "archive-speed": lambda folder, store, runs: archive_speed.measure(folder),
 }

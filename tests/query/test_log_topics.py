@@ -9,8 +9,11 @@ from pathlib import Path
 import pytest
 
 import reput
+from benchmarks import topics
 from reput.files import stamps
 from reput.log import log_topics
+from reput.log.files import CommitLogFile
+from reput.log.reader import CommitLogReader
 from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenStore
 
@@ -99,3 +102,32 @@ def test_a_map_has_the_topics_of_all_files(
         log.write(begin)
     with reput.open_store(store) as opened:
         assert "spot-checked" in opened.query(None, KEY).notes[-1]
+
+
+def test_a_key_in_all_topics_of_hundreds_of_log_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer is complete with and without the map of topics, and reads only a few log files."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(stamps, "_REPORTING", frozenset([*stamps._REPORTING, "tmpfs", "overlay"]))
+    topics.write_log(path := tmp_path / "store", 300)
+    read: list[str] = []
+    plain = CommitLogReader.read
+
+    def noted(log: CommitLogReader, file: CommitLogFile, at: int, length: int) -> bytes:
+        read.append(file.path)
+        return plain(log, file, at, length)
+
+    monkeypatch.setattr(CommitLogReader, "read", noted)
+    with topics.Trusting(path) as opened:
+        found = opened.query(None, "absent")
+    assert found.is_complete
+    assert "spot-checked" in found.notes[-1]
+    assert len(set(read)) < 40
+    topics.keep_map(path)
+    read.clear()
+    with topics.Trusting(path) as opened:
+        found = opened.query(None, "absent")
+    assert found.is_complete
+    assert found.notes == ()
+    assert len(set(read)) < 10

@@ -112,7 +112,7 @@ class LogTopics:
         self._sampled: tuple[tuple[CommitLogFile, ...], frozenset[str]] = (), frozenset()
 
     @cached_property
-    def _map(self) -> TopicMap:
+    def topic_map(self) -> TopicMap:
         return TopicMap(self._log.source.name)
 
     def keep(self) -> None:
@@ -134,7 +134,7 @@ class LogTopics:
         # Often, the last file has only few messages after the known ones.
         if position < last.end and not self._walk(last, position, _LAST_BYTES, names):
             unknown.append(last)
-        names |= self._map.names
+        names |= self.topic_map.names
         if not unknown:
             return frozenset(names)
         unknown_bytes = sum(file.size for file in unknown)
@@ -159,14 +159,14 @@ class LogTopics:
         """
         unknown, added = [], 0
         for file in files:
-            if self._map.has(file):
+            if self.topic_map.has(file):
                 continue
             known = self._known.known(file) if most > 0 else None
             most -= 1
             if known is None or known.queues is None:
                 unknown.append(file)
             elif known.stamp and not known.damage and self._log.source.is_local:
-                self._map.add(known)
+                self.topic_map.add(known)
                 added += 1
             else:
                 names.update(one.topic for one in known.queues)
@@ -175,7 +175,7 @@ class LogTopics:
                 if not is_read and not self._walk(file, known.stop, _LAST_BYTES, names):
                     unknown.append(file)
         if added:
-            self._map.write(self._log.files)
+            self.topic_map.write(self._log.files)
         return unknown
 
     def _walk(self, file: CommitLogFile, start: int, most_bytes: int, names: set[str]) -> bool:
