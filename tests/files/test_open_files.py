@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 from collections.abc import Callable, Iterator
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from reput.errors import StoreFailedError, StoreNotFoundError
+from reput.errors import StoreAccessError, StoreFailedError, StoreNotFoundError
 from reput.files import open_files
 from reput.files.disk import Disk
 from reput.files.open_files import OpenFiles, PooledReader, allow_files
@@ -109,6 +110,29 @@ def test_more_files_than_places_may_be_used_at_once(paths: list[Path]) -> None:
     readers[0].close()
     assert readers[0].read(0, 1) == b"\0"
     assert sum(reader._file is not None for reader in readers) <= MOST
+    for reader in readers:
+        reader.close()
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_half_of_the_files_are_closed_if_the_system_allows_no_more(
+    paths: list[Path], count: int
+) -> None:
+    readers = [PooledReader(str(path)) for path in paths[:count]]
+    for reader in readers:
+        reader.read(0, 1)
+    most = descriptors() - (count + 1) // 2
+
+    def scarce(path: str) -> FileReader:
+        if descriptors() > most:
+            cause = OSError(errno.EMFILE, "Too many open files")
+            raise StoreAccessError(f"{path}: cannot be opened") from cause
+        return FileReader(path)
+
+    with PooledReader(str(paths[-1]), scarce) as another:
+        assert another.read(0, 1) == bytes([len(paths) - 1])
+    assert sum(reader._file is not None for reader in readers) == count // 2
     for reader in readers:
         reader.close()
 

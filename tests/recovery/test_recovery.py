@@ -7,6 +7,10 @@ import pytest
 
 import reput
 from reput.errors import StoreError
+from reput.files.disk import Disk
+from reput.format.commit_log import encode_blank
+from reput.log.files import CommitLogFile
+from reput.recovery.log import _clear
 from reput.writer.put.message import Message
 from reput.writer.store_writer import StoreWriter
 from reput.writer.writer_settings import WriterSettings
@@ -132,3 +136,16 @@ def test_a_log_is_not_continued_without_a_file_that_was_renamed(
     (away.parent / "folder").mkdir()
     with reput.open_store(tmp_path, mode="rw") as opened:
         assert len(opened.query("T", "k119").messages) == 1
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize("kept", [0, 50, 92, 93, 96, 99])
+def test_cleared_bytes_are_counted_up_to_the_last_one(tmp_path: Path, kept: int) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(b"\x01" * 98 + bytes(2))
+    assert _clear(CommitLogFile(0, 100, str(path)), kept, Disk()) == max(98 - kept, 0)
+    assert path.read_bytes() == (b"\x01" * min(kept, 98)).ljust(100, b"\0")
+    # A blank record, which only fills the rest of a file, does not count.
+    path.write_bytes(b"\x01" * 90 + encode_blank(10) + bytes(2))
+    assert _clear(CommitLogFile(0, 100, str(path)), 90, Disk()) == 0
+    assert path.read_bytes() == (b"\x01" * 90).ljust(100, b"\0")

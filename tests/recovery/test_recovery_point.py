@@ -1,5 +1,6 @@
 """The saved state of an open store: after a crash only the rest is compared with the log, never less."""
 
+import json
 import os
 import shutil
 from collections.abc import Callable
@@ -56,6 +57,19 @@ def reopened(store: Path) -> int:
 def test_only_what_came_after_is_compared(tmp_path: Path) -> None:
     store, known = crashed(tmp_path)
     assert reopened(store) == known > 0
+
+
+def test_each_full_queue_file_is_recorded_with_its_last_entry(tmp_path: Path) -> None:
+    store, _ = crashed(tmp_path)
+    queues = json.loads((store / "reput.known").read_text())["queues"]
+    assert len(queues) == 3
+    for topic, queue_id, position, _, looks, _ in queues:
+        folder = store / "consumequeue" / topic / str(queue_id)
+        assert len(looks) == position // SMALL_16K.queue_entries > 1
+        for (start, _, last), path in zip(looks, sorted(folder.iterdir()), strict=False):
+            data = path.read_bytes()
+            assert start * ENTRY_BYTES == int(path.name)
+            assert last == int.from_bytes(data[-ENTRY_BYTES:][:8], "big")
 
 
 def newest(folder: Path) -> Path:

@@ -3,9 +3,12 @@
 import shutil
 from pathlib import Path
 
+import pytest
+
 from reput.findings import Kind
+from reput.writer.flush import Flusher
 from reput.writer.put.message import Message
-from reput.writer.store_writer import StoreWriter
+from reput.writer.store_writer import StoreWriter, WriterSettings
 from tests.oracle.walk import read_log, walk
 from tests.small import SMALL_16K
 
@@ -36,3 +39,26 @@ def test_the_rest_of_a_damaged_file_is_passed_over_and_reported(tmp_path: Path) 
     writer.close()
     found = [(each.kind, each.start, each.stop) for each in writer.dispatcher.damage]
     assert found == [(Kind.UNREADABLE_RECORD, damaged, 2 * FILE_BYTES)]
+
+
+def test_the_flushing_threads_of_an_idle_store_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[Flusher] = []
+    pause = Flusher._pause
+
+    def counted(flusher: Flusher) -> bool:
+        pauses.append(flusher)
+        return pause(flusher)
+
+    monkeypatch.setattr(Flusher, "_pause", counted)
+    never = 3600.0
+    settings = WriterSettings(
+        flush="async", flush_interval_commit_log_s=never, flush_interval_consume_queue_s=never
+    )
+    writer = StoreWriter(tmp_path, SMALL_16K, settings)
+    for number in range(300):
+        writer.put(Message("T", b"x", [str(number)]))
+    assert writer.wait_dispatched(None, None)
+    assert len(pauses) < 10
+    writer.close()
