@@ -212,11 +212,9 @@ class StoreReader(Closing):
             return False
         if (topic, queue_id) in self._log_queues.find():
             return True
-        return (
-            not self.queues.list(topic)
-            and not self._log_queues.are_all
-            and topic in self.log_topics.find()
-        )
+        if self._log_queues.are_all:
+            return False
+        return topic in self.log_topics.find() and not self.queues.list(topic)
 
     @cached_property
     def may_have_replaced_ids(self) -> bool:
