@@ -30,6 +30,7 @@ CLIENTS = (
     "remoting/test_rights.py", "remoting/test_storm.py",
 )  # fmt: skip
 USERS = (
+    "archives/test_links_of_others.py", "cli/test_links_of_others.py",
     "cli/test_show.py", "files/test_lock.py", "files/test_private.py", "index/test_remembered.py",
     "kernels/test_compile_cache.py", "lookup/test_staging.py", "messages/test_table_text.py", "verify/test_swaps.py",
     "writer/test_closing.py", "writer/test_fork.py", "writer/test_interrupts.py",

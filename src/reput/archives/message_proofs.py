@@ -7,6 +7,7 @@ from pathlib import Path
 
 from reput.archives.report import ProvenMessage, VerifyReport
 from reput.errors import FormatError, UsageError
+from reput.files.anchors import writing_to
 from reput.files.archive import Archive
 from reput.files.reader import FileReader
 from reput.files.signing import is_signed, signer_of
@@ -46,7 +47,8 @@ def prove_message(
     data = encode_proof(proof)
     signature = None if signer is None else signer.sign(data)
     if output is not None:
-        create_durable(Path(output), encode_stored_proof(data, signature))
+        with writing_to(output):
+            create_durable(Path(output), encode_stored_proof(data, signature))
     erased = _erasures(archive.manifest, proof.file)
     return _report(place, proof, signature, archive.path(proof.file.object), erased)
 

@@ -13,6 +13,7 @@ from reput.erasing.report import EraseReport
 from reput.erasing.steps import Purpose, looked_elsewhere, new_id, plan_of, record_of
 from reput.erasing.store_copy import StoreCopy, check_output, check_source
 from reput.errors import UsageError
+from reput.files.anchors import writing_to
 from reput.files.places import is_url
 from reput.files.writer import sync_folder, write_durable
 from reput.store.facts import facts_of
@@ -72,9 +73,10 @@ def erase_from_store(
 
     def record() -> None:
         data = record_of(store, choice, purpose, eraser, erasure_id, tuple(copy.files))
-        write_durable(record_path, data)
-        # After a power cut, no copy exists without this record.
-        sync_folder(record_path.parent)
+        with writing_to(record_path):
+            write_durable(record_path, data)
+            # After a power cut, no copy exists without this record.
+            sync_folder(record_path.parent)
 
     copy.write(record)
     return replace(

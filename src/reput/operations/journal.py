@@ -13,6 +13,7 @@ from typing import Any
 
 from reput.closing import Closing
 from reput.errors import StoreNotFoundError, UsageError
+from reput.files.anchors import writing_to
 from reput.files.lock import locked
 from reput.files.reader import read_file
 from reput.files.writer import FileWriter
@@ -81,6 +82,7 @@ class Journal(Closing):
         with ExitStack() as stack:
             # Lock the file first. Otherwise, two commands that run at once would overwrite each other's reports.
             is_used = "another command is using this file"
+            stack.enter_context(writing_to(self._path))
             stack.enter_context(locked(Path(self._path), is_used, ["resume"]))
             self._load(header)
             self._lock = stack.pop_all()

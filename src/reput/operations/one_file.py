@@ -19,7 +19,7 @@ from reput.config import StoreConfig
 from reput.errors import FormatError, ReputError, UsageError
 from reput.examine.index_listing import Chain, ItemRow, SlotRow, chain_of, list_items, list_slots
 from reput.examine.inspection import index_file_at
-from reput.files.anchors import explained
+from reput.files.anchors import explained, writing_to
 from reput.files.disk import Disk
 from reput.files.stamps import is_open_for_writing
 from reput.files.storage import LOCAL, is_url, size_of
@@ -267,7 +267,8 @@ class ConsumeQueue(Closing):
         with explained(path, "be created"):
             if path.exists() and any(path.iterdir()):
                 raise UsageError(f"{path}: the folder has files; open the queue instead")
-            Disk().make_folder(path)
+            with writing_to(path):
+                Disk().make_folder(path)
         config = StoreConfig(queue_entries=file_entries)
         return cls(str(path), ConsumeQueueWriter(path, config.queue_entries))
 

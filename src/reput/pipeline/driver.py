@@ -16,7 +16,7 @@ from reput.clock import now_ms
 from reput.compare.proof import remember
 from reput.config import StoreConfig
 from reput.errors import StoreError, UsageError
-from reput.files.anchors import AnchoredRunner, anchored, reading_for
+from reput.files.anchors import AnchoredRunner, anchored, reading_for, writing_to
 from reput.files.bucket import open_object_store
 from reput.files.lock import locked
 from reput.files.reader import OpenFile
@@ -330,7 +330,8 @@ def _by_bucket(
 def _owning(output: Path, staging: Staging, in_place: bool) -> Iterator[None]:
     """Lock the output and its staging folder against brokers and other rebuilds."""
     with ExitStack() as stack:
-        make_folder(output)
+        with writing_to(output):
+            make_folder(output)
         stack.enter_context(anchored(output))
         if in_place:
             busy = "a broker or another writer owns this store; stop it, or choose another output"

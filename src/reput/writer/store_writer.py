@@ -19,7 +19,7 @@ from weakref import WeakSet
 from reput.clock import now_ms
 from reput.config import StoreConfig
 from reput.errors import ReputError, StoreAccessError, UsageError
-from reput.files.anchors import anchored
+from reput.files.anchors import anchored, writing_to
 from reput.files.disk import Disk
 from reput.files.lock import locked
 from reput.files.mounts import with_local_locks
@@ -112,7 +112,8 @@ class StoreWriter:
         self._is_sync = self.settings.flush == "sync"
         # Refuse before the folder is created or locked, so that a refused store stays unchanged.
         refuse_to_write(facts_of(path))
-        self._disk.make_folder(path)
+        with writing_to(path):
+            self._disk.make_folder(path)
         if (kind := with_local_locks(path)) is not None:
             _log.warning(
                 "%s: is on a file system (%s) whose locks may not exclude a process with another view of the same "
