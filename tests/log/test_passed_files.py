@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,19 +19,26 @@ from reput.log.sources import StoreLog
 from reput.pipeline.driver import rebuild_store
 from reput.tasks import SerialRunner
 from reput.verify.check import check_store
+from reput.writer.put.message import Message
+from tests.follow.following import GrowingLog, catch_up, open_follower
 from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenStore
+from tests.pipeline.rebuilding import SMALL
 
 Golden = Callable[[str], GoldenStore]
 
 
 @pytest.fixture
-def store(golden: Golden, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return a store whose files are on a file system that reports changes, and long enough to be remembered."""
+def _kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Remember facts about short files, on file systems in memory as well."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(stamps, "_REPORTING", frozenset([*stamps._REPORTING, "tmpfs", "overlay"]))
     monkeypatch.setattr(known_ranges, "_LEAST_RANGE_BYTES", 1)
     monkeypatch.setattr(known_ranges, "_LEAST_GROWTH_BYTES", 1)
+
+
+@pytest.fixture
+def store(golden: Golden, tmp_path: Path, _kept: None) -> Path:
     path = tmp_path / "store"
     copy_store(golden("basic").path, path)
     return path
@@ -55,13 +63,7 @@ def test_facts_are_those_of_a_scan(
     store: Path, scan: Callable[[Path], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scan(store)
-    with closing(CommitLogReader(StoreLog(str(store)))) as log:
-        found = [KnownRanges(log).known(file) for file in log.files]
-        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "other"))
-        fresh = KnownRanges(log)
-        assert list(map(facts, found)) == [
-            facts(fresh.learn(file, with_queues=True)) for file in log.files
-        ]
+    compare(store, tmp_path, monkeypatch)
 
 
 @pytest.mark.parametrize("scan", [rebuild, check])
@@ -95,3 +97,44 @@ def facts(known: KnownFile | None) -> object:
     assert known.queues is not None
     times = joined(known.pieces)
     return known.start, known.stop, times, sorted(known.queues), bool(known.stamp)
+
+
+@pytest.mark.usefixtures("_kept")
+def test_an_owner_remembers_what_it_puts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = replace(SMALL, commit_log_file_bytes=1 << 16)
+    path = tmp_path / "store"
+    for turn in range(3):
+        with reput.open_store(path, mode="rw", config=config) as writable:
+            for number in range(90):
+                message = Message(f"T{number % 3}", bytes(1000), keys=[f"K{turn}"])
+                writable.put(message)
+    compare(path, tmp_path, monkeypatch)
+
+
+def test_a_follower_remembers_complete_files(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = GrowingLog(tmp_path / "grows", [
+        (int(path.name), path.read_bytes()) for path in sorted((store / "commitlog").iterdir())
+    ])  # fmt: skip
+    log.write_to(log.last // 2)
+    follower = open_follower(log, tmp_path / "out", SMALL)
+    catch_up(follower)
+    log.write_to(log.last)
+    catch_up(follower)
+    follower.close()
+    compare(tmp_path / "grows", tmp_path, monkeypatch, but_last=True)
+
+
+def compare(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, but_last: bool = False
+) -> None:
+    """Compare the remembered facts of all files with the facts that scans find."""
+    with closing(CommitLogReader(StoreLog(str(store)))) as log:
+        files = log.files[:-1] if but_last else log.files
+        assert len(files) > 1
+        found = [KnownRanges(log).known(file) for file in files]
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "other"))
+        fresh = KnownRanges(log)
+        learned = [fresh.learn(file, with_queues=True) for file in files]
+    assert list(map(facts, found)) == list(map(facts, learned))

@@ -43,6 +43,7 @@ from reput.index.set_writer import IndexFileSetWriter
 from reput.log.files import expired_before, missing_before
 from reput.log.growing import walk_on
 from reput.log.offset_range import ranges_of
+from reput.log.passed_file import PassedLog
 from reput.log.reader import CommitLogReader
 from reput.log.scan import FileScan, ScanBuffers
 from reput.log.scan_mode import GROWING, DispatchRules
@@ -212,6 +213,7 @@ class Follower:
         self._topics = FollowedBatchTopics(self._store, self._output)
         queues, last = self._recover(found, settled)
         report = self.report
+        self._passed = PassedLog()
         report.damage += found.losses
         self._end_offset = begin = max(found.index_from, found.log_begin)
         if begin == found.log_end and last is not None:
@@ -357,6 +359,7 @@ class Follower:
             Checkpoint(self._timestamp, self._timestamp, self._index_end_timestamp())
         )
         self._disk.replace(self._output / CHECKPOINT_FILE, checkpoint)
+        self._passed.keep()
         if self._end is not None:
             reached = RecoveryPoint(
                 self._end, self._queues.positions(), *self._last_item(),
@@ -417,6 +420,7 @@ class Follower:
             noted = 0
             for batch in scan.batches():
                 noted = self._note_damage(scan.damage, noted)
+                self._passed.add(file, batch)
                 self._queues.append(batch)
                 self._index.put(batch)
                 report.messages += len(batch)
@@ -430,6 +434,10 @@ class Follower:
             self._note_damage(scan.damage, noted)
             self._end_offset = scan.end_offset
             report.position = scan.end.position
+            if scan.damage or scan.misplaced or scan.end.unreadable:
+                self._passed.lose()
+            if report.position >= file.end:
+                self._passed.end(file.end)
             if scan.end.unreadable and report.position < stop:
                 self._note_damage([file.lost(report.position, stop, scan.end.unreadable)], 0)
                 report.position = stop

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -76,9 +77,14 @@ def scan_range(
 class PassedRange:
     """Collects the facts of `scan_range` while records pass that are read for another purpose."""
 
-    def __init__(self, file: CommitLogFile, start: int) -> None:
+    def __init__(self, file: CommitLogFile, known: KnownFile) -> None:
+        """Extend the facts about a file."""
+        self._collected = _Collected(known, _piece_bytes(file))
+
+    @classmethod
+    def begin(cls, file: CommitLogFile, start: int) -> Self:
         """Begin at physical offset `start` of a file."""
-        self._collected = _Collected(KnownFile(start, start, queues=()), _piece_bytes(file))
+        return cls(file, KnownFile(start, start, queues=()))
 
     def add(self, batch: DispatchBatch, offsets: Offsets | None = None) -> None:
         """Take the next records, which directly follow the previous ones.
@@ -127,6 +133,7 @@ class _Collected:
         self._pieces = list(known.pieces)
         self._hashes: list[npt.NDArray[np.int32]] = []
         self._offsets: list[Offsets] = []
+        self._stated = {one[:2]: one for one in known.queues or ()}
         self._queues: list[Queue] = []
         self._first, self._last = np.empty((2, 0), np.int64)
 
@@ -163,9 +170,11 @@ class _Collected:
 
     def _add_queues(self, batch: DispatchBatch) -> None:
         numbers, offsets = batch.messages["queue"], batch.messages["queue_offset"]
-        # A scan numbers queues in the order of their first messages. So earlier queues keep their numbers.
-        new = len(batch.queues) - len(self._first)
-        if new:
+        # A scan numbers queues in the order of their first messages, so earlier queues keep their numbers. Another scan
+        # numbers them anew.
+        if batch.queues[: len(self._queues)] != self._queues:
+            self._fold()
+        if new := len(batch.queues) - len(self._queues):
             self._first = np.concatenate([self._first, np.full(new, _LATEST)])
             self._last = np.concatenate([self._last, np.full(new, -1)])
         self._queues = batch.queues
@@ -175,16 +184,20 @@ class _Collected:
         np.minimum.at(self._first, numbers, offsets)
         np.maximum.at(self._last, numbers, offsets)
 
-    def _all_queues(self) -> tuple[StatedOffsets, ...] | None:
-        if self._known.queues is None:
-            return None
-        found = {one[:2]: one for one in self._known.queues}
+    def _fold(self) -> None:
+        """Add the numbered queues to `_stated`."""
         columns = self._queues, self._first.tolist(), self._last.tolist()
         for queue, first, last in zip(*columns, strict=True):
-            stated = StatedOffsets(*queue, *((first, last) if last >= 0 else ()))
-            before = found.get(stated[:2])
-            found[stated[:2]] = stated if before is None else before.together(stated)
-        return tuple(found.values()) if len(found) <= _MOST_QUEUES else None
+            found = StatedOffsets(*queue, *((first, last) if last >= 0 else ()))
+            before = self._stated.get(found[:2])
+            self._stated[found[:2]] = found if before is None else before.together(found)
+        self._queues = []
+        self._first, self._last = np.empty((2, 0), np.int64)
+
+    def _all_queues(self) -> tuple[StatedOffsets, ...] | None:
+        self._fold()
+        is_known = self._known.queues is not None and len(self._stated) <= _MOST_QUEUES
+        return tuple(self._stated.values()) if is_known else None
 
     def _append(self, found: TimedPiece, first_ms: int) -> None:
         last = self._pieces[-1] if self._pieces else None

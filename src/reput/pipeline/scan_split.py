@@ -124,7 +124,7 @@ def _walk(
         split.file, summary.end, split.stop, SALVAGE if job.salvage else BROKER, job.rules,
         end_offset=summary.end_offset_in, buffers=_buffers(), open_file=job.open_file,
     )  # fmt: skip
-    runs, passed = new_runs(0), PassedRange(split.file, scan.end.position)
+    runs, passed = new_runs(0), PassedRange.begin(split.file, scan.end.position)
     for batch in scan.batches():
         writer.append(batch)
         passed.add(batch)

@@ -18,6 +18,7 @@ from reput.format.file_names import offset_file_name
 from reput.index.set_writer import IndexFileSetWriter
 from reput.log.files import CommitLogFile
 from reput.log.offset_range import ranges_of
+from reput.log.passed_file import PassedLog
 from reput.log.scan import FileScan, ScanBuffers
 from reput.log.scan_mode import BROKER, DispatchRules
 from reput.queues.set_writer import ConsumeQueueSetWriter, RocksQueueSetWriter
@@ -75,6 +76,8 @@ class DispatchService:
         self._thread: Thread | None = None
         self.between_batches = Lock()
         self.taken = position
+        self.passed = PassedLog()
+        self.passed.resume(self._file_at(position))
         # Physical offsets of damaged messages, which get no entries.
         self.skipped: frozenset[int] = frozenset()
 
@@ -223,9 +226,7 @@ class DispatchService:
         """
         # Scan one file at a time: a message never crosses the end of a file.
         while self.position < target:
-            start = self.position - self.position % self._file_bytes
-            path = str(self._log_folder / offset_file_name(start))
-            file = CommitLogFile(start, self._file_bytes, path)
+            file = self._file_at(self.position)
             stop = min(target, file.end)
             # Messages before `_index_from` already have index entries, so the scan must yield no keys for them.
             scan = FileScan(
@@ -236,6 +237,7 @@ class DispatchService:
             for batch in scan.batches():
                 noted = self._note_damage(scan.damage, noted)
                 batch = batch.without(self.skipped)
+                self.passed.add(file, batch)
                 with self.between_batches:
                     grown = self._queues.append(batch)
                     self._index.put(batch)
@@ -247,6 +249,8 @@ class DispatchService:
                 if self._is_abandoned:
                     return
             self._note_damage(scan.damage, noted)
+            if scan.damage or scan.misplaced or scan.end.unreadable or self.skipped:
+                self.passed.lose()
             if scan.end.unreadable:
                 lost = file.lost(scan.end.position, stop, scan.end.unreadable)
                 self._note_damage([lost], 0)
@@ -254,6 +258,19 @@ class DispatchService:
                 scan.end.position = stop
             with self.between_batches:
                 self.position = self.taken = scan.end.position
+            if self.position >= file.end:
+                self.passed.end(file.end)
+                self.passed.keep()
+
+    def _file_at(self, physical_offset: int) -> CommitLogFile:
+        start = physical_offset - physical_offset % self._file_bytes
+        path = str(self._log_folder / offset_file_name(start))
+        return CommitLogFile(start, self._file_bytes, path)
+
+    def keep_passed(self) -> None:
+        """Remember store times, queues and topics of the dispatched log. Call this after the log is closed."""
+        self.passed.end(self.position)
+        self.passed.keep()
 
     def _note_damage(self, found: list[Finding], noted: int) -> int:
         """Add new findings to `damage`. The first findings of `found` are in `damage` already; `noted` is their number.

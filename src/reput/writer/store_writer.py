@@ -404,6 +404,7 @@ class StoreWriter:
         # writing.
         self._files.close()
         self._index_prover.prove()
+        self.dispatcher.keep_passed()
 
     def _is_unchanged(self) -> bool:
         """Return whether the store was clean when it was opened, and nothing was appended, removed or dispatched."""
