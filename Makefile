@@ -172,8 +172,8 @@ $(STAMP): requirements.lock pyproject.toml
 	@echo "make: installing into .venv, once (some 650 MB to fetch)"
 	@$(UV) --require-hashes -r requirements.lock
 	@$(PIP) --no-deps --no-build-isolation -e .
-	@echo "make: compiling the kernels, once"
-	@$(BIN)/reput warm-up
+	@echo "make: compiling the kernels and the tests, once"
+	@$(BIN)/python -m pytest -q --collect-only -p no:cacheprovider >/dev/null 2>&1 & $(BIN)/reput warm-up; result=$$?; wait; exit $$result
 	@touch $(DEMO) $@
 
 # A candidate must run and be of a version that the lock file serves: a name on the PATH proves neither.

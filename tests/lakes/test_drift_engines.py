@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
-import polars as pl
 import pytest
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -66,6 +65,9 @@ def by_duckdb(out: Path, layout: str, has_late: bool) -> Found:
 
 
 def by_polars(out: Path, layout: str, has_late: bool) -> Found:
+    # Imported here, because it takes a second in each process that collects tests.
+    import polars as pl
+
     if layout == "iceberg":
         frame = pl.scan_iceberg(iceberg_table(out)).collect()
     elif layout == "delta":

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
-import polars as pl
 import pytest
 
 import reput
@@ -85,6 +84,9 @@ def test_a_table_without_its_control_folder_is_known(golden: Golden, tmp_path: P
 
 def test_below_a_parquet_table_is_nothing_else(golden: Golden, tmp_path: Path) -> None:
     """Polars and DuckDB read the table's folder, or all files below it, and find no rejected rows."""
+    # Imported here, because it takes a second in each process that collects tests.
+    import polars as pl
+
     store, out = golden("orders"), tmp_path / "out"
     (tmp_path / "schema.json").write_text('{"order": "string", "amount": "string"}')
     asked: dict[str, Any] = {"json_body": str(tmp_path / "schema.json"), "partition_by": ("topic",)}

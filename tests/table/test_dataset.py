@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
-import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
@@ -82,6 +81,9 @@ def test_duckdb_pushes_columns_and_filters_down(golden: Golden, planned: list[Re
 def test_polars_pushes_columns_filters_and_limits_down(
     golden: Golden, planned: list[ReadPlan]
 ) -> None:
+    # Imported here, because it takes a second in each process that collects tests.
+    import polars as pl
+
     path = golden("orders").path
     table = read(path, ["topic", "store_timestamp"])
     middle = sorted(table["store_timestamp"].to_pylist())[table.num_rows // 2]
