@@ -61,7 +61,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "files/open_files": ("files/test_open_files.py",),
     "files/user_cache": ("files/test_own_cache.py", "crash/test_operations_power_cut.py"),
     "files/copies": ("files/test_copies.py", "crash/test_operations_power_cut.py", "verify/test_repair.py"),
-    "files/disk": ("crash/test_model.py", "writer/test_displaced.py", "crash/test_operations_power_cut.py"),
+    "files/disk": ("files/test_disk.py", "crash/test_model.py", "writer/test_displaced.py", "crash/test_operations_power_cut.py"),
     "pipeline/commit": ("crash/test_operations_power_cut.py", "pipeline/test_runs.py"),
     "pipeline/staging": ("crash/test_operations_power_cut.py", "pipeline/test_runs.py"),
     "verify/repair/places": (
