@@ -61,7 +61,10 @@ MODULES: dict[str, tuple[str, ...]] = {
     "files/open_files": ("files/test_open_files.py",),
     "files/user_cache": ("files/test_own_cache.py", "crash/test_operations_power_cut.py"),
     "files/copies": ("files/test_copies.py", "crash/test_operations_power_cut.py", "verify/test_repair.py"),
-    "files/disk": ("files/test_disk.py", "crash/test_model.py", "writer/test_displaced.py", "crash/test_operations_power_cut.py"),
+    "files/disk": (
+        "files/test_disk.py", "crash/test_model.py", "writer/test_displaced.py",
+        "crash/test_operations_power_cut.py",
+    ),
     "pipeline/commit": ("crash/test_operations_power_cut.py", "pipeline/test_runs.py"),
     "pipeline/staging": ("crash/test_operations_power_cut.py", "pipeline/test_runs.py"),
     "verify/repair/places": (
@@ -84,7 +87,10 @@ MODULES: dict[str, tuple[str, ...]] = {
     "log/ends": ("log", "store/test_facts.py"),
     "log/broker_end": ("log", "recovery/test_recovery_point.py", "recovery/test_recovery.py"),
     "recovery/recovery_point": ("recovery/test_recovery_point.py", "crash/test_model.py"),
-    "recovery/log": ("recovery/test_recovery.py", "crash/test_model.py", "crash/test_power_cut.py"),
+    "recovery/log": (
+        "recovery/test_recovery.py", "recovery/test_record_crc.py", "crash/test_model.py",
+        "crash/test_power_cut.py",
+    ),
     "recovery/queue_files": ("recovery/test_queue_files.py", "recovery/test_recovery.py", "crash/test_model.py"),
     "writer/dispatch": ("writer/test_dispatch.py", "crash/test_model.py", "writer/test_closing.py"),
     "writer/flush": ("crash/test_model.py", "crash/test_power_cut.py", "writer/test_closing.py"),
