@@ -13,7 +13,7 @@ from reput.errors import StoreError
 from reput.format.consume_queue import ENTRY_BYTES
 from reput.log.dispatch_batch import Queue
 from reput.recovery.queue_files import QueueFiles
-from reput.recovery.recovery_point import _same_but_expired, read_recovery_point
+from reput.recovery.recovery_point import Look, _same_but_expired, read_recovery_point
 from reput.writer.put.message import Message
 from reput.writer.store_writer import StoreWriter, WriterSettings
 from tests.alive import copy_alive
@@ -209,7 +209,7 @@ def test_a_file_that_changed_after_a_clean_shutdown_is_read_again(
 
 def test_only_the_oldest_files_may_be_missing_and_only_if_they_have_expired() -> None:
     # For each recorded file: its name, its time, and the physical offset of its last entry.
-    looks = [("a", 1, 90), ("b", 2, 190), ("c", 3, 290)]
+    looks: list[Look] = [("a", 1, 90), ("b", 2, 190), ("c", 3, 290)]
     assert _same_but_expired({"a": 1, "b": 2, "c": 3}, looks, 0)
     assert _same_but_expired({"b": 2, "c": 3}, looks, 91)
     assert _same_but_expired({"c": 3}, looks, 191)
