@@ -25,6 +25,7 @@ def main() -> int:
     )
     parser.add_argument("--short", action="store_true", help="one line per violation")
     parser.add_argument("--unknown", action="store_true", help="without known violations")
+    parser.add_argument("--times", action="store_true", help="processor time of each path")
     given = parser.parse_args()
     seeds = range(given.seed, given.seed + given.scenes)
     every = Result()
@@ -38,11 +39,14 @@ def main() -> int:
 
     with tempfile.TemporaryDirectory(prefix="reput-truth-") as folder:
         if given.processes:
-            show(run_many(Path(folder), seeds, given.processes))
+            run_many(Path(folder), seeds, given.processes, show)
         else:
             harness = Harness(Path(folder), given.store, given.state, given.damage)
             for seed in seeds:
                 show(harness.run(seed, lambda path: given.path in str(path)))
+    if given.times:
+        for name, seconds in every.seconds.most_common():
+            print(f"{seconds:8.2f} s {name}")
     print(every.summary())
     return bool(every.violations)
 

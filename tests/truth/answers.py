@@ -19,12 +19,13 @@ class Answer:
     """Messages, or their physical offsets where a path returns no more, and whether the path says that these are all.
 
     `is_complete` is the claim of the path: for example exit code 0 or 1, `is_complete`, or a return without an
-    exception.
+    exception. `count` is the answer of a path that only counts messages.
     """
 
     messages: tuple[MessageExt | int, ...]
     is_complete: bool
     remark: str = ""
+    count: int | None = None
 
     @classmethod
     def of(cls, messages: Iterable[MessageExt | int], is_complete: bool = True) -> Answer:
@@ -41,6 +42,10 @@ class Session:
     opened: list[Callable[[], None]] = field(default_factory=list)
     count: int = 0
 
+    @property
+    def has_archive(self) -> bool:
+        return (self.folder / "archive").exists()
+
     @cached_property
     def store(self) -> MessageStore:
         store = reput.open_store(self.path)
@@ -52,6 +57,11 @@ class Session:
         store = SharedStore(self.path)
         self.opened.append(store.close)
         return store
+
+    def asked_for(self, places: Iterable[int], asked: Question) -> tuple[int, ...]:
+        """Return the messages of a trace that its question asks for. A trace also has copies of them."""
+        wanted = {one.at for one in self.truth.answer(asked)}
+        return tuple(at for at in places if at in wanted or at not in self.truth.by_offset)
 
     def new_path(self, suffix: str = "") -> Path:
         """Return a path that does not exist yet, for the output of a path."""
@@ -77,6 +87,7 @@ class ReadingPath:
     Attributes:
         is_brokers: Whether the path answers as a broker would, so that it may miss messages without saying so.
         is_of_log: Whether the path returns all records of the log, also those that no queue and no index has.
+        has_index: Whether the path uses the index for keys, which shows that a record has lost a key.
     """
 
     name: str
@@ -84,6 +95,7 @@ class ReadingPath:
     ask: Ask
     is_brokers: bool = False
     is_of_log: bool = False
+    has_index: bool = True
 
     def __str__(self) -> str:
         return f"{self.name}:{self.kind}"
@@ -92,14 +104,12 @@ class ReadingPath:
 PATHS: dict[str, ReadingPath] = {}
 
 
-def path(
-    name: str, *kinds: str, is_brokers: bool = False, is_of_log: bool = False
-) -> Callable[[Ask], Ask]:
+def path(name: str, *kinds: str, **facts: bool) -> Callable[[Ask], Ask]:
     """Register a function as a reading path for these kinds of questions."""
 
     def register(ask: Ask) -> Ask:
         for kind in kinds:
-            added = ReadingPath(name, kind, ask, is_brokers, is_of_log)
+            added = ReadingPath(name, kind, ask, **facts)
             assert str(added) not in PATHS, added
             PATHS[str(added)] = added
         return ask

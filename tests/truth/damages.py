@@ -24,6 +24,7 @@ FIELDS = {
     "reconsume": (72, 4), "prepared": (76, 8), "body_length": (84, 4),
 }  # fmt: skip
 _BODY_AT = 88
+_DERIVED = ("consumequeue", "batchconsumequeue", "consumequeue_ext", "index", "checkpoint", "config")
 
 
 @dataclass
@@ -185,6 +186,24 @@ def record_flipped(to: Damaging) -> str | None:
     return f"bit {bit} of byte {byte - start} ({name}) of the record at {message.at} flipped"
 
 
+def record_keys(to: Damaging) -> str | None:
+    """Change a name or a value in the properties of a record, so that it has another key or none."""
+    having = [one for one in to.built.truth.messages if one.keys and not one.inner]
+    message = to.random.choice(having)
+    if (place := to.place(message)) is None:
+        return None
+    path, start = place
+    words = [b"KEYS", b"UNIQ_KEY", *(key.encode() for key in message.keys)]
+    # The last appearance of a name counts, and the properties are the last field of a record.
+    word = to.random.choice([one for one in words if one in message.data])
+    at = message.data.rindex(word) + to.random.randrange(len(word))
+    data = path.read_bytes()
+    if start + at >= len(data):
+        return None
+    to.write(path, start + at, bytes([data[start + at] ^ to.random.choice((1, 2, 4))]))
+    return f"a letter of {word.decode()} in the record at {message.at} changed"
+
+
 def queue_missing(to: Damaging) -> str | None:
     files = to.queue_files()
     if not files:
@@ -245,6 +264,47 @@ def queue_of_other(to: Damaging) -> str | None:
     one, other = to.random.sample(files, 2)
     one.write_bytes(other.read_bytes())
     return f"queue file {one.relative_to(to.store)} replaced by {other.relative_to(to.store)}"
+
+
+def queue_of_other_store(to: Damaging) -> str | None:
+    """Replace a queue file by the file of this name in another store."""
+    return _of_other(to, to.queue_files())
+
+
+def _of_other(to: Damaging, files: Sequence[Path]) -> str | None:
+    found = [path for path in files if (to.built.other / path.relative_to(to.store)).exists()]
+    if not found:
+        return None
+    path = to.one(found)
+    path.write_bytes((to.built.other / path.relative_to(to.store)).read_bytes())
+    return f"{path.relative_to(to.store)} replaced by that of another store"
+
+
+def queues_older(to: Damaging) -> str | None:
+    """Restore all queues of the earlier state."""
+    return _restored(to, "consumequeue", "batchconsumequeue", "consumequeue_ext")
+
+
+def index_older(to: Damaging) -> str | None:
+    """Restore all IndexFiles of the earlier state."""
+    return _restored(to, "index")
+
+
+def all_but_log_older(to: Damaging) -> str | None:
+    """Restore everything but the log of the earlier state."""
+    return _restored(to, *_DERIVED)
+
+
+def _restored(to: Damaging, *names: str) -> str | None:
+    found = [name for name in names if (to.built.earlier / name).exists()]
+    for name in found:
+        source, target = to.built.earlier / name, to.store / name
+        if source.is_dir():
+            shutil.rmtree(target, ignore_errors=True)
+            shutil.copytree(source, target)
+        else:
+            shutil.copyfile(source, target)
+    return f"{', '.join(found)} restored from the earlier state" if found else None
 
 
 def queue_older(to: Damaging) -> str | None:
@@ -391,6 +451,16 @@ def index_of_other(to: Damaging) -> str | None:
     return f"IndexFile {one.name} replaced by {other.parent.parent.name}/{other.name}"
 
 
+def index_of_other_store(to: Damaging) -> str | None:
+    """Replace an IndexFile by one of another store."""
+    files, others = to.index_files(), sorted((to.built.other / "index").glob("*"))
+    if not files or not others:
+        return None
+    one, other = to.one(files), to.one(others)
+    one.write_bytes(other.read_bytes())
+    return f"IndexFile {one.name} replaced by {other.name} of another store"
+
+
 def _index_part(to: Damaging, begin: int, end: int, what: str) -> str | None:
     files = to.index_files()
     if not files:
@@ -434,9 +504,11 @@ def checkpoint_changed(to: Damaging) -> str | None:
 
 def topics_changed(to: Damaging) -> str | None:
     path = to.store / "config" / "topics.json"
-    how = to.random.choice(("missing", "cut", "empty"))
+    how = to.random.choice(("missing", "cut", "empty", "older"))
     if how == "missing":
         path.unlink(missing_ok=True)
+    elif how == "older":
+        path.write_bytes((to.built.earlier / "config" / "topics.json").read_bytes())
     else:
         path.write_bytes(path.read_bytes()[:60] if how == "cut" else b'{"topicConfigTable":{}}')
     return f"topics.json {how}"
@@ -485,10 +557,10 @@ DAMAGES: dict[str, Damage] = {
     damage.__name__: damage
     for damage in (
         none, log_missing, log_cut, log_zeroed, log_exchanged, log_copied, log_older, record_flipped,
-        queue_missing, queue_folder_missing, queues_missing, queue_cut, queue_zeroed, queue_of_other,
-        queue_older, entries_exchanged, entry_repeated, entry_flipped, queue_database, extension_changed,
-        index_missing, index_stale,
-        index_of_other, index_header, index_slots, index_items, checkpoint_changed, topics_changed,
-        archive_missing, archive_flipped, archive_exchanged, archive_copied,
+        record_keys, queue_missing, queue_folder_missing, queues_missing, queue_cut, queue_zeroed,
+        queue_of_other, queue_older, queues_older, queue_of_other_store, entries_exchanged, entry_repeated,
+        entry_flipped, queue_database, extension_changed, index_missing, index_stale, index_of_other,
+        index_of_other_store, index_older, all_but_log_older, index_header, index_slots, index_items,
+        checkpoint_changed, topics_changed, archive_missing, archive_flipped, archive_exchanged, archive_copied,
     )
 }  # fmt: skip

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,10 +10,14 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from random import Random
+from time import process_time
 from zlib import crc32
+
+import pytest
 
 import reput
 from reput.errors import ReputError
+from reput.files import stamps
 from reput.format.commit_log import MessageExt
 from tests.oracle.records import Record, UnreadableError, decode
 from tests.truth.answers import PATHS, Answer, ReadingPath, Session
@@ -24,7 +27,15 @@ from tests.truth.stores import BUILDERS, LOG_BYTES, Built
 
 _EACH = 4
 """Number of questions of each kind in one scene."""
-STATES = ("closed", "proven", "open", "grown")
+STATES = ("closed", "proven", "open", "grown", "restored")
+"""What has happened to a store before its damage.
+
+closed    nothing; no process has read it
+proven    it was proved and read
+open      it was proved and read, and it stays open; files are changed through mappings
+grown     its earlier state was proved and read; then it grew
+restored  as grown, and proved and read again; after the damage, proofs and maps of the earlier state replace the newer
+"""
 
 
 @dataclass(frozen=True)
@@ -156,11 +167,33 @@ class Scene:
     def expected(self, path: ReadingPath, asked: Question) -> set[int]:
         """Return the physical offsets of the messages that a complete answer must have."""
         wanted = self.built.truth.answer(asked, is_of_log=path.is_of_log)
-        return {
-            one.at
-            for one in wanted
-            if one.at >= self.begin and one.at not in self.altered and one.at not in self.excused
-        }
+        if asked.kind == "newest":
+            wanted = self.built.truth.newest(asked)
+        unshown = self.altered | self.excused
+        if asked.kind == "key" and path.has_index:
+            unshown -= self.unkeyed
+        return {one.at for one in wanted if one.at >= self.begin and one.at not in unshown}
+
+    @cached_property
+    def unkeyed(self) -> set[int]:
+        """Return the physical offsets of records that lost a key, which only their index entries show."""
+        if any(not name.startswith(("record", "none")) for name in self.names):
+            return set()
+        return {one.at for one in self.lost if one.at in self.altered and self._has_lost_keys(one)}
+
+    def _has_lost_keys(self, message: TrueMessage) -> bool:
+        record = decode(self.stored(message))
+        assert isinstance(record, Record)
+        found = (record.properties.get("UNIQ_KEY"), *record.properties.get("KEYS", "").split(" "))
+        return record.topic == message.topic and not {*message.keys} <= {*found}
+
+    def is_repeated(self, asked: Question, at: int, count: int) -> bool:
+        """Return whether an answer has a record too often. An inner batch may come as its messages, or as a whole."""
+        true = self.built.truth.by_offset.get(at)
+        if true is None or not true.inner:
+            return count > 1
+        of_key = true.times(asked.key) if asked.kind == "key" else 0
+        return count not in (1, of_key or len(true.inner))
 
     def violation(
         self, path: ReadingPath, asked: Question, rule: str, expected: object, came: object
@@ -181,16 +214,17 @@ class Scene:
 
 def judge(scene: Scene, path: ReadingPath, asked: Question, answer: Answer) -> Iterator[Violation]:
     """Yield what is wrong with an answer."""
+    if answer.count is not None:
+        yield from _judge_count(scene, path, asked, answer)
+        return
     # A path may return records that no queue has, such as rolled-back ones, if it states a window only.
     wanted = {one.at for one in scene.built.truth.answer(asked, is_of_log=True)}
-    places = [
-        one.physical_offset if isinstance(one, MessageExt) else one for one in answer.messages
-    ]
+    places = list(map(_place, answer.messages))
     for rule, wrong in _wrong_messages(scene, asked, wanted, answer).items():
         yield scene.violation(
             path, asked, rule, sorted(wanted), f"{len(wrong)}, for example {wrong[0]}"
         )
-    if len({*places}) < len(places) and not path.is_brokers:
+    if any(scene.is_repeated(asked, at, count) for at, count in Counter(places).items()) and not path.is_brokers:
         yield scene.violation(path, asked, "repeated", sorted({*places}), sorted(places))
     missing = sorted(scene.expected(path, asked) - {*places})
     by_offset = scene.built.truth.by_offset
@@ -204,13 +238,41 @@ def judge(scene: Scene, path: ReadingPath, asked: Question, answer: Answer) -> I
         yield scene.violation(path, asked, "needless", "a complete answer", answer)
 
 
+def _judge_count(
+    scene: Scene, path: ReadingPath, asked: Question, answer: Answer
+) -> Iterator[Violation]:
+    assert answer.count is not None
+    least = _numbers(scene, path, asked, scene.expected(path, asked))
+    most = _numbers(scene, path, asked, {one.at for one in scene.built.truth.messages})
+    if answer.is_complete and answer.count < least:
+        yield scene.violation(path, asked, "missing", least, answer.count)
+    if answer.is_complete and answer.count > most and not scene.altered:
+        yield scene.violation(path, asked, "invented", most, answer.count)
+    if not answer.is_complete and not scene.is_damaged:
+        yield scene.violation(path, asked, "needless", "a complete answer", answer)
+
+
+def _numbers(scene: Scene, path: ReadingPath, asked: Question, places: set[int]) -> int:
+    """Return how many messages, or how many numbers of a queue, these records are."""
+    wanted = scene.built.truth.answer(asked, is_of_log=path.is_of_log)
+    found = [one for one in wanted if one.at in places]
+    if asked.kind == "count":
+        return len(found)
+    numbers = scene.built.truth.by_queue[asked.topic or "", asked.queue_id]
+    return max((number + 1 for number, one in numbers.items() if one in found), default=0)
+
+
+def _place(message: MessageExt | int) -> int:
+    return message.physical_offset if isinstance(message, MessageExt) else message
+
+
 def _wrong_messages(
     scene: Scene, asked: Question, wanted: set[int], answer: Answer
 ) -> Mapping[str, list[str]]:
     """Return the messages that were never stored, or not asked for, by the rule that they break."""
     found: dict[str, list[str]] = {}
     for one in answer.messages:
-        at = one.physical_offset if isinstance(one, MessageExt) else one
+        at = _place(one)
         if at in scene.altered:
             continue
         true = scene.built.truth.by_offset.get(at)
@@ -256,12 +318,15 @@ class Result:
     answers: int = 0
     complete: int = 0
     violations: list[Violation] = field(default_factory=list)
+    seconds: Counter[str] = field(default_factory=Counter)
+    """Processor time of each path."""
 
     def add(self, other: Result) -> None:
         self.combinations += other.combinations
         self.answers += other.answers
         self.complete += other.complete
         self.violations += other.violations
+        self.seconds += other.seconds
 
     def summary(self) -> str:
         """Return the numbers, and how often each path broke each rule."""
@@ -269,7 +334,7 @@ class Result:
         lines = [f"{count:6} {rule:9} {path}" for (rule, path), count in counts]
         lines.append(
             f"{self.combinations:,} combinations, {self.answers:,} answers, {self.complete:,} of them complete, "
-            f"{len(self.violations):,} violations"
+            f"{len(self.violations):,} violations, {self.seconds.total():,.0f} s of processor time"
         )
         return "\n".join(lines)
 
@@ -319,23 +384,30 @@ class Harness:
     ) -> Result:  # fmt: skip
         built = self.built(name)
         store = folder / "store"
-        if state == "grown" and built.has_archive:
+        if state in _FROM_EARLIER and built.has_archive:
             state = "proven"
         shutil.copytree(built.folder, folder, dirs_exist_ok=True)
-        if state == "grown":
+        if state in _FROM_EARLIER:
             shutil.rmtree(store)
             shutil.copytree(built.earlier, store)
         session = Session(built.opened(folder), folder, built.truth)
         questions = Random(seed + 1)
         try:
-            if state in ("proven", "grown", "open"):
+            if state != "closed":
                 _warm_up(session, built, Random(seed))
             if state != "open":
                 session.close()
-            if state == "grown":
+            if state in _FROM_EARLIER:
+                shutil.copytree(folder / "cache", folder / "cache-earlier")
                 _grow(store, built.folder / "store")
+            if state == "restored":
+                _warm_up(session, built, Random(seed))
+                session.close()
             to = Damaging(store, built, random, is_mapped=state == "open")
             done = [(each, DAMAGES[each](to)) for each in chosen]
+            if state == "restored":
+                shutil.rmtree(folder / "cache")
+                (folder / "cache-earlier").rename(folder / "cache")
             scene = Scene(
                 seed, name, state, built, store, tuple(each for each, what in done if what is not None),
                 [what for _, what in done if what is not None],
@@ -370,6 +442,7 @@ def _warm_up(session: Session, built: Built, random: Random) -> None:
                         path.ask(session, asked)
 
 
+_FROM_EARLIER = ("grown", "restored")
 _WARM = (
     "MessageStore.query",
     "SharedStore.query",
@@ -404,7 +477,7 @@ def _ask_all(
         for path in PATHS.values():
             if path.kind != kind or not only(path):
                 continue
-            result.combinations += 1
+            before, begin = result.answers, process_time()
             for question in asked:
                 answer, violations = ask(scene, path, session, question)
                 if answer is None:
@@ -414,6 +487,8 @@ def _ask_all(
                 result.violations += violations
                 if not violations and not path.is_brokers and answer.is_complete:
                     answered.setdefault(question, []).append((path, answer))
+            result.combinations += result.answers > before
+            result.seconds[str(path)] += process_time() - begin
         result.violations += _differing(scene, answered)
     return result
 
@@ -437,18 +512,14 @@ def _differing(
 
 
 def _places(answer: Answer) -> set[int]:
-    return {one.physical_offset if isinstance(one, MessageExt) else one for one in answer.messages}
+    return set(map(_place, answer.messages))
 
 
 @contextmanager
 def _cache(folder: Path) -> Iterator[None]:
-    """Use a cache folder of its own for proofs and maps."""
-    before = os.environ.get("XDG_CACHE_HOME")
-    os.environ["XDG_CACHE_HOME"] = str(folder)
-    try:
+    """Use a cache folder of its own for proofs and maps, and keep them, whatever the file system is."""
+    with pytest.MonkeyPatch.context() as patch:
+        file_system = stamps._file_system(str(folder.parent))
+        patch.setattr(stamps, "_REPORTING", stamps._REPORTING | {file_system})
+        patch.setenv("XDG_CACHE_HOME", str(folder))
         yield
-    finally:
-        if before is None:
-            del os.environ["XDG_CACHE_HOME"]
-        else:
-            os.environ["XDG_CACHE_HOME"] = before

@@ -4,17 +4,48 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from random import Random
-from zlib import decompress
+from zlib import crc32, decompress
 
 from reput.format.commit_log import MessageExt
 from tests.oracle.forge import RecordFields, encode_properties, encode_record
 from tests.oracle.records import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_ROLLBACK
 
 LMQ_PREFIX = "%LMQ%"
-COMPRESSED = 1
+COMPRESSED, NEED_UNWRAP, INNER_BATCH = 1, 64, 128
+_INNER_HEAD = struct.Struct(">iIIii")
+_INNER_MAGIC = 0xDAA320A7
+
+
+@dataclass(frozen=True)
+class InnerMessage:
+    """A message of an inner batch: its properties and body."""
+
+    properties: str
+    body: bytes
+
+    def encoded(self) -> bytes:
+        text = self.properties.encode()
+        size = _INNER_HEAD.size + len(self.body) + 2 + len(text)
+        crc = crc32(self.body) & 0x7FFFFFFF
+        head = _INNER_HEAD.pack(size, _INNER_MAGIC, crc, 0, len(self.body))
+        return head + self.body + struct.pack(">h", len(text)) + text
+
+    @property
+    def keys(self) -> list[str]:
+        return _keys(_parsed(self.properties))
+
+
+def _parsed(text: str) -> dict[str, str]:
+    """Return properties by name. The last value of a name counts."""
+    return dict(part.split("\x01") for part in text.split("\x02") if part)
+
+
+def _keys(properties: dict[str, str]) -> list[str]:
+    own = [key for key in properties.get("KEYS", "").split(" ") if key]
+    return [properties["UNIQ_KEY"], *own] if "UNIQ_KEY" in properties else own
 
 
 @dataclass(frozen=True)
@@ -22,6 +53,7 @@ class TrueMessage:
     """One record of a log: its fields, and what a broker derives from them."""
 
     fields: RecordFields
+    inner: tuple[InnerMessage, ...] = ()
 
     @cached_property
     def data(self) -> bytes:
@@ -46,21 +78,29 @@ class TrueMessage:
 
     @cached_property
     def properties(self) -> dict[str, str]:
-        text = encode_properties(self.fields.properties).decode()
-        parts = (part.split("\x01") for part in text.split("\x02") if part)
-        return dict(parts)
+        return _parsed(self._text)
 
     @cached_property
-    def unique_key(self) -> str | None:
-        return self.properties.get("UNIQ_KEY")
+    def _text(self) -> str:
+        return encode_properties(self.fields.properties).decode()
 
     @cached_property
     def keys(self) -> tuple[str, ...]:
         """Return the keys by which an index finds the message. It finds no rolled-back message."""
         if self._transaction == TRANSACTION_ROLLBACK:
             return ()
-        named = [key for key in self.properties.get("KEYS", "").split(" ") if key]
-        return (*([self.unique_key] if self.unique_key else []), *named)
+        return (*_keys(self.properties), *(key for one in self.inner for key in one.keys))
+
+    @cached_property
+    def ids(self) -> list[str]:
+        """Return all unique keys: also the ids that a later one replaces, and the ids of inner messages."""
+        texts = [self._text, *(one.properties for one in self.inner)]
+        parts = [part.partition("\x01") for text in texts for part in text.split("\x02")]
+        return [value for name, _, value in parts if name == "UNIQ_KEY" and self.keys]
+
+    def times(self, key: str) -> int:
+        """Return how many of the messages in an inner batch have a key."""
+        return sum(key in one.keys for one in self.inner)
 
     @property
     def _transaction(self) -> int:
@@ -71,11 +111,13 @@ class TrueMessage:
         """Return (topic, queue id, queue offset) of each queue with an entry for the message."""
         if self._transaction not in (0, TRANSACTION_COMMIT):
             return ()
-        own = (self.topic, self.fields.queue_id, self.fields.queue_offset)
+        first = self.fields.queue_offset
+        numbers = range(first, first + max(len(self.inner), 1))
+        own = [(self.topic, self.fields.queue_id, number) for number in numbers]
         lights = self.properties.get("INNER_MULTI_DISPATCH", "")
         offsets = self.properties.get("INNER_MULTI_QUEUE_OFFSET", "")
         further = zip(lights.split(","), offsets.split(","), strict=True) if lights else ()
-        return (own, *((name, 0, int(offset)) for name, offset in further))
+        return (*own, *((name, 0, int(offset)) for name, offset in further))
 
     @cached_property
     def offset_id(self) -> str:
@@ -88,12 +130,13 @@ class TrueMessage:
         bodies = [own.body]
         if own.sys_flag & COMPRESSED:
             bodies.append(decompress(own.body))
-        return other.body in bodies and (
-            other.topic, other.queue_id, other.queue_offset, other.physical_offset,
-            other.store_timestamp, other.born_timestamp, other.properties_bytes,
+        forms = [(own.queue_offset, body, encode_properties(own.properties)) for body in bodies]
+        for number, one in enumerate(self.inner, own.queue_offset):
+            forms.append((number, one.body, one.properties.encode()))
+        return (other.queue_offset, other.body, other.properties_bytes) in forms and (
+            other.topic, other.queue_id, other.physical_offset, other.store_timestamp, other.born_timestamp,
         ) == (
-            self.topic, own.queue_id, own.queue_offset, self.at, own.store_timestamp,
-            own.born_timestamp, encode_properties(own.properties),
+            self.topic, own.queue_id, self.at, own.store_timestamp, own.born_timestamp,
         )  # fmt: skip
 
 
@@ -107,6 +150,9 @@ class Question:
     queue   all messages of a queue
     place   the message at a queue offset
     offset  the message at a physical offset
+    newest  the newest messages of a topic (`number` of them)
+    count   the number of records of a queue
+    behind  the number of messages of a queue, which a group that has consumed nothing is behind
     """
 
     kind: str
@@ -120,13 +166,15 @@ class Question:
     def __str__(self) -> str:
         shown = {
             "topic": self.topic, "key": self.key or None, "begin": self.begin, "end": self.end,
-            "queue_id": self.queue_id if self.kind in ("queue", "place") else None,
-            "number": self.number if self.kind in ("place", "offset") else None,
+            "queue_id": self.queue_id if self.kind in _OF_QUEUE else None,
+            "number": self.number if self.kind in ("place", "offset", "newest") else None,
         }  # fmt: skip
         return f"{self.kind}({', '.join(f'{name}={value!r}' for name, value in shown.items() if value is not None)})"
 
 
-KINDS = ("key", "id", "window", "queue", "place", "offset")
+KINDS = ("key", "id", "window", "queue", "place", "offset", "newest", "count", "behind")
+_OF_QUEUE = ("queue", "place", "count", "behind")
+NEWEST = (10, 20)
 
 
 @dataclass(frozen=True)
@@ -159,13 +207,25 @@ class Truth:
         """
         return [message for message in self.messages if self._matches(message, asked, is_of_log)]
 
+    def newest(self, asked: Question) -> list[TrueMessage]:
+        """Return the newest messages of a topic, in the order of the log. Messages of inner batches count."""
+        found = self.answer(asked)
+        left = asked.number
+        for number, message in enumerate(reversed(found)):
+            left -= max(len(message.inner), 1)
+            if left < 0:
+                return found[len(found) - number :]
+        return found
+
     def _matches(self, message: TrueMessage, asked: Question, is_of_log: bool) -> bool:
         if asked.kind == "offset":
             return message.at == asked.number
-        if asked.kind in ("queue", "place"):
+        if asked.kind == "count":
+            return (message.topic, message.fields.queue_id) == (asked.topic, asked.queue_id)
+        if asked.kind in ("queue", "place", "behind"):
             return any(
                 (topic, queue_id) == (asked.topic, asked.queue_id)
-                and (asked.kind == "queue" or offset == asked.number)
+                and (asked.kind != "place" or offset == asked.number)
                 for topic, queue_id, offset in message.queues
             )
         if asked.kind == "id" and message.offset_id == asked.key:
@@ -173,11 +233,11 @@ class Truth:
         if asked.topic is not None and message.topic != asked.topic:
             return False
         if asked.kind == "id":
-            return message.unique_key == asked.key and bool(message.keys)
+            return asked.key in message.ids
         is_inside = (asked.begin is None or asked.begin <= message.time) and (
             asked.end is None or message.time <= asked.end
         )
-        if asked.kind == "window":
+        if asked.kind in ("window", "newest"):
             return is_inside and (is_of_log or bool(message.queues))
         return is_inside and asked.key in message.keys
 
@@ -200,7 +260,7 @@ class Truth:
         return Question("key", random.choice((message.topic, None)), key, begin, end)
 
     def _ask_id(self, message: TrueMessage, random: Random) -> Question:
-        ids = [message.offset_id, *([message.unique_key] if message.unique_key else [])]
+        ids = [message.offset_id, *message.ids]
         return Question("id", random.choice((message.topic, None)), random.choice(ids))
 
     def _ask_window(self, message: TrueMessage, random: Random) -> Question:
@@ -215,6 +275,15 @@ class Truth:
     def _ask_queue(self, message: TrueMessage, random: Random) -> Question:
         topic, queue_id, _ = self._place(message, random)
         return Question("queue", topic, queue_id=queue_id)
+
+    def _ask_behind(self, message: TrueMessage, random: Random) -> Question:
+        return replace(self._ask_queue(message, random), kind="behind")
+
+    def _ask_count(self, message: TrueMessage, random: Random) -> Question:
+        return Question("count", message.topic, queue_id=message.fields.queue_id)
+
+    def _ask_newest(self, message: TrueMessage, random: Random) -> Question:
+        return Question("newest", message.topic, number=random.choice(NEWEST))
 
     def _ask_place(self, message: TrueMessage, random: Random) -> Question:
         topic, queue_id, offset = self._place(message, random)

@@ -17,6 +17,7 @@ from reput.query.by_time import messages_of_topic
 from reput.query.tail import LogTail, TailFilter
 from tests.truth.answers import Answer, Session, path
 from tests.truth.messages import Question
+from tests.truth.stores import GROUP
 
 _MOST = 100_000
 _MOST_PULLS = 500
@@ -164,6 +165,19 @@ def by_time(session: Session, asked: Question) -> Answer | None:
     return Answer.of(found.messages, not found.problems)
 
 
+@path("messages_of_topic newest", "newest")
+def newest(session: Session, asked: Question) -> Answer:
+    assert asked.topic is not None
+    found = messages_of_topic(session.store, asked.topic, limit=asked.number)
+    return Answer.of(found.messages, found.is_complete)
+
+
+@path("LogTail newest", "newest")
+def tail_newest(session: Session, asked: Question) -> Answer:
+    tail = LogTail(session.store, TailFilter(asked.topic))
+    return Answer.of(tail.last(asked.number), not tail.damage)
+
+
 @path("LogTail", "window")
 def log_tail(session: Session, asked: Question) -> Answer:
     tail = LogTail(session.store, TailFilter(asked.topic, begin=asked.begin, end=asked.end))
@@ -185,7 +199,7 @@ def find(session: Session, asked: Question) -> Answer:
     return Answer.of([one.message for one in report.messages], report.is_complete)
 
 
-@path("reput.tail", "window", "key")
+@path("reput.tail", "window", "key", has_index=False)
 def tail(session: Session, asked: Question) -> Answer:
     report = reput.tail(session.path, _MOST, topic=asked.topic, key=asked.key or None)
     return Answer.of([one for one in report.messages if _is_inside(one, asked)], report.is_complete)
@@ -204,17 +218,8 @@ def trace(session: Session, asked: Question) -> Answer | None:
         report = reput.trace(session.path, message_id=asked.key)
     else:
         report = reput.trace(session.path, key=asked.key, topic=asked.topic, most_messages=_MOST)
-    # A trace has more: copies of the message in other topics.
-    wanted = [event.message for event in report.life.events if _is_asked(event.message, asked)]
-    return Answer.of(wanted, report.is_complete)
-
-
-def _is_asked(message: MessageExt, asked: Question) -> bool:
-    if asked.topic not in (None, message.topic):
-        return asked.kind == "id" and message.message_id == asked.key
-    if asked.kind == "id":
-        return asked.key in (message.unique_key, message.message_id)
-    return asked.key in (message.unique_key, *message.keys)
+    places = [event.message.physical_offset for event in report.life.events]
+    return Answer.of(session.asked_for(places, asked), report.is_complete)
 
 
 @path("reput.look_up", "key")
@@ -273,3 +278,22 @@ def export(session: Session, asked: Question) -> Answer:
     report = reput.export(session.path, lines, to="jsonl", request=request)
     rows = [json.loads(line) for line in lines.getvalue().splitlines()]
     return Answer.of([one["physical_offset"] for one in rows], report.is_complete)
+
+
+@path("reput.stats", "count", is_of_log=True)
+def stats(session: Session, asked: Question) -> Answer:
+    report = reput.stats(session.path)
+    counts = {(one.topic, one.queue_id): one.messages for one in report.figures.queues}
+    count = counts.get((asked.topic or "", asked.queue_id), 0)
+    return Answer((), report.is_complete, count=count)
+
+
+@path("reput.lag", "behind")
+def lag(session: Session, asked: Question) -> Answer | None:
+    if session.has_archive:
+        return None
+    report = reput.lag(session.path, group=GROUP, topic=asked.topic)
+    lags = [one.lag for one in report.queues if one.queue_id == asked.queue_id]
+    if None in lags or not lags:
+        return Answer((), False, f"unknown: {report.problems}")
+    return Answer((), report.is_complete, str(report.problems), lags[0])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from reput.format.properties import UNIQ_KEY
 from tests.cli.running import Ran, reput
 from tests.truth.answers import Answer, Session, path
 from tests.truth.messages import Question
@@ -63,7 +62,7 @@ def show(session: Session, asked: Question) -> Answer:
     )
 
 
-@path("reput tail", "key", "window")
+@path("reput tail", "key", "window", has_index=False)
 def tail(session: Session, asked: Question) -> Answer:
     return _answer(reput("tail", session.path, "-n", "all", "--format", "jsonl", *_options(asked)))
 
@@ -75,21 +74,11 @@ def trace(session: Session, asked: Question) -> Answer | None:
     key = "--id" if asked.kind == "id" else "--key"
     ran = reput("trace", session.path, "--format", "jsonl", *_options(asked, key=key))
     assert "unexpected" not in ran.err, ran.err
-    found = [one["message"] for one in _lines(ran) if "message" in one and "event" in one]
+    found = [one["message"]["physical_offset"] for one in _lines(ran) if "event" in one]
     return Answer(
-        traced(found, asked),
+        session.asked_for(found, asked),
         ran.code in _COMPLETE,
         f"exit code {ran.code}: {ran.err.strip()[-200:]}",
-    )
-
-
-def traced(messages: list[dict[str, Any]], asked: Question) -> tuple[int, ...]:
-    """Return the messages of a trace that have the id or key in the question. A trace also has their copies."""
-    return tuple(
-        one["physical_offset"]
-        for one in messages
-        if asked.key in (one["message_id"], one["properties"].get(UNIQ_KEY), *one["keys"])
-        and asked.topic in (None, one["topic"])
     )
 
 

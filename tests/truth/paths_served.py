@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Any
+from urllib.parse import quote
 
 from starlette.testclient import TestClient
 
@@ -19,7 +20,6 @@ from reput.remoting.port import Port, PortOptions
 from tests.remoting.client import messages
 from tests.truth.answers import Answer, Session, path
 from tests.truth.messages import Question
-from tests.truth.paths_cli import traced
 
 _MOST, _FOREVER = 1000, 1 << 62
 _MOST_PULLS = 300
@@ -200,7 +200,7 @@ def search_offset(session: Session, asked: Question) -> Answer | None:
     return Answer.of(found)
 
 
-def _client(session: Session) -> TestClient:
+def client_of(session: Session) -> TestClient:
     if "client" not in session.__dict__:
         client = TestClient(
             create_app({"s": session.shared}), "http://localhost", raise_server_exceptions=False
@@ -211,9 +211,13 @@ def _client(session: Session) -> TestClient:
     return session.__dict__["client"]  # type: ignore[no-any-return]
 
 
+def url_segment(topic: str) -> str:
+    return quote(topic, safe="")
+
+
 def _get(session: Session, url: str, **query: object) -> tuple[int, Mapping[str, Any]]:
     given = {name: str(value) for name, value in query.items() if value is not None}
-    answer = _client(session).get(url, params=given)
+    answer = client_of(session).get(url, params=given)
     return answer.status_code, answer.json()
 
 
@@ -246,7 +250,7 @@ def api_queue(session: Session, asked: Question) -> Answer:
     found: list[int] = []
     position, is_complete = None, True
     assert asked.topic is not None
-    url = f"/api/queues/{asked.topic.replace('%', '%25')}/{asked.queue_id}"
+    url = f"/api/queues/{url_segment(asked.topic)}/{asked.queue_id}"
     for _ in range(_MOST_PULLS):
         status, answer = _get(session, url, offset=position, limit=20)
         if status != 200:
@@ -268,5 +272,5 @@ def api_trace(session: Session, asked: Question) -> Answer | None:
     status, answer = _get(session, "/api/trace", **{name: asked.key, "topic": asked.topic})
     if status != 200:
         return Answer((), False, f"{status}: {answer}")
-    found = [one["message"] for one in answer["events"]]
-    return Answer.of(traced(found, asked), answer["complete"])
+    found = [one["message"]["physical_offset"] for one in answer["events"]]
+    return Answer.of(session.asked_for(found, asked), answer["complete"])

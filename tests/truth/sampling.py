@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
-from functools import partial
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
 from pathlib import Path
+from tempfile import mkdtemp
 from zlib import crc32
 
-from tests.truth import paths_api, paths_cli, paths_served  # noqa: F401  (they register their paths)
+from tests.truth import paths_api, paths_cli, paths_pages, paths_served  # noqa: F401  (they register their paths)
 from tests.truth.answers import ReadingPath
 from tests.truth.harness import Harness, Result
 
 SAMPLE = range(1, 41)
 """The seeds of the scenes of which `make test` asks some paths."""
 _ONE_IN = 7
-_AT_ONCE = 20
 
 
 def is_sampled(seed: int, path: ReadingPath) -> bool:
@@ -25,21 +24,30 @@ def is_sampled(seed: int, path: ReadingPath) -> bool:
     return crc32(f"{seed} {path}".encode()) % _ONE_IN == 0
 
 
-def run_many(folder: Path, seeds: Sequence[int], processes: int | None = None) -> Result:
-    """Run the scenes of these seeds in processes, with all paths."""
-    parts = [seeds[at : at + _AT_ONCE] for at in range(0, len(seeds), _AT_ONCE)]
+def run_many(
+    folder: Path,
+    seeds: Sequence[int],
+    processes: int | None = None,
+    show: Callable[[Result], None] = lambda result: None,
+) -> Result:
+    """Run the scenes of these seeds in processes, with all paths. `show` gets the result of each scene."""
     every = Result()
     count = processes or min(os.cpu_count() or 1, 4)
-    with ProcessPoolExecutor(count, get_context("spawn")) as pool:
-        for result in pool.map(partial(_run, folder), parts):
+    with ProcessPoolExecutor(count, get_context("spawn"), _begin, (folder,)) as pool:
+        for future in as_completed([pool.submit(_run, seed) for seed in seeds]):
+            result = future.result()
+            show(result)
             every.add(result)
     return every
 
 
-def _run(folder: Path, seeds: Sequence[int]) -> Result:
-    own = folder / f"seeds-{seeds[0]}"
-    own.mkdir()
-    harness, every = Harness(own), Result()
-    for seed in seeds:
-        every.add(harness.run(seed))
-    return every
+_harnesses: list[Harness] = []
+"""The harness of a process. Its stores are built once."""
+
+
+def _begin(folder: Path) -> None:
+    _harnesses.append(Harness(Path(mkdtemp(dir=folder))))
+
+
+def _run(seed: int) -> Result:
+    return _harnesses[0].run(seed)

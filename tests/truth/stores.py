@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from random import Random
 from zlib import compress
@@ -13,16 +14,24 @@ import reput
 from reput.config import StoreConfig
 from reput.format.checkpoint import Checkpoint, encode_checkpoint
 from tests.oracle.consume_queue import write_consume_queues
-from tests.oracle.forge import LogForge, RecordFields, encode_record, write_store
+from tests.oracle.forge import LogForge, RecordFields, encode_properties, encode_record, write_store
 from tests.oracle.records import MAGIC_V2, TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
 from tests.oracle.walk import walk
 from tests.query.stores import write_index
-from tests.truth.messages import COMPRESSED, TrueMessage, Truth
+from tests.truth.messages import (
+    COMPRESSED,
+    INNER_BATCH,
+    NEED_UNWRAP,
+    InnerMessage,
+    TrueMessage,
+    Truth,
+)
 
 LOG_BYTES, QUEUE_BYTES, SLOTS, ITEMS = 1 << 14, 400, 64, 90
 _EXPIRED = 3
 _IN_BATCH_QUEUES = ("B", "rare")
 HALF_TOPIC, SCHEDULE_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC", "SCHEDULE_TOPIC_XXXX"
+GROUP = "g-behind"
 _BEGIN_MS = 1_700_000_000_000
 _COUNT = 170
 _RARE = (33, 120)
@@ -35,11 +44,13 @@ class Built:
     Attributes:
         folder: The folder `store`, and for some stores the folder `archive`.
         earlier: The same store after half of the messages.
+        other: A store of the same kind with other messages.
         is_archive: Whether the archive is read, and not the store.
     """
 
     folder: Path
     earlier: Path
+    other: Path
     truth: Truth
     is_archive: bool = False
 
@@ -109,20 +120,54 @@ def _with_light_queues(random: Random) -> Iterator[RecordFields]:
         yield replace(fields, properties={**fields.properties, **further})
 
 
-def _placed(records: Iterator[RecordFields]) -> tuple[LogForge, Truth]:
-    """Put records into a log, each with the next queue offset of its queue."""
-    forge, ends, messages = LogForge(LOG_BYTES), dict[tuple[object, int], int](), []
-    for fields in records:
+def _with_batches(records: Iterator[TrueMessage], random: Random) -> Iterator[TrueMessage]:
+    """Replace some messages of a batch topic by inner batches, of which some are compressed."""
+    for number, message in enumerate(records):
+        if message.topic not in _IN_BATCH_QUEUES or message.fields.sys_flag or number % 4:
+            yield message
+            continue
+        inner = tuple(
+            InnerMessage(
+                f"UNIQ_KEY\x017F0000010A2B18B4AAC3{number:010X}{place:02X}\x02KEYS\x01inner-{number % 17} i{place}\x02",
+                random.randbytes(3) * 10,
+            )
+            for place in range(random.choice((1, 2, 4)))
+        )
+        body, flag = b"".join(one.encoded() for one in inner), INNER_BATCH | NEED_UNWRAP
+        if number % 8:
+            body, flag = compress(body), flag | COMPRESSED
+        yield TrueMessage(replace(message.fields, body=body, sys_flag=flag), inner)
+
+
+def _of_five(records: Iterator[RecordFields]) -> Iterator[TrueMessage]:
+    """Yield messages as a 5.x broker stores them: some in the second version of records, some with a replaced id."""
+    for number, fields in enumerate(records):
+        text = encode_properties(fields.properties).decode() + "\x02"
+        if number % 11 == 4:
+            text += f"UNIQ_KEY\x017F0000010A2B18B4AAC4{number // 22:012X}\x02"
+        magic = MAGIC_V2 if number % 5 == 0 else fields.magic
+        yield TrueMessage(replace(fields, properties=text, magic=magic))
+
+
+def _placed(messages: Iterable[TrueMessage]) -> tuple[LogForge, Truth]:
+    """Put messages into a log, each with the next queue offset of its queue."""
+    forge, ends, placed = LogForge(LOG_BYTES), dict[tuple[object, int], int](), []
+    for message in messages:
+        fields = message.fields
         place = fields.topic, fields.queue_id
         # Messages of a transaction that is not committed get no queue offset.
         if fields.sys_flag & TRANSACTION_ROLLBACK != TRANSACTION_ROLLBACK:
             fields = replace(fields, queue_offset=ends.get(place, 0))
-            ends[place] = fields.queue_offset + 1
+            ends[place] = fields.queue_offset + max(len(message.inner), 1)
+        if message.inner:
+            count, first = len(message.inner), fields.queue_offset
+            text = f"{fields.properties}INNER_NUM\x01{count}\x02INNER_BASE\x01{first}\x02"
+            fields = replace(fields, properties=text)
         at = forge.make_room(len(encode_record(fields)))
         fields = replace(fields, physical_offset=at)
         forge.put_bytes(encode_record(fields))
-        messages.append(TrueMessage(fields))
-    return forge, Truth(tuple(messages))
+        placed.append(TrueMessage(fields, message.inner))
+    return forge, Truth(tuple(placed))
 
 
 def _write(path: Path, forge: LogForge, truth: Truth, *, light: bool) -> None:
@@ -142,10 +187,10 @@ def _write(path: Path, forge: LogForge, truth: Truth, *, light: bool) -> None:
     write_index(path, files, SLOTS, ITEMS)
     newest = max(message.time for message in truth.messages)
     (path / "checkpoint").write_bytes(encode_checkpoint(Checkpoint(newest, newest, newest)))
-    _write_topics(path, truth, {})
+    _write_config(path, truth, {})
 
 
-def _write_topics(path: Path, truth: Truth, attributes: dict[str, str]) -> None:
+def _write_config(path: Path, truth: Truth, attributes: dict[str, str]) -> None:
     topics = {
         name: {
             "topicName": name, "readQueueNums": 3, "writeQueueNums": 3, "perm": 6,
@@ -155,27 +200,42 @@ def _write_topics(path: Path, truth: Truth, attributes: dict[str, str]) -> None:
     }  # fmt: skip
     (path / "config").mkdir(exist_ok=True)
     (path / "config" / "topics.json").write_text(json.dumps({"topicConfigTable": topics}))
+    offsets: dict[str, dict[str, int]] = {}
+    for topic, queue_id in truth.by_queue:
+        offsets.setdefault(f"{topic}@{GROUP}", {})[str(queue_id)] = 0
+    (path / "config" / "consumerOffset.json").write_text(json.dumps({"offsetTable": offsets}))
 
 
 Records = Callable[[Random], Iterator[RecordFields]]
 
 
-def _four(records: Records = _plain, *, light: bool = False) -> Callable[[Path], Built]:
-    def build(folder: Path) -> Built:
-        every = list(records(Random(7)))
-        forge, truth = _placed(iter(every))
-        _write(folder / "now" / "store", forge, truth, light=light)
-        half, first = _placed(iter(every[: len(every) // 2]))
-        _write(folder / "earlier", half, first, light=light)
-        return Built(folder / "now", folder / "earlier", truth)
+Write = Callable[[Path, LogForge, Truth], None]
 
-    return build
+
+def _built(folder: Path, messages: Callable[[int], list[TrueMessage]], write: Write) -> Built:
+    """Build a store, its earlier state, and another store. `messages` returns the messages of a seed."""
+    every = messages(7)
+    _, truth = _placed(every)
+    for path, some in (
+        (folder / "now" / "store", every),
+        (folder / "earlier", every[: len(every) // 2]),
+        (folder / "other", messages(8)),
+    ):
+        write(path, *_placed(some))
+    return Built(folder / "now", folder / "earlier", folder / "other", truth)
+
+
+def _four(records: Records = _plain, *, light: bool = False) -> Callable[[Path], Built]:
+    def messages(seed: int) -> list[TrueMessage]:
+        return list(map(TrueMessage, records(Random(seed))))
+
+    return lambda folder: _built(folder, messages, partial(_write, light=light))
 
 
 def _in_folders(folder: Path) -> Built:
     """Build a store whose log is spread over two folders."""
     built = _four()(folder)
-    for store in (built.folder / "store", built.earlier):
+    for store in (built.folder / "store", built.earlier, built.other):
         for number, path in enumerate(sorted((store / "commitlog").iterdir())):
             target = store / f"commitlog{number % 2 + 1}"
             target.mkdir(exist_ok=True)
@@ -184,27 +244,20 @@ def _in_folders(folder: Path) -> Built:
     return built
 
 
-def _derived(config: StoreConfig, attributes: dict[str, str]) -> Callable[[Path], Built]:
+def _derived(config: StoreConfig, *, in_batches: bool = False) -> Callable[[Path], Built]:
     """Return a function that builds a log of 5.x, whose queues and IndexFiles reput derives."""
+    attributes = {"queue.type": "BatchCQ"} if in_batches else {}
 
-    def build(folder: Path) -> Built:
-        every = list(_plain(Random(7)))
-        every = [
-            replace(fields, magic=MAGIC_V2) if number % 5 == 0 else fields
-            for number, fields in enumerate(every)
-        ]
-        forge, truth = _placed(iter(every))
-        half, first = _placed(iter(every[: len(every) // 2]))
-        for path, log, messages in (
-            (folder / "now" / "store", forge, truth),
-            (folder / "earlier", half, first),
-        ):
-            write_store(path, log.files())
-            _write_topics(path, messages, attributes)
-            reput.rebuild(path, config=config, runner="serial")
-        return Built(folder / "now", folder / "earlier", truth)
+    def messages(seed: int) -> list[TrueMessage]:
+        found = _of_five(_plain(Random(seed)))
+        return list(_with_batches(found, Random(seed)) if in_batches else found)
 
-    return build
+    def write(path: Path, log: LogForge, truth: Truth) -> None:
+        write_store(path, log.files())
+        _write_config(path, truth, attributes)
+        reput.rebuild(path, config=config, runner="serial")
+
+    return lambda folder: _built(folder, messages, write)
 
 
 def _archived(folder: Path) -> Built:
@@ -231,9 +284,9 @@ BUILDERS: dict[str, Callable[[Path], Built]] = {
     "four": _four(),
     "light": _four(_with_light_queues, light=True),
     "folders": _in_folders,
-    "batch": _derived(_FIVE, {"queue.type": "BatchCQ"}),
-    "extension": _derived(replace(_FIVE, extension_files=True, extension_file_bytes=2048), {}),
-    "rocksdb": _derived(replace(_FIVE, queues_in_rocksdb=True), {}),
+    "batch": _derived(_FIVE, in_batches=True),
+    "extension": _derived(replace(_FIVE, extension_files=True, extension_file_bytes=2048)),
+    "rocksdb": _derived(replace(_FIVE, queues_in_rocksdb=True)),
     "archive": _archived,
     "joined": _joined,
 }
