@@ -25,7 +25,7 @@ from tests.truth.damages import DAMAGES, Damaging
 from tests.truth.messages import KINDS, Question, TrueMessage
 from tests.truth.stores import BUILDERS, LOG_BYTES, Built
 
-_EACH = 4
+_EACH = 2
 """Number of questions of each kind in one scene."""
 STATES = ("closed", "proven", "open", "grown", "restored")
 """What has happened to a store before its damage.
@@ -192,6 +192,8 @@ class Scene:
         true = self.built.truth.by_offset.get(at)
         if true is None or not true.inner:
             return count > 1
+        if asked.kind == "newest":
+            return count > len(true.inner)
         of_key = true.times(asked.key) if asked.kind == "key" else 0
         return count not in (1, of_key or len(true.inner))
 
