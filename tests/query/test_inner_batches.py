@@ -12,6 +12,7 @@ import reput
 from reput.format.commit_log import MessageExt, RecordLayout, decode
 from reput.messages.inner_batch import InnerRecord, OpenBatch, inner_records, unwrap
 from reput.query import inner_batches
+from reput.query.by_time import messages_of_topic
 from reput.spark.options import read_options
 from reput.table.arrow import to_arrow
 from reput.table.filters import dispatched_under, selected
@@ -64,6 +65,15 @@ def with_key(messages: list[MessageExt], topic: str | None, key: str) -> list[Me
 
 def place(message: MessageExt) -> tuple[int, int, bytes]:
     return message.physical_offset, message.queue_offset, message.body
+
+
+@pytest.mark.parametrize("limit", [1, 10, 17, 100_000])
+def test_messages_of_a_topic_have_each_batch_once(store: Path, limit: int) -> None:
+    expected = sorted({one.physical_offset for one in every_message(store) if one.topic == "B"})
+    with reput.open_store(store) as opened:
+        found = messages_of_topic(opened, "B", limit=limit)
+    places = [one.physical_offset for one in found.messages]
+    assert places == expected[::-1][:limit]
 
 
 @pytest.mark.parametrize("walked_bytes", [0, 5000, 8 << 20])

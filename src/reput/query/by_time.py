@@ -159,13 +159,17 @@ def _back(
     # The queue was deleted after it was listed.
     except MessageNotFoundError:
         return
-    step = _FIRST_MESSAGES
+    step, last = _FIRST_MESSAGES, -1
     mark = len(problems)
     for span in spans:
         low, high = span.start, span.stop
         while low < high:
             start = max(high - step, low)
-            yield from reversed(_read(store, (topic, queue_id), start, high, bounds, problems))
+            for place in reversed(_read(store, (topic, queue_id), start, high, bounds, problems)):
+                # An inner batch has several queue offsets, so it is read several times.
+                if place.physical_offset != last:
+                    yield place
+                last = place.physical_offset
             if len(problems) - mark > _MOST_PROBLEMS:
                 return
             high, step = start, min(2 * step, _MOST_MESSAGES)
@@ -245,8 +249,9 @@ def _read(
             places += _places(map(decode, pulled.records), bounds)
             position = pulled.next_begin_offset
         # If fewer records were read than the range from `start` to `stop` has queue offsets, read the messages one by
-        # one (below), to find out which messages are missing.
-        if count == stop - start:
+        # one (below), to find out which messages are missing. Inner batches are read one by one, too, because one record
+        # has several queue offsets, also after `stop`.
+        if count == stop - start == position - start:
             return places
     except MessageNotFoundError:
         return []
