@@ -88,6 +88,7 @@ class ReadingPath:
         is_brokers: Whether the path answers as a broker would, so that it may miss messages without saying so.
         is_of_log: Whether the path returns all records of the log, also those that no queue and no index has.
         has_index: Whether the path uses the index for keys, which shows that a record has lost a key.
+        is_of_records: Whether the path compares the keys of records alone, and not those of messages in inner batches.
     """
 
     name: str
@@ -96,6 +97,7 @@ class ReadingPath:
     is_brokers: bool = False
     is_of_log: bool = False
     has_index: bool = True
+    is_of_records: bool = False
 
     def __str__(self) -> str:
         return f"{self.name}:{self.kind}"

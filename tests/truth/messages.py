@@ -89,7 +89,12 @@ class TrueMessage:
         """Return the keys by which an index finds the message. It finds no rolled-back message."""
         if self._transaction == TRANSACTION_ROLLBACK:
             return ()
-        return (*_keys(self.properties), *(key for one in self.inner for key in one.keys))
+        return (*self.own_keys, *(key for one in self.inner for key in one.keys))
+
+    @cached_property
+    def own_keys(self) -> tuple[str, ...]:
+        """Return the keys of the record, without those of inner messages."""
+        return tuple(_keys(self.properties))
 
     @cached_property
     def ids(self) -> list[str]:

@@ -199,7 +199,7 @@ def find(session: Session, asked: Question) -> Answer:
     return Answer.of([one.message for one in report.messages], report.is_complete)
 
 
-@path("reput.tail", "window", "key", has_index=False)
+@path("reput.tail", "window", "key", has_index=False, is_of_records=True)
 def tail(session: Session, asked: Question) -> Answer:
     report = reput.tail(session.path, _MOST, topic=asked.topic, key=asked.key or None)
     return Answer.of([one for one in report.messages if _is_inside(one, asked)], report.is_complete)
@@ -254,6 +254,8 @@ def dataset(session: Session, asked: Question) -> Answer | None:
     elif asked.kind == "key":
         # KEYS and unique keys are different conditions of a dataset.
         given["unique_key" if asked.key.startswith("7F") else "key"] = asked.key
+    # The keys of inner messages are keys of a dataset that returns these messages.
+    given["unwrap_batches"] = asked.kind != "window"
     table = reput.dataset(session.path, ["physical_offset"], **given).to_table()
     return Answer.of(_rows(table))
 

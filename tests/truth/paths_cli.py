@@ -62,7 +62,7 @@ def show(session: Session, asked: Question) -> Answer:
     )
 
 
-@path("reput tail", "key", "window", has_index=False)
+@path("reput tail", "key", "window", has_index=False, is_of_records=True)
 def tail(session: Session, asked: Question) -> Answer:
     return _answer(reput("tail", session.path, "-n", "all", "--format", "jsonl", *_options(asked)))
 

@@ -189,6 +189,8 @@ class _Watched:
     def _first(self, name: str, tail: LogTail) -> None:
         found = tail.last(_FIRST_ROWS)
         self.rows += [Row.of(name, message) for message in found if self._takes(message)]
+        oldest = found[0].physical_offset if len(found) == _FIRST_ROWS else None
+        self.notes += [f"{name}: {one}" for one in tail.coverage(oldest).unreadable]
 
     def _new(self, name: str, tail: LogTail, until: float) -> None:
         records = tail.new_records(to_the_end=True)
@@ -203,6 +205,7 @@ class _Watched:
                     break
         finally:
             records.close()
+            self.notes += [f"{name}: {one}" for one in tail.damage]
 
     def _takes(self, message: MessageExt) -> bool:
         if self._content is None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, groupby
 from typing import Any
@@ -23,8 +22,10 @@ from reput.query.answers import PullResult, QueryProgress, QueryResult
 from reput.query.by_time import messages_of_topic
 from reput.query.evidence import Coverage, Evidence, joined
 from reput.query.message_store import MessageStore
+from reput.query.named_places import coverage_of_id
 from reput.query.shared_store import SharedStore
 from reput.query.tail import TailFilter
+from reput.queues.queue_index import finding_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,14 +272,16 @@ def _by_key(store: SharedStore, wanted: SearchForm) -> Steps:
     """Search by offset message id, which contains a place in the log, or else by key or unique key."""
     with store.reader() as reader:
         begin = reader.begin_offset()
-        named = [one for one in _named(reader, wanted) if _takes(wanted, one)]
+        at_places, unread = _named(reader, wanted)
+        named = [one for one in at_places if _takes(wanted, one)]
         # The messages of a single key come newest first, so they can be shown as they are found. Those of several keys
         # must be merged first.
         if len(wanted.keys) == 1 and not named:
             found = 0
             for step in _queried(reader, wanted, wanted.keys[0]):
                 if isinstance(step, QueryResult):
-                    yield Outcome(found, step.cursor, step.coverage.unreadable, step.coverage)
+                    problems = step.coverage.unreadable if found else (*step.coverage.unreadable, *unread)
+                    yield Outcome(found, step.cursor, problems, step.coverage)
                 else:
                     new = tuple(one for one in step.messages if _contains(wanted, one))
                     found += len(new)
@@ -306,7 +309,8 @@ def _by_key(store: SharedStore, wanted: SearchForm) -> Steps:
         shown.sort(key=lambda one: (one.physical_offset, one.queue_offset), reverse=True)
         yield tuple(shown)
         assert ended is not None
-        yield replace(ended, count=len(shown), cursor=reached or None)
+        problems = ended.problems if shown else tuple(dict.fromkeys((*ended.problems, *unread)))
+        yield replace(ended, count=len(shown), cursor=reached or None, problems=problems)
 
 
 def _queried(
@@ -329,19 +333,31 @@ def _beside(first: Outcome, second: Outcome) -> Outcome:
     return replace(second, problems=problems, coverage=coverage)
 
 
-def _named(reader: MessageStore, wanted: SearchForm) -> Iterator[MessageExt]:
-    """Yield the messages at the places that the search names: a physical offset, or a queue offset."""
+def _named(reader: MessageStore, wanted: SearchForm) -> tuple[list[MessageExt], list[Finding]]:
+    """Return the messages at the places that the search names: an id, a physical offset, or a queue offset.
+
+    Also return why messages at these places cannot be read. If a text is no name of a place, such as most pasted
+    numbers, nothing is there.
+    """
+    found, unread = list[MessageExt](), list[Finding]()
     for key in wanted.keys:
-        found = reader.get_by_offset_id(key)
-        if found is not None:
-            yield found
-    # A pasted number may be anything. If no message begins at this offset, the search finds nothing.
-    with suppress(MessageNotFoundError, FormatError):
-        if wanted.offset is not None:
-            yield reader.get(wanted.offset)
-    with suppress(MessageNotFoundError, FormatError):
-        if wanted.place is not None:
-            yield reader.get_by_queue(*wanted.place)
+        if (message := reader.get_by_offset_id(key)) is not None:
+            found.append(message)
+        elif (coverage := coverage_of_id(reader, key)) is not None:
+            unread += coverage.unreadable
+    reads: list[Callable[[], MessageExt]] = []
+    if (offset := wanted.offset) is not None:
+        reads.append(lambda: reader.get(offset))
+    if (place := wanted.place) is not None:
+        reads.append(lambda: reader.get_by_queue(*place))
+    for read in reads:
+        try:
+            found.append(read())
+        except MessageNotFoundError:
+            continue
+        except FormatError as error:
+            unread.append(finding_of(error))
+    return found, unread
 
 
 def _takes(wanted: SearchForm, message: MessageExt) -> bool:

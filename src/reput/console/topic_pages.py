@@ -77,7 +77,7 @@ class TopicPages:
         topic = request.path_params["topic"]
         found = await self._mounts.run(lambda: topics_of(store, topic))
         if not found:
-            raise MessageNotFoundError(f"{store.path}: no topic {topic!r}")
+            raise await self._mounts.run(lambda: _unknown(store, topic))
         newest = await self._mounts.run(lambda: messages_of_topic(store, topic, limit=10))
         return await self._views.page(
             request, "topic.html", view="topics", store=name, topic=found[0], newest=newest,
@@ -107,6 +107,7 @@ class TopicPages:
             start = await self._mounts.run(lambda: store.offset_by_time(topic, queue_id, at))
         place = topic, queue_id, start
         pulled = await self._mounts.run(lambda: pull_share(store, place, limit, tags, Share()))
+        problems = await self._mounts.run(lambda: _problems(store, place, pulled, facts))
         base = f"/queues/{segment(topic)}/{queue_id}"
         links = {
             which: base + query_string({"store": name, "offset": offset, "limit": query.get("limit"), "tags": tags})
@@ -115,7 +116,7 @@ class TopicPages:
         q = {"topic": topic, "tags": tags or "", "at": text(query, "at") or "", "offset": start}
         return await self._views.page(
             request, "queue.html", view="topics", store=name, queue=facts, pulled=pulled,
-            links=links, q=q, limit=limit,
+            links=links, q=q, limit=limit, problems=problems,
         )  # fmt: skip
 
 
@@ -126,11 +127,36 @@ def _names(store: SharedStore) -> list[str]:
     return []
 
 
+def _unknown(store: SharedStore, topic: str) -> ReputError:
+    """Return the error for a topic without queues, whose messages may be in the log nevertheless."""
+    with store.reader() as reader:
+        if topic not in reader.all_topics():
+            return MessageNotFoundError(f"{store.path}: no topic {topic!r}")
+    reason = f"the CommitLog has messages of topic {topic!r}, but its ConsumeQueues are missing; rebuild them"
+    return FormatError(store.path, 0, reason)
+
+
 def _facts(store: SharedStore, topic: str, queue_id: int) -> QueueFacts:
     # This raises if the queue is lost.
     high = store.max_queue_offset(topic, queue_id)
     low = store.min_queue_offset(topic, queue_id, check=False)
     return QueueFacts(queue_id, low, high)
+
+
+def _problems(
+    store: SharedStore, place: tuple[str, int, int], pulled: PullResult, queue: QueueFacts
+) -> list[str]:
+    """Return why messages may be missing from a page, also those that are missing before or after all entries."""
+    topic, queue_id, start = place
+    beyond = []
+    if start <= queue.min_offset > 0:
+        beyond.append(queue.min_offset - 1)
+    if start < pulled.next_begin_offset == queue.max_offset:
+        beyond.append(queue.max_offset)
+    found = list(pulled.unreadable)
+    for offset in beyond:
+        found += store.pull_records(topic, queue_id, offset, 1, on_corrupt="skip").unreadable
+    return list(dict.fromkeys(map(str, found)))
 
 
 def _turns(pulled: PullResult, start: int, limit: int, queue: QueueFacts) -> dict[str, int]:

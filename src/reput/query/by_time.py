@@ -249,7 +249,7 @@ def _read(
             places += _places(map(decode, pulled.records), bounds)
             position = pulled.next_begin_offset
         # If fewer records were read than the range from `start` to `stop` has queue offsets, read the messages one by
-        # one (below), to find out which messages are missing. Inner batches are read one by one, too, because one record
+        # one (below), to find out which messages are missing. Inner batches are also read one by one: one record
         # has several queue offsets, also after `stop`.
         if count == stop - start == position - start:
             return places
