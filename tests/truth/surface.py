@@ -12,7 +12,7 @@ _TYPE = "a type, not a reader"
 _STATE = "state of the broker beside the messages"
 _SEND = "writes messages"
 _NUMBERS = "numbers of queues and offsets, no messages"
-_PAGE = "a page over the same searches as the HTTP API"
+_NAMES = "names of topics and numbers of queues, no messages"
 
 API: dict[str, Place] = {
     "Message": _TYPE, "MessageExt": _TYPE, "NamedStore": _TYPE, "ReputError": _TYPE, "StoreConfig": _TYPE,
@@ -29,9 +29,9 @@ API: dict[str, Place] = {
     "inspect": "returns sizes and findings, no messages",
     "erase": _WRITES, "rebuild": _WRITES, "repair": _WRITES, "undo_repair": _WRITES,
     "dataset": ("reput.dataset", "reput.dataset rows"), "export": ("reput.export",),
-    "find": ("reput.find",), "lag": "compares committed offsets with the ends of queues",
+    "find": ("reput.find",), "lag": ("reput.lag",),
     "look_up": ("reput.look_up",), "report": "a page of figures and findings",
-    "stats": "figures, estimated from samples of the log",
+    "stats": ("reput.stats",),
     "tail": ("reput.tail",), "trace": ("reput.trace",),
 }  # fmt: skip
 
@@ -42,7 +42,7 @@ STORE_METHODS: dict[str, Place] = {
     ),
     **dict.fromkeys(("list_queues", "topics"), "names of the queues that exist; queues may be lost"),
     **dict.fromkeys(("min_queue_offset", "max_queue_offset"), ("MessageStore.pull",)),
-    **dict.fromkeys(("check_begin", "check_end"), ("LogTail",)),
+    **dict.fromkeys(("check_begin", "check_end"), ("LogTail", "LogTail newest")),
     "key_planner": "plans a search", "may_have_replaced_ids": "a fact about the store's version",
     "query": ("MessageStore.query", "SharedStore.query"), "query_steps": ("MessageStore.query_steps",),
     "find_records": ("serve --exact QUERY_MESSAGE",), "search": ("reput.trace",),
@@ -55,7 +55,7 @@ STORE_METHODS: dict[str, Place] = {
     "pull": ("MessageStore.pull",), "pull_records": ("MessageStore.pull_records",),
     "quick_records": ("serve PULL_MESSAGE",),
     "offset_by_time": ("MessageStore.offset_by_time",), "end_offset_by_time": ("MessageStore.offset_by_time",),
-    "spans_by_time": ("messages_of_topic",),
+    "spans_by_time": ("messages_of_topic", "messages_of_topic newest"),
 }  # fmt: skip
 
 COMMANDS: dict[str, Place] = {
@@ -63,7 +63,7 @@ COMMANDS: dict[str, Place] = {
     "lookup": ("reput lookup",), "export": ("reput export",),
     "serve": ("serve --exact QUERY_MESSAGE", "serve PULL_MESSAGE", "/api/messages"),
     "fleet": "a summary of many stores", "inspect": "sizes and findings, no messages",
-    "check": "findings, no messages", "stats": "figures, estimated from samples of the log",
+    "check": "findings, no messages", "stats": ("reput.stats",),
     "report": "a page of figures and findings", "diff": "differences of two stores",
     "prove": "proofs, no messages", "bench": "measures", "state": _STATE,
     "rebuild": _WRITES, "repair": _WRITES, "recover": _WRITES, "expire": _WRITES, "erase": _WRITES,
@@ -116,11 +116,15 @@ ROUTES: dict[str, Place] = {
     "/api/topics/{topic}/volume": "numbers of messages in the order of the queue, for a diagram",
     "/api/check": "findings, no messages", "/api/openapi.json": "text", "/static": "text",
     "/livez": "health", "/readyz": "health", "/healthz": "health", "/metrics": "metrics",
-    "/": _PAGE, "/start": _PAGE, "/download": _PAGE, "/trace": _PAGE, "/live": _PAGE, "/live/rows": _PAGE,
-    "/searches/{search}/stop": "stops a search", "/messages/{offset:int64}": _PAGE,
-    "/messages/{offset:int64}/body": _PAGE, "/messages/{offset:int64}/record": _PAGE,
-    "/groups": _STATE, "/groups/{group}": _STATE, "/topics": _PAGE, "/suggest/topics": "names of topics",
-    "/topics/{topic}": _PAGE, "/topics/{topic}/spark": _PAGE, "/queues/{topic}/{queue:int64}": _PAGE,
-    "/stores": _PAGE, "/stores/{name}": _PAGE, "/stores/{name}/findings": _PAGE, "/stores/{name}/check": _PAGE,
+    "/": ("GET /",), "/start": _NAMES, "/download": ("GET /download",), "/trace": ("GET /trace",),
+    "/live": ("GET /live",), "/live/rows": "new messages after those of /live",
+    "/searches/{search}/stop": "stops a search", "/messages/{offset:int64}": ("GET /messages/{offset}",),
+    "/messages/{offset:int64}/body": "the body of a message that /messages/{offset} shows",
+    "/messages/{offset:int64}/record": ("GET /messages/{offset}/record",),
+    "/groups": _STATE, "/groups/{group}": _STATE, "/topics": _NAMES, "/suggest/topics": _NAMES,
+    "/topics/{topic}": ("GET /topics/{topic}",), "/topics/{topic}/spark": "a diagram",
+    "/queues/{topic}/{queue:int64}": ("GET /queues/{topic}/{queue}",),
+    "/stores": _NUMBERS, "/stores/{name}": _NUMBERS, "/stores/{name}/findings": "findings, no messages",
+    "/stores/{name}/check": "findings, no messages",
     "/login": "signs a user in", "/logout": "signs a user out",
 }  # fmt: skip
