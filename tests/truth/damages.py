@@ -24,7 +24,14 @@ FIELDS = {
     "reconsume": (72, 4), "prepared": (76, 8), "body_length": (84, 4),
 }  # fmt: skip
 _BODY_AT = 88
-_DERIVED = ("consumequeue", "batchconsumequeue", "consumequeue_ext", "index", "checkpoint", "config")
+_DERIVED = (
+    "consumequeue",
+    "batchconsumequeue",
+    "consumequeue_ext",
+    "index",
+    "checkpoint",
+    "config",
+)
 
 
 @dataclass

@@ -19,6 +19,7 @@ import reput
 from reput.errors import ReputError
 from reput.files import stamps
 from reput.format.commit_log import MessageExt
+from tests.oracle.forge import body_position
 from tests.oracle.records import Record, UnreadableError, decode
 from tests.truth.answers import PATHS, Answer, ReadingPath, Session
 from tests.truth.damages import DAMAGES, Damaging
@@ -131,6 +132,16 @@ class Scene:
         return {one.at for one in self.lost if self._is_valid(one)}
 
     @cached_property
+    def with_wrong_body(self) -> set[int]:
+        """Return the physical offsets of records of which only the body is damaged, as its checksum shows."""
+        return {one.at for one in self.lost if self._is_damaged_body(one)}
+
+    def _is_damaged_body(self, message: TrueMessage) -> bool:
+        at = body_position(message.fields)
+        stored, end = self.stored(message), at + len(message.fields.body)
+        return (stored[:at], stored[end:]) == (message.data[:at], message.data[end:])
+
+    @cached_property
     def unqueued(self) -> set[int]:
         """Return the physical offsets of records that no queue has."""
         return {one.at for one in self.built.truth.messages if not one.queues}
@@ -228,7 +239,10 @@ def judge(scene: Scene, path: ReadingPath, asked: Question, answer: Answer) -> I
         yield scene.violation(
             path, asked, rule, sorted(wanted), f"{len(wrong)}, for example {wrong[0]}"
         )
-    if any(scene.is_repeated(asked, at, count) for at, count in Counter(places).items()) and not path.is_brokers:
+    if (
+        any(scene.is_repeated(asked, at, count) for at, count in Counter(places).items())
+        and not path.is_brokers
+    ):
         yield scene.violation(path, asked, "repeated", sorted({*places}), sorted(places))
     missing = sorted(scene.expected(path, asked) - {*places})
     by_offset = scene.built.truth.by_offset
@@ -277,7 +291,7 @@ def _wrong_messages(
     found: dict[str, list[str]] = {}
     for one in answer.messages:
         at = _place(one)
-        if at in scene.altered:
+        if at in scene.altered or (at in scene.with_wrong_body and _is_marked(one)):
             continue
         true = scene.built.truth.by_offset.get(at)
         if true is None or (isinstance(one, MessageExt) and not true.is_same(one)):
@@ -285,6 +299,11 @@ def _wrong_messages(
         elif at not in wanted and not _is_exchanged(scene, asked, true):
             found.setdefault("other", []).append(f"{at}: {one}")
     return found
+
+
+def _is_marked(message: MessageExt | int) -> bool:
+    """Return whether a message shows that its body is damaged. A path that returns no bodies need not."""
+    return isinstance(message, int) or not message.body_crc_ok
 
 
 def _is_exchanged(scene: Scene, asked: Question, came: TrueMessage) -> bool:

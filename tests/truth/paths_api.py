@@ -175,13 +175,15 @@ def newest(session: Session, asked: Question) -> Answer:
 @path("LogTail newest", "newest")
 def tail_newest(session: Session, asked: Question) -> Answer:
     tail = LogTail(session.store, TailFilter(asked.topic))
-    return Answer.of(tail.last(asked.number), not tail.damage)
+    found = tail.last(asked.number)
+    cursor = found[0].physical_offset if len(found) == asked.number else None
+    return Answer.of(found, tail.coverage(cursor).is_complete)
 
 
 @path("LogTail", "window")
 def log_tail(session: Session, asked: Question) -> Answer:
     tail = LogTail(session.store, TailFilter(asked.topic, begin=asked.begin, end=asked.end))
-    return Answer.of(tail.last(_MOST), not tail.damage)
+    return Answer.of(tail.last(_MOST), tail.coverage().is_complete)
 
 
 @path("reput.find", "key", "id", "window")

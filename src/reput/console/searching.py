@@ -280,7 +280,9 @@ def _by_key(store: SharedStore, wanted: SearchForm) -> Steps:
             found = 0
             for step in _queried(reader, wanted, wanted.keys[0]):
                 if isinstance(step, QueryResult):
-                    problems = step.coverage.unreadable if found else (*step.coverage.unreadable, *unread)
+                    problems = (
+                        step.coverage.unreadable if found else (*step.coverage.unreadable, *unread)
+                    )
                     yield Outcome(found, step.cursor, problems, step.coverage)
                 else:
                     new = tuple(one for one in step.messages if _contains(wanted, one))
