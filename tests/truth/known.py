@@ -33,25 +33,12 @@ class Known(NamedTuple):
         )
 
 
-_LOG_LOST = r"(^|; )0\d* deleted|log file .* (cut|zeroed|ended|replaced)|log files .* exchanged"
 _QUEUES_LOST = r"consumequeue\S* .*(deleted|replaced|cut|zeroed|flipped|exchanged|repeats|restored)"
 
 KNOWN: tuple[Known, ...] = (
     Known(
-        "missing", "offset_by_time|SEARCH_OFFSET", f"{_LOG_LOST}|{_QUEUES_LOST}|archive: queues",
-        "an offset by time steps over lost entries and records", 37, "MessageStore.offset_by_time:window",
-    ),
-    Known(
-        "missing", "(window|newest)$", _LOG_LOST, "a window of time ends at entries whose records are lost", 18,
-        "LogTail:window",
-    ),
-    Known(
-        "missing", "(window|newest)$", _QUEUES_LOST, "a tail passes over a wrong entry of a queue", 29,
+        "missing", "newest$", _QUEUES_LOST, "the newest messages of a topic pass over a wrong entry", 29,
         "LogTail newest:newest",
-    ),
-    Known(
-        "missing", "(queue|place|behind)$", _QUEUES_LOST, "a missing queue is taken for an empty one", 33,
-        "MessageStore.pull_records:queue",
     ),
     Known(
         "missing", "dataset:key", "a letter of", "a dataset passes over a record that has lost a key", 20024,
