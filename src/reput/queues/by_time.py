@@ -121,7 +121,7 @@ class QueueTimes:
 
     def _from_known_end(self) -> int:
         """Return the queue offset of the first message that was put after the log was examined."""
-        return self._place_of(self._known.end())
+        return self._queue.min_queue_offset(self._known.end())
 
     def _from(self, physical_offset: int) -> _FoundTime | None:
         """Return the first entry whose message begins at or after a physical offset; None if there is none."""

@@ -156,7 +156,6 @@ def _out_of_order(queue: QueueReader, queue_offset: int) -> int | None:
     begin = end = queue_offset
     for _ in range(2):
         begin, end = queue.span(max(begin - 1, 0))[0], queue.span(end)[1]
-    end = min(end, queue.max_queue_offset())
     before = 0
     for start in (begin, queue_offset):
         try:
