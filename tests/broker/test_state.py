@@ -17,7 +17,7 @@ from reput.broker.groups import (
     TopicSubscription,
 )
 from reput.broker.locks import LOCK_MS, MessageQueue, QueueLocks
-from reput.broker.offsets import ConsumerOffsets, check_kept_in_files
+from reput.broker.offsets import ConsumerOffsets, PulledOffsets, check_kept_in_files
 from reput.broker.topics import PERM_READ, PERM_WRITE, TopicTable
 from reput.errors import FormatError, UsageError
 from reput.query.shared_store import SharedStore
@@ -314,3 +314,12 @@ def test_a_store_whose_broker_keeps_offsets_in_a_database_is_refused(
             check_kept_in_files(tmp_path)
     else:
         check_kept_in_files(tmp_path)
+
+
+def test_a_pull_of_a_new_queue_replaces_the_oldest_of_too_many() -> None:
+    pulled = PulledOffsets(most=2)
+    for queue_id, offset in ((0, 5), (1, 6), (0, 7), (2, 8)):
+        pulled.note("g", "T", queue_id, offset)
+    assert [pulled.get("g", "T", queue_id) for queue_id in range(3)] == [-1, 6, 8]
+    pulled.note("g", "T", 1, 9)
+    assert [pulled.get("g", "T", queue_id) for queue_id in range(3)] == [-1, 9, 8]

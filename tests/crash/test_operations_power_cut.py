@@ -437,11 +437,11 @@ def test_cuts_at_the_last_steps(cuts: Callable[[str], Cuts], name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("seed", range(examples(1)))
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_cuts_at_every_step(cuts: Callable[[str], Cuts], name: str) -> None:
+def test_cuts_at_every_step(cuts: Callable[[str], Cuts], name: str, seed: int) -> None:
     made = cuts(name)
-    for seed in range(examples(1)):
-        for number in (*range(len(made.steps)), None):
-            made.cut(number, seed)
-            made.cut(number, keeps=0)
+    for number in (*range(len(made.steps)), None):
+        made.cut(number, seed)
+        if seed == 0:
+            made.cut(number, keeps=0)  # nothing survives that was not synced, whatever the seed

@@ -152,6 +152,21 @@ def test_lost_queue_offsets_span_the_lost_batches(short: Path, first: int, stop:
         assert reader.entry(queue_offset).is_written
 
 
+def test_an_entry_without_messages_is_lost_as_well(short: Path) -> None:
+    path = short / f"{0:020d}"
+    data = bytearray(path.read_bytes())
+    data[ENTRY_BYTES : 2 * ENTRY_BYTES] = bytes(ENTRY_BYTES)
+    entry = batch_entry(ConsumeQueueEntry(200, 100, 7), 1002, BASES[2], 0)
+    data[2 * ENTRY_BYTES : 3 * ENTRY_BYTES] = encode_batch_entry(entry)
+    path.write_bytes(data)
+    reader = BatchQueueReader(str(short))
+    for start in (0, 1, 2, 3, 5):
+        with pytest.raises(LostEntriesError) as lost:
+            list(reader.numbered(start, 20))
+        assert lost.value.resume_offset == BASES[3]
+    assert [number for number, _ in reader.numbered(BASES[3], 20)] == [6, 10]
+
+
 def test_a_batch_queue_whose_last_entries_are_lost_is_shorter(short: Path) -> None:
     path = short / f"{0:020d}"
     path.write_bytes(path.read_bytes()[: 3 * ENTRY_BYTES].ljust(8 * ENTRY_BYTES, b"\0"))

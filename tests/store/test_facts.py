@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,7 @@ from tests.cli.running import reput as run
 from tests.golden.sparse import copy_store
 from tests.golden.stores import EVERY_FIVE, EVERY_STORE, GoldenStore
 from tests.slow import slow_from
+from tests.small import SMALL_16K
 
 Golden = Callable[[str], GoldenStore]
 WRITES: list[tuple[str, ...]] = [
@@ -240,3 +242,16 @@ def test_refresh_reads_every_fact_again(golden: Golden, tmp_path: Path) -> None:
 def test_refresh_keeps_the_settings_that_were_given(golden: Golden) -> None:
     given = api.StoreConfig(queue_entries=77)
     assert facts_of(golden("orders").path, given).refresh().config.queue_entries == 77
+
+
+@pytest.mark.parametrize("files", [1, 2])
+def test_only_a_lone_index_file_that_is_too_short_contradicts_no_setting(
+    tmp_path: Path, files: int
+) -> None:
+    count = SMALL_16K.index_items // 2 + (10 if files > 1 else -10)  # of two keys each
+    with api.open_store(tmp_path, mode="rw", config=SMALL_16K) as opened:
+        opened.put_many(api.Message("T", b"x", [str(number)]) for number in range(count))
+    assert len(list((tmp_path / INDEX_FOLDER).iterdir())) == files
+    for items, is_shown in ((SMALL_16K.index_items, True), (5000, files > 1), (100, True)):
+        given = replace(SMALL_16K, index_items=items)
+        assert ("index_items" in facts_of(tmp_path, given).shown) == is_shown
