@@ -17,7 +17,14 @@ from random import Random
 
 from benchmarks.generate import FIRST_TIMESTAMP, MESSAGE_BYTES, records
 from benchmarks.result import Figure, best_of
-from reput.config import StoreConfig
+from reput.base.config import StoreConfig
+from reput.core.index.key_index import Basis
+from reput.core.index.plan import Planner
+from reput.core.index.reader import IndexFileReader
+from reput.core.index.verdict import Judge, Proof, Verdict
+from reput.core.log.offset_range import OffsetRange
+from reput.core.log.reader import CommitLogReader
+from reput.core.query.message_store import MessageStore
 from reput.format.file_names import COMMIT_LOG_FOLDER, offset_file_name
 from reput.format.index_file import (
     IndexHeader,
@@ -29,13 +36,6 @@ from reput.format.index_file import (
     key_hash,
     slot_position,
 )
-from reput.index.key_index import Basis
-from reput.index.plan import Planner
-from reput.index.reader import IndexFileReader
-from reput.index.verdict import Judge, Proof, Verdict
-from reput.log.offset_range import OffsetRange
-from reput.log.reader import CommitLogReader
-from reput.query.message_store import MessageStore
 
 _FILES, _KEYS, _MOST_MS = 100, 100, 1.5
 _RUNS = 7

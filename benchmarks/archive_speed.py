@@ -20,11 +20,11 @@ import pyarrow as pa
 from benchmarks.generate import MESSAGE_BYTES, write_store
 from benchmarks.result import Figure
 from reput import archive
-from reput.archives.copying import LEVEL, LogFrames
-from reput.files.archive import Archive
-from reput.files.bucket import Bucket
-from reput.files.reader import FileReader
 from reput.format.seekable_zstd import FRAME_BYTES
+from reput.io.archive import Archive
+from reput.io.bucket import Bucket
+from reput.io.reader import FileReader
+from reput.wings.archive.copying import LEVEL, LogFrames
 
 _FILES, _FILE_BYTES = 2, 1 << 30
 _LOG_BYTES = _FILES * _FILE_BYTES

@@ -8,13 +8,13 @@ from pathlib import Path
 import reput
 from benchmarks.kernels import walk
 from benchmarks.result import Figure, best_of
-from reput.files.reader import FileReader
-from reput.log.files import CommitLogFile
-from reput.log.paths import find_logs
-from reput.log.scan import ScanBuffers
-from reput.log.sources import StoreLog
-from reput.table.plan import plan_reading
-from reput.table.read import RangeBatches
+from reput.core.log.files import CommitLogFile
+from reput.core.log.paths import find_logs
+from reput.core.log.scan import ScanBuffers
+from reput.core.log.sources import StoreLog
+from reput.engine.tables.plan import plan_reading
+from reput.engine.tables.read import RangeBatches
+from reput.io.reader import FileReader
 
 _GROUP = "reput.to_arrow, one core"
 HEADER = (

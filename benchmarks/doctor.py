@@ -13,11 +13,11 @@ from pathlib import Path
 from benchmarks.generate import MESSAGE_BYTES, order_key
 from benchmarks.own_process import in_own_process
 from benchmarks.result import Figure, best_of
+from reput.core.log.scan import FileScan, ScanBuffers
+from reput.core.log.scan_mode import SALVAGE
+from reput.core.log.sources import StoreLog
+from reput.engine.stores.open_store import open_store
 from reput.format.file_names import COMMIT_LOG_FOLDER
-from reput.log.scan import FileScan, ScanBuffers
-from reput.log.scan_mode import SALVAGE
-from reput.log.sources import StoreLog
-from reput.query.open_store import open_store
 
 _CHECK_OF_REBUILD, _STATS_OF_SCAN = 1.5, 1.3
 _TRACES = 5
@@ -78,19 +78,19 @@ def _scan(store: Path) -> None:
 
 
 def _figures(store: Path) -> None:
-    from reput.examine.stats import measure_store
+    from reput.wings.inspect.stats import measure_store
 
     with open_store(store) as opened:
         measure_store(opened)
 
 
 def _run(store: Path, runs: int) -> dict[str, float]:
-    from reput.config import StoreConfig
+    from reput.base.config import StoreConfig
+    from reput.engine.check.run import check_store
+    from reput.engine.check.warm_up import warm_up
     from reput.spark import rebuild
     from reput.spark.runner import prepared_runner
     from reput.spark.session import create_session
-    from reput.verify.check import check_store
-    from reput.verify.warm_up import warm_up
 
     spark = create_session("local[2]", "reput benchmark")
     runner = prepared_runner(spark, warm_up)

@@ -12,10 +12,10 @@ import asyncio
 import sys
 from typing import cast
 
-from reput.remoting.codes import RequestCode
-from reput.remoting.commands import Command
-from reput.remoting.headers import encode_command
-from reput.remoting.session import Session
+from reput.wings.serve.remoting.codes import RequestCode
+from reput.wings.serve.remoting.commands import Command
+from reput.wings.serve.remoting.headers import encode_command
+from reput.wings.serve.remoting.session import Session
 
 PULLED_BYTES = 250 << 10
 _BODY = bytes(PULLED_BYTES)

@@ -15,18 +15,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import reput
-import reput.operations.export
+import reput.wings.lakes.api
 from benchmarks.memory import MemoryWatch
 from benchmarks.own_process import in_own_process
 from benchmarks.result import Figure
-from reput.files.writer import sync_file
-from reput.lakes.data_file import read_back, tally_of
-from reput.lakes.parquet_files import writer_options
-from reput.lakes.partitions import sorted_slices
-from reput.lakes.request import ExportRequest
-from reput.lakes.task import warm_up, with_key
-from reput.log.paths import find_logs
-from reput.table.read import LogRange, RangeBatches
+from reput.core.log.paths import find_logs
+from reput.engine.tables.read import LogRange, RangeBatches
+from reput.io.writer import sync_file
+from reput.wings.lakes.data_file import read_back, tally_of
+from reput.wings.lakes.parquet_files import writer_options
+from reput.wings.lakes.partitions import sorted_slices
+from reput.wings.lakes.request import ExportRequest
+from reput.wings.lakes.task import warm_up, with_key
 
 _GROUP = "export to Parquet on local[2]"
 _PRICE = "export to Parquet: the price of guarantees"
@@ -129,7 +129,7 @@ def _used(store: str, output: str, name: str) -> dict[str, Any]:
         rows = pq.read_metadata(path).num_rows
     else:
         request = ExportRequest(profile="fast" if name == "fast" else "safe")
-        rows = reput.operations.export.export(
+        rows = reput.wings.lakes.api.export(
             store, f"{output}-{name}", request=request, runner="serial"
         ).rows
         for folder in (f"{output}-{name}", f"{output}-{name}.reput"):

@@ -18,10 +18,10 @@ from benchmarks.lookup import mixed_keys
 from benchmarks.own_process import in_own_process
 from benchmarks.result import Figure, best_of
 from benchmarks.table import HEADER, sink
+from reput.core.log.ends import find_log_end
+from reput.core.log.paths import find_logs
+from reput.core.log.scan import ScanBuffers
 from reput.format.file_names import COMMIT_LOG_FOLDER
-from reput.log.ends import find_log_end
-from reput.log.paths import find_logs
-from reput.log.scan import ScanBuffers
 
 _FILES = (1, 10, 40)  # Numbers of log files of 1 GiB each. The whole log is also measured.
 _CORES = (1, 2)
@@ -71,15 +71,15 @@ def _reput(*arguments: object) -> None:
 
 
 def _run(store: str, cores: str, keys: str) -> dict[str, float]:
-    from reput.config import StoreConfig
-    from reput.lookup.warm_up import warm_up as warm_up_lookup
-    from reput.pipeline.warm_up import warm_up
+    from reput.base.config import StoreConfig
+    from reput.engine.check.run import check_store
+    from reput.engine.check.warm_up import warm_up as warm_up_check
+    from reput.engine.rebuild.warm_up import warm_up
+    from reput.engine.tables.lookup.warm_up import warm_up as warm_up_lookup
     from reput.spark import rebuild, register
     from reput.spark.bulk_lookup import lookup
     from reput.spark.runner import prepared_runner
     from reput.spark.session import create_session
-    from reput.verify.check import check_store
-    from reput.verify.warm_up import warm_up as warm_up_check
 
     for folder in ("consumequeue", "index"):
         shutil.rmtree(Path(store, folder), ignore_errors=True)

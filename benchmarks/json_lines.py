@@ -16,13 +16,13 @@ import numpy as np
 from benchmarks.generate import MESSAGE_BYTES, records, write_store
 from benchmarks.result import Figure
 from reput import open_store
+from reput.engine.messages.json_codec import message_line
+from reput.engine.messages.message_lines import message_lines
+from reput.engine.messages.put_lines import LinesPut
 from reput.format.commit_log import decode
-from reput.lakes.json_lines import export_lines
-from reput.lakes.planning import open_stores
-from reput.lakes.request import ExportRequest
-from reput.messages.json_codec import message_line
-from reput.messages.message_lines import message_lines
-from reput.messages.put_lines import LinesPut
+from reput.wings.lakes.json_lines import export_lines
+from reput.wings.lakes.planning import open_stores
+from reput.wings.lakes.request import ExportRequest
 
 _GROUP = "JSON lines of 380-byte messages, of one core's time"
 _MESSAGES, _SINGLE, _RUNS = 200_000, 2_000, 5

@@ -9,13 +9,13 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.result import Figure, best_of
-from reput.config import StoreConfig
+from reput.base.config import StoreConfig
+from reput.core.log.files import CommitLogFile
+from reput.core.log.scan import FileScan, ScanBuffers
+from reput.core.log.scan_mode import BROKER
+from reput.core.log.sources import StoreLog
 from reput.format.dtypes import MESSAGE_DTYPE
 from reput.kernels.index_chains import INDEX_COUNT, look_up_keys, put_keys
-from reput.log.files import CommitLogFile
-from reput.log.scan import FileScan, ScanBuffers
-from reput.log.scan_mode import BROKER
-from reput.log.sources import StoreLog
 
 _LOOK_UPS = 2_000_000
 _FAR = 1 << 62

@@ -21,11 +21,11 @@ from benchmarks.generate import MESSAGE_BYTES, write_store
 from benchmarks.own_process import in_own_process
 from benchmarks.result import Figure
 from reput import open_store, to_arrow
-from reput.config import StoreConfig
+from reput.base.config import StoreConfig
+from reput.base.tasks import SerialRunner
+from reput.engine.check.run import check_store
+from reput.engine.rebuild.driver import rebuild_store
 from reput.kernels import compile_cache, kernel_cache
-from reput.pipeline.driver import rebuild_store
-from reput.tasks import SerialRunner
-from reput.verify.check import check_store
 
 _GROUP = "shipped kernels, processor time relative to native ones"
 _MESSAGES = 120_000

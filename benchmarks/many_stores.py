@@ -15,11 +15,11 @@ import reput
 from benchmarks.generate import order_key, topic_of, write_store
 from benchmarks.result import Figure
 from benchmarks.simulated import STEPS, Cost, CountingRunner, counted, slope
-from reput.lakes.driver import export_sources
-from reput.lakes.planning import open_stores
-from reput.lakes.request import ExportRequest
-from reput.lakes.tables.opening import open_table
-from reput.lookup.arrow import find, keys_of
+from reput.engine.tables.lookup.arrow import find, keys_of
+from reput.wings.lakes.driver import export_sources
+from reput.wings.lakes.planning import open_stores
+from reput.wings.lakes.request import ExportRequest
+from reput.wings.lakes.tables.opening import open_table
 
 _LOG_BYTES = 4000
 _FILE_BYTES = 1 << 12

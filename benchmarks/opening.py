@@ -14,8 +14,8 @@ import time
 from pathlib import Path
 
 from benchmarks.result import Figure
-from reput.writer.put.arrow import from_columns
-from reput.writer.store_writer import StoreWriter
+from reput.engine.writer.put.arrow import from_columns
+from reput.engine.writer.store_writer import StoreWriter
 
 GROUP = "opening"
 _PUTS = 1_000_000

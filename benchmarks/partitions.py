@@ -42,7 +42,7 @@ def measure(folder: Path) -> Iterator[Figure]:
 
 
 def _run(store: str) -> dict[str, float]:
-    from reput.pipeline.warm_up import warm_up
+    from reput.engine.rebuild.warm_up import warm_up
     from reput.spark import register
     from reput.spark.runner import FrameRunner, prepared_runner
     from reput.spark.session import create_session

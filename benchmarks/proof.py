@@ -14,7 +14,7 @@ from pathlib import Path
 from benchmarks.generate import order_key, topic_of
 from benchmarks.result import Figure, best_of
 from reput import open_store
-from reput.compare.proof import prove
+from reput.engine.compare.proof import prove
 
 _SHELL_RUNS = 7
 

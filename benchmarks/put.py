@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from benchmarks.result import Figure
 from reput import Message, open_store
-from reput.query.writable_store import WritableStore
+from reput.engine.writer.writable_store import WritableStore
 
 _GROUP = "put, 1 KB bodies, unique key and one business key, dispatched"
 _BODY_BYTES = 1024

@@ -80,10 +80,10 @@ def _rates(store: Path, folder: Path, processes: int) -> tuple[float, float]:
 
 
 def _rebuild_serially(store: Path, output: Path) -> dict[str, Any]:
-    from reput.config import StoreConfig
-    from reput.pipeline.driver import rebuild_store
-    from reput.pipeline.warm_up import warm_up
-    from reput.tasks import SerialRunner
+    from reput.base.config import StoreConfig
+    from reput.base.tasks import SerialRunner
+    from reput.engine.rebuild.driver import rebuild_store
+    from reput.engine.rebuild.warm_up import warm_up
 
     warm_up()
     begun = time.process_time()
@@ -92,8 +92,8 @@ def _rebuild_serially(store: Path, output: Path) -> dict[str, Any]:
 
 
 def _rebuild(store: Path, output: Path) -> dict[str, Any]:
-    from reput.config import StoreConfig
-    from reput.pipeline.warm_up import warm_up
+    from reput.base.config import StoreConfig
+    from reput.engine.rebuild.warm_up import warm_up
     from reput.spark import rebuild
     from reput.spark.session import create_session
 

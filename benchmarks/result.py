@@ -10,8 +10,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from reput.bench.driver import Figure as Measured
-from reput.bench.driver import best_of as best_of
+from reput.wings.bench.driver import Figure as Measured
+from reput.wings.bench.driver import best_of as best_of
 
 RESULTS = Path(__file__).parent / "results"
 

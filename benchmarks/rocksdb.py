@@ -10,14 +10,14 @@ from pathlib import Path
 
 from benchmarks.generate import write_store
 from benchmarks.result import Figure
-from reput.config import StoreConfig
+from reput.base.config import StoreConfig
+from reput.base.tasks import SerialRunner
+from reput.core.log.reader import CommitLogReader
+from reput.core.log.sources import StoreLog
+from reput.core.queues.store_queues import open_queues
+from reput.engine.rebuild.driver import rebuild_store
+from reput.engine.rebuild.queue_kinds import QueueForm
 from reput.format.consume_queue import ENTRY_BYTES
-from reput.log.reader import CommitLogReader
-from reput.log.sources import StoreLog
-from reput.pipeline.driver import rebuild_store
-from reput.pipeline.queue_kinds import QueueForm
-from reput.queues.store_queues import open_queues
-from reput.tasks import SerialRunner
 
 _GROUP = "queues in RocksDB, one core"
 _LOG_BYTES = 300 << 20

@@ -26,11 +26,11 @@ from benchmarks.lookup import mixed_keys
 from benchmarks.own_process import in_own_process
 from benchmarks.result import Figure
 from benchmarks.table import HEADER, sink
-from reput.config import StoreConfig
+from reput.base.config import StoreConfig
+from reput.core.log.ends import find_log_end
+from reput.core.log.paths import find_logs
+from reput.core.log.scan import ScanBuffers
 from reput.format.file_names import COMMIT_LOG_FOLDER
-from reput.log.ends import find_log_end
-from reput.log.paths import find_logs
-from reput.log.scan import ScanBuffers
 
 _PARTITIONS = (1, 2, 4, 8)
 _CORES = 2

@@ -25,9 +25,9 @@ from pathlib import Path
 from benchmarks.echo import PULLED_BYTES
 from benchmarks.generate import topic_of, unique_key
 from benchmarks.result import Figure
-from reput.remoting.codes import RequestCode, ResponseCode
-from reput.remoting.commands import Command
-from reput.remoting.session import Session
+from reput.wings.serve.remoting.codes import RequestCode, ResponseCode
+from reput.wings.serve.remoting.commands import Command
+from reput.wings.serve.remoting.session import Session
 
 _GROUP = "serve"
 _CONNECTIONS, _IN_FLIGHT = 4, 8

@@ -19,18 +19,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks.result import Figure
-from reput.config import StoreConfig
-from reput.files.writer import FileWriter
-from reput.format.consume_queue import ENTRY_BYTES
-from reput.format.dtypes import MESSAGE_DTYPE, MULTI_DTYPE
-from reput.format.file_names import COMMIT_LOG_FOLDER, offset_file_name
-from reput.format.index_file import IndexHeader
-from reput.log.dispatch_batch import DispatchBatch, Queue
-from reput.log.files import CommitLogFile
-from reput.pipeline.batch_file import BatchFileWriter
-from reput.pipeline.driver import rebuild_store
-from reput.pipeline.index_layout import IndexFileTask
-from reput.pipeline.queue_plan import (
+from reput.base.config import StoreConfig
+from reput.core.log.dispatch_batch import DispatchBatch, Queue
+from reput.core.log.files import CommitLogFile
+from reput.engine.rebuild.batch_file import BatchFileWriter
+from reput.engine.rebuild.driver import rebuild_store
+from reput.engine.rebuild.index_layout import IndexFileTask
+from reput.engine.rebuild.queue_plan import (
     MOST_ENTRIES,
     PlanTask,
     QueueLayout,
@@ -39,10 +34,15 @@ from reput.pipeline.queue_plan import (
     plan_queues,
     write_plan,
 )
-from reput.pipeline.queue_runs import new_runs
-from reput.pipeline.scan_split import ScanTask
-from reput.pipeline.splits import SplitSummary
-from reput.pipeline.write_files import IndexFileWritten, QueuesWritten, WriteJob, index_part
+from reput.engine.rebuild.queue_runs import new_runs
+from reput.engine.rebuild.scan_split import ScanTask
+from reput.engine.rebuild.splits import SplitSummary
+from reput.engine.rebuild.write_files import IndexFileWritten, QueuesWritten, WriteJob, index_part
+from reput.format.consume_queue import ENTRY_BYTES
+from reput.format.dtypes import MESSAGE_DTYPE, MULTI_DTYPE
+from reput.format.file_names import COMMIT_LOG_FOLDER, offset_file_name
+from reput.format.index_file import IndexHeader
+from reput.io.writer import FileWriter
 
 
 class Size(NamedTuple):

@@ -20,13 +20,13 @@ from pyspark.sql.types import StructType
 from benchmarks.generate import MESSAGE_BYTES, RARE_TOPIC
 from benchmarks.own_process import in_own_process
 from benchmarks.result import Figure
-from reput.files.reader import FileReader
+from reput.core.log.paths import find_logs
+from reput.engine.messages.arrays import BATCH_BYTES
+from reput.engine.messages.schema import COLUMNS
+from reput.engine.tables.plan import SPLIT_BYTES, ReadTask, plan_reading
+from reput.engine.tables.read import LogRange, RangeBatches
 from reput.format.file_names import COMMIT_LOG_FOLDER, CONSUME_QUEUE_FOLDER
-from reput.log.paths import find_logs
-from reput.messages.arrays import BATCH_BYTES
-from reput.messages.schema import COLUMNS
-from reput.table.plan import SPLIT_BYTES, ReadTask, plan_reading
-from reput.table.read import LogRange, RangeBatches
+from reput.io.reader import FileReader
 
 _GROUP = "the table on local[2], no-op sink"
 HEADER = (

@@ -22,8 +22,14 @@ from benchmarks.generate import (
     topic_of,
 )
 from benchmarks.result import Figure
-from reput.config import StoreConfig
-from reput.files.stamps import settled_stamp
+from reput.base.config import StoreConfig
+from reput.core.index.plan import Planner
+from reput.core.index.reader import IndexFileReader
+from reput.core.index.verdict import Judge, Proof, Verdict
+from reput.core.log.known_file import KnownFile, StatedOffsets
+from reput.core.log.offset_range import OffsetRange
+from reput.core.log.reader import CommitLogReader
+from reput.core.query.message_store import MessageStore
 from reput.format.file_names import COMMIT_LOG_FOLDER, offset_file_name
 from reput.format.index_file import (
     IndexHeader,
@@ -32,13 +38,7 @@ from reput.format.index_file import (
     encode_item,
     item_position,
 )
-from reput.index.plan import Planner
-from reput.index.reader import IndexFileReader
-from reput.index.verdict import Judge, Proof, Verdict
-from reput.log.known_file import KnownFile, StatedOffsets
-from reput.log.offset_range import OffsetRange
-from reput.log.reader import CommitLogReader
-from reput.query.message_store import MessageStore
+from reput.io.stamps import settled_stamp
 
 _FILES, _FILE_BYTES, _MESSAGES = 10_000, 1 << 30, 4
 _LAST_ITEM = 2

@@ -12,12 +12,12 @@ import numpy as np
 from benchmarks.generate import FIRST_TIMESTAMP, MESSAGE_BYTES, records
 from benchmarks.result import Figure, best_of
 from reput import open_store
-from reput.compare.proof import prove_all
+from reput.base.tasks import SerialRunner
+from reput.core.query.message_store import MessageStore
+from reput.core.store.store_reader import StoreReader
+from reput.engine.compare.proof import prove_all
+from reput.engine.rebuild.driver import rebuild_store
 from reput.format.file_names import COMMIT_LOG_FOLDER, offset_file_name
-from reput.pipeline.driver import rebuild_store
-from reput.query.message_store import MessageStore
-from reput.store.store_reader import StoreReader
-from reput.tasks import SerialRunner
 
 _GROUP = "exact query of a window, in process"
 _MESSAGES, _IN_A_SECOND = 200_000, 200

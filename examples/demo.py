@@ -27,8 +27,8 @@ from rich.table import Table
 from rich.text import Text
 
 import reput
-from reput.pipeline.report import RebuildReport
-from reput.pipeline.warm_up import warm_up
+from reput.engine.rebuild.report import RebuildReport
+from reput.engine.rebuild.warm_up import warm_up
 from reput.spark import rebuild
 from reput.spark.session import create_session
 

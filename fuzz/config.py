@@ -8,21 +8,21 @@ from pathlib import Path
 
 from fuzz.allowed import allowed
 from fuzz.logs import log_seeds, write_log
-from reput.broker.groups import SubscriptionGroups
-from reput.broker.offsets import committed_offsets
-from reput.broker.open_transactions import open_transactions
-from reput.broker.popped import PoppedMessages
-from reput.broker.topics import TopicTable
-from reput.config import StoreConfig
+from reput.base.config import StoreConfig
+from reput.core.query.message_store import MessageStore
+from reput.core.store.topics_file import topic_attributes
+from reput.engine.stores.open_store import open_store
 from reput.format.group_topics import consumer_group
 from reput.format.java_json import parse_java_json
 from reput.format.properties import decode_properties
 from reput.format.timer_log import recall_key, recalled_key
 from reput.format.transactions import check_times, decided_offsets
-from reput.query.message_store import MessageStore
-from reput.query.open_store import open_store
-from reput.remoting.access import AccessList
-from reput.store.topics_file import topic_attributes
+from reput.wings.serve.broker.groups import SubscriptionGroups
+from reput.wings.serve.broker.offsets import committed_offsets
+from reput.wings.serve.broker.open_transactions import open_transactions
+from reput.wings.serve.broker.popped import PoppedMessages
+from reput.wings.serve.broker.topics import TopicTable
+from reput.wings.serve.remoting.access import AccessList
 
 _COMMITTED = b'{"dataVersion":{"counter":2},"offsetTable":{"T@g":{0:3,1:4},"%RETRY%g@g":{0:1}}}'
 _LIGHT = b'{"lmqOffsetTable":{"%LMQ%a@g":7},"offsetTable":{"T@g":{0:3}}}'

@@ -8,8 +8,14 @@ from itertools import islice
 from pathlib import Path
 
 from fuzz.allowed import allowed
-from reput.files.open_files import OpenFiles
-from reput.files.storage import LOCAL
+from reput.core.log.reader import CommitLogReader
+from reput.core.log.sources import StoreLog
+from reput.core.log.walk import LogWalk
+from reput.core.query.inner_batch import inner_records, unwrap
+from reput.core.queues.reader import BatchQueueReader, ExtensionFiles
+from reput.core.store.topics_file import batch_topics
+from reput.engine.five.compacted import CompactedLog, CompactedQueue
+from reput.engine.writer.recovery.batch_queues import BatchQueueFiles
 from reput.format.batch_consume_queue import BATCH_ENTRY_BYTES
 from reput.format.commit_log import MessageExt, decode_located, encode, locate
 from reput.format.consume_queue_ext import address_of, decode_unit, encode_unit
@@ -33,14 +39,8 @@ from reput.format.tiered import (
     decode_tiered_slot,
 )
 from reput.format.timer_log import decode_timer_check, decode_timer_unit
-from reput.log.reader import CommitLogReader
-from reput.log.sources import StoreLog
-from reput.log.walk import LogWalk
-from reput.messages.inner_batch import inner_records, unwrap
-from reput.query.compacted import CompactedLog, CompactedQueue
-from reput.queues.reader import BatchQueueReader, ExtensionFiles
-from reput.recovery.batch_queues import BatchQueueFiles
-from reput.store.topics_file import batch_topics
+from reput.io.open_files import OpenFiles
+from reput.io.storage import LOCAL
 from tests.golden.stores import GoldenStore, StoreNotHereError, unpack
 
 _FILE_BYTES = 46 * 40

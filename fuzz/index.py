@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 
 from fuzz.allowed import allowed
-from reput.examine.inspection import inspect
+from reput.core.index.reader import BrokenChainError, IndexFileReader
+from reput.core.index.set_reader import IndexFileSetReader
 from reput.format.index_file import HEADER_BYTES, SLOT_BYTES, file_bytes
-from reput.index.reader import BrokenChainError, IndexFileReader
-from reput.index.set_reader import IndexFileSetReader
 from reput.kernels.index_chains import look_up_keys
+from reput.wings.inspect.inspection import inspect
 from tests.golden.stores import GoldenStore, unpack
 
 _STORE = "extremes"

@@ -6,11 +6,11 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
+from reput.core.log.reader import CommitLogReader
+from reput.core.log.sources import StoreLog
+from reput.core.log.walk import LogWalk
 from reput.format.commit_log import MessageExt, RecordError, decode, encode, encode_blank
 from reput.format.file_names import COMMIT_LOG_FOLDER, offset_file_name
-from reput.log.reader import CommitLogReader
-from reput.log.sources import StoreLog
-from reput.log.walk import LogWalk
 from tests.golden.stores import GoldenStore, unpack
 
 FILE_BYTES = 2048

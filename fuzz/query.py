@@ -7,11 +7,11 @@ from pathlib import Path
 
 from fuzz.allowed import allowed
 from fuzz.patches import MAX_BYTES, PatchedStore, patch_seeds
-from reput.examine.inspection import inspect
+from reput.core.query.answers import QueryResult
+from reput.core.query.message_store import MessageStore
+from reput.core.store.store_reader import ReaderOptions
 from reput.format.properties import index_keys
-from reput.query.answers import QueryResult
-from reput.query.message_store import MessageStore
-from reput.store.store_reader import ReaderOptions
+from reput.wings.inspect.inspection import inspect
 
 _FOREVER = 2**63 - 1
 _PAGE = 2

@@ -6,11 +6,11 @@ import tempfile
 from pathlib import Path
 
 from fuzz.allowed import allowed
-from reput.examine.inspection import inspect
+from reput.core.queues.reader import ConsumeQueueReader
+from reput.core.queues.store_queues import ConsumeQueueSetReader
 from reput.format.consume_queue import ENTRY_BYTES
 from reput.format.file_names import offset_file_name
-from reput.queues.reader import ConsumeQueueReader
-from reput.queues.store_queues import ConsumeQueueSetReader
+from reput.wings.inspect.inspection import inspect
 from tests.golden.stores import GoldenStore, unpack
 
 _STORES = ("extremes", "tricky")

@@ -10,11 +10,11 @@ from pathlib import Path
 
 from fuzz.allowed import allowed
 from fuzz.logs import FILE_BYTES, MAX_BYTES, log_seeds, write_log
-from reput.config import StoreConfig
-from reput.pipeline.driver import rebuild_store
-from reput.pipeline.report import RebuildReport
-from reput.tasks import SerialRunner
-from reput.verify.index_inspection import inspect_index_file
+from reput.base.config import StoreConfig
+from reput.base.tasks import SerialRunner
+from reput.engine.check.index_inspection import inspect_index_file
+from reput.engine.rebuild.driver import rebuild_store
+from reput.engine.rebuild.report import RebuildReport
 
 _CONFIG = StoreConfig(
     commit_log_file_bytes=FILE_BYTES,

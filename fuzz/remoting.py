@@ -6,17 +6,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fuzz.logs import log_seeds, write_log
-from reput.broker.broker import Cluster, ServedBroker
-from reput.broker.limits import Limits
+from reput.core.query.shared_store import SharedStore
 from reput.errors import RemotingError
 from reput.format.host import Host
-from reput.query.shared_store import SharedStore
-from reput.remoting.codes import RequestCode
-from reput.remoting.commands import Command
-from reput.remoting.frames import Serialization
-from reput.remoting.handling import InThread, Later
-from reput.remoting.port import Port
-from reput.remoting.session import Session
+from reput.wings.serve.broker.broker import Cluster, ServedBroker
+from reput.wings.serve.broker.limits import Limits
+from reput.wings.serve.remoting.codes import RequestCode
+from reput.wings.serve.remoting.commands import Command
+from reput.wings.serve.remoting.frames import Serialization
+from reput.wings.serve.remoting.handling import InThread, Later
+from reput.wings.serve.remoting.port import Port
+from reput.wings.serve.remoting.session import Session
 
 _FIELDS = {
     "topic": "T", "queueId": "0", "key": "k", "maxNum": "3", "beginTimestamp": "0", "endTimestamp": "9" * 15,

@@ -10,22 +10,22 @@ import numpy as np
 
 from fuzz.allowed import allowed
 from fuzz.logs import MAX_BYTES, log_seeds, write_log
-from reput.findings import Finding
+from reput.base.findings import Finding
+from reput.core.log.broker_end import recovered_end
+from reput.core.log.kernel_crc import end_within
+from reput.core.log.kernel_scan import scan_with_kernel
+from reput.core.log.keyed_record import read_keyed_record
+from reput.core.log.reader import CommitLogReader
+from reput.core.log.scan import FileScan, ScanBuffers
+from reput.core.log.scan_mode import BROKER, DEFAULT_RULES, SALVAGE, DispatchRules
+from reput.core.log.sources import StoreLog
+from reput.core.log.walk import LogWalk
 from reput.format.commit_log import decode
 from reput.format.dtypes import MESSAGE_DTYPE, MULTI_DTYPE
 from reput.format.index_file import index_key, key_hash
 from reput.format.java_string import decode_utf8
 from reput.format.properties import decode_properties, index_keys, tags_code
 from reput.kernels.rows import new_rows
-from reput.log.broker_end import recovered_end
-from reput.log.kernel_crc import end_within
-from reput.log.kernel_scan import scan_with_kernel
-from reput.log.keyed_record import read_keyed_record
-from reput.log.reader import CommitLogReader
-from reput.log.scan import FileScan, ScanBuffers
-from reput.log.scan_mode import BROKER, DEFAULT_RULES, SALVAGE, DispatchRules
-from reput.log.sources import StoreLog
-from reput.log.walk import LogWalk
 
 _MULTI = DispatchRules(multi_dispatch=True, lmq=True)
 _DELAYS_MS = list(DEFAULT_RULES.delays_ms)

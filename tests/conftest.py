@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from reput import tasks
-from reput.files import stamps
+from reput.base import tasks
+from reput.io import stamps
 from tests.attack import mark_attacks
 from tests.browser import opened_browser
 from tests.durations import Meter, mark_long

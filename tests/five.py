@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from zlib import crc32
 
-from reput.writer.put.message import Message
+from reput.engine.writer.put.message import Message
 from tests.oracle.records import Record
 from tests.small import SMALL
 

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 
+from reput.core.queues.rocksdb_database import RocksDatabase
+from reput.core.queues.rocksdb_writer import opened_to_write
 from reput.format.rocksdb_queue import (
     CHECKPOINT_KEY,
     ENTRIES_FAMILY,
@@ -13,8 +15,6 @@ from reput.format.rocksdb_queue import (
     encode_end,
     end_key,
 )
-from reput.queues.rocksdb_database import RocksDatabase
-from reput.queues.rocksdb_writer import opened_to_write
 
 Items = Mapping[str, Mapping[bytes, bytes]]
 

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from reput.config import StoreConfig
+from reput.base.config import StoreConfig
 
 SMALL = StoreConfig(
     commit_log_file_bytes=1 << 20, queue_entries=1000, hash_slots=100, index_items=1000

@@ -9,19 +9,19 @@ from pkgutil import iter_modules
 from typing import Any
 
 import pytest
+import reput.operations
 from pyspark.sql import SparkSession
 
 import reput
-import reput.operations
 import reput.spark
-from reput.arguments import _check_of, checked, milliseconds
+from reput.base.arguments import _check_of, checked, milliseconds
+from reput.core.query.by_time import messages_of_topic, volume_of_topic
+from reput.core.query.shared_store import SharedStore
+from reput.engine.tables.arrow import to_arrow
+from reput.engine.writer.put.message import Message
+from reput.engine.writer.retention import RetentionLimits
+from reput.engine.writer.writer_settings import WriterSettings
 from reput.errors import UsageError
-from reput.query.by_time import messages_of_topic, volume_of_topic
-from reput.query.shared_store import SharedStore
-from reput.table.arrow import to_arrow
-from reput.writer.put.message import Message
-from reput.writer.retention import RetentionLimits
-from reput.writer.writer_settings import WriterSettings
 from tests.small import SMALL
 
 # Parameters whose values have no plain type: callbacks, tables, objects that only reput passes.

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from reput.config import StoreConfig, read_properties
+from reput.base.config import StoreConfig, read_properties
 from reput.errors import StoreAccessError, StoreNotFoundError, UsageError
 from tests.oracle.records import DELAY_LEVELS_S
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from reput.base.findings import Finding, Kind, Severity
 from reput.errors import FormatError
-from reput.findings import Finding, Kind, Severity
 
 PAGE = Path(__file__).parents[1] / "docs" / "findings.md"
 LOST = Finding(Kind.UNREADABLE_RECORD, "commitlog/1024", "no record begins here", 10, 1034, 90)

@@ -86,8 +86,8 @@ def test_names_of_a_store_s_files_stand_in_one_module() -> None:
 # Only the packages of ASK_THEMSELVES, and the module that inspects a checkpoint's bytes, may import these functions.
 # All other code asks StoreFacts.
 ASKED_OF_FACTS = {
-    "reput.log.folders.log_folders", "reput.log.folders.ledger_folders", "reput.store.parts.parts_of",
-    "reput.queues.rocksdb_database.is_database", "reput.queues.rocksdb_database.was_database",
+    "reput.core.log.folders.log_folders", "reput.core.log.folders.ledger_folders", "reput.core.store.parts.parts_of",
+    "reput.core.queues.rocksdb_database.is_database", "reput.core.queues.rocksdb_database.was_database",
     "reput.format.checkpoint.decode_checkpoint",
 }  # fmt: skip
 ASK_THEMSELVES = {"index", "log", "queues", "store"}

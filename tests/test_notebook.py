@@ -3,14 +3,14 @@
 from dataclasses import replace
 from html.parser import HTMLParser
 
-from reput.config import StoreConfig
-from reput.lakes.report import ExportReport
-from reput.log.offset_range import OffsetRange
-from reput.notebook import cell_of, table_of, time_of
-from reput.pipeline.report import RebuildReport
-from reput.query.answers import QueryResult
-from reput.query.evidence import Evidence
+from reput.base.config import StoreConfig
+from reput.base.notebook import cell_of, table_of, time_of
+from reput.core.log.offset_range import OffsetRange
+from reput.core.query.answers import QueryResult
+from reput.core.query.evidence import Evidence
+from reput.engine.rebuild.report import RebuildReport
 from reput.testing.builders import MESSAGE
+from reput.wings.lakes.report import ExportReport
 
 
 class Cells(HTMLParser):

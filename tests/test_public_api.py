@@ -109,7 +109,7 @@ def test_a_message_has_the_names_of_rocketmqs_own() -> None:
 def test_the_number_of_columns_is_the_one_that_is_claimed() -> None:
     from pathlib import Path
 
-    from reput.messages.schema import COLUMNS
+    from reput.engine.messages.schema import COLUMNS
 
     root = Path(__file__).parents[1]
     for page in ("README.md", "docs/performance.md"):

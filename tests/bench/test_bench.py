@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from reput.bench import driver
-from reput.bench.driver import sampled_keys
 from reput.cli.main import main
-from reput.log.sources import StoreLog
+from reput.core.log.sources import StoreLog
+from reput.wings.bench import driver
+from reput.wings.bench.driver import sampled_keys
 from tests.golden.stores import GoldenStore
 
 Golden = Callable[[str], GoldenStore]

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 import reput
-from reput.broker.open_transactions import open_transactions
 from reput.cli.main import FOUND, NOT_FOUND
 from reput.format.transactions import decided_offsets
+from reput.wings.serve.broker.open_transactions import open_transactions
 from tests.cli.running import reput as run
 from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenStore

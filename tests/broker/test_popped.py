@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import reput
-from reput.broker.popped import PoppedMessages
 from reput.cli.main import DAMAGED, FOUND, NOT_FOUND
+from reput.engine.writer.put.message import Message
 from reput.format.pop import decode_ack, decode_checkpoint, decode_record
-from reput.writer.put.message import Message
+from reput.wings.serve.broker.popped import PoppedMessages
 from tests.cli.running import reput as run
 from tests.five import CONFIG
 from tests.golden.stores import GoldenStore

@@ -10,16 +10,16 @@ from random import Random
 import pytest
 
 from reput import open_store
-from reput.broker.broker import ServedBroker
-from reput.broker.delays import due_message
-from reput.broker.offsets import ConsumerOffsets
-from reput.broker.sending import Sent, copied
-from reput.broker.transactions import Transactions
+from reput.engine.writer.put.message import Message
+from reput.engine.writer.put.record_form import FORM_OF_FIVE, FORM_OF_FOUR
+from reput.engine.writer.put.routing import with_offsets
 from reput.format.java_string import hash_code
 from reput.format.properties import HALF_TOPIC, OP_TOPIC, decode_properties
-from reput.writer.put.message import Message
-from reput.writer.put.record_form import FORM_OF_FIVE, FORM_OF_FOUR
-from reput.writer.put.routing import with_offsets
+from reput.wings.serve.broker.broker import ServedBroker
+from reput.wings.serve.broker.delays import due_message
+from reput.wings.serve.broker.offsets import ConsumerOffsets
+from reput.wings.serve.broker.sending import Sent, copied
+from reput.wings.serve.broker.transactions import Transactions
 from tests.small import SMALL
 
 

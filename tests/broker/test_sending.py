@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from reput import open_store
-from reput.broker.broker import ServedBroker
-from reput.broker.sending import Sent, encoded
-from reput.config import StoreConfig
+from reput.base.config import StoreConfig
 from reput.format.properties import decode_properties
+from reput.wings.serve.broker.broker import ServedBroker
+from reput.wings.serve.broker.sending import Sent, encoded
 from tests.small import SMALL
 
 SENT = ["KEYS", "TRAN_MSG", "UNIQ_KEY", "WAIT", "PGROUP", "TAGS"]

@@ -2,8 +2,8 @@
 
 import pytest
 
-from reput.broker.sql_filter import MOST_TERMS, compile_filter
 from reput.errors import UsageError
+from reput.wings.serve.broker.sql_filter import MOST_TERMS, compile_filter
 
 PROPERTIES = {
     "a": "5", "b": "x", "big": "3000000000", "f": "2.5", "q": "it's", "t": "true", "KEYS": "k1 k2",

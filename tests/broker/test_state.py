@@ -7,7 +7,9 @@ from threading import Event, Thread
 import pytest
 
 from reput import Message, open_store
-from reput.broker.groups import (
+from reput.core.query.shared_store import SharedStore
+from reput.errors import FormatError, UsageError
+from reput.wings.serve.broker.groups import (
     SILENT_MS,
     Client,
     ClientGroups,
@@ -16,11 +18,9 @@ from reput.broker.groups import (
     SubscriptionGroups,
     TopicSubscription,
 )
-from reput.broker.locks import LOCK_MS, MessageQueue, QueueLocks
-from reput.broker.offsets import ConsumerOffsets, PulledOffsets, check_kept_in_files
-from reput.broker.topics import PERM_READ, PERM_WRITE, TopicTable
-from reput.errors import FormatError, UsageError
-from reput.query.shared_store import SharedStore
+from reput.wings.serve.broker.locks import LOCK_MS, MessageQueue, QueueLocks
+from reput.wings.serve.broker.offsets import ConsumerOffsets, PulledOffsets, check_kept_in_files
+from reput.wings.serve.broker.topics import PERM_READ, PERM_WRITE, TopicTable
 from tests.small import SMALL
 
 

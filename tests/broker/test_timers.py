@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from reput.broker import timers
-from reput.broker.timers import RecallHandle
+from reput.engine.writer.put.message import Message
 from reput.errors import MessageRefusedError
 from reput.format.host import Host
 from reput.format.properties import TIMER_TOPIC, encode_properties
-from reput.remoting.codes import RequestCode, ResponseCode
 from reput.testing import Broker
-from reput.writer.put.message import Message
+from reput.wings.serve.broker import timers
+from reput.wings.serve.broker.timers import RecallHandle
+from reput.wings.serve.remoting.codes import RequestCode, ResponseCode
 from tests.golden.stores import GoldenStore
 from tests.remoting.client import Client
 

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from reput import Message, open_store
-from reput.broker.offsets import ConsumerOffsets
-from reput.broker.transactions import Transactions
-from reput.clock import now_ms
+from reput.base.clock import now_ms
 from reput.format.properties import HALF_TOPIC, OP_TOPIC
+from reput.wings.serve.broker.offsets import ConsumerOffsets
+from reput.wings.serve.broker.transactions import Transactions
 from tests.small import SMALL
 
 

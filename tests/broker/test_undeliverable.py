@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 
 from reput import open_store
-from reput.broker import timers
-from reput.broker.broker import ServedBroker
-from reput.clock import now_ms
+from reput.base.clock import now_ms
+from reput.engine.writer.put.message import Message
 from reput.errors import MessageRefusedError
 from reput.format.host import Host
 from reput.format.properties import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
-from reput.remoting.codes import RequestCode, ResponseCode
 from reput.testing import Broker
-from reput.writer.put.message import Message
+from reput.wings.serve.broker import timers
+from reput.wings.serve.broker.broker import ServedBroker
+from reput.wings.serve.remoting.codes import RequestCode, ResponseCode
 from tests.remoting.client import Client
 from tests.small import SMALL
 

@@ -10,10 +10,10 @@ import pytest
 
 import reput
 from reput.cli.main import DAMAGED, NOT_FOUND, WRONG_USE
-from reput.examine.commit_log_inspection import CommitLogInspection
-from reput.examine.inspection import inspect
-from reput.examine.queue_inspection import BatchQueueInspection
-from reput.messages.inner_batch import unwrap
+from reput.core.query.inner_batch import unwrap
+from reput.wings.inspect.commit_log_inspection import CommitLogInspection
+from reput.wings.inspect.inspection import inspect
+from reput.wings.inspect.queue_inspection import BatchQueueInspection
 from tests.cli.running import reput as run
 from tests.five import CONFIG, inner_batch, write_topics
 from tests.golden.stores import GoldenStore

@@ -14,11 +14,11 @@ import pytest
 
 import reput as reput_api
 from reput.cli.main import FOUND, NOT_FOUND, WRONG_USE
-from reput.examine.queue_listing import listing_of_file
-from reput.files.storage import LOCAL
+from reput.core.queues.kinds import CONSUME_QUEUE
 from reput.format.java_string import hash_code
 from reput.format.properties import decode_properties
-from reput.queues.kinds import CONSUME_QUEUE
+from reput.io.storage import LOCAL
+from reput.wings.inspect.queue_listing import listing_of_file
 from tests.cli.running import one_line, reput
 from tests.golden.stores import EVERY_FIVE, SHIPPED, GoldenStore
 

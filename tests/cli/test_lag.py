@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reput.cli.main import DAMAGED, FOUND
+from reput.core.store.topics_file import batch_topics
 from reput.format.rocksdb_config import (
     OFFSETS_PREFIX_V2,
     decode_offset_v2,
     decode_offsets_v1,
     decode_topic,
 )
-from reput.store.topics_file import batch_topics
 from tests.cli.running import one_line
 from tests.cli.running import reput as run
 from tests.golden.sparse import copy_store
@@ -185,7 +185,7 @@ def test_offsets_outside_a_queue_have_no_wrong_lag(golden: Golden, tmp_path: Pat
 def test_the_lag_in_a_queue_that_lost_its_last_entries_is_unknown(
     golden: Golden, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("reput.query.queue_ends._PATIENCE_S", 0.001)
+    monkeypatch.setattr("reput.core.query.queue_ends._PATIENCE_S", 0.001)
     copy = copy_store(golden("basic").path, tmp_path / "store")
     (copy / "config").mkdir(exist_ok=True)
     (copy / "config" / "consumerOffset.json").write_text(

@@ -9,8 +9,8 @@ import pyarrow.dataset as ds
 import pytest
 
 from reput import look_up
-from reput.operations import runners
-from reput.operations.runners import INSTALL_SPARK
+from reput.engine.stores import runners
+from reput.engine.stores.runners import INSTALL_SPARK
 from reput.reports import coverage_of
 from tests.cli.running import one_line, reput
 from tests.golden.stores import GoldenStore

@@ -15,8 +15,8 @@ import reput as api
 from reput.cli import progress as progress_bars
 from reput.cli.main import DAMAGED, FAILED, INTERRUPTED, WRONG_USE
 from reput.cli.put_view import PutProgress
-from reput.messages import put_lines
-from reput.messages.put_lines import LinesReport
+from reput.engine.messages import put_lines
+from reput.engine.messages.put_lines import LinesReport
 from tests.cli.running import SIZES, Ran, one_line, reput, without_compiling
 from tests.recovery.checking import check_store
 from tests.small import SMALL_64K

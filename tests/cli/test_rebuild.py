@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from reput.base.config import StoreConfig
+from reput.base.findings import Finding, Kind
 from reput.cli import progress as progress_bars
 from reput.cli.main import DAMAGED, FAILED, FOUND, WRONG_USE
 from reput.cli.progress import PhaseBars
-from reput.config import StoreConfig
-from reput.findings import Finding, Kind
-from reput.pipeline.report import RebuildReport, damage_lines
+from reput.engine.rebuild.report import RebuildReport, damage_lines
 from tests.cli.running import one_line, reput, reput_process
 from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenStore

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from reput.cli.main import DAMAGED, FOUND, NOT_FOUND, WARNED, WRONG_USE
+from tests.check.checking import unchanged
 from tests.cli.running import one_line, reput
-from tests.examine.stories import Story
 from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenLibrary, GoldenStore, TornCase
-from tests.verify.checking import unchanged
+from tests.inspect.stories import Story
 
 Golden = Callable[[str], GoldenStore]
 Torn = Callable[[str], TornCase]

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from tests.browser import VIEWS, opened_page, screenshot, violations
 from tests.cli.running import reput
-from tests.examine.stories import Story
 from tests.golden.stores import GoldenStore, TornCase
+from tests.inspect.stories import Story
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser

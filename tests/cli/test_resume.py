@@ -14,8 +14,8 @@ import pytest
 import reput as library
 from reput import Message
 from reput.cli.main import FOUND, WRONG_USE
-from reput.files.lock import locked
-from reput.operations.stores import over_stores
+from reput.engine.stores.stores import over_stores
+from reput.io.lock import locked
 from tests.cli.running import one_line, reput
 from tests.small import SMALL
 
@@ -23,7 +23,7 @@ _STORES = 5
 _KILLED = """
 import os, signal, sys
 from reput.cli.main import main
-from reput.operations.journal import Journal
+from reput.engine.stores.journal import Journal
 append, left = Journal._append, int(sys.argv[1])
 def dying(self, line):
     global left

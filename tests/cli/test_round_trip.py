@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 import reput as api
+from reput.core.log.reader import CommitLogReader
+from reput.core.log.sources import StoreLog
+from reput.core.log.walk import LogWalk
 from reput.format.commit_log import SYS_FLAG_STORE_HOST_V6, MessageExt
-from reput.log.reader import CommitLogReader
-from reput.log.sources import StoreLog
-from reput.log.walk import LogWalk
 from tests.cli.running import reput
 from tests.golden.stores import GoldenStore
 from tests.slow import slow_from

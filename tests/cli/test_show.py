@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from reput.cli.main import DAMAGED, FOUND, NOT_FOUND
-from reput.messages import bodies
+from reput.format import bodies
 from reput.testing.builders import MESSAGE, write_log
 from tests.cli.running import one_line, reput
 from tests.golden.sparse import copy_store

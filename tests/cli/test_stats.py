@@ -6,8 +6,8 @@ from pathlib import Path
 
 from reput.cli.main import DAMAGED
 from tests.cli.running import reput
-from tests.examine.stories import Story
 from tests.golden.stores import GoldenStore, TornCase
+from tests.inspect.stories import Story
 
 Golden = Callable[[str], GoldenStore]
 Torn = Callable[[str], TornCase]

@@ -16,9 +16,9 @@ import pytest
 
 import reput as api
 from reput.cli.main import INTERRUPTED, NO_READER
+from reput.core.query.tail import LogTail, TailFilter
 from reput.errors import StoreChangedError
 from reput.format.commit_log import encode
-from reput.query.tail import LogTail, TailFilter
 from reput.testing.builders import MESSAGE, write_log
 from tests.slow import slow_from
 

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from reput.base.clock import format_time, parse_time
+from reput.base.sizes import format_size, parse_size
 from reput.cli.main import WRONG_USE
-from reput.clock import format_time, parse_time
 from reput.errors import UsageError
-from reput.lakes.request import ExportRequest
-from reput.sizes import format_size, parse_size
+from reput.wings.lakes.request import ExportRequest
 from tests.cli.running import reput
 from tests.golden.stores import GoldenStore
 

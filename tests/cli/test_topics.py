@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
+from reput.base.nearest import nearest_first
 from reput.cli.main import FOUND, NOT_FOUND
-from reput.nearest import nearest_first
 from tests.cli.running import one_line, reput
 from tests.golden.stores import GoldenStore
 

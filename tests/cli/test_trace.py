@@ -6,11 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from reput.cli.main import DAMAGED, FOUND, NOT_FOUND, WRONG_USE
-from reput.messages.json_codec import message_fields
-from reput.query.open_store import open_store
+from reput.engine.messages.json_codec import message_fields
+from reput.engine.stores.open_store import open_store
 from tests.cli.running import one_line, reput
-from tests.examine.stories import Story
 from tests.golden.stores import GoldenStore, TornCase
+from tests.inspect.stories import Story
 
 Golden = Callable[[str], GoldenStore]
 Torn = Callable[[str], TornCase]

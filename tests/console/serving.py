@@ -10,8 +10,8 @@ from typing import Any
 
 from starlette.testclient import TestClient
 
-from reput.console.app import create_app
-from reput.query.shared_store import SharedStore
+from reput.core.query.shared_store import SharedStore
+from reput.wings.console.app import create_app
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from starlette.testclient import TestClient
 
-from reput.console.access import own_path
+from reput.wings.console.access import own_path
 from tests.console.serving import console
 from tests.golden.stores import GoldenStore
 

@@ -21,12 +21,12 @@ import pytest
 import uvicorn
 
 from reput import Message, StoreConfig, open_store
-from reput.console import results
-from reput.console.app import create_app
-from reput.console.mounts import Until
-from reput.console.searching import Outcome, Progress
-from reput.query.shared_store import SharedStore
-from reput.query.tail import LogTail, TailFilter
+from reput.core.query.shared_store import SharedStore
+from reput.core.query.tail import LogTail, TailFilter
+from reput.wings.console import results
+from reput.wings.console.app import create_app
+from reput.wings.console.mounts import Until
+from reput.wings.console.searching import Outcome, Progress
 from tests.browser import PHONE, WIDE, opened_page, screenshot, violations
 from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenStore

@@ -17,12 +17,12 @@ import pytest
 from starlette.testclient import TestClient
 
 from reput import Message, open_store
-from reput.broker.limits import HTTP, HttpLimits
-from reput.console.server import HttpServer
+from reput.core.log.reader import CommitLogReader
+from reput.core.query.shared_store import SharedStore
 from reput.format.commit_log import SYS_FLAG_COMPRESSED
 from reput.format.host import Host
-from reput.log.reader import CommitLogReader
-from reput.query.shared_store import SharedStore
+from reput.wings.console.server import HttpServer
+from reput.wings.serve.broker.limits import HTTP, HttpLimits
 from tests.console.serving import console, lines_of
 from tests.small import SMALL
 from tests.waiting import wait_for
@@ -104,7 +104,7 @@ def test_lists_end_at_their_bytes_and_the_cursor_leads_to_the_others(
         asked = {"store": "s0"} if what == "topics" else {}
         everything = client.get(f"/api/{what}", params=asked).json()
         assert (everything["has_more"], everything["cursor"]) == (False, None)
-        monkeypatch.setattr("reput.console.api.HTTP", HttpLimits(answer_bytes=300))
+        monkeypatch.setattr("reput.wings.console.api.HTTP", HttpLimits(answer_bytes=300))
         found, after = list[dict[str, Any]](), None
         while True:
             answer = client.get(
@@ -126,8 +126,8 @@ def test_topics_are_paged_and_found_by_a_part_of_their_name(
 ) -> None:
     every = re.findall(r"<strong>([^<]+)</strong></a>", client.get("/topics").text)
     assert len(every) > 2
-    monkeypatch.setattr("reput.console.topic_pages.TOPICS_OF_A_PAGE", 2)
-    monkeypatch.setattr("reput.console.topic_pages._MOST_SUGGESTED", 2)
+    monkeypatch.setattr("reput.wings.console.topic_pages.TOPICS_OF_A_PAGE", 2)
+    monkeypatch.setattr("reput.wings.console.topic_pages._MOST_SUGGESTED", 2)
     found, link = [], "/topics"
     while link:
         page = client.get(link).text
@@ -146,7 +146,7 @@ def test_many_topics_are_not_counted_for_the_start_page(
     client: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert "data-row" in client.get("/start").text
-    monkeypatch.setattr("reput.console.search_page._MOST_COUNTED", 2)
+    monkeypatch.setattr("reput.wings.console.search_page._MOST_COUNTED", 2)
     with console({"again": Path(client.get("/api/stores").json()["stores"][0]["path"])}) as other:
         page = other.get("/start").text
         assert ("data-row" in page, " topics. " in page) == (False, True)
@@ -209,7 +209,7 @@ def test_the_health_of_a_busy_server_is_known(store: Path, monkeypatch: pytest.M
         begun.release()
         release.wait(60)
 
-    monkeypatch.setattr("reput.console.topic_pages.topics_of", slow)
+    monkeypatch.setattr("reput.wings.console.topic_pages.topics_of", slow)
 
     def talk(server: HttpServer) -> None:
         asking = [socket.create_connection(server.address, 60) for _ in range(20)]

@@ -11,8 +11,8 @@ from starlette.testclient import TestClient
 
 import reput
 from reput import Message
-from reput.console import live_page
-from reput.messages.body_decoders import BodyFields
+from reput.wings.console import live_page
+from reput.wings.lakes.body_decoders import BodyFields
 from tests.console.serving import console
 from tests.small import SMALL
 

@@ -53,7 +53,7 @@ def samples(text: bytes, name: str) -> list[tuple[dict[str, str], float]]:
 def test_the_groups_of_many_stores_share_a_limit_and_the_rest_is_counted(
     golden: Golden, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("reput.console.metrics._MOST_LAGS", 60)
+    monkeypatch.setattr("reput.wings.console.metrics._MOST_LAGS", 60)
     names = [f"s{n}" for n in range(4)]
     groups = [f"g{n}" for n in range(GROUPS)]
     with scraped(golden("orders"), tmp_path, names, groups) as text:

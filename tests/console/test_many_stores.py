@@ -14,7 +14,7 @@ from starlette.testclient import TestClient
 
 import reput
 from reput import Message, StoreConfig
-from reput.query.shared_store import MissingStore, SharedStore
+from reput.core.query.shared_store import MissingStore, SharedStore
 from tests.console.serving import console
 from tests.golden.stores import GoldenStore
 
@@ -93,7 +93,7 @@ def test_messages_of_one_of_two_stores_are_one_table(golden: Golden) -> None:
 def test_topics_are_not_listed_for_every_search(
     client: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from reput.console import search_page
+    from reput.wings.console import search_page
 
     client.get("/?key=rare")
 
@@ -141,9 +141,9 @@ def test_bodies_are_searched_and_a_wrong_pattern_is_said(client: TestClient) -> 
 
 
 def test_a_search_is_stopped_and_shows_what_it_has_found(client: TestClient) -> None:
-    from reput.console.arguments import SearchForm
-    from reput.console.mounts import Until
-    from reput.console.results import Results, Searches
+    from reput.wings.console.arguments import SearchForm
+    from reput.wings.console.mounts import Until
+    from reput.wings.console.results import Results, Searches
 
     searches = Searches()
     stores: list[tuple[str, SharedStore]] = []
@@ -162,9 +162,9 @@ def test_a_search_is_stopped_and_shows_what_it_has_found(client: TestClient) -> 
 
 
 def test_a_stopped_search_says_so_and_continues(golden: Golden) -> None:
-    from reput.console.arguments import SearchForm
-    from reput.console.mounts import Until
-    from reput.console.results import Results
+    from reput.wings.console.arguments import SearchForm
+    from reput.wings.console.mounts import Until
+    from reput.wings.console.results import Results
 
     with closing(SharedStore(golden("orders").path)) as store:
         wanted = SearchForm(None, ("order-103921",), None, None, 50, None)

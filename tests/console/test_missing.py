@@ -14,17 +14,17 @@ import pytest
 from starlette.testclient import TestClient
 
 from reput import Message, open_store
-from reput.broker.limits import HttpLimits
-from reput.console.app import create_app
-from reput.console.mounts import BusyError, Mounts
-from reput.console.searching import Outcome, Share, search
-from reput.console.server import HttpServer
-from reput.console.surveys import Rounds
+from reput.core.query.by_time import messages_of_topic
+from reput.core.query.shared_store import MissingStore, SharedStore
 from reput.errors import StoreNotFoundError, StoreUnreachableError, UsageError
 from reput.format.host import Host
-from reput.query.by_time import messages_of_topic
-from reput.query.shared_store import MissingStore, SharedStore
-from reput.remoting.service import Service, ServiceOptions
+from reput.wings.console.app import create_app
+from reput.wings.console.mounts import BusyError, Mounts
+from reput.wings.console.searching import Outcome, Share, search
+from reput.wings.console.server import HttpServer
+from reput.wings.console.surveys import Rounds
+from reput.wings.serve.broker.limits import HttpLimits
+from reput.wings.serve.remoting.service import Service, ServiceOptions
 from tests.console.serving import console
 from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenStore
@@ -140,8 +140,8 @@ def test_health_does_not_wait_for_searches(golden: Golden) -> None:
 def test_a_search_ends_at_its_time_limit_with_a_cursor(
     golden: Golden, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from reput.console import searching
-    from reput.console.arguments import SearchForm
+    from reput.wings.console import searching
+    from reput.wings.console.arguments import SearchForm
 
     with console({"orders": golden("orders").path}) as client:
         every = client.get("/api/messages?key=order-103921").json()["messages"]

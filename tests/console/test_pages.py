@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import reput
-from reput.console.rendering import flushed, json_markup, spark
 from reput.testing.builders import MESSAGE, write_log
+from reput.wings.console.rendering import flushed, json_markup, spark
 from tests.console.serving import console
 from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenStore

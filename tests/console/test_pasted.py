@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from reput.console.pasted import Pasted, understood
-from reput.console.searching import Outcome, _beside
+from reput.core.log.offset_range import OffsetRange
+from reput.core.query.evidence import Evidence
 from reput.errors import UsageError
-from reput.log.offset_range import OffsetRange
-from reput.query.evidence import Evidence
+from reput.wings.console.pasted import Pasted, understood
+from reput.wings.console.searching import Outcome, _beside
 
 _ID = "7f000001000078bf00000000004c4b40"
 

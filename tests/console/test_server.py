@@ -9,10 +9,10 @@ from collections.abc import Callable
 import httpx
 import pytest
 
-from reput.console.server import HttpServer
+from reput.core.query.shared_store import SharedStore
 from reput.errors import UsageError
 from reput.format.host import Host
-from reput.query.shared_store import SharedStore
+from reput.wings.console.server import HttpServer
 from tests.golden.stores import GoldenStore
 
 Golden = Callable[[str], GoldenStore]

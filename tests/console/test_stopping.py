@@ -14,11 +14,11 @@ import httpx
 import pytest
 
 from reput import Message, open_store
-from reput.console.mounts import Mounts, StoppedError
-from reput.console.server import HttpServer
+from reput.core.query.shared_store import SharedStore
+from reput.engine.tables.sweep import Sweep
 from reput.format.host import Host
-from reput.query.shared_store import SharedStore
-from reput.table.sweep import Sweep
+from reput.wings.console.mounts import Mounts, StoppedError
+from reput.wings.console.server import HttpServer
 from tests.small import SMALL
 
 

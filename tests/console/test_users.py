@@ -14,9 +14,9 @@ from starlette.testclient import TestClient
 
 import reput
 from reput import Message
-from reput.console.access import COOKIE
-from reput.console.users import Users, cookie_of, parse_users
 from reput.errors import UsageError
+from reput.wings.console.access import COOKIE
+from reput.wings.console.users import Users, cookie_of, parse_users
 from tests.console.serving import console
 from tests.small import SMALL
 

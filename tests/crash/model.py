@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from reput.config import StoreConfig
-from reput.writer.put.message import Message, PutResult
+from reput.base.config import StoreConfig
+from reput.engine.writer.put.message import Message, PutResult
 from tests.oracle.records import Record
 
 

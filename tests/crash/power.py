@@ -1,7 +1,7 @@
 """Cut the power of a folder in which any part of reput works.
 
 `Power` replaces the functions of `os` that create, sync, rename, link and delete, so each durable write passes it, and
-also a write of a module that bypasses `reput.files`. It remembers the synced content of each file, and the changes of
+also a write of a module that bypasses `reput.io`. It remembers the synced content of each file, and the changes of
 names in folders that were not synced since. Each call is a step, and the power can be cut before any step, or after the
 last one. After a cut, each later step raises `PowerCut`.
 
@@ -29,7 +29,7 @@ from typing import Any
 
 import pytest
 
-from reput.files import writer
+from reput.io import writer
 
 _PAGE_BYTES = 4096
 _AT_FDCWD = -100
@@ -278,7 +278,7 @@ class Power:
 
     _fdatasync = _fsync
 
-    # The functions of the C library that `reput.files.writer` calls.
+    # The functions of the C library that `reput.io.writer` calls.
 
     def renameat2(self, old: int, left: bytes, new: int, right: bytes, flags: int) -> int:
         one, other = (

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
+from reput.engine.writer.put.message import Message
+from reput.engine.writer.store_writer import StoreWriter, WriterSettings
 from reput.errors import StoreAccessError, StoreFailedError
-from reput.writer.put.message import Message
-from reput.writer.store_writer import StoreWriter, WriterSettings
 from tests.crash.test_power_cut import AS_BROKER, CONFIG, Bodies, check_found, damaged_store, some
 
 pytestmark = pytest.mark.usefixtures("free_syncs")

@@ -6,9 +6,9 @@ from random import Random
 
 import pytest
 
+from reput.engine.writer.put.message import Message
+from reput.engine.writer.store_writer import StoreWriter
 from reput.testing.forgetful_disk import ForgetfulDisk
-from reput.writer.put.message import Message
-from reput.writer.store_writer import StoreWriter
 from tests.crash.test_power_cut import QUIET, Bodies, die
 from tests.five import CONFIG, batch_queue_bytes, inner_batch, write_topics
 from tests.oracle.records import Record

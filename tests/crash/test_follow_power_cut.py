@@ -6,10 +6,10 @@ from random import Random
 
 import pytest
 
-from reput.config import StoreConfig
-from reput.follow import follower as followed_log
-from reput.follow.follower import Follower
-from reput.follow.state import begin
+from reput.base.config import StoreConfig
+from reput.engine.rebuild.follow import follower as followed_log
+from reput.engine.rebuild.follow.follower import Follower
+from reput.engine.rebuild.follow.state import begin
 from reput.testing.forgetful_disk import ForgetfulDisk
 from tests.follow.following import GrowingLog, catch_up, open_follower, resumed
 from tests.oracle.forge import LogForge, RecordFields, forge_log

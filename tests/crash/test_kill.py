@@ -11,8 +11,8 @@ from random import Random
 import pytest
 
 import reput
-from reput.config import StoreConfig
-from reput.writer.put.message import Message
+from reput.base.config import StoreConfig
+from reput.engine.writer.put.message import Message
 from tests.recovery.checking import check_store
 
 CONFIG = StoreConfig(

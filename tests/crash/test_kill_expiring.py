@@ -7,7 +7,7 @@ from pathlib import Path
 from random import Random
 
 import reput
-from reput.config import StoreConfig
+from reput.base.config import StoreConfig
 from tests.recovery.checking import check_what_is_left
 
 CONFIG = StoreConfig(

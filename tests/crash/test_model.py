@@ -26,13 +26,13 @@ from hypothesis.stateful import (
 )
 
 import reput
-from reput.config import StoreConfig
+from reput.base.config import StoreConfig
+from reput.engine.writer.put.arrow import from_columns
+from reput.engine.writer.put.message import Message, PutResult
+from reput.engine.writer.put.results import PutResults
+from reput.engine.writer.store_writer import StoreWriter, WriterSettings
 from reput.errors import ReputError, StoreError, UsageError
 from reput.format.host import Host
-from reput.writer.put.arrow import from_columns
-from reput.writer.put.message import Message, PutResult
-from reput.writer.put.results import PutResults
-from reput.writer.store_writer import StoreWriter, WriterSettings
 from tests.alive import copy_alive
 from tests.crash.model import Model
 from tests.oracle.consume_queue import ENTRY

@@ -13,17 +13,17 @@ import pyarrow.dataset as ds
 import pytest
 
 import reput
+from reput.engine.check.repair.driver import repair_store, settle_repair, undo_repair
+from reput.engine.rebuild.follow.follower import Follower
+from reput.engine.rebuild.follow.state import begin
 from reput.errors import ReputError, StoreNotFoundError
-from reput.files.archive import Archive
-from reput.follow.follower import Follower
-from reput.follow.state import begin
 from reput.format.file_names import RESTORING_FOLDER
-from reput.verify.repair.driver import repair_store, settle_repair, undo_repair
+from reput.io.archive import Archive
+from tests.check.repairing import SMALL, damaged_store, full_plan, held
 from tests.crash.power import Power
 from tests.follow.following import catch_up
 from tests.oracle.walk import read_log, walk
 from tests.slow import examples
-from tests.verify.repairing import SMALL, damaged_store, full_plan, held
 
 Names = dict[str, bytes]
 FOLDERS = ("consumequeue", "index")

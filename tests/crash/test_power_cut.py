@@ -12,10 +12,10 @@ from random import Random
 
 import pytest
 
-from reput.config import StoreConfig
+from reput.base.config import StoreConfig
+from reput.engine.writer.put.message import Message, PutResult
+from reput.engine.writer.store_writer import StoreWriter, WriterSettings
 from reput.testing.forgetful_disk import ForgetfulDisk
-from reput.writer.put.message import Message, PutResult
-from reput.writer.store_writer import StoreWriter, WriterSettings
 from tests.recovery.checking import check_store, check_what_is_left
 
 pytestmark = pytest.mark.usefixtures("free_syncs")

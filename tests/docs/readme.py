@@ -56,7 +56,7 @@ def python_examples(text: str) -> list[str]:
 def checkout_on_disk() -> Iterator[Path]:
     """Provide a folder where relative paths of pages lead where they lead in a checkout.
 
-    The folder is on a disk, because proofs of IndexFiles are not saved for files in memory (`reput.files.stamps`).
+    The folder is on a disk, because proofs of IndexFiles are not saved for files in memory (`reput.io.stamps`).
     """
     place = "/var/tmp" if os.path.isdir("/var/tmp") else None
     with tempfile.TemporaryDirectory(prefix="reput-pages-", dir=place) as created:

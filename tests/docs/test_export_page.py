@@ -10,7 +10,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from reput.lakes.request import PARTITIONS
+from reput.wings.lakes.request import PARTITIONS
 from tests.docs.pages import CHECKOUT
 from tests.golden.stores import GoldenStore
 from tests.lakes.exporting import export

@@ -2,7 +2,7 @@
 
 import pytest
 
-from reput.follow import follower as followed_log
+from reput.engine.rebuild.follow import follower as followed_log
 
 
 @pytest.fixture

@@ -5,14 +5,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from reput.config import StoreConfig
-from reput.files.disk import Disk
-from reput.follow.follower import Follower
-from reput.follow.state import RECOVERY_POINT_FILE, STATE_FILE, begin
+from reput.base.config import StoreConfig
+from reput.engine.rebuild.follow.follower import Follower
+from reput.engine.rebuild.follow.state import RECOVERY_POINT_FILE, STATE_FILE, begin
+from reput.io.disk import Disk
 from tests.growing import write_in_place
 from tests.oracle.consume_queue import ENTRY, PRE_BLANK
 from tests.oracle.forge import Files, RecordFields, forge_log
-from tests.pipeline.rebuilding import index_files, rebuild, tree
+from tests.rebuild.rebuilding import index_files, rebuild, tree
 
 
 class GrowingLog:

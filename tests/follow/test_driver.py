@@ -7,17 +7,17 @@ from threading import Event, Thread
 
 import pytest
 
-from reput.config import StoreConfig
+from reput.base.config import StoreConfig
+from reput.core.index.set_writer import IndexFileSetWriter
+from reput.engine.rebuild.follow import driver
+from reput.engine.rebuild.follow import follower as followed_log
+from reput.engine.rebuild.follow.driver import follow_store
+from reput.engine.rebuild.follow.follower import Follower
+from reput.engine.rebuild.follow.report import FollowReport
+from reput.engine.rebuild.report import RebuildReport
 from reput.errors import UsageError
-from reput.follow import driver
-from reput.follow import follower as followed_log
-from reput.follow.driver import follow_store
-from reput.follow.follower import Follower
-from reput.follow.report import FollowReport
-from reput.index.set_writer import IndexFileSetWriter
-from reput.pipeline.report import RebuildReport
 from tests.follow.following import CONFIG, MADE, GrowingLog, assert_as_rebuilt
-from tests.pipeline.rebuilding import rebuild
+from tests.rebuild.rebuilding import rebuild
 from tests.waiting import wait_for
 
 _TIMEOUT_S = 600

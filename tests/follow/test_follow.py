@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from reput.core.index.writer import IndexFileWriter
+from reput.engine.rebuild.follow.state import STATE_FILE, FollowState, begin, owning
 from reput.errors import StoreLockedError, UsageError
-from reput.follow.state import STATE_FILE, FollowState, begin, owning
-from reput.index.writer import IndexFileWriter
 from tests.follow.following import GrowingLog, assert_as_rebuilt, catch_up, open_follower
 from tests.golden.stores import GoldenStore
 from tests.oracle.forge import RecordFields, flip_bit, forge_log
 from tests.oracle.random_logs import LogOptions, random_log
-from tests.pipeline.rebuilding import SMALL, golden_config, rebuild
+from tests.rebuild.rebuilding import SMALL, golden_config, rebuild
 from tests.slow import slow_from
 from tests.writer.crashing import KilledError, dying
 

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from reput.files.reader import FileReader
-from reput.findings import Kind
-from reput.follow.follower import FollowedLog, Follower
-from reput.follow.state import LogCheckpoint, begin
+from reput.base.findings import Kind
+from reput.core.log.scan import ScanBuffers
+from reput.core.log.sources import StoreLog
+from reput.engine.rebuild.follow.follower import FollowedLog, Follower
+from reput.engine.rebuild.follow.state import LogCheckpoint, begin
 from reput.format.consume_queue import ENTRY_BYTES, decode_entry
 from reput.format.index_file import HEADER_BYTES, decode_header
-from reput.log.scan import ScanBuffers
-from reput.log.sources import StoreLog
+from reput.io.reader import FileReader
 from tests.follow.following import (
     CONFIG,
     ENDS,
@@ -34,7 +34,7 @@ from tests.follow.following import (
 )
 from tests.oracle.forge import Files, forge_log, overwrite
 from tests.oracle.random_logs import LogOptions, RandomLog, random_log
-from tests.pipeline.rebuilding import rebuild
+from tests.rebuild.rebuilding import rebuild
 from tests.recovery.checking import check_what_is_left
 from tests.slow import slow_from
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from reput.config import StoreConfig
+from reput.base.config import StoreConfig
 from tests.follow.following import GrowingLog, assert_as_rebuilt, catch_up, open_follower
 from tests.golden.stores import GoldenStore
-from tests.pipeline.rebuilding import rebuild
+from tests.rebuild.rebuilding import rebuild
 
 pytestmark = pytest.mark.usefixtures("without_waiting")
 Golden = Callable[[str], GoldenStore]

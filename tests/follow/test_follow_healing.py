@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from reput.follow.state import RECOVERY_POINT_FILE
+from reput.engine.rebuild.follow.state import RECOVERY_POINT_FILE
 from tests.follow.following import (
     CONFIG,
     ENDS,

@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from reput.errors import FormatError
-from reput.files.parquet import opened_parquet
 from reput.format.parquet_footer import TAIL_BYTES, check_footer, footer_bytes
+from reput.io.parquet import opened_parquet
 
 TABLE = pa.table(
     {

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from reput.config import StoreConfig
+from reput.base.config import StoreConfig
 from reput.format.properties import decode_properties, encode_properties, index_keys, tags_code
 from reput.testing.strategies import int64, property_names, property_text, property_values
 from tests.golden.stores import SHIPPED, GoldenStore

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from reput.base.tasks import SerialRunner
+from reput.core.queues.writer import ConsumeQueueWriter
+from reput.engine.rebuild.driver import rebuild_store
 from reput.format.dtypes import MESSAGE_DTYPE
 from reput.kernels.rows import new_rows
-from reput.pipeline.driver import rebuild_store
-from reput.queues.writer import ConsumeQueueWriter
-from reput.tasks import SerialRunner
 from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenStore
 from tests.oracle.consume_queue import ConsumeQueue as OracleQueue
@@ -45,7 +45,7 @@ def test_a_proof_by_interpreted_kernels_is_remembered(
         # Without compilation, kernels return NumPy integers, which must be saved as well.
         return np.int64(1), np.int64(0)
 
-    monkeypatch.setattr("reput.compare.proof.count_falls", interpreted)
+    monkeypatch.setattr("reput.engine.compare.proof.count_falls", interpreted)
     store = copy_store(golden("basic").path, tmp_path / "store")
     report = rebuild_store(SerialRunner(), store, only="index")
     assert report.index_files > 0
@@ -56,7 +56,7 @@ def test_a_message_held_back_is_a_row_for_interpreted_kernels_too(tmp_path: Path
     code = (
         "import sys; from pathlib import Path; import numpy as np; "
         "from reput.format.dtypes import MESSAGE_DTYPE; from reput.kernels.rows import new_rows; "
-        "from reput.pipeline.write_files import _LastMessage; from reput.queues.writer import *; "
+        "from reput.engine.rebuild.write_files import _LastMessage; from reput.core.queues.writer import *; "
         "held, queue = _LastMessage(), ConsumeQueueWriter(Path(sys.argv[1]), 7); rows = new_rows(2, MESSAGE_DTYPE); "
         "rows['physical_offset'], rows['size'], rows['tags_code'] = [0, 10], 10, 0; "
         "assert held.append(queue, rows, np.arange(2), NONE_LOST) == 1; queue.close(sync=False)"

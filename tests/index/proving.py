@@ -5,14 +5,14 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from random import Random
 
-from reput.compare.proof import prove
+from reput.core.index.reader import BrokenChainError, IndexFileReader
+from reput.core.index.remembered import Remembered, stamps_before
+from reput.core.index.verdict import Proof
+from reput.core.log.reader import CommitLogReader
+from reput.core.query.message_store import MessageStore
+from reput.core.store.store_reader import StoreReader
+from reput.engine.compare.proof import prove
 from reput.format.index_file import index_key, key_hash
-from reput.index.reader import BrokenChainError, IndexFileReader
-from reput.index.remembered import Remembered, stamps_before
-from reput.index.verdict import Proof
-from reput.log.reader import CommitLogReader
-from reput.query.message_store import MessageStore
-from reput.store.store_reader import StoreReader
 from tests.oracle.forge import LogForge, RecordFields, forge_log
 from tests.oracle.index_file import write_index_files
 from tests.oracle.records import Record

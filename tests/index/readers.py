@@ -6,10 +6,10 @@ from tempfile import TemporaryDirectory
 from typing import Protocol
 
 import reput
-from reput.table.filters import Condition, dispatched_under
+from reput.engine.tables.filters import Condition, dispatched_under
 from tests.lookup.looking_up import bulk
 from tests.query.stores import offsets
-from tests.table.reading import read
+from tests.tables.reading import read
 
 Asked = tuple[str, str]
 _KEYS_AT_ONCE = 20

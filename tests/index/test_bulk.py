@@ -6,12 +6,12 @@ from random import Random
 import numpy as np
 import pytest
 
-from reput.config import StoreConfig
-from reput.index import bulk
-from reput.index.bulk import IndexFileSearch
-from reput.index.reader import BrokenChainError, IndexFileReader
-from reput.log.offset_range import OffsetRange
-from reput.log.splits import DEFAULT_SPLIT_BYTES
+from reput.base.config import StoreConfig
+from reput.core.index import bulk
+from reput.core.index.bulk import IndexFileSearch
+from reput.core.index.reader import BrokenChainError, IndexFileReader
+from reput.core.log.offset_range import OffsetRange
+from reput.core.log.splits import DEFAULT_SPLIT_BYTES
 from tests.index.proving import ITEMS, ITEMS_AT, SLOTS, change_words, index_of, messages
 
 Found = list[tuple[int, int]]

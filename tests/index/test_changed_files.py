@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from reput.core.query.message_store import MessageStore
+from reput.core.store.store_reader import StoreReader
 from reput.format.index_file import index_key, key_hash
-from reput.query.message_store import MessageStore
-from reput.store.store_reader import StoreReader
 from tests.index.proving import ITEMS, ITEMS_AT, SLOTS, index_of, messages, prove_and_keep
 from tests.oracle.forge import LogForge, write_store
 

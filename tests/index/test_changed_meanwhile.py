@@ -11,17 +11,17 @@ from typing import Any
 
 import pytest
 
-from reput.compare import proof
-from reput.compare.proof import prove_all
-from reput.files import stamps
-from reput.index.remembered import log_stamps
-from reput.log import known_ranges
-from reput.pipeline.staging import fingerprint
-from reput.query.message_store import MessageStore
-from reput.store.store_reader import StoreReader
+from reput.core.index.remembered import log_stamps
+from reput.core.log import known_ranges
+from reput.core.query.message_store import MessageStore
+from reput.core.store.store_reader import StoreReader
+from reput.engine.compare import proof
+from reput.engine.compare.proof import prove_all
+from reput.engine.rebuild.staging import fingerprint
+from reput.io import stamps
 from tests.index.proving import ITEMS, SLOTS, index_of, messages
 from tests.oracle.forge import LogForge, write_store
-from tests.pipeline.rebuilding import SMALL
+from tests.rebuild.rebuilding import SMALL
 
 REPORTING = stamps._REPORTING
 KEYS = [f"k{number}" for number in range(500) if number % 3]

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from reput.core.index import long_chain
+from reput.core.index.key_index import Candidate, UntrustedIndexError
+from reput.core.index.long_chain import chain_pieces, in_arrays
+from reput.core.index.reader import IndexFileReader
+from reput.core.log.offset_range import OffsetRange
 from reput.errors import StoreError
 from reput.format.index_file import HEADER_BYTES, SLOT_BYTES, item_position
-from reput.index import long_chain
-from reput.index.key_index import Candidate, UntrustedIndexError
-from reput.index.long_chain import chain_pieces, in_arrays
-from reput.index.reader import IndexFileReader
-from reput.log.offset_range import OffsetRange
 from tests.kernels.chains import Chains, Entry
 
 SLOTS, ITEMS, HASHES = 3, 60, 6

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 import reput
+from reput.core.index.key_index import FEW_HASHES, KeyHashes
+from reput.core.index.many_hashes import worth_following
+from reput.core.index.reader import IndexFileReader
+from reput.core.index.spot_checks import SlotPages
 from reput.errors import StoreError
 from reput.format.index_file import HashedTopics, file_bytes, index_key, key_hash
 from reput.format.java_string import hash_code
-from reput.index.key_index import FEW_HASHES, KeyHashes
-from reput.index.many_hashes import worth_following
-from reput.index.reader import IndexFileReader
-from reput.index.spot_checks import SlotPages
 from tests.oracle.index_file import IndexFile
 
 SLOTS, ROOM = 5 * 1024, 31_000

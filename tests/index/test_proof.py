@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reput.compare import proof
-from reput.compare.proof import ItemComparison, prove
-from reput.log.offset_range import OffsetRange
-from reput.store.store_reader import StoreReader
+from reput.core.log.offset_range import OffsetRange
+from reput.core.store.store_reader import StoreReader
+from reput.engine.compare import proof
+from reput.engine.compare.proof import ItemComparison, prove
 from tests.golden.stores import GoldenStore, TornCase
 from tests.index.proving import (
     ITEMS,

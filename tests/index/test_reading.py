@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 import reput
-from reput.config import StoreConfig
+from reput.base.config import StoreConfig
+from reput.core.index.geometry import work_out
+from reput.core.index.reader import BrokenChainError, IndexFileReader
+from reput.core.index.set_reader import IndexFileSetReader
 from reput.errors import FormatError, StoreNotFoundError, UsageError
-from reput.files.reader import FileReader
 from reput.format.index_file import index_key, key_hash
-from reput.index.geometry import work_out
-from reput.index.reader import BrokenChainError, IndexFileReader
-from reput.index.set_reader import IndexFileSetReader
+from reput.io.reader import FileReader
 from tests.golden.sparse import copy_store
 from tests.golden.stores import EVERY_STORE, SHIPPED, GoldenStore
 from tests.oracle.index_file import IndexFile

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from reput.cli.main import main
-from reput.compare.proof import prove
-from reput.files.user_cache import OwnCache
-from reput.index import trust
-from reput.index.remembered import Remembered, stamps_before
-from reput.index.verdict import Proof
-from reput.query.message_store import MessageStore
-from reput.store.store_reader import StoreReader
+from reput.core.index import trust
+from reput.core.index.remembered import Remembered, stamps_before
+from reput.core.index.verdict import Proof
+from reput.core.query.message_store import MessageStore
+from reput.core.store.store_reader import StoreReader
+from reput.engine.compare.proof import prove
+from reput.io.user_cache import OwnCache
 from tests.index.proving import ITEMS, SLOTS, index_of, messages, prove_and_keep
 from tests.oracle.forge import LogForge, write_store
 

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import reput
-from reput.findings import Kind
+from reput.base.findings import Kind
+from reput.core.query.tail import LogTail, TailFilter
+from reput.engine.writer.put.message import Message
 from reput.format.commit_log import MessageExt
 from reput.format.rocksdb_index import IndexedKey, decode_item, prefixes
-from reput.query.tail import LogTail, TailFilter
-from reput.writer.put.message import Message
 from tests.five import CONFIG
 
 rocksdict = pytest.importorskip("rocksdict")

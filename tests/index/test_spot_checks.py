@@ -10,11 +10,17 @@ from typing import Any
 import pytest
 
 import reput
-from reput.index import entries
-from reput.index.key_index import Basis
-from reput.index.reader import IndexFileReader
-from reput.index.spot_checks import LEAST_DOUBT, LostSlotsError, SlotPages, find_gaps, lost_items
-from reput.store.store_reader import StoreReader
+from reput.core.index import entries
+from reput.core.index.key_index import Basis
+from reput.core.index.reader import IndexFileReader
+from reput.core.index.spot_checks import (
+    LEAST_DOUBT,
+    LostSlotsError,
+    SlotPages,
+    find_gaps,
+    lost_items,
+)
+from reput.core.store.store_reader import StoreReader
 from tests.index.proving import (
     ITEMS,
     ITEMS_AT,

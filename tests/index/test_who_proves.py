@@ -6,18 +6,18 @@ from unittest import mock
 
 import pytest
 
-from reput.config import StoreConfig
-from reput.index import trust
-from reput.index.trust import RecallingJudge
-from reput.index.verdict import Verdict
-from reput.query.message_store import MessageStore
-from reput.query.writable_store import WritableStore
-from reput.store.store_reader import StoreReader
-from reput.writer.index_sync import IndexSync
-from reput.writer.put.message import Message
+from reput.base.config import StoreConfig
+from reput.core.index import trust
+from reput.core.index.trust import RecallingJudge
+from reput.core.index.verdict import Verdict
+from reput.core.query.message_store import MessageStore
+from reput.core.store.store_reader import StoreReader
+from reput.engine.writer.index_sync import IndexSync
+from reput.engine.writer.put.message import Message
+from reput.engine.writer.writable_store import WritableStore
 from tests.index.proving import SLOTS, index_of, keyed_records, messages
 from tests.oracle.forge import write_store
-from tests.pipeline.rebuilding import SMALL, rebuild, rebuild_log
+from tests.rebuild.rebuilding import SMALL, rebuild, rebuild_log
 from tests.waiting import wait_for
 
 pytestmark = pytest.mark.usefixtures("own_cache")

@@ -11,15 +11,15 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from reput.core.index import set_writer, writer
+from reput.core.index.set_writer import IndexFileSetWriter
+from reput.core.index.writer import IndexFileBuilder, IndexFileEnd, IndexFileWriter
+from reput.core.log.dispatch_batch import DispatchBatch, Queue
 from reput.errors import StoreFailedError
-from reput.files.disk import Disk
 from reput.format.dtypes import MESSAGE_DTYPE, MULTI_DTYPE
 from reput.format.index_file import decode_header
-from reput.index import set_writer, writer
-from reput.index.set_writer import IndexFileSetWriter
-from reput.index.writer import IndexFileBuilder, IndexFileEnd, IndexFileWriter
+from reput.io.disk import Disk
 from reput.kernels.rows import new_rows
-from reput.log.dispatch_batch import DispatchBatch, Queue
 from tests.small import SMALL
 
 CONFIG = replace(SMALL, hash_slots=7, index_items=100)

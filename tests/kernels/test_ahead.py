@@ -14,10 +14,10 @@ from reput.kernels.llvm import INTERPRETED
 
 pytestmark = pytest.mark.skipif(INTERPRETED, reason="nothing is compiled")
 MODULES = (
-    "reput.pipeline.warm_up",
-    "reput.verify.warm_up",
-    "reput.query.warm_up",
-    "reput.lookup.warm_up",
+    "reput.engine.rebuild.warm_up",
+    "reput.engine.check.warm_up",
+    "reput.engine.stores.warm_up",
+    "reput.engine.tables.lookup.warm_up",
 )
 COMPILING = """
 import sys
@@ -41,7 +41,7 @@ ahead.shipped = jit.shipped = lambda: None
 kernel_cache.folders = list
 if __name__ == "__main__":
     try:
-        ahead.compile_all(["reput.pipeline.warm_up"], lambda done, count: done == 1 and print(count, flush=True))
+        ahead.compile_all(["reput.engine.rebuild.warm_up"], lambda done, count: done == 1 and print(count, flush=True))
     except KeyboardInterrupt:
         print("interrupted")
 """
@@ -66,7 +66,7 @@ def test_nothing_is_left_to_compile(tmp_path: Path) -> None:
     script.write_text(COMPILING)
     cache = {"NUMBA_CACHE_DIR": str(tmp_path / "cache")}
     ended = subprocess.run(
-        [sys.executable, script, "reput.verify.warm_up"], env=os.environ | cache, timeout=800,
+        [sys.executable, script, "reput.engine.check.warm_up"], env=os.environ | cache, timeout=800,
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")

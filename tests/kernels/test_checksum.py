@@ -9,6 +9,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from reput.engine.rebuild.warm_up import small_message
 from reput.format.commit_log import (
     BODY_CRC_POSITION,
     SYS_FLAG_BORN_HOST_V6,
@@ -18,7 +19,6 @@ from reput.format.commit_log import (
 from reput.format.host import Host
 from reput.kernels.checksum import body_crcs, find_wrong_bodies
 from reput.kernels.llvm import INTERPRETED
-from reput.pipeline.warm_up import small_message
 
 
 def crcs(data: bytes, places: list[tuple[int, int]]) -> list[int]:

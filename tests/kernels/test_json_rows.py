@@ -7,10 +7,10 @@ import numpy.typing as npt
 from hypothesis import given
 from hypothesis import strategies as st
 
+from reput.core.query.json_text import INVISIBLE_RANGES, json_text
 from reput.format.java_string import decode_utf8, hash_map_order
 from reput.kernels import json_rows as kernel
 from reput.kernels.json_rows import MISSING, PRESENT, SKIPPED
-from reput.messages.json_text import INVISIBLE_RANGES, json_text
 from reput.testing.strategies import int64, nearly_utf8
 
 KINDS = st.sampled_from([MISSING, PRESENT, SKIPPED])

@@ -7,6 +7,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from reput.core.log.keyed_record import read_keyed_record
+from reput.core.log.reader import CommitLogReader
+from reput.core.log.sources import StoreLog
 from reput.errors import StoreError
 from reput.format.index_file import index_key
 from reput.format.index_file import key_hash as plain_hash
@@ -14,9 +17,6 @@ from reput.format.java_string import encode_utf8
 from reput.kernels import key_match as kernel
 from reput.kernels.llvm import INTERPRETED
 from reput.kernels.rows import new_rows
-from reput.log.keyed_record import read_keyed_record
-from reput.log.reader import CommitLogReader
-from reput.log.sources import StoreLog
 from tests.oracle.forge import write_store
 from tests.oracle.random_logs import LogOptions, random_log
 

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from reput.engine.messages.decode import decode_batch
 from reput.format.dtypes import ENTRY_DTYPE
 from reput.format.java_string import decode_utf8
 from reput.format.properties import decode_properties
@@ -15,13 +16,12 @@ from reput.kernels.java_utf8 import WORST_GROWTH, put_text, same_text
 from reput.kernels.llvm import INTERPRETED
 from reput.kernels.properties_scan import next_separator
 from reput.kernels.queue_cover import step, sum_of_steps
-from reput.messages.decode import decode_batch
 from tests.oracle import table
 from tests.oracle.forge import RecordFields, encode_record
 from tests.oracle.random_logs import LogOptions, random_log
 from tests.oracle.records import Record, decode
 from tests.slow import examples
-from tests.table.reading import rows_of
+from tests.tables.reading import rows_of
 
 TEXTS = (
     *(b"", b"a", b"KEYS", b"exactly8", b"nine byte", b"\xff", b"a\xffb", "中文".encode()),

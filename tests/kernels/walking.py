@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from reput.config import StoreConfig
+from reput.base.config import StoreConfig
 from reput.format.dtypes import MESSAGE_DTYPE, MULTI_DTYPE
 from reput.format.java_string import decode_utf8
 from reput.kernels import record_walk as kernel

@@ -11,15 +11,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from reput.lakes.commit import Destination
-from reput.lakes.driver import export_sources
-from reput.lakes.merging import TARGET_BYTES
-from reput.lakes.planning import open_stores
-from reput.lakes.report import ExportReport
-from reput.lakes.request import ExportRequest
-from reput.lakes.tables.opening import open_table
-from reput.tasks import SerialRunner
+from reput.base.tasks import SerialRunner
 from reput.testing.builders import MESSAGE, write_log
+from reput.wings.lakes.commit import Destination
+from reput.wings.lakes.driver import export_sources
+from reput.wings.lakes.merging import TARGET_BYTES
+from reput.wings.lakes.planning import open_stores
+from reput.wings.lakes.report import ExportReport
+from reput.wings.lakes.request import ExportRequest
+from reput.wings.lakes.tables.opening import open_table
 from tests.growing import write_in_place
 
 FORMATS: tuple[str, ...] = ("parquet", "iceberg", "delta")

@@ -9,11 +9,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from reput.base.tasks import SerialRunner
 from reput.errors import StoreAccessError, StoreLockedError, UsageError
-from reput.files.parquet import opened_parquet
-from reput.lakes.compaction import CompactReport, compact_table, layout_of
-from reput.lakes.tables.opening import open_table
-from reput.tasks import SerialRunner
+from reput.io.parquet import opened_parquet
+from reput.wings.lakes.compaction import CompactReport, compact_table, layout_of
+from reput.wings.lakes.tables.opening import open_table
 from tests.cli.running import reput
 from tests.golden.stores import GoldenStore
 from tests.lakes.exporting import (

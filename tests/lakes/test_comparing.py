@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from reput.errors import UsageError
-from reput.examine.comparing.difference import Difference, Part, What
-from reput.lakes.comparing import diff_export
-from reput.lakes.tables.opening import ExportRows, open_export
+from reput.wings.inspect.comparing.difference import Difference, Part, What
+from reput.wings.inspect.comparing.tables import diff_export
+from reput.wings.lakes.tables.opening import ExportRows, open_export
 from tests.cli.running import reput
 from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenStore, TornCase

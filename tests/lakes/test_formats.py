@@ -8,9 +8,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from reput.errors import UsageError
-from reput.lakes.tables import opening
-from reput.lakes.tables.opening import TableFormat, format_names, open_table, register_format
-from reput.lakes.tables.parquet import ParquetTable
+from reput.wings.lakes.tables import opening
+from reput.wings.lakes.tables.opening import TableFormat, format_names, open_table, register_format
+from reput.wings.lakes.tables.parquet import ParquetTable
 from tests.cli.running import reput
 from tests.golden.stores import GoldenStore
 

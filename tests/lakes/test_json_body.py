@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from reput.engine.messages.body_shape import BodyShape
+from reput.engine.messages.json_body import parse_bodies
 from reput.errors import UsageError
-from reput.messages.body_shape import BodyShape
-from reput.messages.json_body import parse_bodies
 from reput.testing.builders import MESSAGE, write_log
 from tests.golden.stores import GoldenStore
 from tests.lakes.exporting import FORMATS, export, grow_to, offsets, read_table

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from reput.engine.messages.body_shape import MOST_COLUMNS, NOTHING, BodyShape, changes, evolved
 from reput.errors import UsageError
-from reput.lakes.json_inference import ShapeInference
-from reput.messages.body_shape import MOST_COLUMNS, NOTHING, BodyShape, changes, evolved
+from reput.wings.lakes.json_inference import ShapeInference
 from tests.lakes.exporting import FORMATS, GrowingStore, export, read_table
 from tests.slow import slow_from
 

@@ -9,14 +9,14 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from reput.engine.messages.arrays import BATCH_BYTES
+from reput.engine.messages.body_shape import MOST_COLUMNS, BodyShape
 from reput.errors import UsageError
-from reput.lakes.json_inference import MOST_LEVELS, ShapeInference
-from reput.lakes.request import ExportRequest
-from reput.lakes.task import sample_bodies
-from reput.messages.arrays import BATCH_BYTES
-from reput.messages.body_shape import MOST_COLUMNS, BodyShape
+from reput.wings.lakes.json_inference import MOST_LEVELS, ShapeInference
+from reput.wings.lakes.request import ExportRequest
+from reput.wings.lakes.task import sample_bodies
 from tests.oracle.forge import RecordFields, forge_log, write_store
-from tests.table.reading import plan
+from tests.tables.reading import plan
 
 _BUFFERS = 16 << 20  # bytes of the log
 

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
+from reput.engine.messages.json_codec import message_line
+from reput.engine.messages.message_lines import message_lines
 from reput.errors import StoreAccessError, StoreChangedError, UsageError
 from reput.format.commit_log import decode
-from reput.lakes.json_lines import export_lines
-from reput.lakes.planning import open_stores
-from reput.lakes.report import ExportReport
-from reput.lakes.request import ExportRequest
-from reput.messages.json_codec import message_line
-from reput.messages.message_lines import message_lines
+from reput.wings.lakes.json_lines import export_lines
+from reput.wings.lakes.planning import open_stores
+from reput.wings.lakes.report import ExportReport
+from reput.wings.lakes.request import ExportRequest
 from tests.golden.stores import SHIPPED, GoldenStore
 from tests.lakes.exporting import expire, grow_to
 from tests.writer.crashing import KilledError
@@ -80,7 +80,7 @@ def test_a_file_grows_by_what_is_new_and_survives_deaths(
 
         if stop != ends[1000] or not out.exists():
             with monkeypatch.context() as patch:
-                patch.setattr("reput.lakes.json_lines.message_lines", dying_lines)
+                patch.setattr("reput.wings.lakes.json_lines.message_lines", dying_lines)
                 with pytest.raises(KilledError):
                     run(store, out, incremental=True)
         run(store, out, incremental=True)

@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
+from reput.base.tasks import Runner, TaskProgress
+from reput.base.tasks.processes import ProcessRunner
+from reput.engine.tables import plan
 from reput.errors import StoreChangedError
-from reput.lakes import driver, planning
-from reput.lakes.driver import export_sources
-from reput.lakes.planning import open_stores
-from reput.lakes.report import ExportReport
-from reput.lakes.request import ExportRequest
-from reput.lakes.tables.opening import open_table
-from reput.table import plan
-from reput.tasks import Runner, TaskProgress
-from reput.tasks.processes import ProcessRunner
+from reput.wings.lakes import driver, planning
+from reput.wings.lakes.driver import export_sources
+from reput.wings.lakes.planning import open_stores
+from reput.wings.lakes.report import ExportReport
+from reput.wings.lakes.request import ExportRequest
+from reput.wings.lakes.tables.opening import open_table
 from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenStore
 from tests.lakes.exporting import export, grow_to, read_table

@@ -8,9 +8,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from reput.errors import StoreAccessError, UsageError
-from reput.lakes import merging
-from reput.lakes.data_file import DataFile, RowTally, read_back
-from reput.lakes.merging import MergeJob, groups_of, run_merge
+from reput.wings.lakes import merging
+from reput.wings.lakes.data_file import DataFile, RowTally, read_back
+from reput.wings.lakes.merging import MergeJob, groups_of, run_merge
 from tests.golden.stores import GoldenStore
 from tests.lakes.exporting import FORMATS, export, offsets, read_table
 from tests.slow import slow_from

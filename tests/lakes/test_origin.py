@@ -11,7 +11,7 @@ import pytest
 
 import reput
 from reput.errors import UsageError
-from reput.lakes.request import TABLE_COLUMNS, ExportRequest
+from reput.wings.lakes.request import TABLE_COLUMNS, ExportRequest
 from tests.cli.running import reput as command
 from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenStore

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from reput.lakes.report import ExportReport
 from reput.testing.builders import MESSAGE, write_log
+from reput.wings.lakes.report import ExportReport
 from tests.lakes.exporting import FORMATS, export, offsets, read_table
 
 HIVES_NULL = "__HIVE_DEFAULT_PARTITION__"

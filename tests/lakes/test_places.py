@@ -15,13 +15,13 @@ import pytest
 
 import reput
 from reput.errors import ReputError, StoreAccessError, StoreNotFoundError, UsageError
-from reput.lakes.json_lines import export_lines
-from reput.lakes.planning import open_stores
-from reput.lakes.report import ExportReport
-from reput.lakes.request import ExportRequest
-from reput.lakes.tables import parquet
-from reput.lakes.tables.iceberg import IcebergTable
-from reput.lakes.tables.opening import open_table
+from reput.wings.lakes.json_lines import export_lines
+from reput.wings.lakes.planning import open_stores
+from reput.wings.lakes.report import ExportReport
+from reput.wings.lakes.request import ExportRequest
+from reput.wings.lakes.tables import parquet
+from reput.wings.lakes.tables.iceberg import IcebergTable
+from reput.wings.lakes.tables.opening import open_table
 from tests.docs.pages import CHECKOUT
 from tests.golden.stores import GoldenStore
 from tests.lakes.exporting import FORMATS, control_of, export, grow_to, offsets, read_table
@@ -228,7 +228,7 @@ def test_a_file_of_the_store_that_goes_is_not_laid_on_the_output(
 INTERRUPTED = """
 import sys
 from pathlib import Path
-from reput.lakes.tables.iceberg import IcebergTable
+from reput.wings.lakes.tables.iceberg import IcebergTable
 from tests.lakes.exporting import export
 from tests.lakes.test_kills import die_at
 

@@ -7,14 +7,14 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from reput.base.tasks import SerialRunner
 from reput.errors import StoreAccessError, UsageError
-from reput.lakes import parquet_files
-from reput.lakes.compaction import compact_table
-from reput.lakes.merging import groups_of
-from reput.lakes.partitions import sorted_slices
-from reput.lakes.request import ExportRequest
-from reput.lakes.tables.opening import open_table
-from reput.tasks import SerialRunner
+from reput.wings.lakes import parquet_files
+from reput.wings.lakes.compaction import compact_table
+from reput.wings.lakes.merging import groups_of
+from reput.wings.lakes.partitions import sorted_slices
+from reput.wings.lakes.request import ExportRequest
+from reput.wings.lakes.tables.opening import open_table
 from tests.golden.stores import GoldenStore
 from tests.lakes.exporting import FORMATS, export, read_table
 from tests.lakes.test_merging import file_of

@@ -8,15 +8,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from reput.base.tasks import SerialRunner
+from reput.core.log.splits import first_record
 from reput.errors import StoreAccessError, StoreChangedError
-from reput.lakes import task
-from reput.lakes.data_file import RowTally, tally_of
-from reput.lakes.driver import export_sources
-from reput.lakes.planning import open_stores
-from reput.lakes.request import ExportRequest
-from reput.lakes.tables.opening import open_table
-from reput.log.splits import first_record
-from reput.tasks import SerialRunner
+from reput.wings.lakes import task
+from reput.wings.lakes.data_file import RowTally, tally_of
+from reput.wings.lakes.driver import export_sources
+from reput.wings.lakes.planning import open_stores
+from reput.wings.lakes.request import ExportRequest
+from reput.wings.lakes.tables.opening import open_table
 from tests.golden.stores import GoldenStore
 from tests.lakes.exporting import FORMATS, control_of, export, offsets, read_table
 from tests.slow import slow_from

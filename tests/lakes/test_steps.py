@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from reput.errors import RejectedRowsError, UsageError
-from reput.lakes.steps import CommitEvery
+from reput.wings.lakes.steps import CommitEvery
 from tests.golden.stores import GoldenStore
 from tests.lakes.exporting import FORMATS, export, offsets, read_table
 from tests.slow import slow_from

@@ -10,14 +10,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from reput.base.tasks import SerialRunner
+from reput.core.log.sources import StoreLog
+from reput.engine.tables.read import LogRange, RangeBatches
 from reput.errors import StoreChangedError, StoreLockedError, StoreNotFoundError, UsageError
-from reput.lakes.driver import export_sources
-from reput.lakes.planning import open_stores
-from reput.lakes.request import KEY, TABLE_COLUMNS, ExportRequest
-from reput.lakes.tables.opening import open_table
-from reput.log.sources import StoreLog
-from reput.table.read import LogRange, RangeBatches
-from reput.tasks import SerialRunner
+from reput.wings.lakes.driver import export_sources
+from reput.wings.lakes.planning import open_stores
+from reput.wings.lakes.request import KEY, TABLE_COLUMNS, ExportRequest
+from reput.wings.lakes.tables.opening import open_table
 from tests.golden.stores import SHIPPED, GoldenStore
 from tests.lakes.exporting import (
     FORMATS,
@@ -29,7 +29,7 @@ from tests.lakes.exporting import (
     read_table,
 )
 from tests.slow import slow_from
-from tests.table.reading import read
+from tests.tables.reading import read
 
 Golden = Callable[[str], GoldenStore]
 

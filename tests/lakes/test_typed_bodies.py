@@ -10,11 +10,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from reput.base.tasks import SerialRunner
 from reput.errors import RejectedRowsError, StoreUnreachableError, UsageError
-from reput.lakes.compaction import compact_table
-from reput.lakes.tables.opening import open_table
-from reput.messages.body_decoders import BodyFields
-from reput.tasks import SerialRunner
+from reput.wings.lakes.body_decoders import BodyFields
+from reput.wings.lakes.compaction import compact_table
+from reput.wings.lakes.tables.opening import open_table
 from tests.lakes.exporting import FORMATS, GrowingStore, export, offsets, read_table
 from tests.messages.encoded import avro, framed, record
 from tests.messages.registry import running_registry
@@ -148,7 +148,7 @@ def test_another_package_can_bring_a_decoder(
 ) -> None:
     point = EntryPoint("pairs", f"{__name__}:_Pairs", "reput.body_decoders")
     monkeypatch.setattr(
-        "reput.messages.decoding.entry_points",
+        "reput.wings.lakes.decoding.entry_points",
         lambda group, name="pairs": [point] if name == "pairs" else [],
     )
     monkeypatch.setitem(sys.modules, __name__, sys.modules[_Pairs.__module__])

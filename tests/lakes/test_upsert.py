@@ -14,15 +14,15 @@ from typing import Any
 import pytest
 
 import reput
+from reput.base.tasks import SerialRunner
+from reput.engine.five.compacted import CompactedLog, compacted_queues
 from reput.errors import StoreAccessError, UsageError
 from reput.format.commit_log import MessageExt, decode_located
-from reput.lakes import upsert as upserting
-from reput.lakes.compaction import compact_table
-from reput.lakes.merging import shaped
-from reput.lakes.tables.opening import open_table
-from reput.query.compacted import CompactedLog, compacted_queues
-from reput.tasks import SerialRunner
 from reput.testing.builders import MESSAGE, write_log
+from reput.wings.lakes import upsert as upserting
+from reput.wings.lakes.compaction import compact_table
+from reput.wings.lakes.merging import shaped
+from reput.wings.lakes.tables.opening import open_table
 from tests.golden.stores import GoldenStore
 from tests.lakes.exporting import export, iceberg_table, offsets, read_table
 from tests.lakes.test_kills import files_of_table

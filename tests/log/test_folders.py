@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 import reput
+from reput.base.config import StoreConfig
 from reput.cli.main import DAMAGED, WRONG_USE
-from reput.config import StoreConfig
+from reput.core.log.folders import log_folders
+from reput.core.log.sources import StoreLog
 from reput.errors import StoreNotFoundError
-from reput.files.storage import LOCAL
-from reput.log.folders import log_folders
-from reput.log.sources import StoreLog
+from reput.io.storage import LOCAL
 from tests.cli.running import reput as run
 from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenStore

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 import reput
-from reput.files.reader import FileReader
+from reput.core.log import walk as log_walk
+from reput.core.log.reader import CommitLogReader
+from reput.core.log.record_search import find_record
+from reput.core.log.sources import StoreLog
+from reput.core.log.walk import LogWalk
 from reput.format.commit_log import encode
-from reput.log import walk as log_walk
-from reput.log.reader import CommitLogReader
-from reput.log.record_search import find_record
-from reput.log.sources import StoreLog
-from reput.log.walk import LogWalk
+from reput.io.reader import FileReader
 from reput.testing.builders import MESSAGE, write_log
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 import reput
+from reput.core.log.reader import CommitLogReader
+from reput.core.log.sources import StoreLog
+from reput.core.log.walk import LogWalk
 from reput.format.commit_log import encode
-from reput.log.reader import CommitLogReader
-from reput.log.sources import StoreLog
-from reput.log.walk import LogWalk
 from reput.testing.builders import MESSAGE, write_log
 from tests.cli.running import reput as run
 
@@ -59,7 +59,7 @@ def test_a_message_is_its_record_and_its_body(store: Path) -> None:
 def test_what_is_shown_of_a_large_body_is_its_beginning(
     store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("reput.messages.body_text._TEXT_LIMIT_BYTES", _BODY_BYTES - 1)
+    monkeypatch.setattr("reput.core.query.body_text._TEXT_LIMIT_BYTES", _BODY_BYTES - 1)
     ran = run("show", store, str(MESSAGE_BYTES))
     assert f"body             {_BODY_BYTES:,} bytes, too large to be shown whole" in ran.out
     assert ran.out.rstrip().endswith("--body-only writes all stored bytes")

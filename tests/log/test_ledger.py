@@ -9,16 +9,16 @@ from hypothesis import strategies as st
 
 import reput
 from reput.cli.main import DAMAGED, FOUND
+from reput.core.log.sources import StoreLog
+from reput.core.log.walk import LogWalk
+from reput.core.query.tail import LogTail, TailFilter
 from reput.errors import StoreError
 from reput.format.dledger import LEDGER_HEADER_BYTES, encode_header, is_end_mark, is_header
-from reput.log.sources import StoreLog
-from reput.log.walk import LogWalk
-from reput.query.tail import LogTail, TailFilter
 from tests.cli.running import reput as run
 from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenStore
 from tests.slow import examples
-from tests.table.reading import read
+from tests.tables.reading import read
 
 Golden = Callable[[str], GoldenStore]
 

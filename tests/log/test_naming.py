@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from reput.core.log.naming import named_from
+from reput.core.log.sources import BrokerNames, LogListing
 from reput.errors import UsageError
-from reput.log.naming import named_from
-from reput.log.sources import BrokerNames, LogListing
 
 
 def _named(pattern: str, *paths: str) -> list[tuple[str, BrokerNames]]:

@@ -10,20 +10,20 @@ from pathlib import Path
 import pytest
 
 import reput
-from reput.files import stamps
-from reput.log import known_ranges, log_topics
-from reput.log.known_file import KnownFile, joined
-from reput.log.known_ranges import KnownRanges
-from reput.log.reader import CommitLogReader
-from reput.log.sources import StoreLog
-from reput.pipeline.driver import rebuild_store
-from reput.tasks import SerialRunner
-from reput.verify.check import check_store
-from reput.writer.put.message import Message
+from reput.base.tasks import SerialRunner
+from reput.core.log import known_ranges, log_topics
+from reput.core.log.known_file import KnownFile, joined
+from reput.core.log.known_ranges import KnownRanges
+from reput.core.log.reader import CommitLogReader
+from reput.core.log.sources import StoreLog
+from reput.engine.check.run import check_store
+from reput.engine.rebuild.driver import rebuild_store
+from reput.engine.writer.put.message import Message
+from reput.io import stamps
 from tests.follow.following import GrowingLog, catch_up, open_follower
 from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenStore
-from tests.pipeline.rebuilding import SMALL
+from tests.rebuild.rebuilding import SMALL
 
 Golden = Callable[[str], GoldenStore]
 

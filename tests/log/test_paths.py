@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 import reput
+from reput.core.log.paths import find_stores
 from reput.errors import StoreNotFoundError, UsageError
-from reput.examine.inspection import inspect
-from reput.files.patterns import expand
-from reput.files.storage import LOCAL
-from reput.log.paths import find_stores
+from reput.io.patterns import expand
+from reput.io.storage import LOCAL
 from reput.testing.builders import MESSAGE, write_log
+from reput.wings.inspect.inspection import inspect
 
 
 @pytest.fixture

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from reput import Message, StoreConfig, open_store
-from reput.files.reader import FileReader
+from reput.core.log.files import CommitLogFile
+from reput.core.log.paths import find_logs
+from reput.core.log.record_search import find_record, first_nonzero
+from reput.engine.tables.plan import plan_reading
 from reput.format.commit_log import encode
-from reput.log.files import CommitLogFile
-from reput.log.paths import find_logs
-from reput.log.record_search import find_record, first_nonzero
-from reput.table.plan import plan_reading
+from reput.io.reader import FileReader
 from reput.testing.builders import MESSAGE
 
 FILE_BYTES = 256 << 20

@@ -9,12 +9,12 @@ from random import Random
 
 import pytest
 
+from reput.core.log.keyed_record import read_keyed_record
+from reput.core.log.reader import CommitLogReader
+from reput.core.log.sources import StoreLog
+from reput.core.log.walk import LogWalk
 from reput.errors import CorruptMessageError, FormatError, MessageNotFoundError, StoreNotFoundError
 from reput.format.commit_log import MessageExt
-from reput.log.keyed_record import read_keyed_record
-from reput.log.reader import CommitLogReader
-from reput.log.sources import StoreLog
-from reput.log.walk import LogWalk
 from tests.golden.sparse import copy_store
 from tests.golden.stores import EVERY_STORE, SHIPPED, GoldenStore, TornCase
 from tests.golden.tables import MessageRow

@@ -7,8 +7,8 @@ from random import Random
 import pytest
 
 import reput
-from reput.log import wanted_scan as scan
-from reput.query.answers import QueryResult
+from reput.core.log import wanted_scan as scan
+from reput.core.query.answers import QueryResult
 from tests.golden.stores import GoldenStore
 from tests.log.test_reading import damaged
 from tests.oracle.forge import Files, RecordFields, forge_log, write_store

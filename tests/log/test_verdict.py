@@ -4,18 +4,18 @@ from pathlib import Path
 
 import pytest
 
-from reput.files.reader import FileReader
-from reput.log.files import CommitLogFile
-from reput.log.offset_range import OffsetRange
-from reput.log.scan import FileScan
-from reput.log.scan_mode import BROKER, SALVAGE
-from reput.log.verdict import (
+from reput.core.log.files import CommitLogFile
+from reput.core.log.offset_range import OffsetRange
+from reput.core.log.scan import FileScan
+from reput.core.log.scan_mode import BROKER, SALVAGE
+from reput.core.log.verdict import (
     WalkVerdict,
     end_for_broker,
     end_for_reader,
     end_for_rebuild,
     followed_damage,
 )
+from reput.io.reader import FileReader
 from tests.oracle.forge import RecordFields, flip_bit, forge_log, write_store
 
 _FILE = CommitLogFile(1000, 500, "log")

@@ -8,10 +8,10 @@ from typing import Any, Self
 import pyarrow as pa
 
 import reput
-from reput.lookup.driver import look_up
-from reput.lookup.key_parts import stage_parts
-from reput.store.store_reader import StoreReader
-from reput.tasks import Runner, SerialRunner
+from reput.base.tasks import Runner, SerialRunner
+from reput.core.store.store_reader import StoreReader
+from reput.engine.tables.lookup.driver import look_up
+from reput.engine.tables.lookup.key_parts import stage_parts
 from tests.query.stores import offsets
 
 Asked = tuple[str, str, int | None, int | None]

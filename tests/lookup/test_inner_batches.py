@@ -10,13 +10,13 @@ import pyarrow as pa
 import pytest
 
 import reput
-from reput.examine.trace import trace
+from reput.core.query.inner_batch import unwrap
+from reput.core.query.message_store import MessageStore
+from reput.engine.tables.lookup import scan_task
+from reput.engine.tables.lookup.coverage import CoverageForm
+from reput.engine.writer.put.message import Message
 from reput.format.commit_log import MessageExt
-from reput.lookup import scan_task
-from reput.lookup.coverage import CoverageForm
-from reput.messages.inner_batch import unwrap
-from reput.query.message_store import MessageStore
-from reput.writer.put.message import Message
+from reput.wings.inspect.trace import trace
 from tests.cli.running import reput as run
 from tests.five import CONFIG, inner_batch, write_topics
 from tests.golden.stores import GoldenStore

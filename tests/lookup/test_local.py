@@ -14,12 +14,12 @@ import pyarrow.parquet as pq
 import pytest
 
 import reput
+from reput.base.tasks import SerialRunner
+from reput.core.store.store_reader import StoreReader
+from reput.engine.tables.lookup import arrow
+from reput.engine.tables.lookup.arrow import find, keys_of
+from reput.engine.tables.lookup.local_files import read_keys, write_answer
 from reput.errors import StoreAccessError, UsageError
-from reput.lookup import arrow
-from reput.lookup.arrow import find, keys_of
-from reput.lookup.local_files import read_keys, write_answer
-from reput.store.store_reader import StoreReader
-from reput.tasks import SerialRunner
 from tests.golden.stores import GoldenStore
 from tests.query.stores import expected_offsets, keyed_messages
 
@@ -211,7 +211,7 @@ def test_parquet_keys_from_a_folder_and_parquet_answers(golden: Golden, tmp_path
 def test_a_store_that_cannot_be_opened_for_a_moment_is_searched(
     golden: Golden, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("reput.tasks.time.sleep", lambda seconds: None)
+    monkeypatch.setattr("reput.base.tasks.time.sleep", lambda seconds: None)
     opened: list[str] = []
 
     class Stale(StoreReader):

@@ -9,10 +9,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from reput.core.log import scan, windows
+from reput.engine.tables.lookup import index_task, key_parts, match_task, ranges, scan_task
+from reput.engine.tables.lookup.key_parts import check_columns, stage_parts
 from reput.errors import UsageError
-from reput.log import scan, windows
-from reput.lookup import index_task, key_parts, match_task, ranges, scan_task
-from reput.lookup.key_parts import check_columns, stage_parts
 from tests.golden.sparse import copy_store
 from tests.golden.stores import EVERY_STORE, SHIPPED, GoldenStore
 from tests.lookup.looking_up import Asked, bulk, one_by_one

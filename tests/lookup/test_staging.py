@@ -8,14 +8,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from reput.base.tasks import SerialRunner
+from reput.core.store.store_reader import StoreReader
+from reput.engine.tables.lookup import key_parts, local_files
+from reput.engine.tables.lookup.driver import look_up
+from reput.engine.tables.lookup.key_parts import stage_parts
 from reput.errors import StoreAccessError, UsageError
-from reput.files.private import Access, new_private_folder
-from reput.files.writer import FileWriter
-from reput.lookup import key_parts, local_files
-from reput.lookup.driver import look_up
-from reput.lookup.key_parts import stage_parts
-from reput.store.store_reader import StoreReader
-from reput.tasks import SerialRunner
+from reput.io.private import Access, new_private_folder
+from reput.io.writer import FileWriter
 from tests.index.proving import ITEMS, SLOTS, index_of, messages
 from tests.lookup.looking_up import batch_of
 from tests.oracle.forge import write_store

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 import reput
-from reput.index.index_files import IndexFilePart
-from reput.index.key_index import BulkSearch
-from reput.log import known_ranges
-from reput.log.offset_range import OffsetRange
-from reput.lookup.ranges import ScannedRange
+from reput.core.index.index_files import IndexFilePart
+from reput.core.index.key_index import BulkSearch
+from reput.core.log import known_ranges
+from reput.core.log.offset_range import OffsetRange
+from reput.engine.tables.lookup.ranges import ScannedRange
 from tests.lookup.looking_up import Asked, bulk
 from tests.oracle.forge import RecordFields, forge_log, write_store
 from tests.query.stores import write_index

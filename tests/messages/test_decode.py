@@ -9,18 +9,18 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from reput.engine.messages.decode import decode_batch
+from reput.engine.messages.schema import COLUMNS, DAMAGE_COLUMNS
+from reput.engine.tables.filters import OnCorrupt
+from reput.engine.tables.read import RangeBatches
 from reput.errors import UsageError
-from reput.messages import bodies
-from reput.messages.decode import decode_batch
-from reput.messages.schema import COLUMNS, DAMAGE_COLUMNS
-from reput.table.filters import OnCorrupt
-from reput.table.read import RangeBatches
+from reput.format import bodies
 from tests.golden.stores import GoldenStore
 from tests.oracle import table
 from tests.oracle.forge import LogForge, RecordFields, encode_record, forge_log, write_store
 from tests.oracle.random_logs import LogOptions, random_log
 from tests.oracle.walk import read_log
-from tests.table.reading import plan, read, rows_of
+from tests.tables.reading import plan, read, rows_of
 
 Golden = Callable[[str], GoldenStore]
 STORES = ("basic", "defaults", "extremes", "git", "lmq", "orders", "timed", "tricky")

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import reput
+from reput.core.query.inner_batch import is_inner_batch
 from reput.errors import CorruptMessageError
 from reput.format.commit_log import MessageExt
-from reput.messages.inner_batch import is_inner_batch
 from tests.golden.stores import GoldenStore
 
 Golden = Callable[[str], GoldenStore]

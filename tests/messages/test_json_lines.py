@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from reput.engine.messages.json_codec import message_fields, message_line
+from reput.engine.messages.json_lines import Block, LineError, _Line, read_message, read_messages
+from reput.engine.writer.put.message import Message, properties_string
 from reput.format.commit_log import body_crc
 from reput.format.host import Host
 from reput.format.properties import decode_properties
 from reput.format.unique_key import UniqueKeys
-from reput.messages.json_codec import message_fields, message_line
-from reput.messages.json_lines import Block, LineError, _Line, read_message, read_messages
 from reput.testing.builders import MESSAGE
 from reput.testing.strategies import hosts, int32, int64
-from reput.writer.put.message import Message, properties_string
 
 EXPORTED = message_fields(replace(MESSAGE, body_crc=body_crc(MESSAGE.body)))
 NAMES = st.sampled_from(["KEYS", "TAGS", "UNIQ_KEY", "WAIT", "CLUSTER", "", "\u00e9"])

@@ -7,15 +7,15 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from reput.engine.messages.json_codec import message_line
+from reput.engine.messages.json_lines import LineError, read_message
+from reput.engine.messages.put_lines import LineColumns
+from reput.engine.writer.put.columns import BORN_NOW, PutColumns
+from reput.engine.writer.put.message import Message, properties_string
 from reput.errors import MessageRefusedError
 from reput.format.host import Host, encode_host
-from reput.messages.json_codec import message_line
-from reput.messages.json_lines import LineError, read_message
-from reput.messages.put_lines import LineColumns
 from reput.testing.builders import MESSAGE
 from reput.testing.strategies import messages
-from reput.writer.put.columns import BORN_NOW, PutColumns
-from reput.writer.put.message import Message, properties_string
 
 HOST = Host("10.0.0.9", 10911)
 KEY = "M" * 32

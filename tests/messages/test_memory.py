@@ -7,11 +7,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from reput.messages import bodies
-from reput.messages.arrays import BATCH_BYTES
-from reput.table.read import RangeBatches
+from reput.engine.messages.arrays import BATCH_BYTES
+from reput.engine.tables.read import RangeBatches
+from reput.format import bodies
 from tests.oracle.forge import RecordFields, forge_log, write_store
-from tests.table.reading import plan
+from tests.tables.reading import plan
 
 _FIXED = 32 << 20  # buffers of the log, and a batch that is being built
 

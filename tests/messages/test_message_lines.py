@@ -9,14 +9,14 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from reput.core.log.reader import CommitLogReader, LocatedRecord
+from reput.core.log.sources import StoreLog
+from reput.core.log.walk import LogWalk
+from reput.engine.messages.json_codec import message_line
+from reput.engine.messages.message_lines import message_lines, record_lines
 from reput.format.commit_log import BODY_CRC_POSITION, MessageExt, decode, encode, locate
 from reput.format.host import Host
 from reput.format.java_string import encode_utf8, hash_map_order
-from reput.log.reader import CommitLogReader, LocatedRecord
-from reput.log.sources import StoreLog
-from reput.log.walk import LogWalk
-from reput.messages.json_codec import message_line
-from reput.messages.message_lines import message_lines, record_lines
 from reput.testing.builders import MESSAGE
 from reput.testing.strategies import hosts, messages, nearly_utf8, property_names, property_values
 from tests.golden.stores import GoldenStore
@@ -120,9 +120,9 @@ def test_properties_as_a_broker_stores_them(
 
 def test_a_body_that_is_too_large_is_as_it_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:
     """Bodies above the limit stay compressed in their lines, also if the lines are written in several batches."""
-    monkeypatch.setattr("reput.messages.bodies.MAX_BODY_BYTES", 3000)
-    monkeypatch.setattr("reput.messages.message_lines.BATCH_BYTES", 2000)
-    monkeypatch.setattr("reput.messages.message_lines._AT_ONCE", 5)
+    monkeypatch.setattr("reput.format.bodies.MAX_BODY_BYTES", 3000)
+    monkeypatch.setattr("reput.engine.messages.message_lines.BATCH_BYTES", 2000)
+    monkeypatch.setattr("reput.engine.messages.message_lines._AT_ONCE", 5)
     sizes = [10, 1500, 1500, 4000, 0, 700, 2999, 3001, 5, 6, 7]
     parts = [
         encode(

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reput.errors import UsageError
-from reput.messages.decoding import open_decoder
-from reput.messages.proto_bodies import ProtoDecoder
+from reput.wings.lakes.decoding import open_decoder
+from reput.wings.lakes.proto_bodies import ProtoDecoder
 from tests.messages.test_avro_bodies import decoded
 
 PROTO = """

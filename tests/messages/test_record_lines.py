@@ -4,11 +4,11 @@ from collections.abc import Callable
 
 import pytest
 
-from reput.log.reader import CommitLogReader
-from reput.log.sources import StoreLog
-from reput.log.walk import LogWalk
-from reput.messages import json_codec
-from reput.messages.json_codec import RecordLines, message_line
+from reput.core.log.reader import CommitLogReader
+from reput.core.log.sources import StoreLog
+from reput.core.log.walk import LogWalk
+from reput.engine.messages import json_codec
+from reput.engine.messages.json_codec import RecordLines, message_line
 from tests.golden.stores import GoldenStore
 
 

@@ -14,16 +14,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from reput.core.log.reader import CommitLogReader
+from reput.core.log.sources import StoreLog
+from reput.core.log.walk import LogWalk
+from reput.core.query.json_text import _INVISIBLE, indented, json_text
+from reput.engine.messages.csv_text import MESSAGE_COLUMNS, csv_line, message_cells
+from reput.engine.messages.json_codec import message_fields
+from reput.engine.messages.table_text import csv_lines, csv_names, json_lines
 from reput.format.commit_log import SYS_FLAG_COMPRESSED
-from reput.log.reader import CommitLogReader
-from reput.log.sources import StoreLog
-from reput.log.walk import LogWalk
-from reput.messages.csv_text import MESSAGE_COLUMNS, csv_line, message_cells
-from reput.messages.json_codec import message_fields
-from reput.messages.json_text import _INVISIBLE, indented, json_text
-from reput.messages.table_text import csv_lines, csv_names, json_lines
 from tests.golden.stores import GoldenStore
-from tests.table.reading import read
+from tests.tables.reading import read
 
 Golden = Callable[[str], GoldenStore]
 STORES = ("basic", "orders", "timed", "tricky", "extremes", "lmq")

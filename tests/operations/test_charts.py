@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from reput.operations.pages.charts import bar, logarithmic, round_up, stacked
+from reput.wings.inspect.pages.charts import bar, logarithmic, round_up, stacked
 
 _COLUMN = re.compile(r"M([\d.]+) ([\d.]+)v-([\d.]+)h([\d.]+)v([\d.]+)z")
 VALUES = some.lists(some.integers(0, 10**12), min_size=3, max_size=3)

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 import reput
+from reput.engine.stores.stores import stores_of
 from reput.errors import StoreNotFoundError, UsageError
-from reput.operations.stores import stores_of
 from reput.reports import StoresReport
 from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenStore

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 import reput
+from reput.core.query.answers import QueryResult
+from reput.core.query.message_store import MessageStore
+from reput.engine.stores.find import Asked, find_in
+from reput.engine.stores.stores import open_named, over_stores
 from reput.errors import StoreAccessError, StoreChangedError, StoreNotFoundError, UsageError
-from reput.operations.find import Asked, find_in
-from reput.operations.stores import open_named, over_stores
-from reput.query.answers import QueryResult
-from reput.query.message_store import MessageStore
 from reput.reports import CheckReport, StoreAnswer, StoresReport
 from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenStore
@@ -85,7 +85,7 @@ def test_a_replica_counts_in_place_of_a_store_that_was_not_read(
             raise StoreChangedError("became shorter")
         return open_named(store)
 
-    monkeypatch.setattr("reput.operations.trace.open_named", opened)
+    monkeypatch.setattr("reput.wings.inspect.trace_operation.open_named", opened)
     traced = reput.trace(stores, key=KEY)
     assert (traced.stores, dict(traced.replica_of), traced.is_complete) == (("a-slave",), {}, False)
     assert len(traced.life.events) == 8
@@ -200,8 +200,8 @@ def test_forks_find_what_one_process_finds(folder: Path, monkeypatch: pytest.Mon
         forked.append(process := fork())
         return process
 
-    monkeypatch.setattr("reput.operations.stores._LEAST_OF_FORK", 1)
-    monkeypatch.setattr("reput.tasks.forks.usable_cpus", lambda: 2)
+    monkeypatch.setattr("reput.engine.stores.stores._LEAST_OF_FORK", 1)
+    monkeypatch.setattr("reput.base.tasks.forks.usable_cpus", lambda: 2)
     monkeypatch.setattr(os, "fork", noted)
     stores = [folder / "gone", folder / "orders", folder / "tricky", folder / "away"]
     asked = Asked.of(KEY, None, None, None, None, None, None)

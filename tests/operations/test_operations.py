@@ -9,22 +9,22 @@ from typing import Any
 
 import pytest
 
+from reput.base.notebook import Report
+from reput.engine.check.operation import check
+from reput.engine.check.prove import prove
+from reput.engine.check.repair_operation import repair, undo_repair
+from reput.engine.rebuild.operation import rebuild
+from reput.engine.stores.open_store import open_store
+from reput.engine.stores.tail import tail
+from reput.engine.tables.look_up import look_up
 from reput.errors import UsageError
-from reput.notebook import Report
-from reput.operations.check import check
-from reput.operations.diff import diff
-from reput.operations.export import export
-from reput.operations.inspect import inspect
-from reput.operations.lag import lag
-from reput.operations.look_up import look_up
-from reput.operations.prove import prove
-from reput.operations.rebuild import rebuild
-from reput.operations.repair import repair, undo_repair
-from reput.operations.report import report
-from reput.operations.stats import stats
-from reput.operations.tail import tail
-from reput.operations.trace import trace
-from reput.query.open_store import open_store
+from reput.wings.fleet.lag import lag
+from reput.wings.inspect.api import inspect
+from reput.wings.inspect.diff_operation import diff
+from reput.wings.inspect.report import report
+from reput.wings.inspect.stats_operation import stats
+from reput.wings.inspect.trace_operation import trace
+from reput.wings.lakes.api import export
 from tests.cli.running import reput
 from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenStore

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 import reput
-from reput.files.anchors import open_anchored
-from reput.operations.fleet import fleet_lines, survey
-from reput.operations.stores import StoreState, over_stores
+from reput.engine.stores.stores import StoreState, over_stores
+from reput.io.anchors import open_anchored
+from reput.wings.fleet.api import fleet_lines, survey
 from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenStore
 
@@ -48,7 +48,7 @@ def refuse(monkeypatch: pytest.MonkeyPatch, place: Path, *, folders: bool) -> No
     if folders:
         monkeypatch.setattr(os, "scandir", refusing(os.scandir))
     else:
-        monkeypatch.setattr("reput.files.reader.open_anchored", refusing(open_anchored))
+        monkeypatch.setattr("reput.io.reader.open_anchored", refusing(open_anchored))
 
 
 @pytest.mark.every_case

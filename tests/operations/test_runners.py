@@ -4,13 +4,13 @@ from importlib.machinery import ModuleSpec
 
 import pytest
 
+from reput.base.tasks import Runner, SerialRunner
+from reput.base.tasks.processes import ProcessRunner
 from reput.cli.main import in_options
+from reput.engine.stores import runners
+from reput.engine.stores.runners import INSTALL_SPARK, SMALL_BYTES, Chosen
 from reput.errors import UsageError
-from reput.files.anchors import AnchoredRunner
-from reput.operations import runners
-from reput.operations.runners import INSTALL_SPARK, SMALL_BYTES, Chosen
-from reput.tasks import Runner, SerialRunner
-from reput.tasks.processes import ProcessRunner
+from reput.io.anchors import AnchoredRunner
 
 NEITHER = Chosen()
 

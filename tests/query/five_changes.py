@@ -8,17 +8,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
-from reput.config import StoreConfig
+from reput.base.config import StoreConfig
+from reput.core.query.message_store import MessageStore
+from reput.core.query.tail import LogTail, TailFilter
+from reput.engine.check.run import check_store
 from reput.errors import ReputError
 from reput.format.consume_queue import PRE_BLANK
-from reput.query.message_store import MessageStore
-from reput.query.tail import LogTail, TailFilter
-from reput.verify.check import check_store
+from tests.check.checking import facts
 from tests.cli.running import reput
 from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenStore
 from tests.mutators import changed_file
-from tests.verify.checking import facts
 
 PATTERNS = {
     "five_batch": ("batchconsumequeue/*/*/*", "batchconsumequeue/*/*/*", "config/topics.json"),

@@ -9,10 +9,10 @@ from pathlib import Path
 from random import Random
 
 import reput
-from reput.compare.proof import prove_all
+from reput.core.query.answers import PullStatus
+from reput.core.store.store_reader import StoreReader
+from reput.engine.compare.proof import prove_all
 from reput.errors import ReputError
-from reput.query.answers import PullStatus
-from reput.store.store_reader import StoreReader
 from tests.index.proving import messages
 from tests.index.readers import by_table
 from tests.lookup.looking_up import bulk

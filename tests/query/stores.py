@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
-from reput.query.answers import QueryResult
+from reput.core.query.answers import QueryResult
 from tests.golden.tables import MessageRow
 from tests.oracle.consume_queue import write_consume_queues
 from tests.oracle.forge import write_store

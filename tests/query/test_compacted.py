@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 import reput
 from reput.cli.main import FOUND, NOT_FOUND
-from reput.query.compacted import CompactedLog, compacted_queues
-from reput.table.arrow import to_arrow
+from reput.engine.five.compacted import CompactedLog, compacted_queues
+from reput.engine.tables.arrow import to_arrow
 from tests.cli.running import reput as run
 from tests.golden.stores import GoldenStore
 

@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 
 import reput
+from reput.core.log import broker_end
+from reput.core.log.broker_end import recovered_end
+from reput.core.log.reader import CommitLogReader
+from reput.core.log.sources import StoreLog
+from reput.core.query import message_store
+from reput.core.query.message_store import MessageStore
+from reput.engine.writer.put.message import Message
 from reput.errors import CorruptMessageError, UsageError
 from reput.format.index_file import key_hash
 from reput.format.properties import UNIQ_KEY
-from reput.log import broker_end
-from reput.log.broker_end import recovered_end
-from reput.log.reader import CommitLogReader
-from reput.log.sources import StoreLog
-from reput.query import message_store
-from reput.query.message_store import MessageStore
-from reput.writer.put.message import Message
 from tests.golden.sparse import copy_store
 from tests.golden.stores import EVERY_STORE, SHIPPED, GoldenStore, TornCase
 from tests.golden.tables import AnswerRow, QueryRow

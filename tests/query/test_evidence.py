@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 import reput
-from reput.findings import Finding, Kind
-from reput.log.offset_range import OffsetRange
-from reput.query.evidence import Coverage, Evidence, joined
+from reput.base.findings import Finding, Kind
+from reput.core.log.offset_range import OffsetRange
+from reput.core.query.evidence import Coverage, Evidence, joined
 from tests.golden.stores import GoldenStore
 
 Golden = Callable[[str], GoldenStore]

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 import reput
+from reput.core.query.evidence import Coverage
+from reput.core.store.store_reader import StoreReader
 from reput.errors import UsageError
 from reput.format.index_file import index_key, key_hash
-from reput.query.evidence import Coverage
-from reput.store.store_reader import StoreReader
 from tests.golden.stores import EVERY_STORE, SHIPPED, GoldenStore
 from tests.golden.tables import QueryRow
 from tests.oracle.forge import RecordFields, forge_log

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 import reput
-from reput.config import StoreConfig
+from reput.base.config import StoreConfig
+from reput.core.log.reader import CommitLogReader
+from reput.core.log.sources import StoreLog
+from reput.core.query.answers import PullStatus
+from reput.core.query.message_store import MessageStore
+from reput.engine.writer.expiry import carry_out, plan_expiry
 from reput.errors import MessageNotFoundError
-from reput.files.disk import Disk
-from reput.log.reader import CommitLogReader
-from reput.log.sources import StoreLog
-from reput.query.answers import PullStatus
-from reput.query.message_store import MessageStore
-from reput.writer.expiry import carry_out, plan_expiry
+from reput.io.disk import Disk
 
 CONFIG = StoreConfig(commit_log_file_bytes=1 << 13, queue_entries=10, hash_slots=64, index_items=60)
 MESSAGES = 120

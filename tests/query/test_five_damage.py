@@ -6,8 +6,8 @@ from random import Random
 
 import pytest
 
+from reput.core.queues.rocksdb_database import RocksDatabase
 from reput.errors import FormatError
-from reput.queues.rocksdb_database import RocksDatabase
 from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenStore
 from tests.query.five_changes import PATTERNS, Changes

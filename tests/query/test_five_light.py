@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from reput.config import StoreConfig
+from reput.base.config import StoreConfig
+from reput.core.query.message_store import MessageStore
+from reput.core.query.tail import LogTail, TailFilter
 from reput.format.consume_queue import PRE_BLANK
-from reput.query.message_store import MessageStore
-from reput.query.tail import LogTail, TailFilter
+from tests.check.checking import facts
 from tests.cli.running import reput
 from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenStore
-from tests.verify.checking import facts
 
 Golden = Callable[[str], GoldenStore]
 STORES = ["five_multipath", pytest.param("five_default", marks=pytest.mark.slow)]

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 import reput
+from reput.core.query.message_store import MessageStore
+from reput.core.query.tail import LogTail, TailFilter
 from reput.errors import MessageNotFoundError
 from reput.format.commit_log import MessageExt
 from reput.format.consume_queue import PRE_BLANK
 from reput.format.java_string import decode_utf8
-from reput.query.message_store import MessageStore
-from reput.query.tail import LogTail, TailFilter
 from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenStore
 from tests.golden.tables import MessageRow, QueueEntryRow, QueueRow

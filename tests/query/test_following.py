@@ -16,11 +16,11 @@ from typing import Any
 import pytest
 
 import reput
-from reput.config import StoreConfig
+from reput.base.config import StoreConfig
+from reput.core.query.answers import PullStatus
+from reput.core.query.message_store import MessageStore
+from reput.engine.writer.writable_store import WritableStore
 from reput.errors import MessageNotFoundError
-from reput.query.answers import PullStatus
-from reput.query.message_store import MessageStore
-from reput.query.writable_store import WritableStore
 
 CONFIG = StoreConfig(
     commit_log_file_bytes=1 << 15, queue_entries=20, hash_slots=64, index_items=200

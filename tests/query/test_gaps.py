@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from reput.base.config import StoreConfig
 from reput.cli.main import main
-from reput.config import StoreConfig
+from reput.engine.stores.open_store import open_store
+from reput.engine.writer.put.message import Message
 from reput.errors import FormatError, MessageNotFoundError
 from reput.format.consume_queue import ENTRY_BYTES, PRE_BLANK, encode_entry
-from reput.query.open_store import open_store
-from reput.writer.put.message import Message
 
 FILE_BYTES = 1 << 14
 CONFIG = StoreConfig(commit_log_file_bytes=FILE_BYTES, queue_entries=1000)
@@ -121,7 +121,7 @@ def test_a_gap_of_a_long_log_is_searched_step_by_step(
     log = store / "commitlog" / f"{FILE_BYTES:020d}"
     log.write_bytes(log.read_bytes().replace(b"body\x01T", b"body\x01V"))
     write_blanks(store, first, stop)
-    monkeypatch.setattr("reput.query.queue_ends._MOST_GAP_BYTES", FILE_BYTES // 2)
+    monkeypatch.setattr("reput.core.query.queue_ends._MOST_GAP_BYTES", FILE_BYTES // 2)
     with open_store(store) as opened:
         with pytest.raises(FormatError, match="not known yet"):
             opened.pull("T", 0, first, 5)

@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 
 import reput
-from reput.config import StoreConfig
-from reput.index.plan import Segment
-from reput.log.wanted_scan import WantedNothing
-from reput.lookup.ranges import StorePlan
-from reput.query.search import Search
-from reput.store.store_reader import StoreReader
+from reput.base.config import StoreConfig
+from reput.core.index.plan import Segment
+from reput.core.log.wanted_scan import WantedNothing
+from reput.core.query.search import Search
+from reput.core.store.store_reader import StoreReader
+from reput.engine.tables.lookup.ranges import StorePlan
 
 CONFIG = StoreConfig(
     commit_log_file_bytes=1 << 13, queue_entries=20, hash_slots=16, index_items=100

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 import reput
-from reput.log.reader import CommitLogReader
-from reput.log.sources import StoreLog
-from reput.store.store_reader import StoreReader
+from reput.core.log.reader import CommitLogReader
+from reput.core.log.sources import StoreLog
+from reput.core.store.store_reader import StoreReader
 from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenStore
 from tests.small import SMALL, SMALL_16K

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import reput
+from reput.core.query.message_store import MessageStore
 from reput.errors import ReputError
 from reput.format.java_string import joined_surrogates
-from reput.query.message_store import MessageStore
 from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenStore
 

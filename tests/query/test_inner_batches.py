@@ -9,18 +9,18 @@ from random import Random
 import pytest
 
 import reput
+from reput.core.query import inner_batches
+from reput.core.query.by_time import messages_of_topic
+from reput.core.query.inner_batch import InnerRecord, OpenBatch, inner_records, unwrap
+from reput.engine.tables.arrow import to_arrow
+from reput.engine.tables.filters import dispatched_under, selected
+from reput.engine.writer.put.message import Message
 from reput.format.commit_log import MessageExt, RecordLayout, decode
-from reput.messages.inner_batch import InnerRecord, OpenBatch, inner_records, unwrap
-from reput.query import inner_batches
-from reput.query.by_time import messages_of_topic
 from reput.spark.options import read_options
-from reput.table.arrow import to_arrow
-from reput.table.filters import dispatched_under, selected
-from reput.writer.put.message import Message
 from tests.cli.running import reput as run
 from tests.five import CONFIG, inner_batch, write_topics
 from tests.golden.stores import GoldenStore
-from tests.table.reading import read
+from tests.tables.reading import read
 
 Golden = Callable[[str], GoldenStore]
 

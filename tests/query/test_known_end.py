@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 import reput
-from reput.log.broker_end import recovered_end
-from reput.query import compat
-from reput.query.message_store import MessageStore
-from reput.query.shared_store import SharedStore
-from reput.writer.put.message import Message
+from reput.core.log.broker_end import recovered_end
+from reput.core.query import compat
+from reput.core.query.message_store import MessageStore
+from reput.core.query.shared_store import SharedStore
+from reput.engine.writer.put.message import Message
 from tests.small import SMALL_16K
 
 

@@ -10,10 +10,10 @@ import pytest
 
 import reput
 from benchmarks import topics
-from reput.files import stamps
-from reput.log import log_topics
-from reput.log.files import CommitLogFile
-from reput.log.reader import CommitLogReader
+from reput.core.log import log_topics
+from reput.core.log.files import CommitLogFile
+from reput.core.log.reader import CommitLogReader
+from reput.io import stamps
 from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenStore
 

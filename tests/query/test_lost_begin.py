@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from reput.base.config import StoreConfig
 from reput.cli.main import main
-from reput.config import StoreConfig
+from reput.core.query.answers import PullStatus
+from reput.core.query.by_time import messages_of_topic
+from reput.engine.stores.open_store import open_store
+from reput.engine.writer.put.message import Message
 from reput.errors import FormatError
-from reput.query.answers import PullStatus
-from reput.query.by_time import messages_of_topic
-from reput.query.open_store import open_store
-from reput.writer.put.message import Message
 
 CONFIG = StoreConfig(
     commit_log_file_bytes=1 << 14, queue_entries=100, hash_slots=10, index_items=1000

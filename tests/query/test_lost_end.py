@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 
 import reput
+from reput.base.findings import Kind
 from reput.cli.main import DAMAGED, NOT_FOUND
+from reput.core.query.tail import LogTail, TailFilter
 from reput.errors import CorruptMessageError, FormatError
-from reput.findings import Kind
-from reput.query.tail import LogTail, TailFilter
 from tests.cli.running import reput as run
 from tests.index.proving import messages
 from tests.lookup.looking_up import bulk
 from tests.query.stores import build_store
-from tests.table.reading import plan
+from tests.tables.reading import plan
 
 FILE_BYTES = 1 << 14
 COUNT = 160

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 import reput
+from reput.core.log import log_queues
+from reput.core.query.answers import PullStatus
+from reput.core.query.message_store import MessageStore
 from reput.errors import FormatError, MessageNotFoundError
-from reput.log import log_queues
-from reput.query.answers import PullStatus
-from reput.query.message_store import MessageStore
 from tests.cli.running import reput as run
 from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenStore

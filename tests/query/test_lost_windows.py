@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 import reput
+from reput.core.query.by_time import messages_of_topic
+from reput.core.query.tail import LogTail, TailFilter
 from reput.errors import CorruptMessageError, FormatError
 from reput.format.consume_queue import ENTRY_BYTES
-from reput.query.by_time import messages_of_topic
-from reput.query.tail import LogTail, TailFilter
 from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenStore
 from tests.oracle.forge import LogForge, RecordFields, forge_log

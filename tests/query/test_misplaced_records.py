@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 import reput
+from reput.base.findings import Kind
+from reput.core.log import wanted_scan
+from reput.core.log.walk import WALKED_BYTES
+from reput.core.query.tail import LogTail, TailFilter
 from reput.errors import CorruptMessageError, StoreError
-from reput.findings import Kind
-from reput.log import wanted_scan
-from reput.log.walk import WALKED_BYTES
-from reput.query.tail import LogTail, TailFilter
 from tests.cli.running import reput as command
 from tests.small import SMALL_16K
 

@@ -8,10 +8,10 @@ from random import Random
 import pytest
 
 import reput
+from reput.core.query.answers import PullStatus
+from reput.core.query.pull import wanted_tags
 from reput.errors import CorruptMessageError, MessageNotFoundError, UsageError
 from reput.format.java_string import hash_code
-from reput.query.answers import PullStatus
-from reput.query.pull import wanted_tags
 from tests.golden.sparse import copy_store
 from tests.golden.stores import SHIPPED, GoldenStore
 from tests.golden.tables import MessageRow

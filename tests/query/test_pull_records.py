@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 import reput
+from reput.core.query import pull_records
+from reput.core.query.answers import PullStatus
+from reput.core.query.message_store import MessageStore
+from reput.engine.writer.put.message import Message
 from reput.errors import CorruptMessageError
-from reput.query import pull_records
-from reput.query.answers import PullStatus
-from reput.query.message_store import MessageStore
-from reput.writer.put.message import Message
 from tests.golden.sparse import copy_store
 from tests.golden.stores import SHIPPED, GoldenStore
 from tests.small import SMALL_16K

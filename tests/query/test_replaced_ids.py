@@ -7,13 +7,13 @@ from random import Random
 import pytest
 
 import reput
-from reput.examine.trace import trace
+from reput.base.tasks import SerialRunner
+from reput.core.log import known_ranges, range_scan
+from reput.core.query.message_store import MessageStore
+from reput.engine.rebuild.driver import rebuild_store
+from reput.engine.tables.arrow import to_arrow
 from reput.format.properties import may_be_replaced_id, unique_keys
-from reput.log import known_ranges, range_scan
-from reput.pipeline.driver import rebuild_store
-from reput.query.message_store import MessageStore
-from reput.table.arrow import to_arrow
-from reput.tasks import SerialRunner
+from reput.wings.inspect.trace import trace
 from tests.golden.stores import GoldenStore
 from tests.golden.tables import read_named
 from tests.oracle.forge import LogForge, RecordFields, forge_log, write_store

@@ -8,10 +8,10 @@ from random import Random
 
 import pytest
 
-from reput.log import known_ranges, wanted_scan
-from reput.log.wanted_scan import Found, Scanner
-from reput.query.answers import QueryResult
-from reput.query.message_store import MessageStore
+from reput.core.log import known_ranges, wanted_scan
+from reput.core.log.wanted_scan import Found, Scanner
+from reput.core.query.answers import QueryResult
+from reput.core.query.message_store import MessageStore
 from tests.oracle.forge import LogForge, RecordFields, forge_log, write_store
 
 BEGIN = 1_700_000_000_000

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 import reput
+from reput.core.log.reader import CommitLogReader
+from reput.core.query.message_store import MessageStore
+from reput.core.query.shared_store import AnyStore, SharedStore
+from reput.core.queues.queue_index import QueueIndex, QueueReader
+from reput.core.queues.store_queues import ConsumeQueueSetReader
+from reput.engine.writer.writable_store import WritableStore
 from reput.errors import UsageError
-from reput.log.reader import CommitLogReader
-from reput.query.message_store import MessageStore
-from reput.query.shared_store import AnyStore, SharedStore
-from reput.query.writable_store import WritableStore
-from reput.queues.queue_index import QueueIndex, QueueReader
-from reput.queues.store_queues import ConsumeQueueSetReader
 from tests.oracle.forge import RecordFields, forge_log
 from tests.query.stores import build_store
 

@@ -15,7 +15,7 @@ import os, sys
 from pathlib import Path
 import reput
 from reput.errors import ReputError
-from reput.query.tail import LogTail, TailFilter
+from reput.core.query.tail import LogTail, TailFilter
 
 path, kept = Path(sys.argv[1]), float(sys.argv[2])
 files = [f for folder in ("commitlog", "consumequeue") for f in sorted((path / folder).rglob("0*")) if f.is_file()]
@@ -81,10 +81,10 @@ import numpy as np
 import reput
 from reput.errors import ReputError
 from reput.format.index_file import index_key, key_hash
-from reput.compare.proof import prove
-from reput.log.offset_range import OffsetRange
-from reput.store.store_reader import StoreReader
-from reput.verify.index_inspection import inspect_index_file
+from reput.engine.compare.proof import prove
+from reput.core.log.offset_range import OffsetRange
+from reput.core.store.store_reader import StoreReader
+from reput.engine.check.index_inspection import inspect_index_file
 
 path, kept = Path(sys.argv[1]), float(sys.argv[2])
 hashes = np.array([key_hash(index_key("T", f"k{n}")) for n in range(100)], np.int32)

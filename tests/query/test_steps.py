@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 import reput
-from reput.query.answers import QueryProgress, QueryResult
+from reput.core.query.answers import QueryProgress, QueryResult
 from tests.golden.stores import GoldenStore
 
 Golden = Callable[[str], GoldenStore]

@@ -1,6 +1,6 @@
 """The system calls of a pull.
 
-The tests count calls of functions of `os`. `reput.files` reads files only through these functions, and each call is one
+The tests count calls of functions of `os`. `reput.io` reads files only through these functions, and each call is one
 system call. `strace -c` counts the same number.
 """
 

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from reput.findings import Finding, Kind
-from reput.messages.json_codec import message_line
-from reput.query import tail_lines
-from reput.query.message_store import MessageStore
-from reput.query.tail import LogTail, TailFilter
-from reput.query.tail_lines import lines_of_all
+from reput.base.findings import Finding, Kind
+from reput.core.query.message_store import MessageStore
+from reput.core.query.tail import LogTail, TailFilter
+from reput.engine.messages import tail_lines
+from reput.engine.messages.json_codec import message_line
+from reput.engine.messages.tail_lines import lines_of_all
 from tests.golden.stores import GoldenStore
 from tests.oracle.forge import RecordFields, forge_log, write_store
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 import reput
 from reput.cli.main import DAMAGED, FOUND, NOT_FOUND, WRONG_USE
+from reput.engine.five.tiered import LocalIndexFile, TieredStore
 from reput.errors import CorruptMessageError, MessageNotFoundError, StoreNotFoundError
-from reput.files.storage import LOCAL
 from reput.format.commit_log import MessageExt
 from reput.format.tiered import (
     decode_local_item,
@@ -24,7 +24,7 @@ from reput.format.tiered import (
     segment_name,
     tiered_key_hash,
 )
-from reput.query.tiered import LocalIndexFile, TieredStore
+from reput.io.storage import LOCAL
 from tests.cli.running import reput as run
 from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenStore

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 import reput
 from reput.cli.main import DAMAGED, FOUND
+from reput.engine.five.timer import TimerLog
 from reput.errors import StoreNotFoundError
 from reput.format.java_string import hash_code
 from reput.format.timer_log import TIMER_UNIT_BYTES, TimerUnit, decode_timer_unit, encode_timer_unit
-from reput.query.timer import TimerLog
 from reput.testing.strategies import int32, int64
 from tests.cli.running import reput as run
 from tests.golden.sparse import copy_store

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import reput
+from reput.core.query.answers import PullStatus
 from reput.errors import CorruptMessageError, FormatError
-from reput.query.answers import PullStatus
 from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenStore
 from tests.small import SMALL_16K
@@ -94,7 +94,7 @@ def test_lost_entries_are_skipped_and_reported(golden: Golden, tmp_path: Path) -
 def test_a_queue_that_lost_its_last_entries_is_reported_at_its_end(
     golden: Golden, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("reput.query.queue_ends._PATIENCE_S", 0.001)
+    monkeypatch.setattr("reput.core.query.queue_ends._PATIENCE_S", 0.001)
     copy_store(golden("basic").path, tmp_path / "store")
     clear_entries(tmp_path / "store", range(150, 100_000))
     with reput.open_store(tmp_path / "store") as store:

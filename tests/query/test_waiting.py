@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 import reput
+from reput.core.query import message_store
+from reput.core.query.answers import QueryResult
+from reput.engine.writer.put.message import Message
 from reput.format.properties import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
-from reput.query import message_store
-from reput.query.answers import QueryResult
-from reput.writer.put.message import Message
 from tests.cli.running import reput as run
 from tests.console.serving import console, lines_of
 from tests.golden.stores import GoldenStore

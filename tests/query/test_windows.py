@@ -9,14 +9,14 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from reput.core.index import long_chain, search, window_search
+from reput.core.index.verdict import Proof
+from reput.core.log.reader import CommitLogReader
+from reput.core.query.message_store import MessageStore
+from reput.core.store.store_reader import StoreReader
 from reput.errors import StoreError
 from reput.format.commit_log import MESSAGE_MAGIC
 from reput.format.index_file import index_key, item_position, key_hash
-from reput.index import long_chain, search, window_search
-from reput.index.verdict import Proof
-from reput.log.reader import CommitLogReader
-from reput.query.message_store import MessageStore
-from reput.store.store_reader import StoreReader
 from tests.index.proving import index_of, prove_and_keep
 from tests.oracle.forge import RecordFields, forge_log, write_store
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import reput
-from reput.config import StoreConfig
+from reput.base.config import StoreConfig
 from reput.errors import MessageNotFoundError, MessageRefusedError, StoreLockedError, UsageError
 from reput.format.properties import decode_properties
 from tests.recovery.checking import check_store

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import reput
-from reput.findings import Kind
-from reput.query.tail import LogTail, TailFilter
+from reput.base.findings import Kind
+from reput.core.query.tail import LogTail, TailFilter
 from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenStore
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 import reput
+from reput.core.query.answers import PullStatus
+from reput.core.query.by_time import messages_of_topic
+from reput.core.query.message_store import MessageStore
+from reput.core.query.tail import LogTail, TailFilter
 from reput.errors import FormatError, MessageNotFoundError
 from reput.format.consume_queue import ENTRY_BYTES
-from reput.query.answers import PullStatus
-from reput.query.by_time import messages_of_topic
-from reput.query.message_store import MessageStore
-from reput.query.tail import LogTail, TailFilter
 from tests.oracle.forge import RecordFields, forge_log
 from tests.query.stores import build_store
 

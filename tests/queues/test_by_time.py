@@ -8,15 +8,15 @@ from random import Random
 import pytest
 
 import reput
+from reput.base.tasks import SerialRunner
+from reput.core.log import known_ranges, range_scan, scan
+from reput.core.log.keyed_record import store_timestamp
+from reput.core.query.by_time import messages_of_topic
+from reput.core.query.message_store import MessageStore
+from reput.engine.rebuild.driver import rebuild_store
+from reput.engine.writer.put.message import Message
 from reput.errors import CorruptMessageError
 from reput.format.consume_queue import PRE_BLANK, encode_entry
-from reput.log import known_ranges, range_scan, scan
-from reput.log.keyed_record import store_timestamp
-from reput.pipeline.driver import rebuild_store
-from reput.query.by_time import messages_of_topic
-from reput.query.message_store import MessageStore
-from reput.tasks import SerialRunner
-from reput.writer.put.message import Message
 from tests.five import CONFIG, inner_batch, write_topics
 from tests.golden.sparse import copy_store
 from tests.golden.stores import EVERY_FIVE, EVERY_STORE, FIVE_LIFE, GoldenStore

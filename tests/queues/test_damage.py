@@ -11,12 +11,12 @@ import pytest
 
 import reput
 from reput.cli.main import DAMAGED
+from reput.core.query.message_store import MessageStore
+from reput.core.query.tail import LogTail, TailFilter
+from reput.core.queues.queue_index import LostEntriesError
+from reput.core.queues.store_queues import ConsumeQueueSetReader
 from reput.errors import CorruptMessageError, FormatError, MessageNotFoundError
-from reput.files.lock import locked
-from reput.query.message_store import MessageStore
-from reput.query.tail import LogTail, TailFilter
-from reput.queues.queue_index import LostEntriesError
-from reput.queues.store_queues import ConsumeQueueSetReader
+from reput.io.lock import locked
 from tests.cli.running import reput as run
 from tests.oracle.forge import RecordFields, forge_log
 from tests.query.stores import build_store
@@ -158,7 +158,9 @@ def test_a_file_missing_between_others_is_damage(store: Path) -> None:
 def test_a_queue_that_ends_before_the_logs_messages_of_it_is_damage(
     store: Path, end: int, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("reput.query.queue_ends._PATIENCE_S", 0.001)  # no process dispatches here
+    monkeypatch.setattr(
+        "reput.core.query.queue_ends._PATIENCE_S", 0.001
+    )  # no process dispatches here
     data = bytes(queue_bytes(store)[: end * ENTRY.size])
     write_queue(store, data if how == "cut" else data.ljust(MESSAGES // 2 * ENTRY.size, b"\0"))
     reason = "later message of it" if end else "messages of this queue, but the queue is lost"
@@ -193,7 +195,7 @@ def test_a_message_that_dispatch_passes_later_is_damage(
     store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A first look finds the message before dispatch has reached it. A later look must find it again."""
-    monkeypatch.setattr("reput.query.queue_ends._PATIENCE_S", 0.001)
+    monkeypatch.setattr("reput.core.query.queue_ends._PATIENCE_S", 0.001)
     other = bytes(queue_bytes(store, "U"))
     for topic in "TU":
         write_queue(store, bytes(queue_bytes(store, topic)[: 99 * ENTRY.size]), topic)
@@ -210,7 +212,7 @@ def test_a_slow_owner_may_still_dispatch_what_the_index_lacks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Dispatch writes one queue after the other, and then the index. So only the index proves that an entry is lost."""
-    monkeypatch.setattr("reput.query.queue_ends._PATIENCE_S", 0.001)
+    monkeypatch.setattr("reput.core.query.queue_ends._PATIENCE_S", 0.001)
     store = new_store(tmp_path, properties={"KEYS": "k"})
     write_queue(store, bytes(queue_bytes(store)[: 99 * ENTRY.size]))
     kept = {path: path.read_bytes() for path in (store / "index").iterdir()}
@@ -240,7 +242,7 @@ def test_an_entry_in_a_new_file_ends_the_wait(store: Path, monkeypatch: pytest.M
         last.write_bytes(whole[90 * ENTRY.size :].ljust(FILE_ENTRIES * ENTRY.size, b"\0"))
 
     clock = SimpleNamespace(sleep=dispatch, monotonic=time.monotonic)
-    monkeypatch.setattr("reput.query.queue_ends.time", clock)
+    monkeypatch.setattr("reput.core.query.queue_ends.time", clock)
     with reput.open_store(store) as opened:
         opened.pull("T", 0, 90)
         assert len(opened.pull("T", 0, 90).messages) == 10
@@ -312,7 +314,7 @@ def test_an_entry_that_is_just_being_written_is_read_again(
             with path.open("r+b") as file:
                 file.write(whole[FILE_ENTRIES * ENTRY.size : 41 * ENTRY.size])
 
-        monkeypatch.setattr("reput.queues.reader.time", SimpleNamespace(sleep=write_entry))
+        monkeypatch.setattr("reput.core.queues.reader.time", SimpleNamespace(sleep=write_entry))
         assert opened.get_by_queue("T", 0, 40).body == b"80"
         with pytest.raises(LostEntriesError):
             opened.get_by_queue("T", 0, 41)

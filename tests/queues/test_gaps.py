@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from reput.query.open_store import open_store
-from reput.queues.reader import ConsumeQueueReader
-from reput.verify.check import check_store
+from reput.core.queues.reader import ConsumeQueueReader
+from reput.engine.check.run import check_store
+from reput.engine.stores.open_store import open_store
 from tests.oracle.forge import RecordFields, encode_record, flip_bit, forge_log, write_store
-from tests.pipeline.rebuilding import SMALL, rebuild
+from tests.rebuild.rebuilding import SMALL, rebuild
 
 COUNT, LOST = 40, range(17, 24)
 FIELDS = RecordFields("T", b"x" * 50, {"KEYS": "k"})

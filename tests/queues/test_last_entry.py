@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 import reput
+from reput.base.findings import Kind
+from reput.engine.writer.store_writer import StoreWriter
 from reput.errors import FormatError
-from reput.findings import Kind
 from reput.format.consume_queue import ENTRY_BYTES
-from reput.writer.store_writer import StoreWriter
 from tests.oracle.walk import read_log, walk
 from tests.recovery.checking import check_store
 from tests.small import SMALL_16K
@@ -55,7 +55,7 @@ def file_of(store: Path, at: int) -> Path:
 def test_a_pull_at_the_end_reports_the_message(
     store: Path, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("reput.query.queue_ends._PATIENCE_S", 0.001)
+    monkeypatch.setattr("reput.core.query.queue_ends._PATIENCE_S", 0.001)
     with reput.open_store(store) as opened:
         assert opened.max_queue_offset("T", 0) == count - 1
         with pytest.raises(FormatError, match="has a later message of it"):

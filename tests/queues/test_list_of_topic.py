@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from reput.query.message_store import MessageStore
+from reput.core.query.message_store import MessageStore
 from tests.golden.stores import GoldenStore
 
 Golden = Callable[[str], GoldenStore]

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from reput.core.queues.reader import ConsumeQueueReader, ExtensionFiles
+from reput.core.queues.store_queues import ConsumeQueueSetReader
 from reput.errors import StoreAccessError
-from reput.files.open_files import OpenFiles
-from reput.files.storage import LocalStorage
 from reput.format.consume_queue_ext import LAST_ADDRESS
-from reput.queues.reader import ConsumeQueueReader, ExtensionFiles
-from reput.queues.store_queues import ConsumeQueueSetReader
+from reput.io.open_files import OpenFiles
+from reput.io.storage import LocalStorage
 
 LONG_AGO_NS = 1_700_000_000_000_000_000
 

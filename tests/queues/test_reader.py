@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import reput
+from reput.core.queues.store_queues import ConsumeQueueSetReader
 from reput.errors import CorruptMessageError, MessageNotFoundError
-from reput.queues.store_queues import ConsumeQueueSetReader
 from tests.golden.sparse import copy_store
 from tests.golden.stores import EVERY_STORE, SHIPPED, GoldenStore
 from tests.slow import slow_from

@@ -10,7 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import reput
-from reput.config import StoreConfig
+from reput.base.config import StoreConfig
+from reput.core.queues.rocksdb_database import RocksDatabase
+from reput.core.queues.rocksdb_writer import create_database, opened_to_write
 from reput.errors import FormatError, MessageNotFoundError, MissingExtraError, StoreError
 from reput.format.consume_queue import ENTRY_BYTES, encode_entry
 from reput.format.properties import SCHEDULE_TOPIC
@@ -28,8 +30,6 @@ from reput.format.rocksdb_queue import (
     queue_offset_of,
     queue_prefix,
 )
-from reput.queues.rocksdb_database import RocksDatabase
-from reput.queues.rocksdb_writer import create_database, opened_to_write
 from reput.testing.strategies import int32, int64
 from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenStore

@@ -10,6 +10,14 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from reput.core.queues.kinds import CONSUME_QUEUE, EXTENSION, queue_folder
+from reput.core.queues.writer import (
+    NONE_LOST,
+    ConsumeQueueWriter,
+    EntryFilesWriter,
+    ExtensionWriter,
+    LostRanges,
+)
 from reput.errors import StoreError, StoreFailedError
 from reput.format.commit_log import MIN_RECORD_BYTES
 from reput.format.consume_queue_ext import (
@@ -22,14 +30,6 @@ from reput.format.consume_queue_ext import (
 )
 from reput.format.dtypes import MESSAGE_DTYPE
 from reput.kernels.rows import new_rows
-from reput.queues.kinds import CONSUME_QUEUE, EXTENSION, queue_folder
-from reput.queues.writer import (
-    NONE_LOST,
-    ConsumeQueueWriter,
-    EntryFilesWriter,
-    ExtensionWriter,
-    LostRanges,
-)
 from tests.crash.power import Power
 from tests.oracle.consume_queue import ENTRY
 from tests.oracle.consume_queue import ConsumeQueue as OracleQueue

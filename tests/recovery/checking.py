@@ -3,7 +3,7 @@
 from collections import Counter
 from pathlib import Path
 
-from reput.config import StoreConfig
+from reput.base.config import StoreConfig
 from tests.oracle.comparing import different_queue_files, index_paths
 from tests.oracle.consume_queue import ENTRY, write_consume_queues
 from tests.oracle.index_file import HEADER, ITEM, key_hash

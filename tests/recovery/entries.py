@@ -5,8 +5,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from reput.files.storage import LOCAL
-from reput.queues.rocksdb_database import RocksDatabase, is_database
+from reput.core.queues.rocksdb_database import RocksDatabase, is_database
+from reput.io.storage import LOCAL
 from tests.oracle.walk import read_file
 
 ENTRY_BYTES = {"consumequeue": 20, "batchconsumequeue": 46}

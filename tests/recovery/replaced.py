@@ -4,13 +4,13 @@ import os
 from pathlib import Path
 from typing import Any
 
+from reput.base.tasks import SerialRunner
+from reput.engine.rebuild.driver import rebuild_store
+from reput.engine.rebuild.report import RebuildReport
 from reput.format.checkpoint import Checkpoint, encode_checkpoint
-from reput.pipeline.driver import rebuild_store
-from reput.pipeline.report import RebuildReport
-from reput.tasks import SerialRunner
 from tests.oracle.forge import Files, LogForge, RecordFields, forge_log, write_store
 from tests.oracle.walk import walk
-from tests.pipeline.rebuilding import SMALL, assert_oracle, tree
+from tests.rebuild.rebuilding import SMALL, assert_oracle, tree
 from tests.writer.crashing import dying
 
 SPLIT_BYTES = 700

@@ -17,18 +17,18 @@ from pathlib import Path
 
 import pytest
 
+from reput.base.tasks import SerialRunner
+from reput.engine.rebuild.driver import rebuild_store
+from reput.engine.rebuild.follow.follower import Follower
+from reput.engine.rebuild.follow.state import begin
+from reput.engine.writer.put.message import Message
+from reput.engine.writer.store_writer import StoreWriter
 from reput.errors import StoreError
-from reput.files.disk import Disk
-from reput.follow.follower import Follower
-from reput.follow.state import begin
-from reput.pipeline.driver import rebuild_store
-from reput.tasks import SerialRunner
-from reput.writer.put.message import Message
-from reput.writer.store_writer import StoreWriter
+from reput.io.disk import Disk
 from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenStore
 from tests.oracle.walk import walk
-from tests.pipeline.rebuilding import tree
+from tests.rebuild.rebuilding import tree
 from tests.recovery.entries import (
     ENTRY_BYTES,
     Entries,

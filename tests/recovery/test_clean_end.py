@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from reput.writer.put.message import Message
-from reput.writer.store_writer import StoreWriter, WriterSettings
+from reput.engine.writer.put.message import Message
+from reput.engine.writer.store_writer import StoreWriter, WriterSettings
 from tests.recovery.checking import check_store
 from tests.small import SMALL_16K
 

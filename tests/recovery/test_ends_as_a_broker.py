@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import pytest
 
+from reput.engine.writer.store_writer import StoreWriter, WriterSettings
 from reput.format.commit_log import read_size_and_magic
-from reput.writer.store_writer import StoreWriter, WriterSettings
 from tests.golden.stores import CHECKOUT, GoldenStore
 from tests.writer.golden_puts import store_config
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from reput.config import StoreConfig
-from reput.findings import Kind
+from reput.base.config import StoreConfig
+from reput.base.findings import Kind
+from reput.engine.writer.put.message import Message
+from reput.engine.writer.store_writer import StoreWriter
 from reput.format.consume_queue import ENTRY_BYTES
-from reput.writer.put.message import Message
-from reput.writer.store_writer import StoreWriter
 from tests.recovery.checking import check_what_is_left
 
 CONFIG = StoreConfig(commit_log_file_bytes=4096, queue_entries=7, hash_slots=16, index_items=30)

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from reput.engine.stores.open_store import open_store
+from reput.engine.writer.put.message import Message
+from reput.engine.writer.store_writer import StoreWriter
 from reput.format.file_names import CONSUME_QUEUE_FOLDER, offset_file_name
-from reput.query.open_store import open_store
-from reput.writer.put.message import Message
-from reput.writer.store_writer import StoreWriter
 from tests.alive import copy_alive
 from tests.recovery.checking import check_store
 from tests.slow import slow_from

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from reput.pipeline.driver import rebuild_store
-from reput.tasks import SerialRunner
+from reput.base.tasks import SerialRunner
+from reput.engine.rebuild.driver import rebuild_store
 from tests.cli.running import reput
 from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenStore

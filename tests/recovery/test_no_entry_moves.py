@@ -18,16 +18,16 @@ from typing import NamedTuple
 
 import pytest
 
+from reput.base.tasks import SerialRunner
+from reput.engine.rebuild.driver import rebuild_store
+from reput.engine.stores.open_store import open_store
+from reput.engine.writer.store_writer import StoreWriter
 from reput.errors import StoreError
-from reput.pipeline.driver import rebuild_store
-from reput.query.open_store import open_store
-from reput.tasks import SerialRunner
-from reput.writer.store_writer import StoreWriter
 from tests.cli.running import reput
 from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenStore
 from tests.oracle.walk import walk
-from tests.pipeline.rebuilding import tree
+from tests.rebuild.rebuilding import tree
 from tests.recovery.entries import assert_none_moved, entries_of, log_paths, read_log
 from tests.slow import slow_from
 from tests.writer.golden_puts import store_config

@@ -12,16 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from reput.config import StoreConfig
+from reput.base.config import StoreConfig
+from reput.engine.stores.open_store import open_store
+from reput.engine.writer.put.message import Message
+from reput.engine.writer.store_writer import StoreWriter, WriterSettings
 from reput.errors import StoreError
-from reput.query.open_store import open_store
-from reput.writer.put.message import Message
-from reput.writer.store_writer import StoreWriter, WriterSettings
 from tests.cli.running import reput
 from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenStore
 from tests.oracle.walk import proven_records, walk
-from tests.pipeline.rebuilding import tree
+from tests.rebuild.rebuilding import tree
 from tests.recovery.entries import log_paths, read_log
 from tests.recovery.test_no_entry_moves import FLIPS, STORES, Damage
 from tests.slow import IS_THOROUGH

@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from reput.files.disk import Disk
+from reput.engine.writer.recovery import queue_files
+from reput.engine.writer.recovery.queue_files import QueueFiles
 from reput.format.consume_queue import PRE_BLANK, ConsumeQueueEntry, encode_entry
-from reput.recovery import queue_files
-from reput.recovery.queue_files import QueueFiles
+from reput.io.disk import Disk
 from tests.crash.power import Power
 
 FILE_ENTRIES = 5

@@ -7,19 +7,19 @@ from pathlib import Path
 import pytest
 
 import reput
-from reput.config import StoreConfig
+from reput.base.config import StoreConfig
+from reput.base.findings import Kind
+from reput.core.log import broker_end
+from reput.core.log.broker_end import recovered_end
+from reput.core.log.reader import CommitLogReader
+from reput.core.log.sources import StoreLog
+from reput.engine.writer.put.message import Message
 from reput.errors import StoreError
-from reput.findings import Kind
-from reput.log import broker_end
-from reput.log.broker_end import recovered_end
-from reput.log.reader import CommitLogReader
-from reput.log.sources import StoreLog
-from reput.writer.put.message import Message
+from tests.check.checking import checked
 from tests.cli.running import reput as reput_command
 from tests.five import CONFIG
 from tests.golden.stores import GoldenStore
 from tests.recovery.entries import entries_of
-from tests.verify.checking import checked
 
 Golden = Callable[[str], GoldenStore]
 FORCED = replace(CONFIG, check_record_crc=True)

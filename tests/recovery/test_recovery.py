@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 
 import reput
+from reput.core.log.files import CommitLogFile
+from reput.engine.writer.put.message import Message
+from reput.engine.writer.recovery.log import _clear
+from reput.engine.writer.store_writer import StoreWriter
+from reput.engine.writer.writer_settings import WriterSettings
 from reput.errors import StoreError
-from reput.files.disk import Disk
 from reput.format.commit_log import encode_blank
-from reput.log.files import CommitLogFile
-from reput.recovery.log import _clear
-from reput.writer.put.message import Message
-from reput.writer.store_writer import StoreWriter
-from reput.writer.writer_settings import WriterSettings
+from reput.io.disk import Disk
 from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenLibrary, GoldenStore, TornCase
 from tests.oracle.walk import read_log, walk

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
+from reput.core.log.dispatch_batch import Queue
+from reput.engine.writer.put.message import Message
+from reput.engine.writer.recovery.queue_files import QueueFiles
+from reput.engine.writer.recovery.recovery_point import Look, _same_but_expired, read_recovery_point
+from reput.engine.writer.store_writer import StoreWriter, WriterSettings
 from reput.errors import StoreError
 from reput.format.consume_queue import ENTRY_BYTES
-from reput.log.dispatch_batch import Queue
-from reput.recovery.queue_files import QueueFiles
-from reput.recovery.recovery_point import Look, _same_but_expired, read_recovery_point
-from reput.writer.put.message import Message
-from reput.writer.store_writer import StoreWriter, WriterSettings
 from tests.alive import copy_alive
-from tests.pipeline.rebuilding import tree
+from tests.rebuild.rebuilding import tree
 from tests.recovery.checking import check_store
 from tests.small import SMALL_16K
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import pytest
 
 import reput
-from reput.query.message_store import MessageStore
+from reput.core.query.message_store import MessageStore
 from tests.golden.stores import EVERY_STORE, GoldenStore
 from tests.remote.azurite import azurite
 from tests.remote.gcs_server import gcs_server

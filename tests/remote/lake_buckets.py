@@ -10,14 +10,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.dataset as ds
 
-from reput.files.bucket import Bucket, object_settings
-from reput.files.file_systems import resolve
-from reput.lakes.commit import Destination
-from reput.lakes.driver import export_sources
-from reput.lakes.planning import open_stores
-from reput.lakes.report import ExportReport
-from reput.lakes.request import ExportRequest
-from reput.lakes.tables.opening import open_table
+from reput.io.bucket import Bucket, object_settings
+from reput.io.file_systems import resolve
+from reput.wings.lakes.commit import Destination
+from reput.wings.lakes.driver import export_sources
+from reput.wings.lakes.planning import open_stores
+from reput.wings.lakes.report import ExportReport
+from reput.wings.lakes.request import ExportRequest
+from reput.wings.lakes.tables.opening import open_table
 from tests.lakes.exporting import SMALL_SPLIT
 from tests.remote.rest_catalog import io_properties
 from tests.remote.test_commands import SendingRunner

@@ -12,9 +12,9 @@ import pytest
 
 import reput
 from reput.errors import StoreError
-from reput.files import bucket, deadlines
-from reput.files.archive import Archive
 from reput.format.commit_log import MessageExt
+from reput.io import bucket, deadlines
+from reput.io.archive import Archive
 from tests.golden.stores import GoldenStore
 from tests.remote.faulty_server import FaultyServer, faulty_server
 from tests.remote.s3_server import make_bucket
@@ -76,7 +76,7 @@ def test_a_server_that_fails_one_request_in_eight_delays_an_archive(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     """The server refuses requests, drops connections or loses answers. Run `archive` again if it gives up."""
-    monkeypatch.setattr("reput.archives.changes._FAN", 3)
+    monkeypatch.setattr("reput.wings.archive.changes._FAN", 3)
     proxy.fail_often(seed)
     for _ in range(_MOST_RUNS):
         try:
@@ -136,7 +136,7 @@ def test_an_archive_in_buckets_of_other_kinds(
 _KILLED = """
 import os, signal, sys
 import reput
-from reput.archives import changes
+from reput.wings.archive import changes
 
 changes._FAN = 3
 seen = []

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 import reput
+from reput.core.log.paths import with_archive
 from reput.errors import StoreNotFoundError
-from reput.files.archive import Archive
-from reput.log.paths import with_archive
+from reput.io.archive import Archive
 from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenStore
 from tests.remote.s3_server import counted_requests, make_bucket, upload_whole

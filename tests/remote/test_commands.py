@@ -10,10 +10,10 @@ import click
 import pytest
 
 import reput as api
+from reput.base.tasks import SerialRunner
 from reput.cli.main import cli
+from reput.core.log.waiting import wait_for_log
 from reput.errors import StoreNotFoundError
-from reput.log.waiting import wait_for_log
-from reput.tasks import SerialRunner
 from tests.cli.running import Ran, reput
 from tests.golden.sparse import copy_store
 from tests.lookup.looking_up import Asked, bulk

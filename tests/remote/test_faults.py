@@ -8,7 +8,7 @@ import pytest
 import reput
 from reput.cli.main import FAILED
 from reput.errors import StoreAccessError
-from reput.files import deadlines, file_systems
+from reput.io import deadlines, file_systems
 from tests.cli.running import one_line
 from tests.cli.running import reput as run
 from tests.golden.stores import GoldenStore

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from reput.errors import StoreAccessError, StoreLockedError, StoreNotFoundError, UsageError
-from reput.files.bucket import Bucket
-from reput.files.object_store import ObjectInfo
-from reput.lakes import lake_bucket
-from reput.lakes.compaction import compact_table
-from reput.lakes.lake_bucket import LakeBucket
-from reput.lakes.tables.opening import open_table
+from reput.io.bucket import Bucket
+from reput.io.object_store import ObjectInfo
+from reput.wings.lakes import lake_bucket
+from reput.wings.lakes.compaction import compact_table
+from reput.wings.lakes.lake_bucket import LakeBucket
+from reput.wings.lakes.tables.opening import open_table
 from tests.golden.stores import GoldenStore
 from tests.lakes.exporting import grow_to, offsets
 from tests.remote.lake_buckets import Lake

@@ -21,9 +21,9 @@ from pathlib import Path
 import pytest
 
 from reput.errors import StoreAccessError
-from reput.files import bucket
-from reput.files.deadlines import Deadlines
-from reput.lakes.comparing import diff_export
+from reput.io import bucket
+from reput.io.deadlines import Deadlines
+from reput.wings.inspect.comparing.tables import diff_export
 from tests.golden.stores import GoldenStore
 from tests.lakes.exporting import grow_to, offsets
 from tests.remote.killing_server import MODES, Killer, Mode, killing_process

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 import pytest
 
-from reput.files.bucket import Bucket, object_settings
+from reput.io.bucket import Bucket, object_settings
 from tests.golden.stores import GoldenStore
 from tests.lakes.exporting import grow_to
 from tests.remote.lake_buckets import Lake
@@ -88,7 +88,7 @@ def _with_duckdb(lake: Lake) -> Any:
     import duckdb
     import pyarrow.dataset as ds
 
-    from reput.files.file_systems import resolve
+    from reput.io.file_systems import resolve
 
     system, folder = resolve(lake.url, lake.options)
     messages = ds.dataset(folder, filesystem=system.arrow, partitioning="hive")

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pytest
 
 import reput
+from reput.base.tasks import Progress, SerialRunner, silent
+from reput.core.store.named_stores import NamedStore
+from reput.engine.stores.runners import Chosen
+from reput.engine.tables.look_up_files import FileLookup
+from reput.engine.tables.lookup.arrow import find, keys_of
+from reput.engine.tables.lookup.lines import PLAIN
 from reput.errors import StoreAccessError, UsageError
-from reput.files import staged
-from reput.files.bucket import Bucket
-from reput.lookup.arrow import find, keys_of
-from reput.lookup.lines import PLAIN
-from reput.operations.look_up_files import FileLookup
-from reput.operations.runners import Chosen
-from reput.store.named_stores import NamedStore
-from reput.tasks import Progress, SerialRunner, silent
+from reput.io import staged
+from reput.io.bucket import Bucket
 from tests.golden.stores import GoldenStore
 from tests.remote.faulty_server import faulty_server
 from tests.remote.s3_server import upload_whole

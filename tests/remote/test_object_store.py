@@ -19,9 +19,9 @@ from reput.errors import (
     StoreUnreachableError,
     UsageError,
 )
-from reput.files import bucket, deadlines, object_folder, object_store
-from reput.files.bucket import open_object_store
-from reput.files.object_store import ObjectStore, check_conditions
+from reput.io import bucket, deadlines, object_folder, object_store
+from reput.io.bucket import open_object_store
+from reput.io.object_store import ObjectStore, check_conditions
 from tests.remote.faulty_server import Fault, FaultyServer, faulty_server
 from tests.remote.s3_server import upload_whole
 

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 import reput
+from reput.base.findings import Finding
+from reput.core.query.answers import QueryResult
+from reput.core.query.tail import LogTail, TailFilter
 from reput.errors import StoreNotFoundError, UsageError
-from reput.examine.inspection import inspect
-from reput.findings import Finding
-from reput.query.answers import QueryResult
-from reput.query.tail import LogTail, TailFilter
+from reput.wings.inspect.inspection import inspect
 from tests.golden.stores import GoldenStore
 from tests.remote.conftest import Pair
 from tests.remote.s3_server import counted_requests

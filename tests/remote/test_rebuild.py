@@ -11,18 +11,18 @@ from typing import Any
 
 import pytest
 
-from reput.config import StoreConfig
+from reput.base.config import StoreConfig
+from reput.base.tasks import SerialRunner
+from reput.engine.rebuild import publish
+from reput.engine.rebuild.driver import rebuild_store
+from reput.engine.rebuild.staging import STAGING_FOLDER
+from reput.engine.rebuild.staging_bucket import BucketStaging
 from reput.errors import StoreAccessError, StoreChangedError, StoreError, UsageError
-from reput.files.bucket import Bucket
-from reput.files.object_store import ObjectInfo
-from reput.pipeline import publish
-from reput.pipeline.driver import rebuild_store
-from reput.pipeline.staging import STAGING_FOLDER
-from reput.pipeline.staging_bucket import BucketStaging
-from reput.tasks import SerialRunner
+from reput.io.bucket import Bucket
+from reput.io.object_store import ObjectInfo
 from tests.golden.stores import GoldenStore
-from tests.pipeline.cut_off import BesideCutOff, Stopping
-from tests.pipeline.rebuilding import assert_golden, golden_config, tree
+from tests.rebuild.cut_off import BesideCutOff, Stopping
+from tests.rebuild.rebuilding import assert_golden, golden_config, tree
 from tests.remote.faulty_server import FaultyServer, faulty_server
 from tests.remote.s3_server import upload_whole
 

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from reput.errors import StoreAccessError, StoreLockedError, UsageError
-from reput.lakes.compaction import compact_table
-from reput.lakes.lake_bucket import LakeBucket
+from reput.wings.lakes.compaction import compact_table
+from reput.wings.lakes.lake_bucket import LakeBucket
 from tests.cli.running import one_line
 from tests.cli.running import reput as run
 from tests.golden.stores import GoldenStore
@@ -142,7 +142,7 @@ def test_the_second_of_two_commits_on_one_snapshot_fails(
 def test_a_run_that_was_taken_for_dead_commits_nothing(
     golden: Golden, lake: Lake, moment: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from reput.lakes import lake_bucket
+    from reput.wings.lakes import lake_bucket
 
     monkeypatch.setattr(lake_bucket, "_PATIENCE_S", 0.2)
     monkeypatch.setattr(lake_bucket, "_POLL_S", 0.05)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import pytest
 
 import reput
-from reput.config import StoreConfig
+from reput.base.config import StoreConfig
 from tests.oracle.forge import BLANK_BYTES, LogForge, RecordFields, encode_record, write_store
 from tests.remote.faulty_server import FaultyServer, faulty_server
 from tests.remote.s3_server import ENDPOINT, Options, s3_process, upload_whole

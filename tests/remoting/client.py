@@ -9,19 +9,19 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
-from reput.broker.limits import CLUSTER, MOST_FRAME_BYTES, Limits
-from reput.config import StoreConfig
+from reput.base.config import StoreConfig
+from reput.core.query.shared_store import SharedStore
+from reput.engine.stores.open_store import open_store
 from reput.format.commit_log import MessageExt, decode
 from reput.format.host import Host
-from reput.query.open_store import open_store
-from reput.query.shared_store import SharedStore
-from reput.remoting.access import AccessList
-from reput.remoting.codes import RequestCode, ResponseCode
-from reput.remoting.commands import Command
-from reput.remoting.frames import Serialization
-from reput.remoting.port import PortOptions
-from reput.remoting.service import Service, ServiceOptions
-from reput.remoting.session import Session
+from reput.wings.serve.broker.limits import CLUSTER, MOST_FRAME_BYTES, Limits
+from reput.wings.serve.remoting.access import AccessList
+from reput.wings.serve.remoting.codes import RequestCode, ResponseCode
+from reput.wings.serve.remoting.commands import Command
+from reput.wings.serve.remoting.frames import Serialization
+from reput.wings.serve.remoting.port import PortOptions
+from reput.wings.serve.remoting.service import Service, ServiceOptions
+from reput.wings.serve.remoting.session import Session
 from tests.small import SMALL
 from tests.waiting import wait_for
 

@@ -3,8 +3,8 @@
 import struct
 from typing import NamedTuple
 
-from reput.remoting.commands import Command
-from reput.remoting.frames import Serialization
+from reput.wings.serve.remoting.commands import Command
+from reput.wings.serve.remoting.frames import Serialization
 
 JSON, BINARY = Serialization.JSON, Serialization.ROCKETMQ
 

@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from reput.broker.timers import RecallHandle
 from reput.format.commit_log import MessageExt
 from reput.format.host import Host
-from reput.remoting.codes import RequestCode, ResponseCode
-from reput.remoting.commands import Command
-from reput.remoting.session import Session
+from reput.wings.serve.broker.timers import RecallHandle
+from reput.wings.serve.remoting.codes import RequestCode, ResponseCode
+from reput.wings.serve.remoting.commands import Command
+from reput.wings.serve.remoting.session import Session
 from tests.remoting.client import Client, messages
 
 WIRE = Path(__file__).parents[3] / "shared" / "wire"

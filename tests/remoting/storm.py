@@ -15,11 +15,11 @@ import time
 from contextlib import suppress
 from typing import Any
 
-from reput.remoting.access import signature
-from reput.remoting.codes import RequestCode
-from reput.remoting.commands import Command
-from reput.remoting.frames import Serialization
-from reput.remoting.session import Session
+from reput.wings.serve.remoting.access import signature
+from reput.wings.serve.remoting.codes import RequestCode
+from reput.wings.serve.remoting.commands import Command
+from reput.wings.serve.remoting.frames import Serialization
+from reput.wings.serve.remoting.session import Session
 
 ACL = """
 accounts:

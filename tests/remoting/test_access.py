@@ -6,10 +6,10 @@ import pytest
 
 from reput import Message, open_store
 from reput.errors import UsageError
-from reput.remoting.access import AccessList, matches, signature
-from reput.remoting.codes import RequestCode, ResponseCode
-from reput.remoting.commands import Command
-from reput.remoting.rights import AccessError
+from reput.wings.serve.remoting.access import AccessList, matches, signature
+from reput.wings.serve.remoting.codes import RequestCode, ResponseCode
+from reput.wings.serve.remoting.commands import Command
+from reput.wings.serve.remoting.rights import AccessError
 from tests.remoting.client import Client, serving
 from tests.small import SMALL
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from reput.broker.limits import Limits
-from reput.config import StoreConfig
+from reput.base.config import StoreConfig
 from reput.format.java_json import parse_java_json
-from reput.remoting.codes import RequestCode, ResponseCode
-from reput.remoting.commands import Command
+from reput.wings.serve.broker.limits import Limits
+from reput.wings.serve.remoting.codes import RequestCode, ResponseCode
+from reput.wings.serve.remoting.commands import Command
 from tests.golden.stores import GoldenStore
 from tests.remoting.client import Client, Serving, messages, serving
 from tests.remoting.recorded import Connection, Request, as_json
@@ -304,7 +304,7 @@ def test_clients_are_asked_for_others(server: Serving) -> None:
 def test_one_who_does_not_answer_or_goes_is_reported(
     server: Serving, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("reput.remoting.connection._ASKED_S", 0.05)
+    monkeypatch.setattr("reput.wings.serve.remoting.connection._ASKED_S", 0.05)
     ask = {"consumerGroup": "g", "clientId": "c1", "jstackEnable": "false"}
     with Client(server.address) as silent, Client(server.address) as client:
         assert silent.ask(RequestCode.HEART_BEAT, {}, beat("g")).code == 0

@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 from reput import Message, open_store
-from reput.broker.limits import HttpLimits, Limits
-from reput.config import StoreConfig
-from reput.files.disk import Disk
-from reput.query.shared_store import SharedStore
-from reput.remoting.codes import RequestCode, ResponseCode
-from reput.remoting.commands import Command
-from reput.remoting.session import Session
+from reput.base.config import StoreConfig
+from reput.core.query.shared_store import SharedStore
+from reput.io.disk import Disk
+from reput.wings.serve.broker.limits import HttpLimits, Limits
+from reput.wings.serve.remoting.codes import RequestCode, ResponseCode
+from reput.wings.serve.remoting.commands import Command
+from reput.wings.serve.remoting.session import Session
 from tests.remoting.client import Client, Serving, messages, serving
 from tests.small import SMALL
 from tests.waiting import wait_for
@@ -380,7 +380,7 @@ def test_who_never_asks_makes_room_for_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_store(tmp_path / "s")
-    monkeypatch.setattr("reput.remoting.server._PATIENCE_S", 0.0)
+    monkeypatch.setattr("reput.wings.serve.remoting.server._PATIENCE_S", 0.0)
     with serving(tmp_path / "s", limits=Limits(connections=3)) as running:
         silent = [socket.create_connection(running.address, 30) for _ in range(3)]
         wait_for(lambda: len(running.service.server.connections) == 3)

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reput.broker.limits import Limits
 from reput.errors import RemotingError
-from reput.remoting.commands import Command, FieldError
-from reput.remoting.frames import FrameReader, Serialization, encode_frame
-from reput.remoting.session import Session
+from reput.wings.serve.broker.limits import Limits
+from reput.wings.serve.remoting.commands import Command, FieldError
+from reput.wings.serve.remoting.frames import FrameReader, Serialization, encode_frame
+from reput.wings.serve.remoting.session import Session
 from tests.remoting.frames import CASES
 
 BY_NAME = pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])

@@ -9,7 +9,7 @@ import pytest
 
 from reput import Message, open_store
 from reput.errors import StoreFailedError
-from reput.remoting.codes import RequestCode, ResponseCode
+from reput.wings.serve.remoting.codes import RequestCode, ResponseCode
 from tests.remoting.client import Client, messages, serving
 from tests.small import SMALL
 from tests.waiting import wait_for

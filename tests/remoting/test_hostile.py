@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from reput import Message, open_store
-from reput.broker.limits import Limits
-from reput.remoting.codes import RequestCode, ResponseCode
-from reput.remoting.commands import Command
-from reput.remoting.session import Session
+from reput.wings.serve.broker.limits import Limits
+from reput.wings.serve.remoting.codes import RequestCode, ResponseCode
+from reput.wings.serve.remoting.commands import Command
+from reput.wings.serve.remoting.session import Session
 from tests.remoting.client import Client, Serving, serving
 from tests.small import SMALL
 from tests.waiting import wait_for
@@ -128,7 +128,7 @@ def test_many_requests_at_once_are_all_answered_in_order(server: Serving) -> Non
 def test_silent_and_stuck_connections_are_closed(
     store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("reput.remoting.service._HOUSE_S", 0.1)
+    monkeypatch.setattr("reput.wings.serve.remoting.service._HOUSE_S", 0.1)
     with serving(store, limits=Limits(idle_s=1.0)) as running, ExitStack() as stack:
         begun = time.monotonic()
         silent, stuck = (

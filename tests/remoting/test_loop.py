@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 
 from reput import Message, open_store
-from reput.broker.limits import Limits
-from reput.remoting.codes import RequestCode
-from reput.remoting.commands import Command
-from reput.remoting.handling import Later
-from reput.remoting.pulling import Pulling, _Pull, _Waiting
-from reput.remoting.session import Session
+from reput.wings.serve.broker.limits import Limits
+from reput.wings.serve.remoting.codes import RequestCode
+from reput.wings.serve.remoting.commands import Command
+from reput.wings.serve.remoting.handling import Later
+from reput.wings.serve.remoting.pulling import Pulling, _Pull, _Waiting
+from reput.wings.serve.remoting.session import Session
 from tests.remoting.client import Client, Serving, serving
 from tests.small import SMALL
 from tests.waiting import wait_for

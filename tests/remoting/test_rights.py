@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from reput.engine.stores.open_store import open_store
+from reput.engine.writer.put.message import Message
 from reput.errors import CorruptMessageError
 from reput.format.commit_log import MessageExt, decode, encode
 from reput.format.host import Host
@@ -16,13 +18,11 @@ from reput.format.index_file import index_key, key_hash
 from reput.format.java_json import parse_java_json
 from reput.format.message_id import decode_offset_id
 from reput.format.properties import INNER_MULTI_DISPATCH, NOT_ALLOWED_SEND_TOPICS
-from reput.query.open_store import open_store
-from reput.remoting.access import _NEEDS, AccessList, signature
-from reput.remoting.codes import RequestCode, ResponseCode
-from reput.remoting.commands import Command
-from reput.remoting.rights import SUB, Account, Rights
-from reput.remoting.session import Session
-from reput.writer.put.message import Message
+from reput.wings.serve.remoting.access import _NEEDS, AccessList, signature
+from reput.wings.serve.remoting.codes import RequestCode, ResponseCode
+from reput.wings.serve.remoting.commands import Command
+from reput.wings.serve.remoting.rights import SUB, Account, Rights
+from reput.wings.serve.remoting.session import Session
 from tests.remoting.client import Client, Serving, messages, serving
 from tests.small import SMALL
 from tests.waiting import wait_for

@@ -13,18 +13,18 @@ from zlib import crc32
 import pytest
 
 from reput import open_store
-from reput.broker.broker import ServedBroker
-from reput.broker.sending import Sent
+from reput.engine.writer.writable_store import WritableStore
 from reput.errors import StoreFailedError
 from reput.format.host import Host
 from reput.format.java_json import parse_java_json
 from reput.format.message_id import decode_offset_id
 from reput.format.properties import decode_properties
-from reput.query.writable_store import WritableStore
-from reput.remoting.codes import RequestCode, ResponseCode
-from reput.remoting.commands import Command, FieldError
-from reput.remoting.sending import Sending
-from reput.remoting.session import Session
+from reput.wings.serve.broker.broker import ServedBroker
+from reput.wings.serve.broker.sending import Sent
+from reput.wings.serve.remoting.codes import RequestCode, ResponseCode
+from reput.wings.serve.remoting.commands import Command, FieldError
+from reput.wings.serve.remoting.sending import Sending
+from reput.wings.serve.remoting.session import Session
 from tests.remoting.client import Client, Serving, messages, serving
 from tests.small import SMALL
 from tests.waiting import wait_for

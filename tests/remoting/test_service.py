@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from reput.core.query.shared_store import SharedStore
+from reput.engine.stores.open_store import open_store
 from reput.errors import StoreAccessError
 from reput.format.host import Host
-from reput.query.open_store import open_store
-from reput.query.shared_store import SharedStore
-from reput.remoting.service import Service, ServiceOptions
+from reput.wings.serve.remoting.service import Service, ServiceOptions
 from tests.remoting.client import Client
 from tests.small import SMALL
 

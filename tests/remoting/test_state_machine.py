@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 from reput.format.host import Host
-from reput.remoting.codes import RequestCode, ResponseCode
 from reput.testing import Broker
+from reput.wings.serve.remoting.codes import RequestCode, ResponseCode
 from tests.remoting.client import Client, messages
 from tests.remoting.recorded import as_json
 

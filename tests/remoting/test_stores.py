@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from reput.broker.offsets import consumer_lag
+from reput.core.query.shared_store import SharedStore
 from reput.errors import UsageError
-from reput.query.shared_store import SharedStore
-from reput.remoting.codes import RequestCode
-from reput.remoting.stores import find_stores, missing_stores
+from reput.wings.serve.broker.offsets import consumer_lag
+from reput.wings.serve.remoting.codes import RequestCode
+from reput.wings.serve.remoting.stores import find_stores, missing_stores
 from tests.cli.test_lag import database
 from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenStore

@@ -20,9 +20,9 @@ import pytest
 from reput import open_store
 from reput.format.host import Host
 from reput.format.message_id import decode_offset_id
-from reput.remoting.access import signature
-from reput.remoting.codes import RequestCode, ResponseCode
-from reput.remoting.commands import Command
+from reput.wings.serve.remoting.access import signature
+from reput.wings.serve.remoting.codes import RequestCode, ResponseCode
+from reput.wings.serve.remoting.commands import Command
 from tests.cli.running import REPUT
 from tests.remoting.client import Client
 from tests.remoting.storm import ACL, SECRET

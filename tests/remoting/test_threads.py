@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from threading import Event
 
-from reput.remoting.threads import FairThreads, User
+from reput.wings.serve.remoting.threads import FairThreads, User
 
 
 class Clock:

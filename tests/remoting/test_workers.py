@@ -16,17 +16,17 @@ from typing import Any
 
 import pytest
 
-from reput.broker.limits import Limits
+from reput.core.query.shared_store import SharedStore
+from reput.engine.stores.open_store import open_store
+from reput.engine.writer.put.message import Message
 from reput.format.host import Host
-from reput.query.open_store import open_store
-from reput.query.shared_store import SharedStore
-from reput.remoting.codes import RequestCode
-from reput.remoting.commands import Command
-from reput.remoting.connection import Connection
-from reput.remoting.service import Service, ServiceOptions
-from reput.remoting.session import Session
-from reput.remoting.workers import Worker, Workers, channel
-from reput.writer.put.message import Message
+from reput.wings.serve.broker.limits import Limits
+from reput.wings.serve.remoting.codes import RequestCode
+from reput.wings.serve.remoting.commands import Command
+from reput.wings.serve.remoting.connection import Connection
+from reput.wings.serve.remoting.service import Service, ServiceOptions
+from reput.wings.serve.remoting.session import Session
+from reput.wings.serve.remoting.workers import Worker, Workers, channel
 from tests.remoting.client import Client
 from tests.small import SMALL
 from tests.waiting import wait_for, wait_in_loop

@@ -21,9 +21,9 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from reput.config import StoreConfig
-from reput.pipeline.driver import rebuild_store
-from reput.pipeline.warm_up import warm_up
+from reput.base.config import StoreConfig
+from reput.engine.rebuild.driver import rebuild_store
+from reput.engine.rebuild.warm_up import warm_up
 from reput.spark.runner import SparkRunner, prepared_runner
 from reput.spark.session import create_session
 from reput.testing.faulty_files import faulty
@@ -212,7 +212,7 @@ class Runs:
 def main() -> None:
     kind, master, store, config, folder, count = sys.argv[1:]
     # Only these tasks need pytest; executors do not.
-    from tests.pipeline.rebuilding import assert_nothing_left, same
+    from tests.rebuild.rebuilding import assert_nothing_left, same
 
     def compare(output: Path) -> None:
         for name in ("consumequeue", "index"):

@@ -14,11 +14,11 @@ from typing import Any
 
 from pyspark import cloudpickle
 
-from reput.config import StoreConfig
-from reput.lakes.comparing import diff_export
-from reput.lakes.driver import export_sources
-from reput.lakes.planning import open_stores
-from reput.lakes.request import ExportRequest
+from reput.base.config import StoreConfig
+from reput.wings.inspect.comparing.tables import diff_export
+from reput.wings.lakes.driver import export_sources
+from reput.wings.lakes.planning import open_stores
+from reput.wings.lakes.request import ExportRequest
 from tests.lakes.exporting import offsets
 from tests.remote.lake_buckets import Lake
 from tests.remote.s3_server import s3_process, upload_whole

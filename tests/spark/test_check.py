@@ -7,15 +7,15 @@ import pytest
 from pyspark.sql import SparkSession
 
 from reput.cli.main import DAMAGED
-from reput.pipeline.warm_up import warm_up
+from reput.engine.check.repair.driver import plan_repair, repair_store
+from reput.engine.rebuild.warm_up import warm_up
 from reput.spark.runner import prepared_runner
-from reput.verify.repair.driver import plan_repair, repair_store
+from tests.check.checking import checked
+from tests.check.repairing import SMALL, damaged_store, held
 from tests.cli.running import reput
 from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenLibrary, GoldenStore, TornCase
-from tests.pipeline.rebuilding import golden_config
-from tests.verify.checking import checked
-from tests.verify.repairing import SMALL, damaged_store, held
+from tests.rebuild.rebuilding import golden_config
 
 Golden = Callable[[str], GoldenStore]
 Torn = Callable[[str], TornCase]

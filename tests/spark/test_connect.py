@@ -17,7 +17,7 @@ from pyspark.errors import PySparkException
 from reput.errors import SparkJobError, StoreAccessError
 from reput.spark.connect import ConnectJob
 from tests.golden.stores import GoldenStore
-from tests.pipeline.rebuilding import assert_golden
+from tests.rebuild.rebuilding import assert_golden
 from tests.spark.connect_server import ConnectServer
 from tests.spark.standalone import run_python
 

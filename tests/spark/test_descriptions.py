@@ -11,13 +11,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 import reput.spark
-from reput.files.anchors import Anchored
-from reput.lakes.task import run_export
-from reput.pipeline.scan_split import run_scan
-from reput.pipeline.staging import Staging
+from reput.engine.rebuild.scan_split import run_scan
+from reput.engine.rebuild.staging import Staging
+from reput.io.anchors import Anchored
 from reput.spark import descriptions
 from reput.spark.descriptions import described, description_of
 from reput.spark.runner import SparkRunner
+from reput.wings.lakes.task import run_export
 from tests.golden.stores import GoldenLibrary
 
 

@@ -7,13 +7,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 from reput.errors import CorruptMessageError, StoreNotFoundError
-from reput.lakes.driver import export_sources
-from reput.lakes.planning import open_stores
-from reput.lakes.request import ExportRequest
-from reput.lakes.tables.opening import open_table
-from reput.lakes.task import warm_up
 from reput.spark import export
 from reput.spark.runner import SparkRunner, prepared_runner
+from reput.wings.lakes.driver import export_sources
+from reput.wings.lakes.planning import open_stores
+from reput.wings.lakes.request import ExportRequest
+from reput.wings.lakes.tables.opening import open_table
+from reput.wings.lakes.task import warm_up
 from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenStore
 from tests.lakes.exporting import expire, grow_to, offsets, read_table

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 import reput
-from reput.config import StoreConfig
-from reput.follow.state import STATE_FILE
+from reput.base.config import StoreConfig
+from reput.engine.rebuild.follow.state import STATE_FILE
 from tests.cli.running import REPUT, one_line
 from tests.cli.running import reput as run_reput
 from tests.golden.stores import GoldenStore
-from tests.pipeline.rebuilding import rebuild, tree
+from tests.rebuild.rebuilding import rebuild, tree
 from tests.waiting import wait_for
 
 CONFIG = StoreConfig(
@@ -30,8 +30,8 @@ WRITER = """
 import sys, time
 from pathlib import Path
 import reput
-from reput.config import StoreConfig
-from reput.writer.put.message import Message
+from reput.base.config import StoreConfig
+from reput.engine.writer.put.message import Message
 
 
 path, stop = sys.argv[1:]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.golden.stores import GoldenStore
-from tests.pipeline.rebuilding import assert_golden
+from tests.rebuild.rebuilding import assert_golden
 from tests.remote.s3_server import s3_server, upload_whole
 from tests.spark.standalone import StandaloneCluster, run_python
 
@@ -24,7 +24,7 @@ _DRIVER = """
 import json, sys
 from pathlib import Path
 import reput
-from reput.config import StoreConfig
+from reput.base.config import StoreConfig
 from reput.errors import ReputError
 from reput.spark import lookup, rebuild
 from reput.spark.bulk_lookup import coverage_of

@@ -9,10 +9,10 @@ import reput.spark
 
 _MODULES = {
     "coverage_of": "bulk_lookup",
-    "export": "reput.operations.on_spark",
+    "export": "reput.spark.on_spark",
     "follow": "following",
     "lookup": "bulk_lookup",
-    "rebuild": "reput.operations.on_spark",
+    "rebuild": "reput.spark.on_spark",
     "register": "source",
 }
 

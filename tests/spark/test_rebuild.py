@@ -14,7 +14,7 @@ from reput.spark import rebuild
 from reput.spark.runner import SparkRunner
 from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenStore
-from tests.pipeline.rebuilding import assert_golden, golden_config
+from tests.rebuild.rebuilding import assert_golden, golden_config
 from tests.slow import slow_from
 from tests.spark.standalone import StandaloneCluster, run_python
 from tests.waiting import wait_for
@@ -26,11 +26,11 @@ KILLED_DRIVER = """
 import json, sys
 from functools import partial
 from pathlib import Path
-from reput.config import StoreConfig
+from reput.base.config import StoreConfig
 from reput.spark.runner import SparkRunner
 from reput.spark.session import create_session
 from reput.spark.ship import ship_code
-from reput.pipeline.driver import rebuild_store
+from reput.engine.rebuild.driver import rebuild_store
 
 master, store, config, output, signals = sys.argv[1:]
 
@@ -167,10 +167,10 @@ RETRIED_DRIVER = """
 import sys
 from functools import partial
 from pathlib import Path
-from reput.config import StoreConfig
+from reput.base.config import StoreConfig
 from reput.spark.runner import SparkRunner
 from reput.spark.session import create_session
-from reput.pipeline.driver import rebuild_store
+from reput.engine.rebuild.driver import rebuild_store
 
 store, config, output, folder = sys.argv[1:]
 
@@ -251,7 +251,7 @@ def test_one_core_and_two_write_the_same_bytes(golden: Golden, tmp_path: Path) -
 
 ONE_REBUILD = """
 import sys
-from reput.config import StoreConfig
+from reput.base.config import StoreConfig
 from reput.spark import rebuild
 from reput.spark.session import create_session
 

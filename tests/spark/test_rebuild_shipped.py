@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.golden.stores import GoldenStore
-from tests.pipeline.rebuilding import assert_golden
+from tests.rebuild.rebuilding import assert_golden
 from tests.spark.standalone import StandaloneCluster
 from tests.waiting import wait_for
 
@@ -21,13 +21,13 @@ DRIVER = """
 import json, os, sys
 from functools import partial
 from pathlib import Path
-from reput.config import StoreConfig
+from reput.base.config import StoreConfig
 from reput.spark.runner import SparkRunner
 from reput.spark.session import create_session
 from reput.spark.ship import ship_code
-from reput.pipeline.driver import rebuild_store
-from reput.pipeline.index_layout import IndexFileTask
-from reput.pipeline.queue_plan import QueueTask
+from reput.engine.rebuild.driver import rebuild_store
+from reput.engine.rebuild.index_layout import IndexFileTask
+from reput.engine.rebuild.queue_plan import QueueTask
 
 master, bare_python, dependencies, store, config, output, signals = sys.argv[1:]
 

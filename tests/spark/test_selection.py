@@ -11,13 +11,13 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from reput.messages.schema import COLUMNS
+from reput.engine.messages.schema import COLUMNS
 from reput.spark.options import read_options
 from reput.spark.reader import LogReader
 from tests.golden.stores import GoldenStore
 from tests.spark.loading import load
 from tests.spark.streams import run
-from tests.table.reading import read, rows_of
+from tests.tables.reading import read, rows_of
 
 pytestmark = pytest.mark.slow
 

@@ -88,9 +88,12 @@ print(spark.sparkContext.parallelize(range(8), 8).map(task).sum())
             "the executors run Python 3.12, the driver 3.",
         ),
         ('Cannot run program "python3.11": error=2', "an executor cannot start python3.11: "),
-        ("ModuleNotFoundError: No module named 'reput.tasks'", "an executor lacks reput.tasks: "),
         (
-            "ImportError: cannot import name 'retried' from 'reput.tasks' (/opt/reput/tasks.py)",
+            "ModuleNotFoundError: No module named 'reput.base.tasks'",
+            "an executor lacks reput.base.tasks: ",
+        ),
+        (
+            "ImportError: cannot import name 'retried' from 'reput.base.tasks' (/opt/reput/tasks.py)",
             "an executor has another version of reput, without retried: ",
         ),
     ],

@@ -14,19 +14,19 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import EqualTo, LessThan
 from pyspark.sql.types import ArrayType, MapType, StringType, StructField, StructType
 
+from reput.engine.messages.schema import COLUMNS, DAMAGE_COLUMNS
+from reput.engine.tables.arrow import to_arrow
 from reput.errors import StoreChangedError, StoreNotFoundError, UsageError
-from reput.messages.schema import COLUMNS, DAMAGE_COLUMNS
 from reput.spark import reader, session
 from reput.spark.options import read_options
 from reput.spark.reader import FilteredLogReader, LogReader
 from reput.spark.source import RocketMQDataSource, arrow_schema, register
-from reput.table.arrow import to_arrow
 from tests.golden.stores import GoldenStore
 from tests.oracle.forge import flip_bit, write_store
 from tests.oracle.random_logs import LogOptions, random_log
 from tests.remote.s3_server import s3_server, upload
 from tests.spark.loading import load
-from tests.table.reading import read, rows_of
+from tests.tables.reading import read, rows_of
 
 Golden = Callable[[str], GoldenStore]
 

@@ -21,7 +21,7 @@ from tests.oracle.forge import write_store
 from tests.oracle.random_logs import LogOptions, random_log
 from tests.small import SMALL_32K
 from tests.spark.streams import run
-from tests.table.reading import read, rows_of
+from tests.tables.reading import read, rows_of
 
 Golden = Callable[[str], GoldenStore]
 LIMITED = {"maxOffsetsPerTrigger": "300"} if HAS_LIMITS else {}

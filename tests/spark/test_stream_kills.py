@@ -11,14 +11,14 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.spark.standalone import StandaloneCluster
-from tests.table.reading import read
+from tests.tables.reading import read
 from tests.waiting import wait_for
 
 WRITER = """
 import sys, time
 from pathlib import Path
 import reput
-from reput.config import StoreConfig
+from reput.base.config import StoreConfig
 store, stop = sys.argv[1:]
 config = StoreConfig(commit_log_file_bytes=1 << 16)
 number = 0

@@ -7,11 +7,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from reput.core.log.ends import find_log_end
+from reput.core.log.paths import find_logs
+from reput.core.log.scan import ScanBuffers
+from reput.engine.messages.schema import select
 from reput.errors import StoreChangedError, UsageError
-from reput.log.ends import find_log_end
-from reput.log.paths import find_logs
-from reput.log.scan import ScanBuffers
-from reput.messages.schema import select
 from reput.spark import lag, stream
 from reput.spark.options import read_options
 from reput.spark.partitions import LogPartition

@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
 
-from reput.files.storage import LOCAL
+from reput.core.log.folders import log_folders
+from reput.core.store.facts import facts_of
 from reput.format.file_names import CONSUME_QUEUE_FOLDER
-from reput.log.folders import log_folders
-from reput.store.facts import facts_of
+from reput.io.storage import LOCAL
 from tests.golden.stores import GoldenStore
 
 Damage = Callable[["Damaging"], object]

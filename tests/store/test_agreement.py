@@ -12,15 +12,15 @@ from pathlib import Path
 import pytest
 
 import reput as api
+from reput.base.findings import Finding, Kind
+from reput.core.log.paths import find_logs
+from reput.core.query.shared_store import SharedStore
+from reput.core.store.facts import StoreFacts, facts_of
+from reput.engine.check.checking.checked_store import look_at
+from reput.engine.tables.arrow import to_arrow
+from reput.engine.tables.plan import plan_reading
 from reput.errors import ReputError, UsageError
-from reput.findings import Finding, Kind
-from reput.log.paths import find_logs
-from reput.query.shared_store import SharedStore
 from reput.reports import CheckReport
-from reput.store.facts import StoreFacts, facts_of
-from reput.table.arrow import to_arrow
-from reput.table.plan import plan_reading
-from reput.verify.checking.checked_store import look_at
 from tests.golden.sparse import copy_store
 from tests.golden.stores import EVERY_FIVE, EVERY_STORE, GoldenStore
 from tests.slow import slow_from

@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 import reput as api
+from reput.base.findings import Kind
+from reput.core.store.facts import facts_of
+from reput.engine.check.run import check_store
 from reput.errors import UsageError
-from reput.findings import Kind
 from reput.format.checkpoint import Checkpoint
 from reput.format.file_names import (
     ABORT_FILE,
@@ -20,8 +22,6 @@ from reput.format.file_names import (
     EXTENSION_FOLDER,
     INDEX_FOLDER,
 )
-from reput.store.facts import facts_of
-from reput.verify.check import check_store
 from tests.cli.running import Ran, one_line
 from tests.cli.running import reput as run
 from tests.golden.sparse import copy_store

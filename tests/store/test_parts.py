@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from reput.files.storage import LOCAL
-from reput.store.parts import parts_of
+from reput.core.store.parts import parts_of
+from reput.io.storage import LOCAL
 from tests.cli.running import reput as run
 from tests.golden.stores import GoldenStore
 

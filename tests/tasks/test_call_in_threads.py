@@ -5,8 +5,8 @@ from itertools import count
 
 import pytest
 
-from reput.tasks import threads
-from reput.tasks.threads import call_in_threads
+from reput.base.tasks import threads
+from reput.base.tasks.threads import call_in_threads
 
 _MANY = 200
 

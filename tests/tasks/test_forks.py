@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from reput.tasks import forks
-from reput.tasks.forks import in_forks
+from reput.base.tasks import forks
+from reput.base.tasks.forks import in_forks
 
 
 @pytest.fixture(autouse=True)

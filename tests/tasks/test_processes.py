@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from reput.base.tasks.processes import ProcessRunner
 from reput.errors import FormatError, UsageError, WorkerLostError
-from reput.tasks.processes import ProcessRunner
 from tests.waiting import wait_for
 
 
@@ -70,7 +70,7 @@ def test_there_is_at_least_one_process() -> None:
 
 PROGRAM = """
 import os, sys, time
-from reput.tasks.processes import ProcessRunner
+from reput.base.tasks.processes import ProcessRunner
 
 def wait(path):
     with open(path, "w") as file:

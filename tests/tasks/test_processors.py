@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from reput.tasks import processors
-from reput.tasks.processors import usable_cpus
+from reput.base.tasks import processors
+from reput.base.tasks.processors import usable_cpus
 
 
 def _states(root: Path, files: dict[str, str]) -> None:

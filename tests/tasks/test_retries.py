@@ -7,17 +7,17 @@ import pickle
 
 import pytest
 
+from reput.base.tasks import SerialRunner, retried
 from reput.errors import StoreAccessError, StoreChangedError, StoreUnreachableError, is_transient
-from reput.files.anchors import explained
-from reput.files.deadlines import POLICY
-from reput.tasks import SerialRunner, retried
+from reput.io.anchors import explained
+from reput.io.deadlines import POLICY
 
 
 @pytest.fixture
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Record the requested pauses without waiting."""
     asked: list[float] = []
-    monkeypatch.setattr("reput.tasks.time.sleep", asked.append)
+    monkeypatch.setattr("reput.base.tasks.time.sleep", asked.append)
     return asked
 
 

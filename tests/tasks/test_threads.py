@@ -5,8 +5,8 @@ from threading import Barrier
 
 import pytest
 
+from reput.base.tasks import SERIAL, ThreadRunner, no_progress, waiting
 from reput.errors import StoreAccessError
-from reput.tasks import SERIAL, ThreadRunner, no_progress, waiting
 
 
 def test_tasks_wait_at_the_same_time_and_keep_their_order() -> None:
@@ -47,7 +47,7 @@ def test_a_few_local_stores_are_opened_by_one_thread() -> None:
 def test_many_local_stores_are_opened_at_the_same_time_and_again_after_a_transient_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("reput.tasks.time.sleep", lambda seconds: None)
+    monkeypatch.setattr("reput.base.tasks.time.sleep", lambda seconds: None)
     failed: set[int] = set()
 
     def open_one(task: int) -> int:

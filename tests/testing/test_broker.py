@@ -10,9 +10,9 @@ import pytest
 from reput import open_store
 from reput.errors import UsageError
 from reput.format.host import Host
-from reput.remoting.codes import RequestCode
 from reput.testing import Broker
 from reput.testing.fixtures import rocketmq, shared_rocketmq
+from reput.wings.serve.remoting.codes import RequestCode
 from tests.docs.pages import CHECKOUT
 from tests.golden.stores import GoldenStore
 from tests.remoting.client import Client, messages

@@ -8,9 +8,9 @@ from functools import cached_property
 from pathlib import Path
 
 import reput
+from reput.core.query.message_store import MessageStore
+from reput.core.query.shared_store import SharedStore
 from reput.format.commit_log import MessageExt
-from reput.query.message_store import MessageStore
-from reput.query.shared_store import SharedStore
 from tests.truth.messages import Question, Truth
 
 

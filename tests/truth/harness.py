@@ -17,8 +17,8 @@ import pytest
 
 import reput
 from reput.errors import ReputError
-from reput.files import stamps
 from reput.format.commit_log import MessageExt
+from reput.io import stamps
 from tests.oracle.forge import body_position
 from tests.oracle.records import Record, UnreadableError, decode
 from tests.truth.answers import PATHS, Answer, ReadingPath, Session

@@ -9,12 +9,12 @@ from typing import Any
 import pyarrow as pa
 
 import reput
+from reput.core.query.answers import PullStatus, QueryResult
+from reput.core.query.by_time import messages_of_topic
+from reput.core.query.tail import LogTail, TailFilter
 from reput.errors import MessageNotFoundError
 from reput.format.commit_log import MessageExt, decode
-from reput.lakes.request import ExportRequest
-from reput.query.answers import PullStatus, QueryResult
-from reput.query.by_time import messages_of_topic
-from reput.query.tail import LogTail, TailFilter
+from reput.wings.lakes.request import ExportRequest
 from tests.truth.answers import Answer, Session, path
 from tests.truth.messages import Question
 from tests.truth.stores import GROUP

@@ -8,15 +8,15 @@ from urllib.parse import quote
 
 from starlette.testclient import TestClient
 
-from reput.broker.broker import Cluster, ServedBroker
-from reput.console.app import create_app
+from reput.core.query.shared_store import SharedStore
 from reput.format.commit_log import MessageExt
 from reput.format.host import Host
-from reput.query.shared_store import SharedStore
-from reput.remoting.codes import RequestCode, ResponseCode
-from reput.remoting.commands import Command
-from reput.remoting.handling import InThread, Later
-from reput.remoting.port import Port, PortOptions
+from reput.wings.console.app import create_app
+from reput.wings.serve.broker.broker import Cluster, ServedBroker
+from reput.wings.serve.remoting.codes import RequestCode, ResponseCode
+from reput.wings.serve.remoting.commands import Command
+from reput.wings.serve.remoting.handling import InThread, Later
+from reput.wings.serve.remoting.port import Port, PortOptions
 from tests.remoting.client import messages
 from tests.truth.answers import Answer, Session, path
 from tests.truth.messages import Question
@@ -56,7 +56,7 @@ class Served:
 
     def ask(self, code: RequestCode, **fields: object) -> Command:
         """Return the answer to a request. Raises what the work of the request raises, as a failed request."""
-        from reput.remoting.handling import failed
+        from reput.wings.serve.remoting.handling import failed
 
         request = Command(
             code, 1, 0, None, {name: str(value) for name, value in fields.items()}, b""

@@ -11,7 +11,7 @@ from random import Random
 from zlib import compress
 
 import reput
-from reput.config import StoreConfig
+from reput.base.config import StoreConfig
 from reput.format.checkpoint import Checkpoint, encode_checkpoint
 from tests.oracle.consume_queue import write_consume_queues
 from tests.oracle.forge import LogForge, RecordFields, encode_properties, encode_record, write_store

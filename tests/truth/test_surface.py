@@ -7,10 +7,10 @@ from starlette.routing import Mount, Route
 
 import reput
 from reput.cli.main import _MODULES, _SECTIONS
-from reput.console.app import create_app
-from reput.console.users import Users
-from reput.query.message_store import MessageStore
-from reput.remoting.codes import RequestCode
+from reput.core.query.message_store import MessageStore
+from reput.wings.console.app import create_app
+from reput.wings.console.users import Users
+from reput.wings.serve.remoting.codes import RequestCode
 from tests.truth.answers import PATHS
 from tests.truth.sampling import SAMPLE
 from tests.truth.surface import API, COMMANDS, REQUESTS, ROUTES, STORE_METHODS, Place

@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from reput.config import StoreConfig
-from reput.files.disk import Disk
-from reput.writer.put.message import Message, PutResult
-from reput.writer.store_writer import StoreWriter, WriterSettings
+from reput.base.config import StoreConfig
+from reput.engine.writer.put.message import Message, PutResult
+from reput.engine.writer.store_writer import StoreWriter, WriterSettings
+from reput.io.disk import Disk
 
 FILE_BYTES = 1 << 14
 SMALL = StoreConfig(

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from reput.files import writer
+from reput.io import writer
 
 STEPS = (
     "fdatasync", "fsync", "ftruncate", "link", "mkdir", "pwrite", "rename", "replace", "rmdir", "unlink",

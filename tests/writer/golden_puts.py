@@ -6,17 +6,17 @@ from ipaddress import ip_address
 from itertools import groupby
 from pathlib import Path
 
-from reput.config import StoreConfig
-from reput.files.disk import Disk
+from reput.base.config import StoreConfig
+from reput.core.store.facts import facts_of
+from reput.engine.writer.health import Health
+from reput.engine.writer.put.commit_log_writer import CommitLogWriter
+from reput.engine.writer.put.log_files import LogFiles
+from reput.engine.writer.put.message import Message
+from reput.engine.writer.store_writer import StoreWriter, WriterSettings
 from reput.format.host import Host
 from reput.format.properties import UNIQ_KEY, decode_properties, encode_properties
 from reput.format.unique_key import UniqueKeys
-from reput.store.facts import facts_of
-from reput.writer.health import Health
-from reput.writer.put.commit_log_writer import CommitLogWriter
-from reput.writer.put.log_files import LogFiles
-from reput.writer.put.message import Message
-from reput.writer.store_writer import StoreWriter, WriterSettings
+from reput.io.disk import Disk
 from tests.golden.stores import GoldenStore
 from tests.oracle.records import Record, decode
 

@@ -8,8 +8,8 @@ from typing import Any, SupportsIndex, overload
 import pytest
 
 import reput
+from reput.engine.writer.writable_store import WritableStore
 from reput.errors import StoreFailedError, UsageError
-from reput.query.writable_store import WritableStore
 from tests.recovery.checking import check_store
 from tests.small import SMALL_64K
 

@@ -8,13 +8,13 @@ from random import Random
 
 import pytest
 
-from reput.config import StoreConfig
+from reput.base.config import StoreConfig
+from reput.engine.writer.put.commit_log_writer import CommitLogWriter
+from reput.engine.writer.put.gather import from_messages
+from reput.engine.writer.put.message import Message, PutResult
 from reput.errors import MessageRefusedError
 from reput.format.host import Host
 from reput.format.unique_key import UniqueKeys
-from reput.writer.put.commit_log_writer import CommitLogWriter
-from reput.writer.put.gather import from_messages
-from reput.writer.put.message import Message, PutResult
 from tests.golden.stores import GoldenStore
 from tests.writer.golden_puts import STORE_HOST, golden_puts, new_writer, store_config
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import reput
-from reput.config import StoreConfig
+from reput.base.config import StoreConfig
 from tests.recovery.checking import check_store
 
 _QUEUE_ENTRIES = 300_000  # entries of one ConsumeQueue file

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from reput.findings import Kind
-from reput.writer.flush import Flusher
-from reput.writer.put.message import Message
-from reput.writer.store_writer import StoreWriter, WriterSettings
+from reput.base.findings import Kind
+from reput.engine.writer.flush import Flusher
+from reput.engine.writer.put.message import Message
+from reput.engine.writer.store_writer import StoreWriter, WriterSettings
 from tests.oracle.walk import read_log, walk
 from tests.small import SMALL_16K
 

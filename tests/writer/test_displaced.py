@@ -16,14 +16,14 @@ from pathlib import Path
 
 import pytest
 
+from reput.core.queues.kinds import CONSUME_QUEUE
+from reput.core.queues.writer import EntryFilesWriter
+from reput.engine.stores.open_store import open_store
+from reput.engine.writer.put.message import Message
+from reput.engine.writer.store_writer import StoreWriter, WriterSettings
 from reput.errors import StoreFailedError, StoreLockedError
-from reput.files.lock import locked
 from reput.format.file_names import next_index_file_name, offset_file_name
-from reput.query.open_store import open_store
-from reput.queues.kinds import CONSUME_QUEUE
-from reput.queues.writer import EntryFilesWriter
-from reput.writer.put.message import Message
-from reput.writer.store_writer import StoreWriter, WriterSettings
+from reput.io.lock import locked
 from tests.recovery.checking import check_store
 from tests.small import SMALL_64K
 
@@ -202,7 +202,7 @@ def test_a_queue_file_that_is_opened_again(
     tmp_path: Path, load: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # the file is closed after each write
-    monkeypatch.setattr("reput.files.open_files._most_pooled", lambda: 0)
+    monkeypatch.setattr("reput.io.open_files._most_pooled", lambda: 0)
     test_a_store_that_is_closed_before_any_flush(tmp_path, load)
 
 

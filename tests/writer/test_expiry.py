@@ -9,18 +9,18 @@ from random import Random
 import pytest
 
 import reput
+from reput.core.log.reader import CommitLogReader
+from reput.core.log.sources import StoreLog
+from reput.core.query.answers import PullStatus
+from reput.engine.writer.expiry import carry_out, newest_timestamp, plan_by_time
+from reput.engine.writer.put.message import Message
+from reput.engine.writer.store_writer import StoreWriter
 from reput.errors import MessageNotFoundError
-from reput.files.disk import Disk
-from reput.log.reader import CommitLogReader
-from reput.log.sources import StoreLog
-from reput.query.answers import PullStatus
+from reput.io.disk import Disk
 from reput.testing.forgetful_disk import ForgetfulDisk
-from reput.writer.expiry import carry_out, newest_timestamp, plan_by_time
-from reput.writer.put.message import Message
-from reput.writer.store_writer import StoreWriter
 from tests.golden.sparse import copy_store
 from tests.golden.stores import SHIPPED, GoldenStore
-from tests.pipeline.rebuilding import rebuild
+from tests.rebuild.rebuilding import rebuild
 from tests.recovery.checking import check_what_is_left, queue_entries
 from tests.slow import slow_from
 from tests.writer.aging import FILE_BYTES, QUEUES, SMALL, Made, log_begin

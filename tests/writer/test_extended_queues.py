@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 
 import reput
-from reput.findings import Kind
+from reput.base.findings import Kind
+from reput.base.tasks import SerialRunner
+from reput.core.queues.reader import ExtendedQueueReader
+from reput.core.queues.store_queues import ConsumeQueueSetReader
+from reput.engine.check.run import check_store
+from reput.engine.rebuild.driver import rebuild_store
+from reput.engine.writer.put.message import Message
+from reput.engine.writer.store_writer import StoreWriter
 from reput.format.consume_queue_ext import is_address
-from reput.pipeline.driver import rebuild_store
-from reput.queues.reader import ExtendedQueueReader
-from reput.queues.store_queues import ConsumeQueueSetReader
-from reput.tasks import SerialRunner
-from reput.verify.check import check_store
-from reput.writer.put.message import Message
-from reput.writer.store_writer import StoreWriter
 from tests.five import CONFIG
 from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenStore

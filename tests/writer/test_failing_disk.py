@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from reput.engine.writer.put.message import Message, PutResult
+from reput.engine.writer.store_writer import StoreWriter, WriterSettings
 from reput.errors import StoreAccessError, StoreFailedError
-from reput.files.disk import Disk
 from reput.format.file_names import CHECKPOINT_FILE
-from reput.writer.put.message import Message, PutResult
-from reput.writer.store_writer import StoreWriter, WriterSettings
+from reput.io.disk import Disk
 from tests.recovery.checking import check_store
 from tests.small import SMALL_16K
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from reput.engine.writer.put.message import Message
 from reput.errors import MessageRefusedError
-from reput.writer.put.message import Message
 from tests.golden.stores import GoldenStore
 from tests.writer.golden_puts import GoldenPut, Replay, golden_puts
 

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 import reput
-from reput.config import StoreConfig
+from reput.base.config import StoreConfig
+from reput.engine.writer.put.arrow import from_columns
+from reput.engine.writer.writable_store import WritableStore
 from reput.format.host import Host
-from reput.query.writable_store import WritableStore
-from reput.writer.put.arrow import from_columns
 from tests.recovery.checking import check_store
 
 SMALL = StoreConfig(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import reput
-from reput.config import StoreConfig
+from reput.base.config import StoreConfig
 from reput.errors import StoreError, UsageError
 from tests.recovery.checking import check_store
 

@@ -5,14 +5,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from reput.config import StoreConfig
+from reput.base.config import StoreConfig
+from reput.engine.writer.put.arrow import from_columns
+from reput.engine.writer.put.log_files import LogFiles
+from reput.engine.writer.put.message import Message
 from reput.errors import StoreAccessError
-from reput.files.disk import Disk
-from reput.files.mapped_writer import MappedWriter
 from reput.format.host import Host
-from reput.writer.put.arrow import from_columns
-from reput.writer.put.log_files import LogFiles
-from reput.writer.put.message import Message
+from reput.io.disk import Disk
+from reput.io.mapped_writer import MappedWriter
 from tests.oracle.records import Blank, Record, decode
 from tests.writer.golden_puts import new_writer
 

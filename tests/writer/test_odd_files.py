@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 import reput
+from reput.engine.check.run import check_store
 from reput.errors import StoreError
-from reput.verify.check import check_store
-from tests.verify.repairing import SMALL, damaged_store
+from tests.check.repairing import SMALL, damaged_store
 
 
 def empty(path: Path) -> None:

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from reput.engine.stores.open_store import open_store
+from reput.engine.writer.put.message import Message
+from reput.engine.writer.store_writer import StoreWriter, WriterSettings
 from reput.errors import StoreFailedError
-from reput.files.mounts import with_local_locks
-from reput.query.open_store import open_store
-from reput.writer.put.message import Message
-from reput.writer.store_writer import StoreWriter, WriterSettings
+from reput.io.mounts import with_local_locks
 from tests.small import SMALL_64K
 
 pytestmark = pytest.mark.slow

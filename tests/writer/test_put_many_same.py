@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reput.config import StoreConfig
+from reput.base.config import StoreConfig
+from reput.engine.writer.put.arrow import _array, _encoded, from_columns
+from reput.engine.writer.put.gather import from_messages
+from reput.engine.writer.put.message import Message, PutResult
+from reput.engine.writer.put.results import PutResults
 from reput.errors import MessageRefusedError
 from reput.format.host import Host
 from reput.format.unique_key import UniqueKeys
-from reput.writer.put.arrow import _array, _encoded, from_columns
-from reput.writer.put.gather import from_messages
-from reput.writer.put.message import Message, PutResult
-from reput.writer.put.results import PutResults
 from tests.slow import examples
 from tests.writer.golden_puts import STORE_HOST, new_writer
 

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from reput.config import StoreConfig
+from reput.base.config import StoreConfig
+from reput.engine.writer.put.message import Message
+from reput.engine.writer.put.results import PutResults
+from reput.engine.writer.store_writer import StoreWriter
 from reput.errors import MessageRefusedError
-from reput.writer.put.message import Message
-from reput.writer.put.results import PutResults
-from reput.writer.store_writer import StoreWriter
 from tests.oracle.records import Record, decode
 
 SMALL = StoreConfig(commit_log_file_bytes=4096, queue_entries=20, hash_slots=10, index_items=40)

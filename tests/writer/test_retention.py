@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 import reput
+from reput.engine.writer.put.message import Message, PutResult
+from reput.engine.writer.retention import RetentionLimits
+from reput.engine.writer.store_writer import WriterSettings
 from reput.errors import MessageNotFoundError, StoreAccessError, UsageError
-from reput.files.disk import Disk
-from reput.files.mapped_writer import MappedWriter
-from reput.writer.put.message import Message, PutResult
-from reput.writer.retention import RetentionLimits
-from reput.writer.store_writer import WriterSettings
+from reput.io.disk import Disk
+from reput.io.mapped_writer import MappedWriter
 from tests.recovery.checking import check_what_is_left
 from tests.small import SMALL_16K
 from tests.waiting import wait_for

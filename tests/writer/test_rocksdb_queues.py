@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 
 import reput
+from reput.core.queues.rocksdb_reader import RocksQueues
+from reput.engine.writer.put.message import Message
+from reput.engine.writer.store_writer import StoreWriter
 from reput.errors import UsageError
 from reput.format.rocksdb_queue import (
     ENTRIES_FAMILY,
@@ -18,9 +21,6 @@ from reput.format.rocksdb_queue import (
     entry_key,
     queue_prefix,
 )
-from reput.queues.rocksdb_reader import RocksQueues
-from reput.writer.put.message import Message
-from reput.writer.store_writer import StoreWriter
 from tests.five import CONFIG, inner_batch, write_topics
 from tests.golden.sparse import copy_store
 from tests.golden.stores import CHECKOUT, GoldenStore
@@ -120,9 +120,9 @@ def test_what_is_put_into_a_brokers_store_is_read(golden: Golden, tmp_path: Path
 PUT_AND_DIE = """
 import os, sys
 from pathlib import Path
-from reput.queues.rocksdb_reader import RocksQueues
-from reput.writer.put.message import Message
-from reput.writer.store_writer import StoreWriter
+from reput.core.queues.rocksdb_reader import RocksQueues
+from reput.engine.writer.put.message import Message
+from reput.engine.writer.store_writer import StoreWriter
 from tests.writer.test_rocksdb_queues import ROCKS
 writer = StoreWriter(Path(sys.argv[1]), ROCKS)
 for number in range(500):
@@ -191,7 +191,7 @@ def test_readers_of_a_store_that_stays_open_hold_few_entries(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limit, puts = 50, 40
-    monkeypatch.setattr("reput.queues.rocksdb_database.MOST_UNDISPATCHED", limit)
+    monkeypatch.setattr("reput.core.queues.rocksdb_database.MOST_UNDISPATCHED", limit)
     store = tmp_path / "store"
     with reput.open_store(store, mode="rw", config=ROCKS) as opened:
         opened.put(Message("T", b"first"))

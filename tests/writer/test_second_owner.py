@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from reput.engine.stores.open_store import open_store
+from reput.engine.writer import store_writer
+from reput.engine.writer.put.message import Message
+from reput.engine.writer.store_writer import StoreWriter, WriterSettings
 from reput.errors import StoreError, StoreFailedError
-from reput.files.mounts import with_local_locks
-from reput.query.open_store import open_store
-from reput.writer import store_writer
-from reput.writer.put.message import Message
-from reput.writer.store_writer import StoreWriter, WriterSettings
+from reput.io.mounts import with_local_locks
 from tests.small import SMALL_64K
 
 SYNC = WriterSettings(flush="sync", flush_interval_commit_log_s=60)

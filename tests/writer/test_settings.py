@@ -12,14 +12,14 @@ from typing import get_type_hints
 import pytest
 
 import reput
-from reput.config import StoreConfig
-from reput.errors import UsageError
-from reput.writer.writer_settings import (
+from reput.base.config import StoreConfig
+from reput.engine.writer.writer_settings import (
     WITHOUT_COUNTERPART,
     BrokerSettings,
     WriterOptions,
     WriterSettings,
 )
+from reput.errors import UsageError
 from tests.waiting import wait_for
 
 Message = reput.Message

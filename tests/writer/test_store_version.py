@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 
 import reput
+from reput.base.config import StoreConfig
 from reput.cli.main import WRONG_USE
-from reput.config import StoreConfig
+from reput.core.query.inner_batch import unwrap
+from reput.core.store.facts import facts_of
+from reput.core.store.parts import parts_of
+from reput.engine.check.run import check_store
+from reput.engine.writer.put.message import Message
 from reput.errors import MessageRefusedError, StoreError, UsageError
-from reput.files.storage import LOCAL
 from reput.format.commit_log import MESSAGE_MAGIC, MESSAGE_MAGIC_V2, decode
 from reput.format.record_crc import record_crc_ok, stated_record_crc
-from reput.messages.inner_batch import unwrap
-from reput.store.facts import facts_of
-from reput.store.parts import parts_of
-from reput.verify.check import check_store
-from reput.writer.put.message import Message
+from reput.io.storage import LOCAL
 from tests.cli.running import reput as run
 from tests.five import CONFIG, batch_entries, inner_batch, write_topics
 from tests.golden.sparse import copy_store

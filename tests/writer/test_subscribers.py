@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import reput
+from reput.core.log.dispatch_batch import DispatchBatch
 from reput.errors import UsageError
 from reput.format.dtypes import MESSAGE_DTYPE, MULTI_DTYPE
 from reput.format.java_string import hash_code
-from reput.log.dispatch_batch import DispatchBatch
 from tests.recovery.checking import check_store
 from tests.small import SMALL_16K
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import reput
-from reput.config import StoreConfig
+from reput.base.config import StoreConfig
 from reput.errors import MessageRefusedError
 from reput.format.commit_log import MessageExt
 from tests.golden.stores import GoldenStore

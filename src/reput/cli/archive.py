@@ -14,8 +14,8 @@ from reput.cli.output import warn
 from reput.errors import StoreError, UsageError, is_transient
 
 if TYPE_CHECKING:
-    from reput.log.files import CommitLogFile
-    from reput.operations.runners import Chosen
+    from reput.core import CommitLogFile
+    from reput.engine.stores import Chosen
 
 
 @click.command(
@@ -109,7 +109,7 @@ def command(
 
     Exits with 3 if a log file is damaged. With --verify, exits with 3 if the archive is damaged.
     """
-    from reput.operations.archive import archive, verify_archive
+    from reput.wings.archive.api import archive, verify_archive
 
     if chosen.master is not None and chosen.runner == "serial":
         chosen = chosen._replace(runner="spark")
@@ -148,8 +148,8 @@ def _follow(
     from threading import Event
 
     from reput.cli.follow import signals_set
-    from reput.log.sources import StoreLog
-    from reput.operations.archive import archive
+    from reput.core import StoreLog
+    from reput.wings.archive.api import archive
 
     stop, is_valid, is_first = Event(), True, True
     seen: CommitLogFile | None = None

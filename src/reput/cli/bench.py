@@ -16,10 +16,10 @@ from reput.cli.options import (
     runner_options,
     store_argument,
 )
-from reput.operations.runners import Chosen, opened_runner
+from reput.engine.stores import Chosen, opened_runner
 
 if TYPE_CHECKING:
-    from reput.bench.driver import Figure
+    from reput.wings.bench.driver import Figure
 
 SCHEMA = "reput-bench/1"
 """Version of the JSON output; raised with every change that affects programs."""
@@ -61,13 +61,12 @@ def command(
 
     To measure only a part of a large store, make a directory with hard links to some of its commitlog files.
     """
-    from reput.bench.driver import bench
     from reput.cli.progress import PhaseBars
-    from reput.files.places import refuse_url
-    from reput.files.private import new_private_folder
-    from reput.files.scratch import discard_tree
-    from reput.log.paths import log_bytes
-    from reput.pipeline.warm_up import warm_up
+    from reput.core import log_bytes
+    from reput.engine.rebuild.warm_up import warm_up
+    from reput.io import discard_tree, refuse_url
+    from reput.io.private import new_private_folder
+    from reput.wings.bench.driver import bench
 
     refuse_url(store)
     size_bytes = log_bytes(store)

@@ -6,16 +6,15 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from reput.broker.traffic import Traffic
+from reput.core import MissingStore, SharedStore, json_text
 from reput.errors import MissingExtraError, StoreAccessError, UsageError
-from reput.files.reader import read_file
-from reput.files.writer import append_line
 from reput.format.host import Host
-from reput.messages.json_text import json_text
-from reput.query.shared_store import MissingStore, SharedStore
+from reput.io import read_file
+from reput.io.writer import append_line
+from reput.wings.serve import Traffic
 
 if TYPE_CHECKING:
-    from reput.console.server import HttpServer
+    from reput.wings.console.server import HttpServer
 
 Audit = Callable[[dict[str, object]], None]
 _MOST_TOKEN_BYTES, _MOST_USERS_BYTES = 4096, 1 << 20
@@ -50,8 +49,8 @@ def console(
         UsageError, MissingExtraError, StoreAccessError.
     """
     try:
-        from reput.console.server import HttpServer
-        from reput.console.users import parse_users
+        from reput.wings.console.server import HttpServer
+        from reput.wings.console.users import parse_users
     except ImportError:
         raise MissingExtraError("--http needs starlette: pip install 'reput[serve]'") from None
     token = None if token_file is None else _token(token_file)

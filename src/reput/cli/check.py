@@ -26,8 +26,8 @@ from reput.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from reput.findings import Finding
-    from reput.operations.runners import Chosen
+    from reput.base import Finding
+    from reput.engine.stores import Chosen
 
 
 @click.command(
@@ -77,7 +77,7 @@ def command(
     read), and with 5 when there are only warnings, such as an unclean shutdown. With --format nagios, the exit codes
     are those of a Nagios plugin: 0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN.
     """
-    from reput.operations.check import check
+    from reput.engine.check import check
 
     store = given.one
     if store is None or resume is not None or layout in MONITORING:
@@ -99,7 +99,8 @@ def _check_one(
     sizes: dict[str, int | None],
 ) -> int:
     from reput.cli.progress import PhaseBars
-    from reput.operations.check import check, finding_fields, finding_lines, header
+    from reput.engine.check import check
+    from reput.engine.check.operation import finding_fields, finding_lines, header
 
     config = given_config(store, broker_config, sizes)
     if as_json:

@@ -7,10 +7,10 @@ from contextlib import ExitStack
 
 import click
 
+from reput.base import counted, printable
 from reput.cli.main import FOUND
 from reput.cli.options import SIZE, catalog_properties, report_format, runner_options
-from reput.operations.runners import Chosen, opened_runner
-from reput.text import counted, printable
+from reput.engine.stores import Chosen, opened_runner
 
 _EXAMPLES = (
     "\b\nExamples:"
@@ -53,10 +53,10 @@ def command(
     repeated.
     """
     from reput.cli.progress import export_bar
-    from reput.lakes.compaction import compact_table, layout_of
-    from reput.lakes.merging import TARGET_BYTES
-    from reput.lakes.tables.opening import open_table
-    from reput.lakes.task import warm_up
+    from reput.wings.lakes.compaction import compact_table, layout_of
+    from reput.wings.lakes.merging import TARGET_BYTES
+    from reput.wings.lakes.tables.opening import open_table
+    from reput.wings.lakes.task import warm_up
 
     with ExitStack() as stack:
         layout = layout_of(destination)

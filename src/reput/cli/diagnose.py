@@ -10,8 +10,8 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import NamedTuple
 
 from reput import __version__
-from reput.files.mounts import mounts_with_local_locks
-from reput.tasks.processors import usable_cpus
+from reput.base import usable_cpus
+from reput.io.mounts import mounts_with_local_locks
 
 _BASE = ("click", "jinja2", "msgspec", "numba", "numpy", "pyarrow", "rich")
 _EXTRAS = {

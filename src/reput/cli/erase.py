@@ -125,8 +125,8 @@ def command(
     rows of the erased messages.
     """
     from reput.cli.progress import PhaseBars
-    from reput.files.storage import storage_of
-    from reput.operations.erase import erase
+    from reput.io import storage_of
+    from reput.wings.erase.api import erase
 
     check_window(begin, end)
     config = None

@@ -9,16 +9,14 @@ from typing import TYPE_CHECKING
 
 import click
 
+from reput.base import format_size, format_time, printable
 from reput.cli.main import FOUND
 from reput.cli.options import TIME, TIME_HELP, own, owner_options, store_argument
 from reput.cli.output import warn
-from reput.clock import format_time
-from reput.sizes import format_size
-from reput.text import printable
-from reput.writer.expiry import ExpiryReport, plan_by_time
+from reput.engine.writer.expiry import ExpiryReport, plan_by_time
 
 if TYPE_CHECKING:
-    from reput.archives.restoring import ArchivedFiles
+    from reput.wings.archive.restoring import ArchivedFiles
 
 
 @click.command(
@@ -71,7 +69,7 @@ def command(
     else:
         with own(store, broker_config, **sizes) as opened:
             if archived is not None and kept is not None:
-                from reput.archives.restoring import require_unchanged
+                from reput.wings.archive.restoring import require_unchanged
 
                 # The archive was compared with the store before the store was locked. Check that no other process has
                 # changed the archive meanwhile: otherwise, files without a copy would be deleted.
@@ -86,7 +84,7 @@ def command(
 
 def _archived_files(store: str, before: int, archive: str) -> ArchivedFiles:
     """Return the files of the plan that are archived. Print the name of the first file that is not archived."""
-    from reput.archives.restoring import archived_files
+    from reput.wings.archive.restoring import archived_files
 
     planned = plan_by_time(Path(store), before).log_files
     found = archived_files(archive, store, planned)

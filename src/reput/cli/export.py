@@ -26,8 +26,8 @@ from reput.cli.output import warn
 from reput.errors import UsageError
 
 if TYPE_CHECKING:
-    from reput.lakes.request import ExportRequest
-    from reput.operations.runners import Chosen
+    from reput.engine.stores import Chosen
+    from reput.wings.lakes import ExportRequest
 
 _EXAMPLES = (
     "\b\nExamples:"
@@ -235,15 +235,15 @@ def command(
     exits with 3, and exports nothing, if more rows than --max-rejects are rejected.
     """
     from reput.cli.progress import export_bar
-    from reput.operations.export import export
-    from reput.pipeline.report import damage_lines
+    from reput.engine.rebuild import damage_lines
+    from reput.wings.lakes import export
 
     if not stores and fleet is None:
         raise UsageError("name a STORE, or a fleet file with --stores")
     check_window(asked["begin"], asked["end"])
     check_archived(stores, archive, fleet)
     if archive is not None:
-        from reput.log.paths import with_archive
+        from reput.core import with_archive
 
         stores = (with_archive(stores[0], archive),)
     if json_flag:
@@ -277,7 +277,7 @@ def command(
 
 
 def _request(asked: dict[str, Any]) -> ExportRequest:
-    from reput.lakes.request import ExportRequest
+    from reput.wings.lakes import ExportRequest
 
     return ExportRequest(
         columns=asked["columns"],

@@ -16,7 +16,7 @@ from reput.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from reput.operations.runners import Chosen
+    from reput.engine.stores import Chosen
 
 
 @click.command(
@@ -56,7 +56,8 @@ def command(
     Exits with 0 when all stores are valid, with 3 when messages or entries are lost or wrong (or a store could not be
     read), and with 5 when there are only warnings. With --format nagios, the exit codes are those of a Nagios plugin.
     """
-    from reput.operations.fleet import fleet_lines, survey
+    from reput.wings.fleet import survey
+    from reput.wings.fleet.api import fleet_lines
 
     return answer_stores(
         survey, given.named(), layout, fail_on=fail_on, resume=resume, runner=chosen,

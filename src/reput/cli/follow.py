@@ -13,16 +13,13 @@ from typing import Any
 
 import click
 
+from reput.base import Progress, StoreConfig, printable
 from reput.cli.main import DAMAGED, FOUND
 from reput.cli.output import say_waiting, stderr_is_terminal, warn
 from reput.cli.progress import PhaseBars
-from reput.config import StoreConfig
-from reput.follow.report import FollowReport
-from reput.operations.follow import follow
-from reput.operations.runners import Chosen
-from reput.pipeline.report import RebuildReport, damage_lines
-from reput.tasks import Progress
-from reput.text import printable
+from reput.engine.rebuild import FollowReport, RebuildReport, damage_lines
+from reput.engine.rebuild.follow.operation import follow
+from reput.engine.stores import Chosen
 
 # The signals that end the run, each with Python's default handler for it.
 _SIGNALS: dict[signal.Signals, Any] = {

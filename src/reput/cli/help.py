@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import click
 
+from reput.base import did_you_mean
 from reput.cli.main import FOUND, cli
 from reput.cli.options import TIME_HELP
 from reput.errors import UsageError
-from reput.nearest import did_you_mean
 
 _TOPICS = {
     "stores": (

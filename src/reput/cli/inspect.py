@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from reput.cli.listing import IndexFileAt
-    from reput.examine.inspection import Inspection
+    from reput.wings.inspect.inspection import Inspection
 
 
 @click.command(
@@ -77,8 +77,8 @@ def command(
     Exits with 3 when something is damaged, and with 1 when a chain has no item with the key's hash, or a queue has no
     entry in the range.
     """
-    from reput.examine.inspection import index_file_at, queue_at
-    from reput.operations.inspect import inspect
+    from reput.wings.inspect.api import inspect
+    from reput.wings.inspect.inspection import index_file_at, queue_at
 
     config = config_from(broker_config, hash_slots=hash_slots, index_items=index_items)
     if broker_config:
@@ -113,7 +113,7 @@ def _show(found: Inspection, to: Console) -> None:
     """Print title, labels and values, then the tables, in the width and colours of the terminal."""
     from rich.text import Text
 
-    from reput.operations.inspect_text import labelled, tables, title, values
+    from reput.wings.inspect.inspect_text import labelled, tables, title, values
 
     to.print(Text(title(found), style="bold"), soft_wrap=True)
     for label, value in values(found):

@@ -12,14 +12,13 @@ from typing import Any, TypeVar
 
 import click
 
+from reput.base import format_time, printable
 from reput.cli.main import FOUND, NOT_FOUND
-from reput.clock import format_time
+from reput.core import IndexGeometry
 from reput.errors import UsageError
-from reput.examine.index_listing import ItemRow, SlotRow, chain_of, list_items, list_slots
-from reput.examine.queue_listing import LAST_OFFSET, EntryRow, QueueListing
-from reput.files.storage import Storage
-from reput.index.geometry import IndexGeometry
-from reput.text import printable
+from reput.io import Storage
+from reput.wings.inspect.index_listing import ItemRow, SlotRow, chain_of, list_items, list_slots
+from reput.wings.inspect.queue_listing import LAST_OFFSET, EntryRow, QueueListing
 
 _TOGETHER = 1 << 10
 _SLOT = "{:>10}  {:>11}  {:>11}"

@@ -7,8 +7,8 @@ import sys
 import threading
 import warnings
 
+from reput.base import printable
 from reput.errors import UsageError
-from reput.text import printable
 
 _LEVELS = (logging.WARNING, logging.INFO, logging.DEBUG)
 _NAMES = ("warning", "info", "debug")

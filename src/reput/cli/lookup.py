@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from reput.base import printable
 from reput.cli.main import DAMAGED, FOUND, NOT_FOUND
 from reput.cli.options import (
     GivenStores,
@@ -15,13 +16,11 @@ from reput.cli.options import (
     reader_options,
     runner_options,
 )
+from reput.engine.stores import Chosen
 from reput.errors import UsageError
-from reput.operations.runners import Chosen
-from reput.text import printable
 
 if TYPE_CHECKING:
-    from reput.lookup.answer import LookupAnswer
-    from reput.lookup.lines import LineFormat, LineStyle
+    from reput.engine.tables import LineFormat, LineStyle, LookupAnswer
 
 
 @click.command(
@@ -122,8 +121,8 @@ def command(
 
         config = config_from(broker_config, None)
     from reput.cli.progress import PhaseBars
-    from reput.lookup.lines import LineStyle
-    from reput.operations.look_up_files import FileLookup
+    from reput.engine.tables import LineStyle
+    from reput.engine.tables.look_up_files import FileLookup
 
     style = LineStyle(csv_safe, iso_times)
     if columns:
@@ -141,8 +140,8 @@ def command(
 
 def print_rows(answer: LookupAnswer, layout: LineFormat, style: LineStyle | None = None) -> None:
     """Write all rows to stdout as JSON Lines or CSV in UTF-8. Only a part of the answer is in memory at a time."""
-    from reput.lookup.lines import PLAIN, answer_header, answer_lines
-    from reput.messages.table_text import bytes_of
+    from reput.engine.messages import bytes_of
+    from reput.engine.tables import PLAIN, answer_header, answer_lines
 
     for line in answer_header(answer, layout):
         click.echo(line)

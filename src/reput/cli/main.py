@@ -19,10 +19,10 @@ from importlib import import_module
 import click
 
 from reput import __version__, errors
+from reput.base import printable
 from reput.errors import ReputError
-from reput.files.open_files import allow_files
+from reput.io import allow_files
 from reput.kernels import on_compile
-from reput.text import printable
 
 # Errors name arguments of the Python API. For the following arguments, the command-line option has a different name.
 _OPTIONS = {
@@ -84,11 +84,11 @@ _OLD = {"compact": "compact-table", **{name: f"state {name}" for name in _STATE}
 _QUICK = ("query", "trace", "show")
 _COMPILING = "Compiling kernels for this processor, once"
 _KERNELS = {
-    "check": "reput.verify.warm_up", "repair": "reput.verify.warm_up", "rebuild": "reput.pipeline.warm_up",
-    "lookup": "reput.lookup.warm_up", "export": "reput.lakes.task", "compact-table": "reput.lakes.task",
-    "put": "reput.query.warm_up", "serve": "reput.query.warm_up", "recover": "reput.query.warm_up",
-    "expire": "reput.query.warm_up", "archive": "reput.pipeline.warm_up",
-    "restore": "reput.pipeline.warm_up", "erase": "reput.erasing.overwriting",
+    "check": "reput.engine.check.warm_up", "repair": "reput.engine.check.warm_up", "rebuild": "reput.engine.rebuild.warm_up",
+    "lookup": "reput.engine.tables.lookup.warm_up", "export": "reput.wings.lakes.task", "compact-table": "reput.wings.lakes.task",
+    "put": "reput.engine.stores.warm_up", "serve": "reput.engine.stores.warm_up", "recover": "reput.engine.stores.warm_up",
+    "expire": "reput.engine.stores.warm_up", "archive": "reput.engine.rebuild.warm_up",
+    "restore": "reput.engine.rebuild.warm_up", "erase": "reput.wings.erase.overwriting",
 }  # fmt: skip
 """For each command, the module whose `warm_up()` calls the kernels that the command needs."""
 
@@ -129,8 +129,8 @@ class LazyGroup(click.Group):
         # An unknown command may be a command of RocketMQ's tool mqadmin, typed by habit. `advice` names the reput
         # command to use instead.
         if args and args[0][:1] != "-" and args[0] not in {*_MODULES, *_OLD}:
+            from reput.base import did_you_mean
             from reput.cli.mqadmin import advice
-            from reput.nearest import did_you_mean
 
             known = [name for names in _SECTIONS.values() for name in names]
             text = advice(args[0], args[1:])

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from reput.base import Severity
 from reput.cli.main import DAMAGED, FOUND, WARNED
 from reput.cli.options import GivenStores
 from reput.cli.output import print_json_lines, stderr_is_terminal
 from reput.errors import UsageError
-from reput.findings import Severity
 
 if TYPE_CHECKING:
-    from reput.notebook import Report
-    from reput.operations.stores import StoreAnswer, StoresReport
-    from reput.store.named_stores import NamedStore
+    from reput.base import Report
+    from reput.core import NamedStore
+    from reput.engine.stores import StoreAnswer, StoresReport
 
 MONITORING = ("nagios", "prometheus")
 
@@ -79,7 +79,7 @@ def answer_stores(
         options: Further arguments of `over_stores`.
     """
     from reput.cli.progress import StoresBar
-    from reput.operations.stores import over_stores
+    from reput.engine.stores import over_stores
 
     stores = given.named() if isinstance(given, GivenStores) else given
     with StoresBar(len(stores)) as advance:
@@ -101,17 +101,17 @@ def _print_stores(
     lines: Callable[[StoresReport[Any]], Iterable[str]],
 ) -> int:
     """Print the report of several stores, and return the exit code."""
-    from reput.operations.stores import StoreState
+    from reput.engine.stores import StoreState
 
     if layout == "nagios":
-        from reput.operations.monitoring import nagios_lines, nagios_status
+        from reput.wings.fleet.monitoring import nagios_lines, nagios_status
 
         status, code = nagios_status(report, Severity(fail_on))
         for line in nagios_lines(report, status):
             click.echo(line)
         return code
     if layout == "prometheus":
-        from reput.operations.monitoring import prometheus_lines
+        from reput.wings.fleet.monitoring import prometheus_lines
 
         for line in prometheus_lines(report.answers):
             click.echo(line)

@@ -14,7 +14,7 @@ import signal
 import socket
 import time
 
-from reput.remoting.workers import channel
+from reput.wings.serve.remoting.workers import channel
 
 # The nursery checks every _LOOK_S seconds whether a worker has ended. It replaces the worker _PAUSE_S seconds after the
 # check. The main process waits at most _PATIENCE_S seconds for the first workers.

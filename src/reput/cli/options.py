@@ -10,21 +10,18 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from reput.clock import format_time, now_ms, parse_time
+from reput.base import format_time, now_ms, parse_size, parse_time, printable
 from reput.errors import UsageError
-from reput.files.storage import storage_of
 from reput.format.file_names import BATCH_QUEUE_FOLDER, CONSUME_QUEUE_FOLDER
-from reput.sizes import parse_size
-from reput.text import printable
+from reput.io import storage_of
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-    from reput.config import StoreConfig
-    from reput.operations.runners import RunnerName
-    from reput.query.message_store import MessageStore
-    from reput.query.writable_store import WritableStore
-    from reput.store.named_stores import NamedStore
+    from reput.base import StoreConfig
+    from reput.core import MessageStore, NamedStore
+    from reput.engine.stores.runners import RunnerName
+    from reput.engine.writer import WritableStore
 
 TIME_HELP = (
     "Times are ISO 8601 (2026-10-14, 2026-10-14T08:35:06.637+02:00; UTC if there is no zone), "
@@ -47,7 +44,7 @@ def together(*options: Decorator) -> Decorator:
 
 def split_logs_option(ctx: click.Context, param: click.Parameter, value: str) -> str:
     """Convert a store argument, STORE or STORE,LOG,LOG, into the path to open."""
-    from reput.log.paths import split_logs, with_logs
+    from reput.core import split_logs, with_logs
 
     return with_logs(*split_logs(value))
 
@@ -76,7 +73,7 @@ class GivenStores:
     @property
     def is_several(self) -> bool:
         """Return whether answers must name the store: False if exactly one store is given, without a pattern."""
-        from reput.files.patterns import is_pattern
+        from reput.io import is_pattern
 
         return self.fleet is not None or len(self.paths) != 1 or is_pattern(self.paths[0])
 
@@ -88,14 +85,14 @@ class GivenStores:
         """
         if self.is_several:
             return None
-        from reput.log.paths import split_logs, with_archive, with_logs
+        from reput.core import split_logs, with_archive, with_logs
 
         store = with_logs(*split_logs(self.paths[0]))
         return store if self.archive is None else with_archive(store, self.archive)
 
     def named(self) -> list[NamedStore]:
         """Return all stores without duplicates. Raises UsageError, StoreNotFoundError, StoreAccessError."""
-        from reput.operations.stores import stores_of
+        from reput.engine.stores import stores_of
 
         found = stores_of([*listed_in(self.fleet), *self.paths])
         return found if self.archive is None else [replace(found[0], archive=self.archive)]
@@ -115,7 +112,7 @@ def listed_in(fleet: str | None) -> list[NamedStore]:
 
     Raises UsageError, StoreNotFoundError, StoreAccessError.
     """
-    from reput.store.named_stores import NamedStore
+    from reput.core import NamedStore
 
     return [] if fleet is None else NamedStore.read(fleet)
 
@@ -131,7 +128,7 @@ def archive_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def check_archived(stores: Sequence[str], archive: str | None, fleet: str | None = None) -> None:
     """Raise UsageError if --archive is combined with several stores."""
-    from reput.files.patterns import is_pattern
+    from reput.io import is_pattern
 
     if archive is not None and (fleet is not None or len(stores) != 1 or is_pattern(stores[0])):
         raise UsageError(
@@ -317,8 +314,8 @@ def open_from(
     index_items: int | None,
     index: str | None,
 ) -> MessageStore:
-    """Open a store to read it. Raises the errors of `reput.query.open_store`."""
-    from reput.query.open_store import open_store
+    """Open a store to read it. Raises the errors of `reput.engine.stores.open_store`."""
+    from reput.engine.stores.open_store import open_store
 
     return open_store(
         store,
@@ -355,7 +352,7 @@ def given_config(
     named = [name for name, value in given.items() if value is not None]
     if not (named or writes):
         return None
-    from reput.store.facts import facts_of
+    from reput.core import facts_of
 
     storage, path = storage_of(store)
     facts = facts_of(path, storage=storage)
@@ -374,7 +371,7 @@ def config_from(
 
     Raises StoreNotFoundError, UsageError.
     """
-    from reput.config import StoreConfig
+    from reput.base import StoreConfig
 
     config = (
         StoreConfig.from_broker_config(broker_config)
@@ -454,7 +451,7 @@ def runner_options_of(default: RunnerName, text: str) -> Decorator:
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(command)
         def with_chosen(*args: Any, runner: str, master: str | None, **options: Any) -> Any:
-            from reput.operations.runners import Chosen
+            from reput.engine.stores import Chosen
 
             chosen = Chosen(runner, master, partial(click.echo, err=True))
             return command(*args, chosen=chosen, **options)
@@ -495,9 +492,9 @@ def own(
 
     Raises StoreNotFoundError, StoreLockedError if a broker runs on it, and the errors of `open_store`.
     """
-    from reput.files.places import refuse_url
-    from reput.log.sources import StoreLog
-    from reput.query.open_store import open_store
+    from reput.core import StoreLog
+    from reput.engine.stores.open_store import open_store
+    from reput.io import refuse_url
 
     refuse_url(store)
     StoreLog(store).list()  # Fail if the store does not exist, because open_store would create it.
@@ -510,7 +507,7 @@ def writer_settings(broker_config: str | None) -> dict[str, Any]:
     """Return the broker's settings for flushing and retention. Print the names of settings that are not used."""
     if broker_config is None:
         return {}
-    from reput.writer.writer_settings import BrokerSettings
+    from reput.engine.writer.writer_settings import BrokerSettings
 
     found = BrokerSettings.read(broker_config)
     if found.ignored:

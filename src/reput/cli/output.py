@@ -13,15 +13,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
+from reput.base import lines_of, nearest_first, printable
+from reput.core.query.message_table import PIPED_WIDTH
 from reput.errors import UsageError
-from reput.messages.message_table import PIPED_WIDTH
-from reput.nearest import nearest_first
-from reput.text import lines_of, printable
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-    from reput.query.message_store import MessageStore
+    from reput.core import MessageStore
 
 # Maximum width of a table that is written to a pipe. rich cannot lay out a table without a maximum.
 _LONGEST_LINE = 1 << 12
@@ -70,7 +69,7 @@ def warn(*lines: object) -> None:
 
 def print_json_lines(rows: Iterable[Mapping[str, Any]]) -> None:
     """Print each row as a JSON object on a line of its own. Characters without a glyph are escaped."""
-    from reput.messages.json_text import visible
+    from reput.core import visible
 
     for row in rows:
         click.echo(visible(json.dumps(row, ensure_ascii=False)))
@@ -141,8 +140,7 @@ def check_page(output: str, stores: Iterable[str]) -> None:
 
 def write_page(output: str, page: str) -> None:
     """Write the page, completely or not at all, and print its place. Raises StoreAccessError."""
-    from reput.files.anchors import writing_to
-    from reput.files.disk import Disk
+    from reput.io import Disk, writing_to
 
     place = _place(output)
     with writing_to(place):
@@ -155,7 +153,7 @@ def _place(output: str) -> Path:
 
     Otherwise, a user could link the path to a system file, which root would overwrite.
     """
-    from reput.files.anchors import real_path
+    from reput.io import real_path
 
     path = Path(output)
     if path.is_symlink() and os.geteuid() == 0 and path.lstat().st_uid != 0:

@@ -18,8 +18,8 @@ from rich.progress import (
 )
 from rich.text import Text
 
+from reput.base import format_size
 from reput.cli.output import console, stderr_is_terminal
-from reput.sizes import format_size
 
 
 class RateColumn(ProgressColumn):

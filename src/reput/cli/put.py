@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, BinaryIO, Literal
 
 import click
 
+from reput.base import STORE_VERSIONS
 from reput.cli.main import DAMAGED, FOUND
 from reput.cli.options import (
     SIZE,
@@ -18,12 +19,10 @@ from reput.cli.options import (
     writer_settings,
 )
 from reput.cli.output import warn
-from reput.config import STORE_VERSIONS
 from reput.errors import UsageError
 
 if TYPE_CHECKING:
-    from reput.query.writable_store import WritableStore
-    from reput.writer.put.message import Message
+    from reput.engine.writer import Message, WritableStore
 
 _EXAMPLES = (
     "\b\nExamples:"
@@ -106,7 +105,7 @@ def command(
     one = None
     if topic is not None:
         one = _message(topic, body, file, keys, tag, queue_id, properties)
-    from reput.query.open_store import open_store
+    from reput.engine.stores.open_store import open_store
 
     config = given_config(
         store, broker_config, {"store_version": store_version, **sizes}, writes=True
@@ -133,7 +132,7 @@ def _message(
     queue_id: int | None,
     properties: tuple[str, ...],
 ) -> Message:
-    from reput.writer.put.message import Message
+    from reput.engine.writer import Message
 
     named = [text.partition("=") for text in properties]
     if not all(equals for _, equals, _ in named):
@@ -165,8 +164,8 @@ def _put_one(store: WritableStore, message: Message, layout: str) -> int:
 
 def _put_lines(store: WritableStore, file: BinaryIO, skip_bad: bool, layout: str) -> int:
     from reput.cli.put_view import PutProgress, count_in_words, lines_fields, lines_text
-    from reput.messages.json_lines import LineError
-    from reput.messages.put_lines import LinesPut
+    from reput.engine.messages.json_lines import LineError
+    from reput.engine.messages.put_lines import LinesPut
 
     def complain(fault: str) -> None:
         warn(f"{file.name}: {fault}")

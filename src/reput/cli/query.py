@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from reput.base import format_time, printable
 from reput.cli.main import DAMAGED, FOUND, NOT_FOUND
 from reput.cli.many import stores_bar
 from reput.cli.options import (
@@ -30,19 +31,15 @@ from reput.cli.query_view import (
     print_jsonl,
     table_printer,
 )
-from reput.clock import format_time
+from reput.engine.messages import RecordLines
 from reput.errors import CorruptMessageError, MessageNotFoundError, UsageError
-from reput.files.places import split_joined
 from reput.format.commit_log import read_size_and_physical_offset
-from reput.messages.json_codec import RecordLines
-from reput.text import printable
+from reput.io import split_joined
 
 if TYPE_CHECKING:
-    from reput.log.reader import LocatedRecord
-    from reput.operations.find import Asked
-    from reput.query.answers import QueryRecords
-    from reput.query.evidence import Coverage
-    from reput.query.message_store import MessageStore
+    from reput.core import Coverage, LocatedRecord, MessageStore
+    from reput.core.query.answers import QueryRecords
+    from reput.engine.stores.find import Asked
 
 _LONG_MIN, _LONG_MAX = -(1 << 63), (1 << 63) - 1
 
@@ -64,7 +61,7 @@ class Answer:
     @classmethod
     def of(cls, found: QueryRecords) -> Answer:
         """Return an answer that `MessageStore.find_records` found, with its coverage."""
-        from reput.query.answers import answer_in_words
+        from reput.core.query.answers import answer_in_words
 
         remarks = list(answer_in_words(found, "--after"))
         damage = [str(lost) for lost in found.coverage.unreadable]
@@ -131,7 +128,7 @@ def advise_to_prove(coverage: Coverage, store: str) -> None:
     """Print advice on stderr if an answer relies on IndexFiles that were only spot-checked."""
     count = coverage.spot_checked_files
     if count:
-        from reput.query.answers import index_files_in_words
+        from reput.core.query.answers import index_files_in_words
 
         # With --archive, `store` consists of the path of the archive and the path of the store. Advise to run
         # `reput prove` on the store only, because the archive's indexes need no proof.
@@ -233,7 +230,7 @@ def command(
     if store is None and (compat or after is not None):
         raise UsageError("--compat and --after work with one store only")
     if key is None or store is None:
-        from reput.operations.find import Asked
+        from reput.engine.stores.find import Asked
 
         asked = Asked.of(key, message_id, topic, begin, end, tags, limit)
         if store is None:
@@ -279,7 +276,7 @@ def _ask_by_key(
 
 def _ask_one(store: str, asked: Asked, layout: str, csv_safe: bool, opening: dict[str, Any]) -> int:
     """Query one store by id, or by topic and time; print the answer, and return the exit code."""
-    from reput.operations.find import BY_QUEUES
+    from reput.engine.stores.find import BY_QUEUES
 
     with open_from(store, **opening) as opened:
         found = asked.answer(opened)
@@ -292,7 +289,7 @@ def _ask_one(store: str, asked: Asked, layout: str, csv_safe: bool, opening: dic
             print_json_messages(found.messages)
         remarks = [_counted(len(found.messages), found.cursor is not None)]
         if asked.message_id is not None:
-            from reput.query.answers import coverage_in_words
+            from reput.core import coverage_in_words
 
             remarks += coverage_in_words(found.coverage)
         else:
@@ -311,7 +308,7 @@ def _ask_stores(
     given: GivenStores, asked: Asked, layout: str, csv_safe: bool, opening: dict[str, Any]
 ) -> int:
     """Query several stores, print one answer, and return the exit code."""
-    from reput.operations.find import find_in
+    from reput.engine.stores.find import find_in
 
     stores = given.named()
     with stores_bar(len(stores)) as on_answer:

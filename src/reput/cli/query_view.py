@@ -8,15 +8,20 @@ from typing import TYPE_CHECKING
 import click
 
 from reput.cli.output import console
+from reput.core import LocatedRecord, json_text
+from reput.core.query.message_table import MessageTable
+from reput.engine.messages import (
+    MESSAGE_COLUMNS,
+    RecordLines,
+    csv_line,
+    message_cells,
+    message_fields,
+)
+from reput.engine.messages.json_codec import message_line
 from reput.format.commit_log import MessageExt
-from reput.log.reader import LocatedRecord
-from reput.messages.csv_text import MESSAGE_COLUMNS, csv_line, message_cells
-from reput.messages.json_codec import RecordLines, message_fields, message_line
-from reput.messages.json_text import json_text
-from reput.messages.message_table import MessageTable
 
 if TYPE_CHECKING:
-    from reput.operations.find import FoundMessage
+    from reput.engine.stores import FoundMessage
 
 _WRITE_BYTES = 1 << 20
 

@@ -23,10 +23,10 @@ from reput.cli.options import (
 )
 from reput.cli.output import warn
 from reput.errors import UsageError
-from reput.files.storage import is_url
+from reput.io import is_url
 
 if TYPE_CHECKING:
-    from reput.operations.runners import Chosen
+    from reput.engine.stores import Chosen
 
 
 @click.command(
@@ -135,7 +135,7 @@ def command(
             raise UsageError(
                 "--follow: cannot be combined with --only, --salvage, --staging or --queues rocksdb"
             )
-    from reput.log.paths import log_bytes, split_logs, with_logs
+    from reput.core import log_bytes, split_logs, with_logs
 
     named, store = store, with_logs(*split_logs(store))
     if store != named and output is None:
@@ -143,7 +143,7 @@ def command(
     # Report a wrong path before searching for the settings. With --follow, the log may appear later.
     if not follow:
         log_bytes(store)
-    from reput.store.facts import KEPT_BY
+    from reput.core import KEPT_BY
 
     config = given_config(store, broker_config, sizes, writes=True, kept=KEPT_BY[only])
     if follow:
@@ -151,8 +151,7 @@ def command(
 
         return run_follow(store, str(output), config, split_size, chosen, as_json)
     from reput.cli.progress import PhaseBars
-    from reput.operations.rebuild import rebuild
-    from reput.pipeline.report import damage_lines
+    from reput.engine.rebuild import damage_lines, rebuild
 
     with PhaseBars() as progress:
         report = rebuild(
@@ -167,7 +166,7 @@ def command(
 def _rebuild_all(
     given: GivenStores, output: str | None, as_json: bool, resume: str | None, **options: Any
 ) -> int:
-    from reput.operations.rebuild import rebuild
+    from reput.engine.rebuild import rebuild
 
     stores = given.named()
     for store in stores:

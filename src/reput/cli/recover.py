@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 import click
 
+from reput.base import counted, printable
 from reput.cli.main import DAMAGED, FOUND
 from reput.cli.options import own, owner_options, store_argument
-from reput.text import counted, printable
 
 if TYPE_CHECKING:
-    from reput.recovery.report import RecoveryReport
+    from reput.engine.writer import RecoveryReport
 
 
 @click.command(

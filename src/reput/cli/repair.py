@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from reput.base import printable
 from reput.cli.main import DAMAGED, FOUND
 from reput.cli.options import (
     config_options,
@@ -17,11 +18,10 @@ from reput.cli.options import (
     store_argument,
 )
 from reput.errors import UsageError
-from reput.text import printable
 
 if TYPE_CHECKING:
-    from reput.operations.runners import Chosen
-    from reput.verify.repair.plan import Plan
+    from reput.engine.check.repair.plan import Plan
+    from reput.engine.stores import Chosen
 
 
 @click.command(
@@ -80,9 +80,9 @@ def command(
             raise UsageError("--undo: cannot be combined with --plan, --truncate-tail or --salvage")
         return _undo(store, as_json)
     from reput.cli.progress import PhaseBars
-    from reput.operations.repair import repair
-    from reput.operations.repair_text import plan_lines
-    from reput.verify.repair.driver import check_repairable, settle_repair
+    from reput.engine.check.repair.driver import check_repairable, settle_repair
+    from reput.engine.check.repair_operation import repair
+    from reput.engine.check.repair_text import plan_lines
 
     # Finish or undo an interrupted swap first. Otherwise `store` may be a half-built folder.
     if not plan_only:
@@ -108,7 +108,7 @@ def command(
 
 
 def _undo(store: str, as_json: bool) -> int:
-    from reput.operations.repair import undo_repair
+    from reput.engine.check.repair_operation import undo_repair
 
     undone = undo_repair(store)
     click.echo(json.dumps(undone.as_dict(), indent=2) if as_json else str(undone))

@@ -20,9 +20,8 @@ from reput.cli.options import (
 from reput.cli.output import check_page, warn, write_page
 
 if TYPE_CHECKING:
-    from reput.operations.report import StoreReport
-    from reput.operations.runners import Chosen
-    from reput.operations.stores import StoreAnswer
+    from reput.engine.stores import Chosen, StoreAnswer
+    from reput.wings.inspect.report import StoreReport
 
 
 @click.command(
@@ -62,8 +61,8 @@ def command(
     read), and with 5 when there are only warnings.
     """
     from reput.cli.progress import PhaseBars
-    from reput.files.anchors import writing_to
-    from reput.operations.report import report
+    from reput.io import writing_to
+    from reput.wings.inspect.report import report
 
     store = given.one
     if store is None or resume is not None:
@@ -85,9 +84,9 @@ def _report_all(
     given: GivenStores, output: str, quick: bool, resume: str | None, chosen: Chosen
 ) -> int:
     from reput.cli.progress import StoresBar
-    from reput.files.anchors import writing_to
-    from reput.operations.report import ClusterPages, report
-    from reput.operations.stores import over_stores
+    from reput.engine.stores import over_stores
+    from reput.io import writing_to
+    from reput.wings.inspect.report import ClusterPages, report
 
     stores = given.named()
     paths = [store.path for store in stores]

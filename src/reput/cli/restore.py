@@ -61,7 +61,7 @@ def command(
 
     {times}
     """
-    from reput.operations.archive import restore
+    from reput.wings.archive.api import restore
 
     report = restore(archive, destination, begin=begin, end=end, topics=topics, keys=keys)
     click.echo(json.dumps(report.as_dict(), indent=2) if layout == "json" else str(report))

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from reput.broker.limits import CLUSTER
+from reput.base import STORE_VERSIONS
 from reput.cli.options import (
     SIZE,
     archive_option,
@@ -15,8 +15,8 @@ from reput.cli.options import (
     fleet_option,
     listed_in,
 )
-from reput.config import STORE_VERSIONS
 from reput.errors import UsageError
+from reput.wings.serve.broker.limits import CLUSTER
 
 _LISTEN = "127.0.0.1:9876"
 
@@ -243,7 +243,7 @@ def command(
         )
     check_archived(stores, archive, fleet)
     if archive is not None:
-        from reput.log.paths import with_archive
+        from reput.core import with_archive
 
         if options["accepts_sends"]:
             raise UsageError(

@@ -18,24 +18,21 @@ from typing import Any, Literal
 
 import click
 
-from reput.broker.limits import Limits
+from reput.base import printable
 from reput.cli.browsing import audit_to, console
 from reput.cli.main import FOUND
 from reput.cli.nursery import Nursery, start
 from reput.cli.options import given_config, writer_settings
+from reput.core import NamedStore, SharedStore, replicas_of
+from reput.engine.stores import stores_of
 from reput.errors import UsageError
-from reput.files.open_files import allow_files
 from reput.format.host import Host
-from reput.operations.stores import stores_of
-from reput.query.shared_store import SharedStore
-from reput.remoting.access import AccessList
-from reput.remoting.port import PortOptions
-from reput.remoting.service import Service, ServiceOptions
-from reput.remoting.stores import is_store, missing_stores
-from reput.remoting.workers import Worker, Workers
-from reput.store.named_stores import NamedStore
-from reput.store.replicas import replicas_of
-from reput.text import printable
+from reput.io import allow_files
+from reput.wings.serve import PortOptions, Service, ServiceOptions
+from reput.wings.serve.broker.limits import Limits
+from reput.wings.serve.remoting.access import AccessList
+from reput.wings.serve.remoting.stores import is_store, missing_stores
+from reput.wings.serve.remoting.workers import Worker, Workers
 
 _KERNELS = (
     "commit_log_scan.scan_records", "index_chains.put_keys", "queue_entries.append_entries",
@@ -61,7 +58,7 @@ def _compile_kernels() -> None:
     from reput.kernels.compile_cache import has_compiled
 
     if not has_compiled(*_KERNELS):
-        from reput.query.warm_up import warm_up
+        from reput.engine.stores.warm_up import warm_up
 
         warm_up()
 
@@ -252,7 +249,7 @@ class Serving:
         With synchronous flushing, the server, not the store, waits for a flush: one flush serves all waiting senders
         (group commit). So the store is always opened with asynchronous flushing.
         """
-        from reput.query.open_store import open_store
+        from reput.engine.stores.open_store import open_store
 
         store_of, _ = self._named.get(path, (None, {}))
         broker_config = (store_of and store_of.config) or self.broker_config

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from reput.base import StoreConfig, format_time, one_line, printable
 from reput.cli.main import DAMAGED, FOUND, NOT_FOUND
 from reput.cli.many import stores_bar
 from reput.cli.options import (
@@ -19,11 +20,11 @@ from reput.cli.options import (
     text_or_json,
 )
 from reput.cli.output import advise_on_topic, console, warn
-from reput.clock import format_time
-from reput.config import StoreConfig
+from reput.core import body_text, is_inner_batch, unwrap
 from reput.errors import CorruptMessageError, MessageNotFoundError, UsageError
 from reput.format import commit_log
 from reput.format.batch_consume_queue import stated_batch_size
+from reput.format.bodies import SentBody, is_compressed, sent_body
 from reput.format.commit_log import MessageExt
 from reput.format.properties import (
     INNER_NUM,
@@ -34,18 +35,13 @@ from reput.format.properties import (
     split_keys,
     tags_code,
 )
-from reput.messages.bodies import SentBody, is_compressed, sent_body
-from reput.messages.body_text import body_text
-from reput.messages.inner_batch import is_inner_batch, unwrap
-from reput.text import one_line, printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from reput.findings import Finding
+    from reput.base import Finding
+    from reput.core import MessageStore, QueryResult
     from reput.format.commit_log import MessageExt
-    from reput.query.answers import QueryResult
-    from reput.query.message_store import MessageStore
 if TYPE_CHECKING:
     from rich.text import Text
 
@@ -129,7 +125,8 @@ def command(
 def _show_of_stores(
     given: GivenStores, which: str, topic: str | None, layout: str, opening: dict[str, Any]
 ) -> int:
-    from reput.operations.find import FoundMessage, find_by
+    from reput.engine.stores import FoundMessage
+    from reput.engine.stores.find import find_by
 
     is_place = _is_offset(which) or _QUEUE_PLACE.fullmatch(which) is not None
     stores = given.named()
@@ -166,7 +163,8 @@ def _show_of_stores(
 
 def _answer_of(store: MessageStore, which: str, topic: str | None) -> QueryResult:
     """Return the answer of one of several stores. If the store does not have the message, the answer is empty."""
-    from reput.query.named_places import answer_at, answer_of
+    from reput.core import answer_of
+    from reput.core.query.named_places import answer_at
 
     if _is_offset(which):
         return answer_at(store, int(which))
@@ -216,8 +214,8 @@ def _print(message: MessageExt, layout: str, store: str | None = None) -> None:
     if layout == "body":
         click.echo(message.body, nl=False)
     elif layout == "json":
-        from reput.messages.json_codec import message_fields
-        from reput.messages.json_text import visible
+        from reput.core import visible
+        from reput.engine.messages import message_fields
 
         fields = {**message_fields(message), "tags_code": _tags_code(message)}
         if store is not None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from reput.base import format_time, one_line
 from reput.cli.main import DAMAGED, FOUND, NOT_FOUND
 from reput.cli.options import (
     GivenStores,
@@ -21,13 +22,11 @@ from reput.cli.options import (
     stores_argument,
 )
 from reput.cli.output import print_json_lines, print_rows, warn
-from reput.clock import format_time
 from reput.errors import StoreNotFoundError, UsageError
-from reput.text import one_line
 
 if TYPE_CHECKING:
-    from reput.findings import Finding
-    from reput.query.tiered import TieredQueue
+    from reput.base import Finding
+    from reput.engine.five.tiered import TieredQueue
 
 _NAME_WIDTH, _UNIQUE_KEY_WIDTH = 40, 56
 _INDEX_ONLY = (
@@ -91,7 +90,7 @@ def _lag(
     Exits with 1 if no group has committed an offset, with 3 if a store could not be read or a lag is
     unknown.
     """
-    from reput.operations.lag import lag
+    from reput.wings.fleet.lag import lag
 
     store = given.one
     if store is None:
@@ -107,8 +106,8 @@ def _lag(
 
 def _lag_of_stores(given: GivenStores, as_json: bool, **options: Any) -> int:
     from reput.cli.progress import StoresBar
-    from reput.operations.lag import lag, lag_lines
-    from reput.operations.stores import over_stores
+    from reput.engine.stores import over_stores
+    from reput.wings.fleet.lag import lag, lag_lines
 
     stores = given.named()
     with StoresBar(len(stores)) as bar:
@@ -159,7 +158,7 @@ def _transactions(store: str, as_json: bool, **opening: Any) -> int:
 
     Exits with 1 if no transaction is open.
     """
-    from reput.broker.open_transactions import open_transactions
+    from reput.wings.serve.broker.open_transactions import open_transactions
 
     with open_from(store, **opening) as opened:
         found = list(open_transactions(opened))
@@ -219,7 +218,7 @@ def _timer(store: str, take_all: bool, as_json: bool, **opening: Any) -> int:
 
     Exits with 1 if no message waits, and with 3 if a part of the timer log could not be read.
     """
-    from reput.query.timer import WAITING, TimerLog
+    from reput.engine.five.timer import WAITING, TimerLog
 
     with open_from(store, **opening) as opened:
         timers = TimerLog(opened)
@@ -282,7 +281,7 @@ def _popped(store: str, take_all: bool, as_json: bool, **opening: Any) -> int:
 
     Exits with 1 if nothing is listed, and with 3 if a record of the broker could not be read.
     """
-    from reput.broker.popped import PoppedMessages
+    from reput.wings.serve.broker.popped import PoppedMessages
 
     with open_from(store, **opening) as opened:
         notes = PoppedMessages(opened)
@@ -346,7 +345,7 @@ def _compacted(
     Exits with 1 if there is no message, and with 3 if a part of a log could not be read.
     """
     from reput.cli.tail import printer
-    from reput.query.compacted import CompactedLog, compacted_queues
+    from reput.engine.five.compacted import CompactedLog, compacted_queues
 
     show, count = printer(layout, csv_safe), 0
     damage: list[Finding] = []
@@ -400,7 +399,7 @@ def _tiered(
     Exits with 1 if there is no message, and with 3 if something could not be read.
     """
     from reput.cli.tail import printer
-    from reput.query.tiered import TieredStore
+    from reput.engine.five.tiered import TieredStore
 
     if topic is None and any(given is not None for given in (key, queue_id, offset, lines)):
         raise UsageError("--key, --queue-id, --offset and --lines need --topic")

@@ -19,7 +19,7 @@ from reput.cli.options import (
 from reput.cli.output import warn
 
 if TYPE_CHECKING:
-    from reput.operations.runners import Chosen
+    from reput.engine.stores import Chosen
 
 
 @click.command(
@@ -50,7 +50,7 @@ def command(
     The whole log is read once. Nothing is written. Exits with 3 if a part of the log could not be
     read; the figures exclude that part.
     """
-    from reput.operations.stats import stats
+    from reput.wings.inspect.stats_operation import stats
 
     store = given.one
     if store is None or resume is not None:

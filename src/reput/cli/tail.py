@@ -24,13 +24,11 @@ from reput.cli.options import (
 )
 from reput.cli.output import advise_on_topic, pause, say_waiting, warn
 from reput.cli.query_view import print_csv, print_jsonl, table_printer
+from reput.engine.messages import RecordLines
 from reput.errors import UsageError
-from reput.messages.json_codec import RecordLines
 
 if TYPE_CHECKING:
-    from reput.log.reader import LocatedRecord
-    from reput.query.message_store import MessageStore
-    from reput.query.tail import LogTail
+    from reput.core import LocatedRecord, LogTail, MessageStore
 
 _ALL = "all"
 # Number of records that are printed together. It is higher for JSON lines: compiled functions create these
@@ -111,9 +109,7 @@ def command(
     Exits with 1 if there was no message, with 3 if something could not be read, with 130 if --follow
     was interrupted.
     """
-    from reput.log.waiting import wait_for_log
-    from reput.query.pull import wanted_tags
-    from reput.query.tail import LogTail, TailFilter
+    from reput.core import LogTail, TailFilter, wait_for_log, wanted_tags
 
     check_window(begin, end)
     if lines == 0 and not follow:
@@ -188,7 +184,7 @@ def _printer(layout: str, is_safe: bool) -> Callable[[Sequence[LocatedRecord]], 
 
 
 def _print_all(tail: LogTail, store: MessageStore) -> int:
-    from reput.query.tail_lines import lines_of_all
+    from reput.engine.messages.tail_lines import lines_of_all
 
     count = 0
     for lines in lines_of_all(tail, store.commit_log):

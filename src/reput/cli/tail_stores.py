@@ -12,13 +12,10 @@ from typing import Any, NamedTuple
 from reput.cli.main import DAMAGED, FOUND, NOT_FOUND
 from reput.cli.output import pause, say_waiting, warn
 from reput.cli.query_view import FoundPrinter
+from reput.core import LogTail, MessageStore, NamedStore, TailFilter, answered_by
+from reput.engine.stores import FoundMessage, open_named
+from reput.engine.stores.stores import in_threads
 from reput.errors import StoreError, StoreNotFoundError
-from reput.operations.find import FoundMessage
-from reput.operations.stores import in_threads, open_named
-from reput.query.message_store import MessageStore
-from reput.query.tail import LogTail, TailFilter
-from reput.store.named_stores import NamedStore
-from reput.store.replicas import answered_by
 
 # Opening stores is mostly waiting for disks and object storage, so use many threads.
 _AT_ONCE = 32

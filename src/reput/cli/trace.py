@@ -18,8 +18,8 @@ from reput.cli.options import (
     report_format,
 )
 from reput.cli.output import advise_on_topic, check_page, warn, write_page
+from reput.core import json_text
 from reput.errors import UsageError
-from reput.messages.json_text import json_text
 
 # Default limits. A frequent key, or a retry queue of millions of entries, must not cause reads of the whole store.
 _MOST_MESSAGES, _MOST_ENTRIES = 100, 20_000
@@ -90,10 +90,10 @@ def command(
     The last lines report the searched ranges. Exits with 1 if nothing was found, with 3 if a part of a
     log, index or queue could not be read.
     """
-    from reput.files.anchors import writing_to
-    from reput.operations.stores import open_named
-    from reput.operations.trace import trace
-    from reput.operations.trace_text import life_lines
+    from reput.engine.stores import open_named
+    from reput.io import writing_to
+    from reput.wings.inspect.trace_operation import trace
+    from reput.wings.inspect.trace_text import life_lines
 
     if (key is None) == (message_id is None):
         raise UsageError("pass one of --key and --id")
@@ -108,7 +108,7 @@ def command(
         )  # fmt: skip
         life = report.life
         if output is not None:
-            from reput.operations.pages.life_page import life_page
+            from reput.wings.inspect.pages.life_page import life_page
 
             what = f"message {message_id}" if key is None else f"key {key}"
             write_page(output, life_page(life, what))

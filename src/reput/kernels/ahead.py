@@ -21,8 +21,8 @@ from importlib.util import find_spec
 from multiprocessing import active_children, get_context
 from typing import Any, NamedTuple
 
+from reput.base import usable_cpus
 from reput.kernels.compile_cache import compiling, shipped
-from reput.tasks.processors import usable_cpus
 
 PLANNING_VARIABLE = "REPUT_PLANS_KERNELS"
 """Environment variable that marks the planning process (see `plan`). There, kernels record their calls in `planned`."""

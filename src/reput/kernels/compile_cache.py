@@ -30,7 +30,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
-from reput.ownership import is_out_of_reach
+from reput.base import is_out_of_reach
 
 NUMBA_VARIABLE = "NUMBA_CACHE_DIR"
 TEMPORARY_VARIABLE = "REPUT_KERNEL_CACHE"

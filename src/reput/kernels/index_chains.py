@@ -1,8 +1,8 @@
 """Put many keys into the slots and items of an IndexFile, and look up many keys.
 
 Mirrors `IndexFile.putKey` (tag rocketmq-all-4.9.3), whose rules `reput.format.index_file` describes.
-`reput.index.reader` specifies the look-ups. An IndexFile consists of 32-bit words. So slots are a `uint32` array and
-items a `uint32` array of shape (n, 5). Both hold the file's bytes unchanged (big endian); see `integers.swap32`.
+`reput.core.index.reader` specifies the look-ups. An IndexFile consists of 32-bit words. So slots are a `uint32` array
+and items a `uint32` array of shape (n, 5). Both hold the file's bytes unchanged (big endian); see `integers.swap32`.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """Test whether look-ups reach all items of an IndexFile, and find consecutive items whose messages lie far apart.
 
 A look-up starts at a slot and follows a chain of the slot's items, with ever smaller numbers, until a pointer of 0 ends
-the chain (`reput.index.reader`). The slot has one pointer, and so has each of its items. Look-ups reach all items of a
-slot if and only if each item is the target of exactly one of these pointers, and exactly one pointer is 0. To test this
-condition for all slots, each pointer adds the hash of the pair (slot, target) to a sum. Each item subtracts the hash of
-the pair (slot, item), and each slot the hash of (slot, 0). If the sum is 0, look-ups reach every item. The test reads
-the items sequentially, whereas following the chains would miss the processor's cache at each item.
+the chain (`reput.core.index.reader`). The slot has one pointer, and so has each of its items. Look-ups reach all items
+of a slot if and only if each item is the target of exactly one of these pointers, and exactly one pointer is 0. To test
+this condition for all slots, each pointer adds the hash of the pair (slot, target) to a sum. Each item subtracts the
+hash of the pair (slot, item), and each slot the hash of (slot, 0). If the sum is 0, look-ups reach every item. The test
+reads the items sequentially, whereas following the chains would miss the processor's cache at each item.
 
 If the messages of consecutive items lie far apart (`find_wide_gaps`), items between them may have been lost.
 """

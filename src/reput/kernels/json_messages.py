@@ -2,7 +2,7 @@
 
 A line is plain if it is one object with known fields. Each field occurs at most once and has the right type, and no two
 fields contradict each other. Its strings are UTF-8, its body is not compressed, and its properties have no names that
-the store must refuse or check. `reput.messages.json_lines` reads all other lines, and explains errors.
+the store must refuse or check. `reput.engine.messages.json_lines` reads all other lines, and explains errors.
 """
 
 from __future__ import annotations
@@ -112,8 +112,8 @@ def parse_lines(
             at += 1
             lines += 1
             continue
-        # Stop at a line that does not begin with {. The caller reads this line with `reput.messages.json_lines`, and
-        # then calls this kernel again for the next lines.
+        # Stop at a line that does not begin with {. The caller reads this line with `reput.engine.messages.json_lines`,
+        # and then calls this kernel again for the next lines.
         if byte_at(data, at) != OPEN:
             return row, line, lines
         at = skip_space(data, at + 1)
@@ -133,7 +133,7 @@ def parse_lines(
             if field < 0 or seen >> field & 1:
                 break
             # `seen` has one bit per field. If a line has a field twice, the test above leaves the line to
-            # `reput.messages.json_lines`.
+            # `reput.engine.messages.json_lines`.
             seen |= np.int64(1) << field
             follows[before] = field
             before = field
@@ -196,7 +196,7 @@ def parse_lines(
                     break
                 keys_stop = used
             # Of all values, only `true` begins with t, and only the field `body_crc_ok` may be true. A line in which
-            # `body_crc_ok` is false is left to `reput.messages.json_lines`, which reports the error.
+            # `body_crc_ok` is false is left to `reput.engine.messages.json_lines`, which reports the error.
             elif byte == 0x74:
                 is_true = (
                     byte_at(data, at + 1) == 0x72 and byte_at(data, at + 2) == 0x75

@@ -169,7 +169,8 @@ def _bucket(text, start, stop):
 def put_properties(text, pairs, count, out, used, cut):
     """Write the properties string in a broker's order, and return its end.
 
-    Returns -1 for properties that this kernel cannot write. `reput.messages.json_lines` then reads the line again.
+    Returns -1 for properties that this kernel cannot write. `reput.engine.messages.json_lines` then reads the line
+    again.
 
     pairs  int64[MOST_PAIRS + 4, 6], from `read_pairs` and `complete_pairs`; the last two columns are set here: the
            bucket of each pair, and the sorted order

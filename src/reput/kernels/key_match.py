@@ -1,8 +1,8 @@
 """Match records with many wanted keys: hash keys, select index entries, compare exactly.
 
 The kernels follow two Python functions: `reput.format.commit_log.locate`, which decides whether bytes are a record, and
-`reput.log.keyed_record.read_keyed_record`, which reads a record's keys. Texts are compared as the Java strings to which
-their bytes decode.
+`reput.core.log.keyed_record.read_keyed_record`, which reads a record's keys. Texts are compared as the Java strings to
+which their bytes decode.
 """
 
 from __future__ import annotations
@@ -319,7 +319,7 @@ def hash_own_ids(data, records, hashes, record_of):
 def batch_has_wanted(data, topic, wanted, bounds, shift):
     """Return whether a message of an inner batch has a hash in `wanted`; True if the lengths are inconsistent.
 
-    data    uint8, the messages one after the other (`reput.messages.inner_batch`)
+    data    uint8, the messages one after the other (`reput.core.query.inner_batch`)
     wanted  int32, sorted; with bounds and shift as in `find_wanted`
     """
     prefix = hash_unit(java_hash(topic, 0, len(topic), 0), 35)

@@ -1,7 +1,7 @@
 """Read and verify records of a queue from a log file, and concatenate their bytes, for a pull.
 
-The checks are those of `reput.query.pull_records`. The kernel stops at the first entry or record that fails a check.
-Its caller decides how to continue.
+The checks are those of `reput.core.query.pull_records`. The kernel stops at the first entry or record that fails a
+check. Its caller decides how to continue.
 """
 
 from __future__ import annotations

@@ -10,9 +10,9 @@
     reput.spark.rebuild(spark, "/data/store")                              # ConsumeQueue and IndexFile
     reput.spark.follow(spark, "/data/store", "/data/indexes")              # the same while a broker runs
 
-`reput.spark.options` has the options of the data source, `reput.messages.schema` its columns. Importing reput.spark
-raises MissingExtraError if PySpark is not installed. No other package of reput imports pyspark. No function has the
-name of a module of this package, because one would hide the other.
+`reput.spark.options` has the options of the data source, `reput.engine.messages.schema` its columns. Importing
+reput.spark raises MissingExtraError if PySpark is not installed. No other package of reput imports pyspark. No function
+has the name of a module of this package, because one would hide the other.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ if find_spec("pyspark") is None:
 # Import functions on first use: the kernels take time to load, and `reput.operations` imports this package.
 _HOMES = {
     "coverage_of": "reput.spark.bulk_lookup",
-    "export": "reput.operations.on_spark",
+    "export": "reput.spark.on_spark",
     "follow": "reput.spark.following",
     "lookup": "reput.spark.bulk_lookup",
-    "rebuild": "reput.operations.on_spark",
+    "rebuild": "reput.spark.on_spark",
     "register": "reput.spark.source",
 }
 

@@ -1,4 +1,4 @@
-"""Look up many keys with Spark: `reput.spark.lookup` runs the tasks of the bulk look-up `reput.lookup` on a cluster."""
+"""Look up many keys with Spark: `reput.spark.lookup` runs the tasks of the bulk look-up `reput.engine.tables.lookup` on a cluster."""
 
 from __future__ import annotations
 
@@ -16,28 +16,37 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from reput.arguments import checked
-from reput.config import StoreConfig
-from reput.errors import ReputError, SparkJobError, UsageError
-from reput.files.object_store import ObjectStore
-from reput.files.private import Access
-from reput.files.staged import join, know, places_of
-from reput.lookup.answer import LookupAnswer
-from reput.lookup.arrow import (
+from reput.base import StoreConfig, checked, usable_cpus
+from reput.core import NamedStore
+from reput.engine.tables import (
+    PLAIN,
+    LineFormat,
+    LineStyle,
+    Lookup,
+    LookupAnswer,
+    answer_header,
+    answer_lines,
+    keys_of,
+)
+from reput.engine.tables.lookup.arrow import (
     DEFAULT_COLUMNS,
     Keys,
-    Lookup,
     LookupOptions,
     StorePath,
-    keys_of,
     run_lookup,
     stage_keys,
 )
-from reput.lookup.coverage import COVERAGE_COLUMN, IS_COMPLETE, METADATA_KEY, CoverageForm
-from reput.lookup.key_parts import KeyPart, stage_parts
-from reput.lookup.lines import PLAIN, LineFormat, LineStyle, answer_header, answer_lines
-from reput.lookup.local_files import MALFORMED_LINE, check_paths, read_keys
-from reput.lookup.warm_up import load, warm_up
+from reput.engine.tables.lookup.coverage import (
+    COVERAGE_COLUMN,
+    IS_COMPLETE,
+    METADATA_KEY,
+    CoverageForm,
+)
+from reput.engine.tables.lookup.key_parts import KeyPart, stage_parts
+from reput.engine.tables.lookup.local_files import MALFORMED_LINE, check_paths, read_keys
+from reput.engine.tables.lookup.warm_up import load, warm_up
+from reput.errors import ReputError, SparkJobError, UsageError
+from reput.io import Access, ObjectStore, join, know, places_of
 from reput.spark.arrow_types import arrow_columns
 from reput.spark.connect import shares_files, ship
 from reput.spark.descriptions import STAGE_KEYS, described
@@ -45,8 +54,6 @@ from reput.spark.errors import reason_of
 from reput.spark.garbage import set_modules_aside
 from reput.spark.runner import SparkRunner, runner_beside_frames, starting_sql
 from reput.spark.session import is_connect, is_local
-from reput.store.named_stores import NamedStore
-from reput.tasks.processors import usable_cpus
 
 # Beginning of Spark's error message if a line of a CSV file has a wrong number of values.
 _MALFORMED = "Malformed CSV record: "
@@ -141,7 +148,7 @@ def lookup(
             other users. Staged files are deleted at the end of this process.
         staging_access: "private" gives only this user access to staged files; "group" gives access to the folder's
             group, for executors that run under another user of that group.
-        coverage: "rows" adds a column `coverage` with the coverage of each row (`reput.lookup.coverage`).
+        coverage: "rows" adds a column `coverage` with the coverage of each row (`reput.engine.tables.lookup.coverage`).
 
     Raises:
         UsageError, StoreNotFoundError, StoreAccessError, StoreChangedError, FormatError, SparkJobError.

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pyspark
 
-from reput.files.user_cache import OwnCache
+from reput.io import OwnCache
 
 # Suppress warnings about an archive that does not match this JVM.
 _QUIET = "-Xlog:disable -Xlog:all=error:stderr"

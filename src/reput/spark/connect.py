@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 from pyspark.errors import PySparkException
 
-from reput.files.scratch import folder_until_exit, scratch_file
+from reput.io import folder_until_exit, scratch_file
 from reput.spark.errors import job_error, why_unfit
 from reput.spark.session import is_connect
 from reput.spark.ship import DEPENDENCIES, check_nothing_lacks, digest_function, pack, ship_code

@@ -19,7 +19,7 @@ _NEEDED = (
     "pyarrow",
     "reput.spark.source",
     "reput.spark.runner",
-    "reput.lookup.driver",
+    "reput.engine.tables.lookup.driver",
 )
 
 

@@ -9,30 +9,30 @@ from typing import Any
 
 from pyspark import SparkContext
 
-from reput.files.anchors import Anchored
+from reput.io.anchors import Anchored
 
 _PROPERTY = "spark.job.description"
 _OF_FUNCTIONS = {
-    "reput.lakes.task.run_export": "reput export: read the log, write files",
-    "reput.lakes.merging.run_merge": "reput export: combine small files",
-    "reput.lookup.driver._search": "reput lookup: search indexes, scan what they do not cover",
-    "reput.lookup.judging.run_judge_task": "reput lookup: prove or spot-check IndexFiles",
-    "reput.lookup.match_task.run_match_task": "reput lookup: read matches",
-    "reput.lookup.local_files._write_part": "reput lookup: write the answer",
-    "reput.pipeline.scan_split.run_scan": "reput rebuild: scan the log",
-    "reput.pipeline.driver._data_end": "reput rebuild: find the ends of log files",
-    "reput.pipeline.queue_plan.plan_queues": "reput rebuild: plan ConsumeQueues",
-    "reput.pipeline.rocksdb_layout.rocksdb_layout": "reput rebuild: plan the tables of RocksDB",
-    "reput.pipeline.divided.divide": "reput rebuild: divide entries among queues",
-    "reput.pipeline.driver._write_one": "reput rebuild: write ConsumeQueues and IndexFiles",
-    "reput.pipeline.driver._write_object": "reput rebuild: stage ConsumeQueues and IndexFiles",
-    "reput.pipeline.queue_pieces.join_pieces": "reput rebuild: join pieces of ConsumeQueue files",
-    "reput.pipeline.publish._publish": "reput rebuild: publish files",
+    "reput.wings.lakes.task.run_export": "reput export: read the log, write files",
+    "reput.wings.lakes.merging.run_merge": "reput export: combine small files",
+    "reput.engine.tables.lookup.driver._search": "reput lookup: search indexes, scan what they do not cover",
+    "reput.engine.tables.lookup.judging.run_judge_task": "reput lookup: prove or spot-check IndexFiles",
+    "reput.engine.tables.lookup.match_task.run_match_task": "reput lookup: read matches",
+    "reput.engine.tables.lookup.local_files._write_part": "reput lookup: write the answer",
+    "reput.engine.rebuild.scan_split.run_scan": "reput rebuild: scan the log",
+    "reput.engine.rebuild.driver._data_end": "reput rebuild: find the ends of log files",
+    "reput.engine.rebuild.queue_plan.plan_queues": "reput rebuild: plan ConsumeQueues",
+    "reput.engine.rebuild.rocksdb_layout.rocksdb_layout": "reput rebuild: plan the tables of RocksDB",
+    "reput.engine.rebuild.divided.divide": "reput rebuild: divide entries among queues",
+    "reput.engine.rebuild.driver._write_one": "reput rebuild: write ConsumeQueues and IndexFiles",
+    "reput.engine.rebuild.driver._write_object": "reput rebuild: stage ConsumeQueues and IndexFiles",
+    "reput.engine.rebuild.queue_pieces.join_pieces": "reput rebuild: join pieces of ConsumeQueue files",
+    "reput.engine.rebuild.publish._publish": "reput rebuild: publish files",
 }
 _WEIGHED_BY_BYTES = {
-    "reput.lakes.task.run_export",
-    "reput.lakes.merging.run_merge",
-    "reput.pipeline.scan_split.run_scan",
+    "reput.wings.lakes.task.run_export",
+    "reput.wings.lakes.merging.run_merge",
+    "reput.engine.rebuild.scan_split.run_scan",
 }
 """Functions whose tasks are weighted by the number of bytes that they read. The description of a job states the sum of
 these numbers, because Spark does not count bytes that Python reads.

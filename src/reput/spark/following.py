@@ -1,4 +1,4 @@
-"""Run `reput.follow`, with the first rebuild on Spark. Later, new messages are indexed in the driver, without Spark."""
+"""Run `reput.engine.rebuild.follow`, with the first rebuild on Spark. Later, new messages are indexed in the driver, without Spark."""
 
 from __future__ import annotations
 
@@ -9,15 +9,11 @@ from threading import Event
 
 from pyspark.sql import SparkSession
 
-from reput.arguments import checked
-from reput.config import StoreConfig
-from reput.follow.driver import OnRebuilt, OnReport, follow_store
-from reput.follow.report import FollowReport
-from reput.pipeline.driver import rebuild_store
-from reput.pipeline.report import RebuildReport
-from reput.pipeline.warm_up import warm_up
+from reput.base import Progress, StoreConfig, checked, silent
+from reput.engine.rebuild import FollowReport, RebuildReport, rebuild_store
+from reput.engine.rebuild.follow.driver import OnRebuilt, OnReport, follow_store
+from reput.engine.rebuild.warm_up import warm_up
 from reput.spark.runner import prepared_runner
-from reput.tasks import Progress, silent
 
 
 @checked
@@ -39,7 +35,7 @@ def follow(
 
     Returns when `stop` is set or KeyboardInterrupt is raised. If `output` has no indexes yet, they are rebuilt on
     Spark, with `split_size` and `progress` as for `rebuild`. After the rebuild, the session is no longer used.
-    `reput.follow.driver.follow_store` describes the other arguments and the result. Raises the errors of
+    `reput.engine.rebuild.follow.driver.follow_store` describes the other arguments and the result. Raises the errors of
     `follow_store` and of `rebuild`.
     """
     return follow_store(

@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from reput.errors import JavaNotFoundError
-from reput.files.program_cache import program_folders
-from reput.files.scratch import write_executable
+from reput.io.program_cache import program_folders
+from reput.io.scratch import write_executable
 
 MINIMUM_JAVA = 17
 """The oldest Java on which Spark 4 runs."""

@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from reput.log.ends import find_log_end, is_at_end
-from reput.log.growing import walk_on
-from reput.log.scan import ScanBuffers
-from reput.log.sources import LogListing
+from reput.core import LogListing, ScanBuffers, find_log_end, is_at_end, walk_on
 
 # Count messages in this many unread bytes of the log (the size of one read of a remote file), and estimate the rest.
 _COUNTED_BYTES = 4 << 20

@@ -11,11 +11,10 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from reput.engine.tables import PLAIN, LineStyle, Lookup
+from reput.engine.tables.lookup.local_files import SUFFIXES, Format, coverage_text
 from reput.errors import SparkJobError, UsageError
-from reput.files.parts import rename_parts
-from reput.lookup.arrow import Lookup
-from reput.lookup.lines import PLAIN, LineStyle
-from reput.lookup.local_files import SUFFIXES, Format, coverage_text
+from reput.io.parts import rename_parts
 from reput.spark.bulk_lookup import answer_frame, answer_text
 from reput.spark.errors import reason_of
 
@@ -47,7 +46,8 @@ def write_answer(
         spark: The session that writes.
         found: The look-up.
         output: A new directory, or its URL.
-        layout: Format of the files. Lines of JSON and CSV are those of `reput.lookup.lines`, in files named part-*.json
+        layout: Format of the files. Lines of JSON and CSV are those of `reput.engine.tables.lookup.lines`, in files
+        named part-*.json
             and part-*.csv. At a URL, the names are part-*.txt, which Spark gives to files of lines.
         style: How values in lines are written.
 

@@ -11,15 +11,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from reput.base import did_you_mean
+from reput.core import LogListing, find_logs, named_from
+from reput.engine.messages import column_name, select
+from reput.engine.tables import Condition, OnCorrupt, check_on_corrupt, selected
+from reput.engine.tables.filters import choices
+from reput.engine.tables.plan import unknown_topics
 from reput.errors import UsageError
-from reput.files.storage import absolute
-from reput.log.naming import named_from
-from reput.log.paths import find_logs
-from reput.log.sources import LogListing
-from reput.messages.schema import column_name, select
-from reput.nearest import did_you_mean
-from reput.table.filters import Condition, OnCorrupt, check_on_corrupt, choices, selected
-from reput.table.plan import unknown_topics
+from reput.io import absolute
 
 EARLIEST, LATEST = "earliest", "latest"
 _MAX_NUMBER = 1 << 53  # A timestamp up to this limit fits 64 bits in microseconds.
@@ -60,7 +59,7 @@ class SourceOptions:
     selected         conditions from the options topic, queueId, key and uniqueKey
     split_bytes      bytes of the log per task; None if not given
     file_systems     options whose names begin with `s3.` or `fsspec.`
-    name_from        see `reput.log.naming`
+    name_from        see `reput.core.log.naming`
     """
 
     paths: tuple[str, ...]

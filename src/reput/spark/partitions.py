@@ -8,19 +8,26 @@ from contextlib import closing
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
+from reput.core import LogListing, ScanBuffers
+from reput.engine.messages import column_name
+from reput.engine.tables import (
+    SPLIT_BYTES,
+    Condition,
+    RangeBatches,
+    ReadPlan,
+    ReadTask,
+    bytes_of,
+    compile_now,
+    parts_of,
+)
+from reput.engine.tables.found_records import OpenedQueues
+from reput.engine.tables.plan import MissingLog, pack
+from reput.engine.tables.read import ReadReport, damage_rows
 from reput.errors import StoreNotFoundError, UsageError
-from reput.log.scan import ScanBuffers
-from reput.log.sources import LogListing
-from reput.messages.schema import column_name
 from reput.spark.errors import one_line
 from reput.spark.garbage import set_modules_aside
 from reput.spark.log import log
 from reput.spark.options import Offsets, SourceOptions
-from reput.table.filters import Condition
-from reput.table.found_records import OpenedQueues
-from reput.table.plan import SPLIT_BYTES, MissingLog, ReadPlan, ReadTask, bytes_of, pack
-from reput.table.read import RangeBatches, ReadReport, damage_rows
-from reput.table.warm_up import compile_now, parts_of
 
 _buffers: list[ScanBuffers] = []
 

@@ -19,8 +19,8 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
+from reput.engine.tables import Condition
 from reput.errors import UsageError
-from reput.table.filters import Condition
 
 _OPERATORS: dict[type[Filter], str] = {
     EqualTo: "=",

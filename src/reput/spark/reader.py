@@ -7,16 +7,23 @@ from collections.abc import Iterable, Iterator, Sequence
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
+from reput.core import LogListing
+from reput.engine.messages import column_name
+from reput.engine.tables import (
+    SPLIT_BYTES,
+    Bounds,
+    bytes_of,
+    compile_meanwhile,
+    compile_now,
+    parts_of,
+    plan_reading,
+)
 from reput.errors import UsageError
-from reput.log.sources import LogListing
-from reput.messages.schema import column_name
 from reput.spark.errors import one_line
 from reput.spark.log import log
 from reput.spark.options import EARLIEST, LATEST, SourceOptions
 from reput.spark.partitions import LogPartition, offsets_by_store, partitions_of, read_partition
 from reput.spark.pushdown import condition_of
-from reput.table.plan import SPLIT_BYTES, Bounds, bytes_of, plan_reading
-from reput.table.warm_up import compile_meanwhile, compile_now, parts_of
 
 
 class LogReader(DataSourceReader):

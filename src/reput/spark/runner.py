@@ -18,13 +18,13 @@ from pyspark import InheritableThread, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from reput.base import retried
 from reput.errors import ReputError, SparkJobError, is_transient
 from reput.spark.connect import ConnectJob, ship, slots_of
 from reput.spark.descriptions import START_SQL, START_WORKERS, described, description_of
 from reput.spark.errors import VERSION, job_error
 from reput.spark.garbage import set_modules_aside
 from reput.spark.session import SHARED_WORKERS, is_connect, is_local
-from reput.tasks import retried
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")

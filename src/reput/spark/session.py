@@ -17,13 +17,13 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from reput.engine.tables import compile_meanwhile
 from reput.errors import SparkJobError, UsageError
 from reput.spark.class_archive import archive_options
 from reput.spark.java import find_java_home
 from reput.spark.log import log
 from reput.spark.sockets import socket_settings
 from reput.spark.spark_home import spark_home
-from reput.table.warm_up import compile_meanwhile
 
 _MASTER = re.compile(r"local(-cluster)?(\[.+\])?$|spark://.+:\d|k8s://|yarn$")
 _LOOPBACK = "127.0.0.1"

@@ -20,7 +20,7 @@ from pyspark import SparkContext
 from pyspark.errors import PySparkException
 
 from reput.errors import SparkJobError
-from reput.files.scratch import folder_until_exit
+from reput.io import folder_until_exit
 from reput.spark.descriptions import ASK_EXECUTORS, described
 from reput.spark.errors import why_unfit
 from reput.spark.session import is_local

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import socket
 
-from reput.files.scratch import folder_until_exit
+from reput.io import folder_until_exit
 
 _PREFIX = "reput-spark-"
 # Longest folder name. A socket's address may have 107 bytes, and Spark appends a file name: 36 characters and `.sock`.

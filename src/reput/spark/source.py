@@ -4,9 +4,9 @@
     spark.read.format("rocketmq").load("/data/broker-*/store")
     spark.read.format("rocketmq").option("columns", "topic, queue_id").load(path)
 
-`reput.messages.schema` defines the columns. Spark does not pass a query's columns to Python data sources, so the option
-`columns`, or a schema, selects the columns to decode. With a schema, Spark creates the source, and reports its errors,
-when the first query runs. Without a schema, it does so at `load()`. Filters are pushed down only if the option
+`reput.engine.messages.schema` defines the columns. Spark does not pass a query's columns to Python data sources, so the
+option `columns`, or a schema, selects the columns to decode. With a schema, Spark creates the source, and reports its
+errors, when the first query runs. Without a schema, it does so at `load()`. Filters are pushed down only if the option
 `pushFilters` is set: Spark keeps the filters of one query with the loaded table, and applies them to the next query.
 
 In Spark, one process creates the source, another process plans a read, and further processes read. Each process must
@@ -34,9 +34,11 @@ from pyspark.sql.datasource import (
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
-from reput.arguments import checked
+from reput.base import checked
+from reput.engine.messages import COLUMNS, column_name, select
+from reput.engine.messages.schema import DAMAGE_COLUMNS
+from reput.engine.tables import compile_meanwhile, parts_of
 from reput.errors import ReputError, UsageError
-from reput.messages.schema import COLUMNS, DAMAGE_COLUMNS, column_name, select
 from reput.spark.arrow_types import arrow_columns
 from reput.spark.connect import ship
 from reput.spark.errors import one_line
@@ -46,7 +48,6 @@ from reput.spark.quiet_end import end_quietly
 from reput.spark.session import begin_compiling, is_connect, is_local
 from reput.spark.ship import ARROW_DEPENDENCIES
 from reput.spark.table_function import register_function
-from reput.table.warm_up import compile_meanwhile, parts_of
 
 _CODE = str(Path(__file__).parents[2])
 """Folder from which `reput` is imported."""

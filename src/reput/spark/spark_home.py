@@ -14,7 +14,7 @@ from pathlib import Path
 import py4j
 import pyspark
 
-from reput.files.program_cache import lasting_folder, linked_folder
+from reput.io.program_cache import lasting_folder, linked_folder
 
 _ARCHIVE = "python/lib/pyspark.zip"
 _PARTS = ("bin", "conf", "jars", "sbin")

@@ -1,10 +1,10 @@
 """Implement `readStream` of the data source, which follows CommitLogs that brokers are writing.
 
-An offset of the stream is a JSON object with a read mark for each store (`reput.log.read_mark.ReadMark`). The mark has
-the physical offset up to which the store's log was read, and a digest that identifies the log before this offset. The
-physical offset is always the beginning of a record, or the end that the log had when the mark was created. Spark keeps
-the stream's offsets in its checkpoint, and repeats an unfinished batch with the same offsets. So every message arrives
-exactly once in a sink that accepts each batch once.
+An offset of the stream is a JSON object with a read mark for each store (`reput.core.log.read_mark.ReadMark`). The mark
+has the physical offset up to which the store's log was read, and a digest that identifies the log before this offset.
+The physical offset is always the beginning of a record, or the end that the log had when the mark was created. Spark
+keeps the stream's offsets in its checkpoint, and repeats an unfinished batch with the same offsets. So every message
+arrives exactly once in a sink that accepts each batch once.
 """
 
 from __future__ import annotations
@@ -16,12 +16,20 @@ from typing import Any, NoReturn
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
+from reput.core import (
+    LogListing,
+    ReadMark,
+    ScanBuffers,
+    find_log_end,
+    is_at_end,
+    mark_at,
+    walk_on,
+    why_another,
+)
+from reput.core.log.ends import first_record_of
+from reput.engine.tables import SPLIT_BYTES, Bounds, plan_between
+from reput.engine.tables.times import stored_within, timed_ranges, within
 from reput.errors import ReputError, StoreChangedError, UsageError
-from reput.log.ends import find_log_end, first_record_of, is_at_end
-from reput.log.growing import walk_on
-from reput.log.read_mark import ReadMark, mark_at, why_another
-from reput.log.scan import ScanBuffers
-from reput.log.sources import LogListing
 from reput.spark.errors import one_line
 from reput.spark.lag import lag_of
 from reput.spark.log import log
@@ -35,8 +43,6 @@ from reput.spark.stream_limits import (
     ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
-from reput.table.plan import SPLIT_BYTES, Bounds, plan_between
-from reput.table.times import stored_within, timed_ranges, within
 
 Offset = dict[str, dict[str, Any]]
 """For the name of each store, the position up to which its log was read, as the fields of a ReadMark."""

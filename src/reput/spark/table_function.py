@@ -17,8 +17,8 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from reput.engine.messages import COLUMNS
 from reput.errors import UsageError
-from reput.messages.schema import COLUMNS
 from reput.spark.arrow_types import arrow_columns
 from reput.spark.errors import one_line
 from reput.spark.log import log

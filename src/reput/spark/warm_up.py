@@ -10,11 +10,11 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
+from reput.engine.rebuild import small_message
 from reput.errors import SparkJobError, UsageError
-from reput.files.scratch import scratch_file, scratch_folder
 from reput.format.commit_log import encode
 from reput.format.file_names import COMMIT_LOG_FOLDER, offset_file_name
-from reput.pipeline.warm_up import small_message
+from reput.io import scratch_file, scratch_folder
 from reput.spark.bulk_lookup import lookup
 from reput.spark.class_archive import archive_cache, archive_name, is_plain
 from reput.spark.java import find_java_home

@@ -13,27 +13,22 @@ from os import PathLike
 from pathlib import Path
 from typing import Self, TypeVar
 
-from reput.broker.broker import ServedBroker
-from reput.broker.offsets import QueueLag
-from reput.broker.queue_messages import queue_messages
-from reput.broker.sending import Sent
-from reput.broker.topics import PERM_READ, PERM_WRITE
-from reput.clock import now_ms
-from reput.config import StoreConfig
+from reput.base import StoreConfig, did_you_mean, now_ms
+from reput.core import SharedStore
+from reput.engine.writer import PutResult, WritableStore
+from reput.engine.writer.store_writer import StoreWriter
+from reput.engine.writer.writer_settings import WriterSettings
 from reput.errors import MessageNotFoundError, UsageError
 from reput.format.commit_log import MessageExt
 from reput.format.file_names import COMMIT_LOG_FOLDER, LOCK_FILE
 from reput.format.host import Host
 from reput.format.java_string import decode_utf8
 from reput.format.properties import DELAY, KEYS, TAGS, encode_properties
-from reput.nearest import did_you_mean
-from reput.query.shared_store import SharedStore
-from reput.query.writable_store import WritableStore
-from reput.remoting.port import PortOptions
-from reput.remoting.service import Service, ServiceOptions
-from reput.writer.put.message import PutResult
-from reput.writer.store_writer import StoreWriter
-from reput.writer.writer_settings import WriterSettings
+from reput.wings.serve import PortOptions, QueueLag, Service, ServiceOptions
+from reput.wings.serve.broker.broker import ServedBroker
+from reput.wings.serve.broker.queue_messages import queue_messages
+from reput.wings.serve.broker.sending import Sent
+from reput.wings.serve.broker.topics import PERM_READ, PERM_WRITE
 
 Found = TypeVar("Found")
 _START_S, _STOP_S, _PAUSE_S = 60.0, 30.0, 0.005

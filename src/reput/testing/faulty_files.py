@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Any
 
 from reput.errors import StoreUnreachableError
-from reput.files import anchors, reader, writer
+from reput.io import anchors, reader, writer
 
 _CODES = (errno.ESTALE, errno.EIO, errno.ETIMEDOUT)
 _ODD = 0.02

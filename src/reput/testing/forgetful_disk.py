@@ -20,10 +20,8 @@ from random import Random
 from threading import RLock
 from uuid import uuid4
 
-from reput.files.disk import Disk
-from reput.files.mapped_writer import MappedWriter
-from reput.files.writer import FileWriter, explained, write_durable
 from reput.format.file_names import CONSUME_QUEUE_FOLDER
+from reput.io import Disk, FileWriter, MappedWriter, explained, write_durable
 
 _PAGE_BYTES = 4096
 _Names = dict[str, int]

@@ -1,0 +1,275 @@
+"""Search the IndexFiles of a store, through the interface `reput.core.index.key_index.KeyIndex`.
+
+Each file covers the ranges of the log for which it can be trusted (`reput.core.index.verdict`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from heapq import merge
+from itertools import groupby
+from typing import NamedTuple
+
+from reput.base import Finding, Kind
+from reput.core.index.key_index import (
+    FEW_HASHES,
+    Basis,
+    BulkSearch,
+    Candidate,
+    CandidateArrays,
+    IndexPart,
+    KeyHashes,
+    TimeWindow,
+)
+from reput.core.index.reader import IndexFileReader
+from reput.core.index.set_reader import IndexFileSetReader
+from reput.core.index.spot_checks import SlotPages
+from reput.core.index.times import at_times
+from reput.core.index.trust import damaged_records, lost_record, spot_check
+from reput.core.index.verdict import Judge, Verdict
+from reput.core.log.files import CommitLogFile
+from reput.core.log.offset_range import OffsetRange
+from reput.core.log.reader import CommitLogReader
+from reput.io import NO_STAMP, Stamp, present_stamp
+from reput.io.stamps import has_stamp
+
+
+@dataclass(frozen=True, slots=True)
+class IndexFilePart:
+    """An IndexFile and a range that it covers.
+
+    slots  the object that checks the pages of the slot table before a chain is followed; None if every link of the
+           chains was already checked
+    timed  number of an item: from item 2 to this item, times never decrease; 0 if unknown. Item 1 is excluded: its
+           time, unlike the times of other items, is not relative to the file's begin timestamp
+    """
+
+    file: IndexFileReader
+    start: int
+    stop: int
+    basis: Basis
+    slots: SlotPages | None = None
+    timed: int = 0
+
+    @property
+    def name(self) -> str:
+        return self.file.name
+
+    @property
+    def path(self) -> str:
+        return self.file.path
+
+    def candidates(self, hashes: Collection[int], within: OffsetRange) -> Iterator[Candidate]:
+        """See `IndexPart.candidates`."""
+        chains = [self._chain(key_hash, within) for key_hash in self._worth_following(hashes)]
+        return chains[0] if len(chains) == 1 else _each_once(merge(*chains, reverse=True))
+
+    def _worth_following(self, hashes: Collection[int]) -> Collection[int]:
+        if not isinstance(hashes, KeyHashes) or len(hashes) < FEW_HASHES:
+            return set(hashes)
+        # Imported here, because it loads NumPy, which a search for few keys does not need.
+        from reput.core.index.many_hashes import worth_following
+
+        return worth_following(self.file, hashes.array, self.slots)
+
+    def _chain(self, key_hash: int, within: OffsetRange) -> Iterator[Candidate]:
+        if self.slots is not None:
+            self.slots.check(key_hash)
+        start, stop = within
+        previous = -1
+        for offset in self.file.offsets(key_hash):
+            # Offsets descend along a chain, so all further items lie before the range.
+            if offset < start:
+                return
+            if offset < stop and offset != previous:
+                yield Candidate(offset, key_hash)
+                previous = offset
+
+    def candidate_arrays(
+        self, hashes: Collection[int], within: OffsetRange
+    ) -> Iterator[CandidateArrays]:
+        """See `IndexPart.candidate_arrays`."""
+        # Imported here, because these functions load NumPy and the kernels.
+        from reput.core.index.long_chain import chain_pieces, in_arrays
+
+        hashes = self._worth_following(hashes)
+        if len(hashes) != 1:
+            return in_arrays(self.candidates(hashes, within))
+        (key_hash,) = hashes
+        if self.slots is not None:
+            self.slots.check(key_hash)
+        return chain_pieces(self.file, key_hash, within)
+
+    def at_times(
+        self, log: CommitLogReader, window: TimeWindow, within: OffsetRange
+    ) -> OffsetRange:
+        """See `IndexPart.at_times`."""
+        return at_times(self.file, log, self.timed, window, within) if self.timed else within
+
+    def lost_record(self, log: CommitLogReader, physical_offset: int) -> OffsetRange | None:
+        """See `IndexPart.lost_record`."""
+        return lost_record(self.file, log, self.file.next_item - 1, physical_offset)
+
+    def bulk(self, within: OffsetRange) -> BulkSearch:
+        """See `IndexPart.bulk`."""
+        from reput.core.index.bulk import (
+            IndexFileSearch,  # Imported here, because it loads the kernels.
+        )
+
+        return IndexFileSearch(
+            self.path, self.file.hash_slots, self.file.index_items, within, self.file.storage
+        )
+
+
+def _each_once(candidates: Iterator[Candidate]) -> Iterator[Candidate]:
+    """Yield candidates without adjacent duplicates."""
+    return (candidate for candidate, _ in groupby(candidates))
+
+
+class _Judged(NamedTuple):
+    """The state of an IndexFile when its `Verdict` was decided.
+
+    A `Verdict` states for which ranges of the log the file is trusted. If the file has another state later, the verdict
+    is outdated.
+
+    last   number of the last item that the header counts
+    stamp  the file's inode, size and change time; None if it changed so recently that another change could leave the
+           stamp the same
+    """
+
+    file: IndexFileReader
+    last: int
+    stamp: Stamp | None
+
+
+class IndexFiles:
+    """The KeyIndex of a folder of IndexFiles, which may grow together with the log.
+
+    Callers refresh the log first. A verdict (the ranges for which a file is trusted) is kept until the file, or
+    a log file with which it was compared, changes.
+    """
+
+    def __init__(
+        self, files: IndexFileSetReader, log: CommitLogReader, judge: Judge = spot_check
+    ) -> None:
+        self._files, self._log, self._judge = files, log, judge
+        self._log_files: tuple[CommitLogFile, ...] = ()
+        self._verdicts: dict[IndexFileReader, Verdict] = {}
+        self._judged: dict[IndexFileReader, _Judged] = {}
+        self._newest = -1
+        self._slots: dict[IndexFileReader, SlotPages] = {}
+        self._parts: tuple[IndexPart, ...] = ()
+        self._damaged: dict[IndexFileReader, tuple[OffsetRange, ...]] = {}
+        self._all_damaged: tuple[OffsetRange, ...] = ()
+
+    @property
+    def problems(self) -> list[Finding]:
+        """Return one finding for each file that is not trusted at all."""
+        return self._files.problems + [
+            Finding(Kind.INDEX_HEADER, file.path, verdict.problem)
+            for file, verdict in self._verdicts.items()
+            if verdict.problem
+        ]
+
+    @property
+    def damaged(self) -> tuple[OffsetRange, ...]:
+        """See `KeyIndex.damaged`."""
+        return self._all_damaged
+
+    @property
+    def newest_entry(self) -> int:
+        """See `KeyIndex.newest_entry`."""
+        return self._newest
+
+    def parts(self) -> tuple[IndexPart, ...]:
+        """See `KeyIndex.parts`."""
+        files = [_as_it_is(file) for file in self._files.current()]
+        # Verdicts result from comparisons with the log, so they are valid only for the compared log files.
+        if self._log.files != self._log_files:
+            self._verdicts.clear()
+            self._judged = {}
+        changed = self._changed(files)
+        if changed or len(files) != len(self._judged):
+            before, self._verdicts = self._verdicts, {}
+            # Forget the old verdicts first: if an error interrupts the loop, the next call examines all files again.
+            self._judged = {}
+            for one in files:
+                verdict = before.get(one.file)
+                if verdict is not None and one.file in changed:
+                    # The file has changed, so an old proof does not cover its state. But if the file has passed spot
+                    # checks, only the items that were added after these checks must be examined.
+                    has_grown = verdict.last < one.last and verdict.proof is None
+                    verdict = verdict if has_grown else None
+                self._verdicts[one.file] = self._judge(
+                    one.file, self._log, one.last, verdict, len(files)
+                )
+            # A change may have damaged any page of slots, so the pages of a changed file are checked again.
+            self._slots = {
+                file: SlotPages(file)
+                if file in changed
+                else self._slots.get(file) or SlotPages(file)
+                for file, verdict in self._verdicts.items()
+                if not verdict.is_linked
+            }
+            self._newest = max((self._newest_of(one.file, one.last) for one in files), default=-1)
+            self._parts = tuple(sorted(self._all_parts(), key=lambda part: (part.start, part.stop)))
+            self._damaged = {
+                file: self._damaged[file]
+                if verdict is before.get(file) and file in self._damaged
+                else tuple(damaged_records(file, self._log, verdict))
+                for file, verdict in self._verdicts.items()
+            }
+            every = (each for found in self._damaged.values() for each in found)
+            self._all_damaged = tuple(sorted(every))
+            self._judged, self._log_files = {one.file: one for one in files}, self._log.files
+        return self._parts
+
+    def _changed(self, files: Collection[_Judged]) -> set[IndexFileReader]:
+        """Return the files that have changed, or whose log files have changed, since their `Verdict` was decided."""
+        are_same: dict[str, bool] = {}
+        changed = set()
+        for one in files:
+            if one.stamp is None or one != self._judged.get(one.file):
+                changed.add(one.file)
+                continue
+            verdict = self._verdicts.get(one.file)
+            for path, stamp in verdict.proof.seen if verdict and verdict.proof else ():
+                if path not in are_same:
+                    are_same[path] = has_stamp(path, stamp)
+                if not are_same[path]:
+                    changed.add(one.file)
+        return changed
+
+    def _newest_of(self, file: IndexFileReader, last: int) -> int:
+        """Return the offset of the file's last entry, or -1 if the file's header contradicts its items."""
+        believable = last > 0 and file.is_consistent()
+        return file.offset(last) if believable else -1
+
+    def _all_parts(self) -> Iterator[IndexPart]:
+        for file, verdict in self._verdicts.items():
+            slots = self._slots.get(file)
+            for start, stop in verdict.ranges:
+                yield IndexFilePart(file, start, stop, Basis.SPOT_CHECKED, slots)
+            if verdict.proof is not None:
+                timed = verdict.proof.items if verdict.proof.is_timed else 0
+                for start, stop in verdict.proof.ranges:
+                    yield IndexFilePart(file, start, stop, Basis.PROVEN, None, timed)
+
+
+def _as_it_is(file: IndexFileReader) -> _Judged:
+    """Return a file's current state.
+
+    The file's stamp (inode, size, change time) is taken before the item count is read. If an item is added between
+    these two steps, the file's next stamp will differ, so the file will be judged again.
+    """
+    stamp = _stamp(file.path) if file.storage.is_local else NO_STAMP
+    return _Judged(file, file.next_item - 1, stamp)
+
+
+def _stamp(path: str) -> Stamp | None:
+    """Return a file's stamp, or None if the file has just changed or is missing."""
+    try:
+        return present_stamp(path)
+    except OSError:
+        return None

@@ -1,0 +1,279 @@
+"""Cut the log into segments: some are covered by a key index, the others must be scanned.
+
+The message at the border of two IndexFiles may have keys in both files, so neither file covers it. It is a tiny segment
+to scan. There can be many such segments, so their records are cached as long as their log file is unchanged. The range
+after the last index entry is read for every query, because a broker may be writing there.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from reput.base import Finding
+from reput.core.index.key_index import IndexPart, KeyIndex
+from reput.core.index.search import without_keys
+from reput.core.log.files import CommitLogFile, lost_end
+from reput.core.log.keyed_record import KeyedRecord, read_keyed_record
+from reput.core.log.offset_range import OffsetRange
+from reput.core.log.reader import CommitLogReader
+from reput.core.log.walk import LogWalk, newest_timestamp
+from reput.errors import CorruptMessageError, MessageNotFoundError
+from reput.format.checkpoint import Checkpoint
+from reput.io import NO_STAMP, Stamp, present_stamp
+
+# `LogWalk` reads this many bytes at once. Records after the last index entry are cached only if they fit in one read.
+_MOST_BYTES = 4 << 10
+
+# A range of the log between the ranges of two IndexFiles must be scanned. Its records are cached if the range has at
+# most this many bytes. A longer range is scanned for every query.
+_KEPT_BYTES = 64 << 10
+# To find the last dispatched message, at most this many bytes of the log after the last indexed message are read.
+_TAIL_BYTES = 1 << 20
+
+
+class ScannedTail(NamedTuple):
+    """Records from `start` to the end of the log.
+
+    records   newest first
+    position  physical offset of the end of the log
+    """
+
+    start: int
+    records: tuple[KeyedRecord, ...]
+    damage: tuple[Finding, ...]
+    position: int
+
+
+class ShortTail:
+    """The records at the end of the log. Each call of `read` reads the bytes, but parses them only after a change."""
+
+    def __init__(self, log: CommitLogReader) -> None:
+        self._log = log
+        self._window = b""
+        self._tail: ScannedTail | None = None
+
+    def read(self, start: int) -> ScannedTail | None:
+        """Return all records from `start` to the end of the log; None if one read cannot return them all.
+
+        `start` must be the beginning of a record, or the end of the log.
+
+        Raises StoreAccessError, StoreChangedError.
+        """
+        if self._tail is None or self._tail.start != start or self._has_changed(start):
+            self._tail = None
+            walk = LogWalk(self._log, start, start + _MOST_BYTES)
+            records = tuple(read_keyed_record(record) for record in walk)
+            window = walk.whole_window()
+            if window is not None:
+                self._window = window
+                self._tail = ScannedTail(start, records[::-1], tuple(walk.damage), walk.position)
+        return self._tail
+
+    def _has_changed(self, start: int) -> bool:
+        file = self._log.file_at(start)
+        return file is None or self._log.read(file, start, len(self._window)) != self._window
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Messages that begin at physical offsets [start, stop).
+
+    part     the part of the index that covers them, or None if they must be scanned
+    records  records of a segment that was already scanned, newest first
+    damage   damage found in that scan, and records that have lost a key, according to the index
+    """
+
+    start: int
+    stop: int
+    part: IndexPart | None = None
+    records: tuple[KeyedRecord, ...] | None = None
+    damage: tuple[Finding, ...] = ()
+
+    @property
+    def range(self) -> OffsetRange:
+        return OffsetRange(self.start, self.stop)
+
+
+class Planner:
+    """Plans the segments of a store that may be growing, and keeps the plan while it is valid."""
+
+    def __init__(self, log: CommitLogReader, index: KeyIndex, checkpoint: Checkpoint) -> None:
+        self._log, self._index, self._checkpoint = log, index, checkpoint
+        self._kept: dict[tuple[int, int], Segment] = {}
+        self._kept_at: dict[CommitLogFile, Stamp | None] = {}
+        self._log_files: tuple[CommitLogFile, ...] = ()
+        self._parts: tuple[IndexPart, ...] = ()
+        self._damaged: tuple[OffsetRange, ...] = ()
+        self._segments: tuple[Segment, ...] | None = None
+        self._trusted_until = 0
+        self._seen_end: tuple[int, int | None] = -1, None
+        self._tail = ShortTail(log)
+
+    @property
+    def problems(self) -> list[Finding]:
+        """Return one finding for each part of the index that was not trusted when the segments were planned."""
+        return self._index.problems
+
+    def segments(self) -> tuple[Segment, ...]:
+        """Return the segments of the log as it is now, newest first; each segment to scan lies within one file.
+
+        Raises StoreNotFoundError, StoreAccessError, FormatError, UsageError.
+        """
+        self._log.refresh()
+        if self._log.files != self._log_files:  # Another caller may have refreshed the log.
+            self._segments = None
+        parts, damaged = self._index.parts(), self._index.damaged
+        has_changed = self._drop_changed() or damaged != self._damaged
+        if self._segments is None or parts != self._parts or has_changed:
+            # Discard the old plan first: if planning fails halfway, the next call plans again.
+            is_new, self._segments = self._segments is None, None
+            self._log_files, self._parts, self._damaged = self._log.files, parts, damaged
+            if is_new:
+                self._kept.clear()
+                self._kept_at.clear()
+                # `_find_trusted_until` calls `_cut`, which uses this value, so it must be set before the call.
+                self._trusted_until = self._log.files_end
+                self._trusted_until = self._find_trusted_until()
+            self._segments = tuple(self._cut())
+        return self._segments
+
+    def short_tail(self, segment: Segment) -> ScannedTail | None:
+        """Return the records of the last segment if it must be scanned and is short, else None.
+
+        Raises StoreAccessError, StoreChangedError.
+        """
+        is_last = segment.records is None and segment.stop == self._log.files_end
+        return self._tail.read(segment.start) if is_last else None
+
+    def lost_end(self, log_end: int) -> Finding | None:
+        """Return a finding if index or checkpoint show that the log was once longer, else None.
+
+        log_end  end of the log, found after the segments were planned
+
+        Raises StoreAccessError, StoreChangedError.
+        """
+        newest = self._index.newest_entry
+        # Either the log was cut off, or the message of the newest entry was appended after `log_end` was found.
+        if newest >= log_end:
+            try:
+                self._log.locate(newest)
+            except (MessageNotFoundError, CorruptMessageError):
+                return lost_end(self._log.files, log_end, newest, "the index")
+            log_end = newest + 1
+        stored_ms = max(
+            self._checkpoint.physic_msg_timestamp, self._checkpoint.logics_msg_timestamp
+        )
+        # If the message of the index's newest entry is near the end of the log, and is not older than the checkpoint,
+        # the log has not lost its end. This test takes one read, whereas `newest_timestamp` walks over the end of the
+        # log.
+        if log_end - newest <= _MOST_BYTES and self._newest_indexed() >= stored_ms:
+            return None
+        if self._seen_end[0] != log_end:
+            self._seen_end = log_end, newest_timestamp(self._log, log_end) if stored_ms else None
+        last_ms = self._seen_end[1]
+        if last_ms is not None and last_ms < stored_ms:
+            return lost_end(self._log.files, log_end, log_end, "the checkpoint")
+        return None
+
+    def _cut(self) -> Iterator[Segment]:
+        segments: list[Segment] = []
+        position = self._log.min_offset
+        for part in self._parts:
+            # The ranges of adjacent IndexFiles may overlap by one message, which has keys in both files.
+            start, stop = max(part.start, position), min(part.stop, self._trusted_until)
+            if start < stop:
+                segments += self._scanned(position, start, keep=True)
+                segments.append(Segment(start, stop, part))
+                position = stop
+        segments += self._scanned(position, self._log.files_end, keep=False)
+        return reversed(segments)
+
+    def _scanned(self, start: int, stop: int, *, keep: bool) -> Iterator[Segment]:
+        """Yield segments to scan, one for each CommitLog file, oldest first.
+
+        keep  whether the records of small segments are cached
+        """
+        files = self._log.files
+        for number in range(bisect_right(files, start, key=lambda file: file.end), len(files)):
+            begin, end = max(start, files[number].start), min(stop, files[number].end)
+            if begin >= stop:
+                return
+            if begin < end:
+                # Segments after the last part of the index are not cached (`keep` is False): the end of the log grows,
+                # so these segments are read every time.
+                small = keep and end - begin <= _KEPT_BYTES
+                segment = self._read(begin, end) if small else Segment(begin, end)
+                inside = (one for one in self._damaged if begin <= one.start < end)
+                if lost := without_keys(self._log, inside):
+                    segment = replace(segment, damage=(*segment.damage, *lost))
+                yield segment
+
+    def _drop_changed(self) -> bool:
+        """Remove cached log records whose files may have changed; return whether there were any such files."""
+        changed = {
+            file
+            for file, stamp in self._kept_at.items()
+            if stamp is None or stamp != self._stamp(file)
+        }
+        for file in changed:
+            del self._kept_at[file]
+        for start, stop in [one for one in self._kept if self._log.file_at(one[0]) in changed]:
+            del self._kept[start, stop]
+        return bool(changed)
+
+    def _stamp(self, file: CommitLogFile) -> Stamp | None:
+        """Return a file's stamp, or None if the file has just changed or is missing."""
+        # Remote files have no stamps, and are treated as unchanged.
+        if "://" in file.path:
+            return NO_STAMP
+        try:
+            return present_stamp(file.path)
+        except OSError:
+            return None
+
+    def _read(self, start: int, stop: int) -> Segment:
+        segment = self._kept.get((start, stop))
+        if segment is None:
+            file = self._log.file_at(start)
+            if file is not None and file not in self._kept_at:
+                self._kept_at[file] = self._stamp(file)
+            walk = LogWalk(self._log, start, stop)
+            records = tuple(reversed([read_keyed_record(record) for record in walk]))
+            segment = Segment(start, stop, records=records, damage=tuple(walk.damage))
+            self._kept[start, stop] = segment
+        return segment
+
+    def _find_trusted_until(self) -> int:
+        """Return the physical offset up to which the index is trusted: the log's end, or the start of its last file.
+
+        The checkpoint has the store time of the last message that a broker dispatched. If the log has no message of
+        this time or later, the end of the log was cut off. Then the last entries may point into the removed part, where
+        other messages have been written since. A broker that cuts its log deletes all files after the cut. So the cut
+        lies in what is now the last file, and only this file is affected.
+        """
+        dispatched_ms = self._checkpoint.logics_msg_timestamp
+        # The log still has a message that is as new as the last dispatched message, so its end was not cut off.
+        if self._newest_indexed() >= dispatched_ms:
+            return self._log.files_end
+        tail = self._log.files_end
+        for segment in self._cut():
+            if segment.part is not None:
+                break
+            tail = segment.start
+        walk = LogWalk(self._log, tail, tail + _TAIL_BYTES)
+        for record in walk:
+            if read_keyed_record(record).store_timestamp >= dispatched_ms:
+                return self._log.files_end
+        last_file = self._log.file_at(walk.position - 1)
+        return last_file.start if walk.at_end and last_file else self._log.files_end
+
+    def _newest_indexed(self) -> int:
+        """Return the store timestamp of the newest entry's message; 0 if the entry does not lead to a message."""
+        try:
+            record = self._log.locate(self._index.newest_entry)
+            return read_keyed_record(record).store_timestamp
+        except (MessageNotFoundError, CorruptMessageError):
+            return 0

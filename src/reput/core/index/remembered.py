@@ -1,0 +1,259 @@
+"""Keep proofs and spot-check results of IndexFiles in the user's cache folder, by device and inode of the file.
+
+`reput.core.index.verdict` explains both kinds of results. They show for which ranges of the log an IndexFile has all
+keys. A proof is valid for one IndexFile and one log:
+
+  - The IndexFile must have the same size, change time, header and last proved item. A file that has grown
+    fails this test, because nothing shows whether its old items and slots are intact.
+  - The log must have the last proved message in its place. A log that was cut off and overwritten has lost it.
+  - Items are trusted only up to the first log file whose inode, size or change time differs.
+
+All stamps (inode, size and change time of a file) are taken before the proof (`stamps_before`). No result is kept for
+an IndexFile that changed during the proof, or that changed so recently that a further change could leave its stamp
+unchanged. A log file that changed so recently counts as changed.
+
+Results of spot checks are kept for full files, and for all files of a store that no process has open. They are valid
+only while no log file has changed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import zlib
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from reput.core.index.reader import IndexFileReader
+from reput.core.index.verdict import Proof, Verdict
+from reput.core.log.files import CommitLogFile
+from reput.core.log.offset_range import OffsetRange
+from reput.core.log.reader import CommitLogReader
+from reput.errors import ReputError
+from reput.format.index_file import decode_header
+from reput.io import NO_STAMP, OwnCache, Stamp, settled_stamp, stamp_of
+
+# Version of the content of cache files. Files of other versions are ignored.
+_FORM = 5
+_PROOF, _SPOT_CHECK = "", "-spot-check"
+_MOST_BYTES = 1 << 20
+_MOST_RANGES = 1 << 12
+# Errors that a damaged or foreign cache file can cause.
+_WRONG_FORM = (ValueError, TypeError, LookupError, OverflowError, RecursionError)
+
+
+class Stamps(NamedTuple):
+    """Stamps (inode, size, change time) of an IndexFile and of the log files it points to, taken before they are read.
+
+    Only settled stamps are included. A stamp is settled if any later change of the file will change the stamp.
+    """
+
+    file: Stamp | None
+    log: dict[int, Stamp]
+
+
+def stamps_before(file: IndexFileReader, log: CommitLogReader) -> Stamps:
+    """Return the stamps (inode, size, change time) of the files that a proof or a spot check is about to read.
+
+    A file is excluded if a later change could leave its stamp the same.
+
+    Raises StoreAccessError, StoreChangedError.
+    """
+    last = file.next_item - 1
+    own = settled_stamp(file.path) if last > 0 else None
+    if own is None:
+        # No result will be kept for this IndexFile: it has no items, or a later change could leave its inode, size and
+        # change time the same.
+        return Stamps(None, {})
+    start, stop = file.offset(1), file.offset(last)
+    return Stamps(own, log_stamps(f for f in log.files if f.start <= stop and start < f.end))
+
+
+def log_stamps(files: Iterable[CommitLogFile]) -> dict[int, Stamp]:
+    """Return the stamps (inode, size, change time) of log files, by the physical offset of the file.
+
+    A file is excluded if a later change could leave its stamp the same.
+    """
+    taken = {file.start: settled_stamp(file.path) for file in files}
+    return {begin: stamp for begin, stamp in taken.items() if stamp is not None}
+
+
+class Remembered:
+    """Results of earlier proofs and spot checks of IndexFiles, in this user's cache."""
+
+    def __init__(self) -> None:
+        self._cache = OwnCache("proofs")
+
+    def keep_proof(
+        self, file: IndexFileReader, log: CommitLogReader, proof: Proof, before: Stamps
+    ) -> bool:
+        """Keep a proof, and return whether it could be kept. `before` are the stamps taken before the proof began."""
+        more = {"gap_bytes": proof.gap_bytes, "problems": list(proof.problems),
+                "is_timed": proof.is_timed}  # fmt: skip
+        return self._keep(_PROOF, file, log, proof.items, proof.ranges, before, more)
+
+    def proof(self, file: IndexFileReader, log: CommitLogReader) -> Proof | None:
+        """Return the cached `Proof` of an IndexFile, or None if the proof is outdated or missing.
+
+        If a log file has changed, the returned proof covers only the items whose messages lie before this log file.
+        """
+        with suppress(ReputError, OSError, *_WRONG_FORM):
+            return _proof(self._kept(_PROOF, file), file, log)
+        return None
+
+    def keep_spot_check(
+        self, file: IndexFileReader, log: CommitLogReader, found: Verdict, before: Stamps
+    ) -> bool:
+        """Keep a spot check, and return whether it could be kept. `before` are the stamps taken before it began."""
+        more = {"is_whole": found.is_whole, "is_linked": found.is_linked}
+        return self._keep(_SPOT_CHECK, file, log, found.last, found.ranges, before, more)
+
+    def spot_check(self, file: IndexFileReader, log: CommitLogReader) -> Verdict | None:
+        """Return the cached result of the spot checks of an IndexFile; None if the result is missing or outdated."""
+        with suppress(ReputError, OSError, *_WRONG_FORM):
+            return _spot_check(self._kept(_SPOT_CHECK, file), file, log)
+        return None
+
+    def _keep(
+        self,
+        kind: str,
+        file: IndexFileReader,
+        log: CommitLogReader,
+        items: int,
+        ranges: Sequence[OffsetRange],
+        before: Stamps,
+        more: dict[str, Any],
+    ) -> bool:
+        if not ranges or len(ranges) > _MOST_RANGES or before.file is None:
+            return False
+        with suppress(ReputError, OSError):
+            kept = {"form": _FORM, "items": items, "ranges": [list(part) for part in ranges],
+                    "file": _identity(file, items), "log": _log_files(log, ranges, before.log),
+                    "witness": _witness(file, log, items), **more}  # fmt: skip
+            data = json.dumps(kept).encode()
+            # The stamp of the IndexFile is compared last: if it is unchanged, the file has not changed since before the
+            # proof or spot check. So the values above describe the file that was examined.
+            is_same = stamp_of(file.path) == before.file
+            if is_same and len(data) <= _MOST_BYTES:
+                self._cache.write(_name(file, kind), data)
+                return True
+        return False
+
+    def _kept(self, kind: str, file: IndexFileReader) -> dict[str, Any]:
+        """Return a kept result.
+
+        Raises LookupError if no result is kept, and one of the errors in `_WRONG_FORM` if its content is invalid.
+        """
+        data = self._cache.read(_name(file, kind), _MOST_BYTES)
+        if data is None:
+            raise LookupError
+        kept: dict[str, Any] = json.loads(data)
+        if kept["form"] != _FORM:
+            raise ValueError
+        return kept
+
+
+def _name(file: IndexFileReader, kind: str) -> str:
+    status = os.stat(file.path)
+    return f"{status.st_dev:x}-{status.st_ino:x}{kind}.json"
+
+
+def _identity(file: IndexFileReader, items: int) -> dict[str, Any]:
+    status = os.stat(file.path)
+    header = file.header_bytes()
+    begin = decode_header(header)
+    return {
+        "size": status.st_size,
+        "slots": file.hash_slots,
+        "begin": [begin.begin_timestamp, begin.begin_physical_offset],
+        "last": file.item_bytes(items).hex(),
+        "changed": [status.st_ctime_ns, header.hex()],
+    }
+
+
+def _log_files(
+    log: CommitLogReader, ranges: Sequence[OffsetRange], before: dict[int, Stamp]
+) -> list[list[int]]:
+    """Return [start, inode, size, change time] of each log file from the first range to the last.
+
+    `ranges` are the ranges of the log that the proof or spot check covers, in ascending order.
+
+    `before` maps the start of a log file to the inode, size and change time that the file had before the proof or spot
+    check. If `before` lacks a file, the result has three zeros for the file, so that the file later counts as changed.
+    """
+    return [
+        [file.start, *before.get(file.start, NO_STAMP)]
+        for file in log.files
+        if ranges[0].start < file.end and file.start < ranges[-1].stop
+    ]
+
+
+def _witness(file: IndexFileReader, log: CommitLogReader, items: int) -> list[int]:
+    """Return the physical offset and a checksum of the message to which the last examined item leads.
+
+    This item has the number `items`. A proof examines all items up to it, and a spot check some of them.
+    """
+    offset = file.offset(items)
+    return [offset, zlib.crc32(log.read_record(offset))]
+
+
+def _proof(kept: dict[str, Any], file: IndexFileReader, log: CommitLogReader) -> Proof | None:
+    items, gap_bytes = int(kept["items"]), int(kept["gap_bytes"])
+    if not _is_same(kept, file, log, items):
+        return None
+    ranges = _ranges(kept)
+    edge = _first_change(kept["log"], log)
+    # Keep only the items whose messages lie before the first changed log file.
+    if edge is not None:
+        items = bisect_left(
+            range(items + 1), edge, lo=1, key=lambda number: file.offset(number)
+        ) - 1  # fmt: skip
+        ranges = [OffsetRange(start, min(stop, edge)) for start, stop in ranges if start < edge]
+    if items == 0 or not ranges:
+        return None
+    problems = tuple(map(str, kept["problems"]))
+    stop = ranges[-1].stop
+    then = {start: Stamp(*stamp) for start, *stamp in kept["log"]}
+    seen = tuple((f.path, then[f.start]) for f in log.files if f.start < stop and f.start in then)
+    return Proof(items, tuple(ranges), problems, gap_bytes, kept["is_timed"] is True, seen=seen)
+
+
+def _spot_check(
+    kept: dict[str, Any], file: IndexFileReader, log: CommitLogReader
+) -> Verdict | None:
+    last = int(kept["items"])
+    is_same = last == file.next_item - 1 and _is_same(kept, file, log, last)
+    if not is_same or _first_change(kept["log"], log) is not None:
+        return None
+    ranges = tuple(_ranges(kept))
+    return Verdict(
+        last, ranges, is_whole=kept["is_whole"] is True, is_linked=kept["is_linked"] is True
+    )
+
+
+def _is_same(kept: dict[str, Any], file: IndexFileReader, log: CommitLogReader, items: int) -> bool:
+    """Return whether the file still has these items, and the log still has the last item's message."""
+    last = file.next_item - 1
+    if not 0 < items <= last:
+        return False
+    is_same = kept["file"] == _identity(file, items)
+    return is_same and bool(kept["witness"] == _witness(file, log, items))
+
+
+def _ranges(kept: dict[str, Any]) -> list[OffsetRange]:
+    """Return the ranges of a cached result. Raises ValueError if a range is empty, or the ranges do not ascend."""
+    ranges = [OffsetRange(int(start), int(stop)) for start, stop in kept["ranges"]]
+    if any(part.start >= part.stop for part in ranges) or ranges != sorted(ranges):
+        raise ValueError
+    return ranges
+
+
+def _first_change(kept: Sequence[Sequence[int]], log: CommitLogReader) -> int | None:
+    """Return the physical offset of the first changed log file, or None if no log file has changed."""
+    stamps = {start: Stamp(*stamp) for start, *stamp in kept}
+    for file in log.files:
+        if file.start in stamps and stamps[file.start] != stamp_of(file.path):
+            return file.start
+    return None

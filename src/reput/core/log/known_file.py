@@ -1,0 +1,136 @@
+"""Define facts that a scan finds about the records of a log file: store times, queues, and ids without an index entry.
+
+If a record has several UNIQ_KEYs, a broker indexes only the last one. A scan finds the others.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple
+
+from reput.base import Finding
+from reput.core.log.offset_range import OffsetRange
+
+
+class TimedPiece(NamedTuple):
+    """Physical offsets [start, stop) of one file, and the least and the greatest store time (ms) in them.
+
+    last      physical offset of the last record
+    ascends   whether each store time is at least the previous one
+    is_whole  whether every record could be read
+    """
+
+    start: int
+    stop: int
+    least: int
+    most: int
+    last: int
+    ascends: bool = False
+    is_whole: bool = True
+
+    def is_outside(self, begin: int, end: int) -> bool:
+        """Return whether no message of the piece was stored between two times, both inclusive."""
+        return self.is_whole and (self.most < begin or end < self.least)
+
+
+def joined(pieces: Collection[TimedPiece]) -> TimedPiece | None:
+    """Join adjacent pieces into one; return None without pieces."""
+    if not pieces:
+        return None
+    every = list(pieces)
+    return TimedPiece(
+        every[0].start, every[-1].stop,
+        min(one.least for one in every), max(one.most for one in every), every[-1].last,
+        all(one.ascends for one in every) and all(a.most <= b.least for a, b in pairwise(every)),
+        all(one.is_whole for one in every),
+    )  # fmt: skip
+
+
+class ReplacedIds(NamedTuple):
+    """Message ids without an index entry: if a record has several UNIQ_KEYs, a broker indexes only the last one.
+
+    hashes   ascending int32 hashes of topic#id, as bytes
+    offsets  int64 physical offset of each id's record, as bytes
+    """
+
+    hashes: bytes = b""
+    offsets: bytes = b""
+
+    def places(self, wanted: Collection[int], within: OffsetRange) -> list[int]:
+        """Return physical offsets, ascending, of records in a range that have an id with one of the hashes `wanted`.
+
+        Different ids may have the same hash.
+        """
+        hashes, offsets = memoryview(self.hashes).cast("i"), memoryview(self.offsets).cast("q")
+        if len(hashes) < len(wanted):
+            # With few stored hashes, an intersection is faster than a search for each wanted hash.
+            wanted = set(wanted).intersection(hashes)
+        found: set[int] = set()
+        for one in wanted:
+            row = bisect_left(hashes, one)
+            while row < len(hashes) and hashes[row] == one:
+                if within.start <= offsets[row] < within.stop:
+                    found.add(offsets[row])
+                row += 1
+        return sorted(found)
+
+
+class StatedOffsets(NamedTuple):
+    """A queue with messages in a range, and the least and the greatest queue offset that its dispatched messages state.
+
+    Further queues of messages (INNER_MULTI_DISPATCH) are not included. `first` and `last` are -1 if no message of the
+    queue is dispatched.
+    """
+
+    topic: str
+    queue_id: int
+    first: int = -1
+    last: int = -1
+
+    def together(self, later: StatedOffsets) -> StatedOffsets:
+        """Return the offsets of both for the same queue."""
+        if self.first < 0 or later.first < 0:
+            return later if self.first < 0 else self
+        return later._replace(first=min(self.first, later.first), last=max(self.last, later.last))
+
+
+@dataclass(frozen=True, slots=True)
+class KnownFile:
+    """Facts about the records in [start, stop) of a file.
+
+    pieces   the least and the greatest store time in each part of this range
+    ids      message ids without an index entry; None if they were not searched for
+    queues   the queues with messages in this range; None if they were not collected
+    damage   unreadable ranges
+    stamp    stamp of the file before the scan (inode, size, ctime); empty if messages may still be appended to it
+    kept_at  stamp of a growing file when its results were stored in the cache
+    witness  CRC of the last record, which shows that the file still has these records
+    """
+
+    start: int
+    stop: int
+    pieces: tuple[TimedPiece, ...] = ()
+    ids: ReplacedIds | None = None
+    queues: tuple[StatedOffsets, ...] | None = None
+    damage: tuple[Finding, ...] = ()
+    stamp: tuple[int, ...] = ()
+    kept_at: tuple[int, ...] = ()
+    witness: int = 0
+
+
+def adjacent(parts: Sequence[KnownFile]) -> KnownFile | None:
+    """Join the facts about adjacent ranges of a file; None if a range is missing, or not all queues were collected."""
+    if not parts or any(one.stop != other.start for one, other in pairwise(parts)):
+        return None
+    queues: dict[tuple[str, int], StatedOffsets] = {}
+    for part in parts:
+        if part.queues is None:
+            return None
+        for found in part.queues:
+            before = queues.get(found[:2])
+            queues[found[:2]] = found if before is None else before.together(found)
+    pieces = tuple(piece for part in parts for piece in part.pieces)
+    return KnownFile(parts[0].start, parts[-1].stop, pieces, queues=tuple(queues.values()))

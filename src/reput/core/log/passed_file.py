@@ -1,0 +1,128 @@
+"""Remember the facts about a log file whose records all pass in a scan for another purpose."""
+
+from __future__ import annotations
+
+from collections import deque
+from contextlib import closing, suppress
+
+from reput.core.log.dispatch_batch import DispatchBatch
+from reput.core.log.files import CommitLogFile
+from reput.core.log.known_file import KnownFile
+from reput.core.log.known_ranges import KnownRanges, settled
+from reput.core.log.log_topics import LogTopics
+from reput.core.log.range_scan import PassedRange
+from reput.core.log.reader import CommitLogReader
+from reput.core.log.scan import FileScan, ScannedPiece
+from reput.core.log.sources import ListedLog, LogListing
+from reput.errors import ReputError
+
+# At most this many complete files wait until no process has them open for writing.
+_MOST_COMPLETE = 64
+
+
+class PassedFile:
+    """Collects facts while a scan reads a whole local file. They are kept only if no record was damaged."""
+
+    def __init__(self, file: CommitLogFile) -> None:
+        """Prepare to collect. Call this before the scan begins."""
+        self._file = file
+        # In a DLedger log, records do not begin where they state.
+        self._stamp = () if file.gap else settled(file)
+        self.restart()
+
+    def restart(self) -> None:
+        """Forget what has passed, because another scan begins at the start of the file."""
+        self._passed = PassedRange.begin(self._file, self._file.start) if self._stamp else None
+
+    def add(self, piece: ScannedPiece) -> None:
+        """Take the next records."""
+        if self._passed is not None:
+            self._passed.add(piece.batch, piece.positions + piece.base)
+
+    def keep(self, scan: FileScan) -> None:
+        """Keep the facts after the scan, unless it has found damage."""
+        end = scan.end
+        is_whole = not scan.damage and not scan.misplaced and not end.torn
+        if self._passed is not None and is_whole and not (end.unreadable and end.data_follows):
+            keep_passed(self._file, self._passed.result(end.position), self._stamp)
+
+
+class PassedLog:
+    """Collects facts about the files of a local log while its messages are dispatched, oldest first.
+
+    The facts about a file are kept after its last message, or when the log is closed, as soon as no process has the
+    file open for writing.
+    """
+
+    def __init__(self) -> None:
+        self._file: CommitLogFile | None = None
+        self._passed: PassedRange | None = None
+        self._stop = -1
+        self._resumed: KnownFile | None = None
+        self._complete: deque[tuple[CommitLogFile, KnownFile]] = deque(maxlen=_MOST_COMPLETE)
+
+    def resume(self, file: CommitLogFile) -> None:
+        """Continue with a file whose facts were kept earlier. Call this before the file is changed."""
+        with closing(_log_of(file)) as log:
+            self._resumed = KnownRanges(log).known(file)
+
+    def add(self, file: CommitLogFile, batch: DispatchBatch) -> None:
+        """Take the next messages of a file."""
+        messages = batch.messages
+        if not len(messages):
+            return
+        begin = int(messages["physical_offset"][0])
+        if self._file is None or file.start != self._file.start:
+            self._file, self._passed, self._stop = file, self._begin(file, begin), begin
+        if begin != self._stop:
+            self.lose()
+        self._stop = int(messages["physical_offset"][-1]) + int(messages["size"][-1])
+        if self._passed is not None:
+            self._passed.add(batch)
+
+    def _begin(self, file: CommitLogFile, begin: int) -> PassedRange | None:
+        known, self._resumed = self._resumed, None
+        if begin == file.start and not file.gap:
+            return PassedRange.begin(file, begin)
+        if (
+            known is None
+            or known.queues is None
+            or (known.start, known.stop) != (file.start, begin)
+        ):
+            return None
+        return PassedRange(file, KnownFile(known.start, begin, known.pieces, queues=known.queues))
+
+    def lose(self) -> None:
+        """Collect nothing about the rest of the present file, because it has damage."""
+        self._passed = None
+
+    def end(self, stop: int) -> None:
+        """Note that all messages of the present file before `stop` have passed."""
+        if self._file is not None and self._passed is not None:
+            self._complete.append((self._file, self._passed.result(stop)))
+        self._passed = None
+
+    def keep(self) -> None:
+        """Keep the facts about files that are no longer open for writing."""
+        while self._complete:
+            file, known = self._complete[0]
+            with suppress(ReputError, OSError):
+                if not (stamp := settled(file)):
+                    return
+                keep_passed(file, known, stamp)
+            self._complete.popleft()
+
+
+def _log_of(file: CommitLogFile) -> CommitLogReader:
+    return CommitLogReader(ListedLog(LogListing(file.path, (file,))))
+
+
+def keep_passed(file: CommitLogFile, passed: KnownFile, stamp: tuple[int, ...]) -> None:
+    """Keep facts about a local log file (see `KnownRanges.take`)."""
+    with closing(_log_of(file)) as log:
+        KnownRanges(log).take(file, passed, stamp)
+
+
+def keep_topics(log: CommitLogReader) -> None:
+    """Add the topics of all files whose facts were kept to the map of topics (`LogTopics`)."""
+    LogTopics(log, KnownRanges(log)).keep()

@@ -1,0 +1,264 @@
+"""Scan a log file for `reput.core.log.known_ranges`: find store times, queues, and message ids that have no index entry."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+
+from reput.base import Finding
+from reput.core.log.dispatch_batch import DispatchBatch, Queue
+from reput.core.log.files import CommitLogFile
+from reput.core.log.known_file import KnownFile, ReplacedIds, StatedOffsets, TimedPiece
+from reput.core.log.scan import FileScan, ScannedPiece
+from reput.core.log.scan_mode import GROWING_READER_PLACES, READER_PLACES
+from reput.errors import StoreNotFoundError
+from reput.format.commit_log import SYS_FLAG_PREPARED
+from reput.io import OpenFile
+from reput.kernels import key_match as kernel
+from reput.kernels.rows import new_rows
+
+# Maximum number of pieces into which a file is divided, and minimum size of a piece.
+_MOST_PIECES, _LEAST_PIECE_BYTES = 1 << 8, 64 << 10
+# Maximum number of ids that one kernel call returns.
+_ROOM = 1 << 12
+_LATEST = (1 << 63) - 1
+# A log file with more queues is not remembered with its queues, which bounds the memory.
+_MOST_QUEUES = 1 << 16
+# Messages with this bit are prepared or rolled back, so they have no queue entry.
+_UNDISPATCHED = SYS_FLAG_PREPARED
+Offsets = npt.NDArray[np.int64]
+
+
+def scan_range(
+    open_file: OpenFile,
+    file: CommitLogFile,
+    known: KnownFile,
+    *,
+    ends: bool,
+    check: Callable[[], None] = lambda: None,
+) -> KnownFile:
+    """Extend the facts about a file by a scan of the bytes after its known range.
+
+    check  is called after each piece; its errors end the scan
+    ends  whether the file no longer grows, because later files have data; unreadable bytes at its end are then damage,
+          and not a record that is still being written
+
+    Raises StoreAccessError, StoreChangedError.
+    """
+    collected = _Collected(known, _piece_bytes(file))
+    scan = FileScan(
+        file,
+        known.stop,
+        file.end,
+        READER_PLACES if ends else GROWING_READER_PLACES,
+        open_file=open_file,
+    )
+    told = 0
+    try:
+        for piece in scan.pieces():
+            check()
+            offsets = piece.positions + piece.base
+            collected.add(piece.batch, offsets, is_whole=len(scan.damage) == told)
+            told = len(scan.damage)
+            if known.ids is not None:
+                collected.add_ids(piece)
+    # The file has expired meanwhile.
+    except StoreNotFoundError:
+        return KnownFile(known.start, file.end, ids=known.ids, queues=known.queues)
+    verdict = scan.verdict()
+    damage = verdict.damage if ends else scan.damage
+    stop = file.end if ends or scan.end.position >= file.end else scan.end.position
+    return collected.result(stop, damage)
+
+
+class PassedRange:
+    """Collects the facts of `scan_range` while records pass that are read for another purpose."""
+
+    def __init__(self, file: CommitLogFile, known: KnownFile) -> None:
+        """Extend the facts about a file."""
+        self._collected = _Collected(known, _piece_bytes(file))
+
+    @classmethod
+    def begin(cls, file: CommitLogFile, start: int) -> Self:
+        """Begin at physical offset `start` of a file."""
+        return cls(file, KnownFile(start, start, queues=()))
+
+    def add(self, batch: DispatchBatch, offsets: Offsets | None = None) -> None:
+        """Take the next records, which directly follow the previous ones.
+
+        They begin at `offsets`, by default where they state.
+        """
+        stated = batch.messages["physical_offset"]
+        self._collected.add(batch, stated if offsets is None else offsets, is_whole=True)
+
+    def result(self, stop: int) -> KnownFile:
+        """Return the facts about the range up to `stop`. It has no damage."""
+        return self._collected.result(stop, ())
+
+
+def _piece_bytes(file: CommitLogFile) -> int:
+    return max(file.size // _MOST_PIECES, _LEAST_PIECE_BYTES)
+
+
+def stored_within(
+    open_file: OpenFile, file: CommitLogFile, piece: TimedPiece, begin: int, end: int
+) -> set[int]:
+    """Return physical offsets of the messages in `piece` that were stored between two times (ms, inclusive).
+
+    Raises StoreAccessError, StoreChangedError.
+    """
+    # Times beyond int64 would overflow in NumPy's comparison.
+    begin, end = (min(max(time, -_LATEST - 1), _LATEST) for time in (begin, end))
+    found: set[int] = set()
+    scan = FileScan(file, piece.start, piece.stop, READER_PLACES, open_file=open_file)
+    try:
+        for part in scan.pieces():
+            stored = part.batch.messages["store_timestamp"]
+            is_within = (begin <= stored) & (stored <= end)
+            found.update((part.positions[is_within] + part.base).tolist())
+    # The file has expired meanwhile.
+    except StoreNotFoundError:
+        return set()
+    return found
+
+
+class _Collected:
+    """Collects the results of a scan of a file: store times, queues, and message ids without an index entry."""
+
+    def __init__(self, known: KnownFile, piece_bytes: int) -> None:
+        self._known, self._piece_bytes = known, piece_bytes
+        self._pieces = list(known.pieces)
+        self._hashes: list[npt.NDArray[np.int32]] = []
+        self._offsets: list[Offsets] = []
+        self._stated = {one[:2]: one for one in known.queues or ()}
+        self._queues: list[Queue] = []
+        self._first, self._last = np.empty((2, 0), np.int64)
+
+    def add(self, batch: DispatchBatch, offsets: Offsets, *, is_whole: bool) -> None:
+        """Take a batch whose records begin at `offsets`.
+
+        `is_whole` states whether there is no damage between the previous batch and this one.
+        """
+        times, sizes = batch.messages["store_timestamp"], batch.messages["size"]
+        if not len(times):
+            return
+        if self._known.queues is not None:
+            self._add_queues(batch)
+        steps_back = np.diff(times, prepend=times[0]) < 0
+        # The log is divided into pieces at multiples of the piece size. A later scan of appended messages uses the same
+        # borders, so the first appended messages may extend the last piece.
+        number = offsets // self._piece_bytes
+        first = np.append(0, np.flatnonzero(np.diff(number)) + 1)
+        least, most = np.minimum.reduceat(times, first), np.maximum.reduceat(times, first)
+        # `TimedPiece.ascends` states only whether the store times within one piece ascend. So ignore a step back from
+        # one piece to the next.
+        steps_back[first] = False
+        stepped = np.add.reduceat(steps_back.astype(np.int64), first)
+        stops = [*first[1:].tolist(), len(times)]
+        for row, (begin, stop) in enumerate(zip(first.tolist(), stops, strict=True)):
+            self._append(
+                TimedPiece(
+                    int(offsets[begin]), int(offsets[stop - 1]) + int(sizes[stop - 1]),
+                    int(least[row]), int(most[row]),
+                    int(offsets[stop - 1]), not stepped[row], is_whole or row > 0,
+                ),
+                int(times[begin]),
+            )  # fmt: skip
+
+    def _add_queues(self, batch: DispatchBatch) -> None:
+        numbers, offsets = batch.messages["queue"], batch.messages["queue_offset"]
+        # A scan numbers queues in the order of their first messages, so earlier queues keep their numbers. Another scan
+        # numbers them anew.
+        if batch.queues[: len(self._queues)] != self._queues:
+            self._fold()
+        if new := len(batch.queues) - len(self._queues):
+            self._first = np.concatenate([self._first, np.full(new, _LATEST)])
+            self._last = np.concatenate([self._last, np.full(new, -1)])
+        self._queues = batch.queues
+        is_dispatched = batch.messages["sys_flag"] & _UNDISPATCHED == 0
+        if not is_dispatched.all():
+            numbers, offsets = numbers[is_dispatched], offsets[is_dispatched]
+        np.minimum.at(self._first, numbers, offsets)
+        np.maximum.at(self._last, numbers, offsets)
+
+    def _fold(self) -> None:
+        """Add the numbered queues to `_stated`."""
+        columns = self._queues, self._first.tolist(), self._last.tolist()
+        for queue, first, last in zip(*columns, strict=True):
+            found = StatedOffsets(*queue, *((first, last) if last >= 0 else ()))
+            before = self._stated.get(found[:2])
+            self._stated[found[:2]] = found if before is None else before.together(found)
+        self._queues = []
+        self._first, self._last = np.empty((2, 0), np.int64)
+
+    def _all_queues(self) -> tuple[StatedOffsets, ...] | None:
+        self._fold()
+        is_known = self._known.queues is not None and len(self._stated) <= _MOST_QUEUES
+        return tuple(self._stated.values()) if is_known else None
+
+    def _append(self, found: TimedPiece, first_ms: int) -> None:
+        last = self._pieces[-1] if self._pieces else None
+        if last is None:
+            self._pieces.append(found._replace(start=self._known.start))
+        elif last.last // self._piece_bytes < found.start // self._piece_bytes:
+            self._pieces.append(found._replace(start=last.stop))
+        else:
+            self._pieces[-1] = TimedPiece(
+                last.start, found.stop, min(last.least, found.least), max(last.most, found.most),
+                found.last, last.ascends and found.ascends and last.most <= first_ms,
+                last.is_whole and found.is_whole,
+            )  # fmt: skip
+
+    def add_ids(self, piece: ScannedPiece) -> None:
+        begins = np.ascontiguousarray(piece.positions)
+        ends = begins + piece.batch.messages["size"]
+        records = new_rows(len(begins), kernel.RECORD_DTYPE)
+        kernel.locate_records(piece.data, begins, ends, np.ones(len(begins), np.uint8), records)
+        for hashes, rows in _own_ids(piece.data, records):
+            self._hashes.append(hashes)
+            self._offsets.append(begins[rows] + piece.base)
+
+    def result(self, stop: int, damage: Sequence[Finding]) -> KnownFile:
+        pieces = self._pieces
+        if pieces:
+            is_whole = pieces[-1].is_whole and not any(
+                lost.stop > pieces[-1].last for lost in damage
+            )
+            pieces[-1] = pieces[-1]._replace(stop=stop, is_whole=is_whole)
+        elif damage:
+            # The range has damage, but no message. Queries never skip a piece with `is_whole=False`, so every query
+            # reports the damage.
+            pieces = [TimedPiece(self._known.start, stop, 0, 0, -1, is_whole=False)]
+        every = (*self._known.damage, *damage)
+        queues = self._all_queues()
+        return KnownFile(self._known.start, stop, tuple(pieces), self._ids(), queues, every)
+
+    def _ids(self) -> ReplacedIds | None:
+        known = self._known.ids
+        if known is None or not self._hashes:
+            return known
+        hashes = np.concatenate([np.frombuffer(known.hashes, np.int32), *self._hashes])
+        offsets = np.concatenate([np.frombuffer(known.offsets, np.int64), *self._offsets])
+        order = np.lexsort((offsets, hashes))
+        return ReplacedIds(hashes[order].tobytes(), offsets[order].tobytes())
+
+
+def _own_ids(
+    data: npt.NDArray[np.uint8], records: npt.NDArray[np.void]
+) -> Iterator[tuple[npt.NDArray[np.int32], Offsets]]:
+    """Yield, in parts, the hashes of UNIQ_KEYs that have no index entry, and the rows of their records.
+
+    If a record has several UNIQ_KEYs, a broker indexes only the last one.
+    """
+    first, size = 0, _ROOM
+    while first < len(records):
+        hashes, rows = np.empty(size, np.int32), np.empty(size, np.int64)
+        count, done = kernel.hash_own_ids(data, records[first:], hashes, rows)
+        if count:
+            yield hashes[:count].copy(), rows[:count] + first
+        # If not even the ids of a single record fitted (`done` is 0), more room is needed.
+        size = size if done else 2 * size
+        first += done

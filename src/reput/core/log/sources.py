@@ -1,0 +1,264 @@
+"""List, watch and open the files of one CommitLog, in any storage, through a `LogSource`."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from itertools import chain, islice
+from os import PathLike, fspath
+from typing import NamedTuple, Protocol, cast
+
+from reput.base import Finding
+from reput.core.log.files import CommitLogFile, check_no_overlap, holes
+from reput.core.log.folders import FoldersWatch, log_folders
+from reput.core.log.ledger import gap_of
+from reput.core.log.record_search import first_nonzero
+from reput.errors import StoreAccessError, StoreNotFoundError
+from reput.format.commit_log import BLANK_BYTES
+from reput.format.file_names import COMMIT_LOG_FOLDER, RESTORING_FOLDER, parse_offset_file_name
+from reput.io import (
+    LOCAL,
+    FileReader,
+    OpenFile,
+    SparseReader,
+    Storage,
+    Watch,
+    refuse_archive,
+    split_joined,
+)
+
+# Number of times that a listing with missing files is repeated.
+_MORE_LOOKS = 2
+# Number of folder entries that are examined for a hint in an error message. More would delay the message.
+_MOST_NEAR = 100
+_REMOTE_PEEK_BYTES = 1 << 20
+
+
+class BrokerNames(NamedTuple):
+    """Names of the broker that writes a store, and of its cluster; None if unknown."""
+
+    broker: str | None = None
+    cluster: str | None = None
+
+
+NO_NAMES = BrokerNames()
+
+
+@dataclass(frozen=True)
+class LogListing:
+    """The files of one CommitLog, or some of them, as they were when they were listed.
+
+    name       name of the store: its path as given; the `store` column of a table
+    files      the files, in order of physical offset
+    open_file  opens a file for a sequential read, also in other processes
+    folder     the local folder of the store, with its indexes; None for remote stores and for single files
+    is_local   whether the files are local
+    is_compacted  whether this is a compaction log (5.x), whose files lack removed messages and may end with zeros
+    names      values of the columns `broker` and `cluster` of a table
+    elsewhere  URL and file system options of a remote store; None for local stores and for single files
+    """
+
+    name: str
+    files: tuple[CommitLogFile, ...]
+    open_file: OpenFile = FileReader
+    folder: str | None = None
+    is_local: bool = True
+    is_compacted: bool = False
+    names: BrokerNames = NO_NAMES
+    # repr omits this field, because options may contain passwords.
+    elsewhere: tuple[str, Mapping[str, str]] | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def begin(self) -> int:
+        """Return the physical offset of the first byte that has not expired; 0 for a log without files."""
+        return self.files[0].start if self.files else 0
+
+    @property
+    def end(self) -> int:
+        """Return the end of the last file, which may be empty; 0 for a log without files."""
+        return self.files[-1].end if self.files else 0
+
+    def holes(self) -> list[Finding]:
+        """Return the findings of missing ranges between the first file and the last."""
+        return [] if self.is_compacted else holes(self.files)
+
+    def last_with_data(self) -> CommitLogFile | None:
+        """Return the last file with a nonzero byte.
+
+        Raises:
+            StoreNotFoundError, StoreAccessError, StoreChangedError.
+        """
+        for file in reversed(self.files):
+            if has_data(self.open_file, file, is_local=self.is_local):
+                return file
+        return None
+
+
+class LogSource(Protocol):
+    """One CommitLog. Not thread-safe.
+
+    name      place of the log's files, for error messages
+    is_local  whether the files are local
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def is_local(self) -> bool: ...
+
+    def list(self) -> LogListing:
+        """Return the current files of the log, at least one.
+
+        Raises:
+            StoreNotFoundError: the log has no files.
+            StoreAccessError: the files cannot be listed.
+            FormatError: two files contain the same offset.
+        """
+
+    def watch(self) -> Watch:
+        """Return a watch that reports whether files may have been added or removed since its last call."""
+
+    def open(self, path: str) -> SparseReader:
+        """Open a file of the log for random reads. Raises StoreNotFoundError, StoreAccessError."""
+
+
+class StoreLog:
+    """The LogSource of a store: the files named by offsets in its CommitLog folders.
+
+    Mirrors `MappedFileQueue.load` (tag rocketmq-all-4.9.3), but takes sizes from the files, not from a setting.
+    """
+
+    def __init__(
+        self,
+        store: str | PathLike[str],
+        storage: Storage = LOCAL,
+        folders: Sequence[str] | None = None,
+    ) -> None:
+        """Use the log in `folders`. Without them, find its folders in the store. Raises StoreAccessError."""
+        self.store, self._storage = fspath(store), storage
+        self.folders = tuple(folders or log_folders(self.store, storage))
+        self.name = self.folders[0]
+
+    @property
+    def is_local(self) -> bool:
+        return self._storage.is_local
+
+    def watch(self) -> Watch:
+        if len(self.folders) == 1:
+            return self._storage.watch(self.name)
+        return FoldersWatch([self._storage.watch(folder) for folder in self.folders])
+
+    def open(self, path: str) -> SparseReader:
+        return self._storage.open(path)
+
+    def list(self) -> LogListing:
+        files = self._files()
+        for _ in range(_MORE_LOOKS):
+            if files and not holes(files):
+                break
+            # A file that expires, or is created, while the folder is read may look like a hole. So list again.
+            files = self._files()
+        if not files:
+            raise StoreNotFoundError(
+                f"{self.name}: has no CommitLog file (a file whose name is an offset in 20 digits)"
+            )
+        check_no_overlap(files)
+        folder = self.store if self.is_local else None
+        both = split_joined(self.store)
+        name = self.store if both is None else both[1]
+        return LogListing(name, files, self._storage.open_file, folder, self.is_local)
+
+    def _files(self) -> tuple[CommitLogFile, ...]:
+        if self._storage.is_archive:
+            # Imported here, because it imports pyarrow.
+            from reput.core.log.archived import archived_files
+
+            return archived_files(self._storage)
+        files = []
+        for entry in chain.from_iterable(map(self._storage.list, self.folders)):
+            if (offset := parse_offset_file_name(entry.name)) is not None:
+                # The file may have expired since it was listed.
+                with suppress(FileNotFoundError):
+                    size = entry.stat().st_size
+                    files.append(
+                        CommitLogFile(offset, size, entry.path, entry.inode(), gap_of(entry.path))
+                    )
+        if not files and self._storage.entry(self.name) is None:
+            if self.is_local:
+                refuse_archive(self.store)
+            raise StoreNotFoundError(
+                f"{self.store}: not a RocketMQ store: it has no {COMMIT_LOG_FOLDER} folder"
+                + _store_near(self.store, self._storage)
+            )
+        if not self._storage.is_joined or not files:
+            return tuple(sorted(files))
+        from reput.core.log.archived import with_older_files
+
+        newer = tuple(sorted(files))
+        listing = LogListing(self.store, newer, self._storage.open_file, is_local=False)
+        return with_older_files(self._storage, newer, listing.last_with_data())
+
+
+class ListedLog:
+    """A LogSource that always returns the given listing. So its files never change."""
+
+    def __init__(self, listing: LogListing) -> None:
+        self._listing, self.name, self.is_local = listing, listing.name, listing.is_local
+
+    def list(self) -> LogListing:
+        return self._listing
+
+    def watch(self) -> Watch:
+        return self
+
+    def changed(self) -> bool:
+        return False
+
+    def open(self, path: str) -> SparseReader:
+        # Remote files have no holes, so the methods of a SparseReader that find holes are not called for them.
+        return (
+            LOCAL.open(path)
+            if self.is_local
+            else cast("SparseReader", self._listing.open_file(path))
+        )
+
+
+def _store_near(path: str, storage: Storage) -> str:
+    """Return a hint for an error message: a store in a folder nearby, or an unfinished restore; "" without either."""
+    above = posixpath.dirname(path.rstrip("/"))
+    with suppress(StoreAccessError):
+        if storage.entry(posixpath.join(path, RESTORING_FOLDER)) is not None:
+            return "; a restore into this folder is not finished; run `reput restore` again"
+        for place in filter(None, chain((above, posixpath.dirname(above)), _below(path, storage))):
+            inner = storage.entry(posixpath.join(place, COMMIT_LOG_FOLDER))
+            if inner is not None and inner.is_dir():
+                return f"; the store is in {place}"
+    return ""
+
+
+def _below(path: str, storage: Storage) -> Iterator[str]:
+    """Yield the folders directly in `path`. On a local disk, where listings are fast, also yield their subfolders."""
+    places = [path]
+    for _ in range(2 if storage.is_local else 1):
+        entries = (entry for place in places for entry in storage.list(place))
+        places = [entry.path for entry in islice(entries, _MOST_NEAR) if entry.is_dir()]
+        yield from places
+
+
+def has_data(open_file: OpenFile, file: CommitLogFile, *, is_local: bool) -> bool:
+    """Return whether a file has a nonzero byte.
+
+    Raises:
+        StoreNotFoundError, StoreAccessError, StoreChangedError.
+    """
+    # A remote file has no holes that a search could skip, so search only its first MiB. One MiB is enough: files are
+    # written from their beginning, so a file with data has data in its first MiB.
+    if not is_local:
+        file = replace(file, size=min(file.size, _REMOTE_PEEK_BYTES))
+    with open_file(file.path) as reader:
+        if any(reader.read(0, min(BLANK_BYTES, file.size))):
+            return True
+        return first_nonzero(reader, file, file.start) is not None

@@ -1,0 +1,152 @@
+"""Decide where a log ends, from the result of a walk over it.
+
+A walk stops at unreadable bytes, or skips them. The caller's purpose decides whether they are damage or the end of the
+log. A recovering broker cuts its log at the first unreadable byte. If another process may be writing the log, a reader
+stops before unreadable bytes at the end, because they may be incomplete records. A rebuild ends the log after the last
+verifiable record, because this record proves that the log continued after earlier damage.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from reput.base import Finding, Kind
+from reput.core.log.files import CommitLogFile
+from reput.core.log.offset_range import OffsetRange
+from reput.core.log.record_search import find_record, is_copied_whole
+from reput.io import OpenFile, RangeReader
+
+
+@dataclass(frozen=True, slots=True)
+class WalkVerdict:
+    """The result of a walk over a range of the log.
+
+    position       physical offset of the first byte that was neither read as a record nor skipped
+    damage         skipped ranges, in order; an unreadable rest of a file comes last
+    is_unreadable  whether the last damage is the unreadable rest of a file
+    followed       physical offset of each damaged range in which, or after which, a verifiable record was found
+    blank          physical offset of the blank record that ended the last file of the walk, else None
+    """
+
+    position: int
+    damage: Sequence[Finding]
+    is_unreadable: bool = False
+    followed: Collection[int] = ()
+    blank: int | None = None
+
+    @property
+    def tail_start(self) -> int:
+        """Return the offset of the first damage after the last readable record.
+
+        Return `position` if no damage follows this record.
+        """
+        return self._tail_start(())
+
+    def _tail_start(self, followed: Collection[int]) -> int:
+        start = self.position
+        for lost in reversed(self.damage):
+            # The torn end is the damage after the last record. To find its beginning, step back from the end of the
+            # walk through adjacent damaged ranges. Stop if a range does not end at `start` (the beginning found
+            # so far), or if a record is known to follow the range.
+            # Records that state other places are complete, so they are not a torn end.
+            is_record = lost.kind is Kind.MISPLACED_RECORD
+            if lost.stop != start or lost.start in followed or is_record:
+                break
+            start = lost.start
+        return start
+
+
+def followed_damage(
+    reader: RangeReader, file: CommitLogFile, damage: Sequence[Finding]
+) -> list[int]:
+    """Return the offsets of the ranges in `damage` that precede a verifiable record in the same file.
+
+    The ranges lie in one file, in order. Offsets are physical.
+
+    Raises StoreAccessError, StoreChangedError.
+    """
+
+    def is_last(lost: Finding) -> bool:
+        return find_record(reader, file, lost.start + 1, file.end) is None
+
+    # A record that follows one range also follows all earlier ranges. So a binary search finds the first range that no
+    # record follows.
+    return [lost.start for lost in damage[: bisect_left(damage, True, key=is_last)]]
+
+
+def end_for_broker(verdict: WalkVerdict) -> int:
+    """Return the end of the log for a recovering broker: the first unreadable byte."""
+    return verdict.damage[0].start if verdict.damage else verdict.position
+
+
+class FileEnd(NamedTuple):
+    """Where a recovering broker finds the end of a file's records, and whether it continues with the next file."""
+
+    position: int
+    is_passed: bool
+
+
+def end_of_file(verdict: WalkVerdict, file: CommitLogFile) -> FileEnd:
+    """Return where the records of a file end.
+
+    `verdict` must be the result of a walk that reached the end of the file, or stopped at damage. If a blank record
+    ends the file, the records end at the beginning of the blank record.
+    """
+    end = end_for_broker(verdict)
+    if end < file.end:
+        return FileEnd(end, False)
+    # In a DLedger log, the blank is an entry with a header, which a broker never replaces with a record. So the
+    # records' end is the end of the file, not the beginning of the blank.
+    return FileEnd(end if verdict.blank is None or file.gap else verdict.blank, True)
+
+
+def end_for_reader(
+    verdict: WalkVerdict,
+    newest: OffsetRange | None,
+    file: CommitLogFile,
+    open_file: OpenFile,
+) -> int:
+    """Return the end of a log for a reader, while another process may be writing the last file.
+
+    The last record counts only if it is complete. A broker copies a record into its file while others read, and the end
+    of the record is copied last.
+
+    Args:
+        verdict: the verdict of a walk over the file.
+        newest: range of the last record read; None without a record.
+        file: the log's last file.
+        open_file: opens the file.
+
+    Raises:
+        StoreNotFoundError, StoreAccessError, StoreChangedError.
+    """
+    if not verdict.is_unreadable:
+        return verdict.position
+
+    def last_record() -> bytes:
+        assert newest is not None
+        with open_file(file.path) as reader:
+            return reader.read(newest.start - file.start, newest.size_bytes)
+
+    return end_of_whole(verdict.tail_start, newest, last_record)
+
+
+def end_of_whole(end: int, newest: OffsetRange | None, record: Callable[[], bytes]) -> int:
+    """Return `end`, or the beginning of the newest record if its last bytes were not written or its CRC is wrong.
+
+    The newest record is tested only if its size field says that it ends at `end`.
+    """
+    if newest is not None and newest.stop == end and not is_copied_whole(record()):
+        return newest.start
+    return end
+
+
+def end_for_rebuild(verdict: WalkVerdict) -> int:
+    """Return the end of a log for a rebuild.
+
+    A torn end of the last file is not damage, unless a verifiable record follows it.
+    """
+    return verdict._tail_start(verdict.followed)

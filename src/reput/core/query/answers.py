@@ -1,0 +1,302 @@
+"""Answers of a store, and their coverage."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from reput.base import Finding, printable, table_of, time_of
+from reput.core.index.key_index import Basis
+from reput.core.log.reader import LocatedRecord
+from reput.core.query.evidence import Coverage
+from reput.format.commit_log import MessageExt
+
+# A notebook shows this many messages of an answer.
+_MOST_SHOWN = 20
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class QueryResult:
+    """Messages without duplicates, newest first: by descending physical offset, then by descending queue offset.
+
+    Messages of an inner batch (5.x) have the physical offset of the batch's record. A limit counts all messages of a
+    batch as one message.
+
+    Attributes:
+        cursor: where to continue (`after=cursor`) if the limit shortened the answer, else None
+        coverage: the searched ranges; `is_complete` is True if their evidence covers the question
+    """
+
+    messages: tuple[MessageExt, ...]
+    cursor: int | None
+    coverage: Coverage
+
+    @property
+    def is_complete(self) -> bool:
+        return self.coverage.is_complete
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Return remarks on the answer, as in `Coverage`."""
+        return self.coverage.notes
+
+    def __iter__(self) -> Iterator[MessageExt]:
+        return iter(self.messages)
+
+    def __len__(self) -> int:
+        return len(self.messages)
+
+    def __bool__(self) -> bool:
+        """Return True, even for an answer without messages."""
+        return True
+
+    def __repr__(self) -> str:
+        complete = "complete" if self.is_complete else "incomplete"
+        more = "" if self.cursor is None else f", continues after {self.cursor}"
+        return f"<QueryResult: {len(self.messages):,} messages, {complete}{more}>"
+
+    def __str__(self) -> str:
+        """Return the output of `reput query`."""
+        return "\n".join(self._lines())
+
+    def _lines(self) -> Iterator[str]:
+        # Imported here, because few answers are printed.
+        from reput.core.query.message_table import message_lines
+
+        if self.messages:
+            yield from message_lines(self.messages)
+            yield ""
+        yield from map(printable, answer_in_words(self, "after"))
+        for lost in self.coverage.unreadable:
+            yield f"reput: {printable(str(lost))}"
+
+    def _repr_html_(self) -> str:
+        """Return HTML for notebooks: the first messages, and whether there are more."""
+        names = ("topic", "queue_id", "queue_offset", "physical_offset", "store_timestamp", "body")
+        shown = [[getattr(each, name) for name in names] for each in self.messages[:_MOST_SHOWN]]
+        for row in shown:
+            row[4] = time_of(row[4])
+        covered = "all could be read" if self.is_complete else "not all could be read"
+        more = "" if self.cursor is None else ", and there are more"
+        return table_of(f"{len(self.messages):,} messages{more}; {covered}", names, shown)
+
+
+class RecordProgress(NamedTuple):
+    """A QueryProgress with records in place of messages."""
+
+    records: tuple[LocatedRecord, ...]
+    searched_to: int
+
+    def decoded(self) -> QueryProgress:
+        """Return a QueryProgress with the messages of these records."""
+        return QueryProgress(tuple(record.message() for record in self.records), self.searched_to)
+
+
+class QueryRecords(NamedTuple):
+    """A QueryResult with records in place of messages."""
+
+    records: tuple[LocatedRecord, ...]
+    cursor: int | None
+    coverage: Coverage
+
+    @property
+    def is_complete(self) -> bool:
+        return self.coverage.is_complete
+
+    def decoded(self) -> QueryResult:
+        """Return a QueryResult with the messages of these records."""
+        messages = tuple(record.message() for record in self.records)
+        return QueryResult(messages, self.cursor, self.coverage)
+
+
+class QueryProgress(NamedTuple):
+    """The result of one step of a query.
+
+    Attributes:
+        messages: newest first; all are older than the messages of earlier steps
+        searched_to: the log has been searched from this physical offset to its end
+    """
+
+    messages: tuple[MessageExt, ...]
+    searched_to: int
+
+
+@dataclass(frozen=True, slots=True)
+class QueryOffsetResult:
+    """Physical offsets of the messages found, and store time and physical offset of the newest item in the index.
+
+    The messages are in the broker's order: newest index item first.
+    """
+
+    physical_offsets: tuple[int, ...]
+    index_last_update_timestamp: int = 0
+    index_last_update_physical_offset: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class QueryMessageResult:
+    """Physical offsets of the messages found, and store time and physical offset of the newest item in the index.
+
+    The messages are in the order of a broker's answer.
+    """
+
+    physical_offsets: tuple[int, ...]
+    index_last_update_timestamp: int = 0
+    index_last_update_physical_offset: int = 0
+
+
+class PullStatus(StrEnum):
+    """The outcome of a pull (`GetMessageStatus`, and the client's PullStatus)."""
+
+    FOUND = "found"
+    NO_NEW_MESSAGE = "no_new_message"
+    NO_MATCHED_MESSAGE = "no_matched_message"
+    OFFSET_TOO_SMALL = "offset_too_small"
+    OFFSET_TOO_LARGE = "offset_too_large"
+
+    @property
+    def is_offset_illegal(self) -> bool:
+        return self in (PullStatus.OFFSET_TOO_SMALL, PullStatus.OFFSET_TOO_LARGE)
+
+
+class UnreadableMessages(NamedTuple):
+    """Queue offsets [begin, end) of a queue whose messages cannot be read, and the reason.
+
+    The range is empty if messages are missing before the queue's first entry, or after its last entry.
+    """
+
+    topic: str
+    queue_id: int
+    begin: int
+    end: int
+    finding: Finding
+
+    def __str__(self) -> str:
+        messages = f"queue offsets {self.begin} to {self.end - 1}"
+        if self.end <= self.begin + 1:
+            messages = f"queue offset {self.begin}"
+        return f"{self.topic}/{self.queue_id}: {messages} cannot be read: {self.finding}"
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the range as fields of JSON."""
+        place = {"topic": self.topic, "queue": self.queue_id}
+        return {**place, "begin": self.begin, "end": self.end, "finding": self.finding.as_json()}
+
+
+class PullResult(NamedTuple):
+    """Messages of a queue, and the offset at which to continue.
+
+    Attributes:
+        status: found; no_new_message at the end of the queue; no_matched_message if no examined message
+            had a matching tag; offset_too_small for an offset before the first existing message;
+            offset_too_large for an offset after the end
+        messages: in order of their queue offsets; empty unless the status is found
+        next_begin_offset: queue offset for the next pull, after the last examined message. If the offset was too small,
+            this is the first message's offset. If the offset was too large, this is 0 in a queue that begins at 0 (as
+            in the broker), and the queue's end in other queues
+        min_offset: queue offset of the queue's first remaining entry. Use
+            `min_queue_offset` to find out whether earlier entries are lost or expired
+        max_offset: queue offset that the queue's next message will get
+        unreadable: messages that were skipped because they cannot be read; empty with `on_corrupt="fail"`
+
+    In RocketMQ: GetMessageResult, nextOffsetCorrection.
+    """
+
+    status: PullStatus
+    messages: tuple[MessageExt, ...]
+    next_begin_offset: int
+    min_offset: int
+    max_offset: int
+    unreadable: tuple[UnreadableMessages, ...] = ()
+
+    @property
+    def is_complete(self) -> bool:
+        """Return whether all messages before `next_begin_offset` could be read."""
+        return not self.unreadable
+
+
+class PulledBody(NamedTuple):
+    """Records of a queue in one answer, concatenated.
+
+    messages           number of records
+    next_begin_offset  queue offset after the last record
+    min_offset         queue offset of the queue's first message
+    max_offset         queue offset that the queue's next message gets
+    """
+
+    body: bytes | memoryview
+    messages: int
+    next_begin_offset: int
+    min_offset: int
+    max_offset: int
+
+
+class PulledRecords(NamedTuple):
+    """A PullResult with records, as stored bytes, in place of messages."""
+
+    status: PullStatus
+    records: tuple[bytes, ...]
+    next_begin_offset: int
+    min_offset: int
+    max_offset: int
+    unreadable: tuple[UnreadableMessages, ...] = ()
+
+
+def answer_in_words(found: QueryResult | QueryRecords, after: str) -> Iterator[str]:
+    """Yield sentences about the number of messages and the coverage. `after` names the argument that takes a cursor."""
+    count = len(found.messages if isinstance(found, QueryResult) else found.records)
+    messages = f"{count:,} message{'' if count == 1 else 's'}" if count else "No message"
+    more = f", and there are more: continue with {after} {found.cursor}"
+    yield f"{messages}." if found.cursor is None else messages + more
+    yield from coverage_in_words(found.coverage)
+
+
+def coverage_in_words(coverage: Coverage) -> Iterator[str]:
+    """Yield sentences about the coverage, one per line."""
+    archived = coverage.archive_indexes
+    files = coverage.indexed_files - archived
+    ways = [f"through {index_files_in_words(files)} ({_bases(coverage)})"] if files else []
+    if archived:
+        indexes = "1 index" if archived == 1 else f"{archived:,} indexes"
+        ways.append(f"through {indexes} of the archive")
+    if coverage.scanned_bytes or not ways:
+        ways.append(f"{coverage.scanned_bytes:,} bytes message by message")
+    log = coverage.log
+    yield f"Searched the CommitLog from {log.start:,} to {log.stop:,}, {' and '.join(ways)}."
+    if coverage.inner_messages is not None:
+        count = f"{coverage.inner_messages:,} messages inside inner batches"
+        yield f"Compared {count}, whose keys a broker's index lacks, by scanning for them."
+    yield from (f"Not used: {problem}" for problem in coverage.problems)
+    if coverage.unreadable:
+        lost = f"{coverage.unreadable_bytes:,} bytes could not be read"
+        yield f"{lost}: messages in it are missing from this answer."
+    yield from coverage.notes
+
+
+def index_files_in_words(count: int) -> str:
+    """Return a count in words: `1 IndexFile`, `12 IndexFiles`."""
+    return f"{count:,} IndexFile{'' if count == 1 else 's'}"
+
+
+def _bases(coverage: Coverage) -> str:
+    """Return how many of the used IndexFiles are proven or spot-checked, such as `2 proven, 1 spot-checked`."""
+    spot_checked = coverage.spot_checked_files
+    proven = coverage.indexed_files - coverage.archive_indexes - spot_checked
+    counts = ((proven, Basis.PROVEN), (spot_checked, Basis.SPOT_CHECKED))
+    return ", ".join(f"{count:,} {basis}" for count, basis in counts if count)
+
+
+def coverage_fields(coverage: Coverage) -> dict[str, Any]:
+    """Return the coverage as fields of JSON. docs/trace.md and docs/console-api.md describe the fields."""
+    return {
+        "begin": coverage.log.start,
+        "end": coverage.log.stop,
+        "index_files": coverage.indexed_files,
+        "spot_checked_files": coverage.spot_checked_files,
+        "scanned_bytes": coverage.scanned_bytes,
+        "inner_messages": coverage.inner_messages,
+        "problems": [one.as_json() for one in coverage.problems],
+        "notes": list(coverage.notes),
+    }

@@ -1,0 +1,109 @@
+"""Render a message's body for people: indented JSON, text, or hexadecimal."""
+
+from __future__ import annotations
+
+import json
+from typing import NamedTuple
+
+from reput.base import one_line, printable
+from reput.core.query.inner_batch import is_inner_batch, unwrap
+from reput.core.query.json_text import indented
+from reput.errors import CorruptMessageError
+from reput.format.bodies import body_beginning
+from reput.format.commit_log import MessageExt
+
+_DUMP_WIDTH = 16
+_SHOWN_MESSAGES = 8
+_DUMP_LIMIT_BYTES = 4096
+_JSON_LIMIT_BYTES = 1 << 20
+_TEXT_LIMIT_BYTES = 64 << 20
+
+
+def body_preview(message: MessageExt, limit: int) -> str:
+    """Return the beginning of the body in one line: `<12 bytes>` if it is binary, `<3 messages> ...` for a batch."""
+    if is_inner_batch(message) and (batch := _batch_preview(message, limit)):
+        return batch
+    # To show `limit` characters, read 8 times as many bytes. UTF-8 has up to 4 bytes per character, and `one_line` uses
+    # up to twice `limit` characters, because it reduces each run of white space to one space.
+    beginning, is_whole = body_beginning(message, 8 * limit)
+    try:
+        text = beginning.decode("utf-8")
+    except UnicodeDecodeError as error:
+        # An invalid byte among the last 3 may belong to a character that was cut in the middle.
+        if is_whole or error.start < len(beginning) - 3:
+            return f"<{len(message.body):,} bytes>"
+        text = beginning[: error.start].decode("utf-8")
+    return one_line(text, limit)
+
+
+def _batch_preview(message: MessageExt, limit: int) -> str | None:
+    """Return the number and the beginnings of the inner messages; None if the batch cannot be unwrapped."""
+    try:
+        inner = unwrap(message)
+    except CorruptMessageError:
+        return None
+    bodies = " | ".join(body_preview(one, limit) for one in inner[:_SHOWN_MESSAGES])
+    return one_line(f"<{len(inner):,} messages> {bodies}", limit)
+
+
+class BodyText(NamedTuple):
+    """A body as text for people.
+
+    Attributes:
+        kind: One of `JSON`, `text`, `no text`, `empty`, `too large to be shown whole`.
+        lines: Indented JSON, the text, or a hexadecimal dump.
+        unshown_bytes: Number of bytes at the end that are not shown.
+    """
+
+    kind: str
+    lines: str
+    unshown_bytes: int = 0
+
+
+def body_text(body: bytes, most_characters: int | None = None) -> BodyText:
+    """Return a body as text for people.
+
+    Text other than JSON is shortened to `most_characters`. If a body exceeds 64 MiB, only its first bytes are returned,
+    because formatting the whole body would take several times its size in memory.
+    """
+    if not body:
+        return BodyText("empty", "")
+    if len(body) > _TEXT_LIMIT_BYTES:
+        return body_hex(body, "too large to be shown whole")
+    try:
+        text = body.decode("utf-8")
+    except UnicodeDecodeError:
+        return body_hex(body)
+    if _is_json(text):
+        return BodyText("JSON", printable(indented(text), keep="\n"))
+    shown = text if most_characters is None else text[:most_characters]
+    unshown_bytes = 0 if len(shown) == len(text) else len(text[len(shown) :].encode())
+    return BodyText("text", printable(shown, keep="\n\t"), unshown_bytes)
+
+
+def body_hex(body: bytes, kind: str = "no text") -> BodyText:
+    """Return a hexadecimal dump of the first 4 KiB of a body."""
+    shown = body[:_DUMP_LIMIT_BYTES]
+    return BodyText(kind, hex_lines(shown), len(body) - len(shown))
+
+
+def _is_json(text: str) -> bool:
+    """Return whether a text is a JSON object or list. To bound the time, return False for texts above 1 MiB."""
+    if len(text) > _JSON_LIMIT_BYTES or text.lstrip()[:1] not in ("{", "["):
+        return False
+    try:
+        # Do not convert numbers: Python refuses to convert very long ones.
+        json.loads(text, parse_int=str, parse_float=str)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def hex_lines(data: bytes) -> str:
+    """Return a hexadecimal dump: lines of the offset, 16 bytes, and their ASCII characters."""
+    lines = []
+    for at in range(0, len(data), _DUMP_WIDTH):
+        part = data[at : at + _DUMP_WIDTH]
+        text = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in part)
+        lines.append(f"{at:08x}  {part.hex(' '):<{3 * _DUMP_WIDTH - 1}}  |{text}|")
+    return "\n".join(lines)

@@ -1,0 +1,180 @@
+"""Read inner batches (5.x): records of batch queues that contain several messages.
+
+This mirrors `MessageDecoder.decodeMessages` and the 5.3.3 client's unwrapping of a pulled batch. The body of the record
+is a sequence of messages, each with these big-endian fields:
+
+    size 4 | magic 4 | body CRC 4 | flag 4 | body length 4 | body | properties length 2 | properties
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import NamedTuple
+
+from reput.base import checked
+from reput.errors import CorruptMessageError
+from reput.format.bodies import sent_body
+from reput.format.commit_log import (
+    BODY_CRC_POSITION,
+    QUEUE_OFFSET_POSITION,
+    SYS_FLAG_INNER_BATCH,
+    MessageExt,
+    RecordLayout,
+    body_crc,
+    decode_located,
+)
+
+_HEAD = struct.Struct(">iiiii")
+_PROPERTIES = struct.Struct(">h")
+_LENGTH, _OFFSET = struct.Struct(">i"), struct.Struct(">q")
+_FLAG_POSITION, _SYS_FLAG_POSITION = 16, 36
+_NEED_UNWRAP = 64
+# Flags that only the record of a batch has, not its messages: the batch flags, and the compression of the whole body.
+_OUTER_FLAGS = SYS_FLAG_INNER_BATCH | _NEED_UNWRAP | 1 | 0x700
+
+
+def is_inner_batch(message: MessageExt) -> bool:
+    return bool(message.sys_flag & SYS_FLAG_INNER_BATCH)
+
+
+@checked
+def unwrap(message: MessageExt) -> tuple[MessageExt, ...]:
+    """Return the messages of an inner batch, in order. If the message is not a batch, return the message itself.
+
+    Each message has its own body, flag and properties. Queue offsets count up from the offset of the record. All other
+    fields have the values of the record, including `physical_offset` and `size_bytes`.
+
+    Raises CorruptMessageError for a body that is not a sequence of messages.
+    """
+    if not is_inner_batch(message):
+        return (message,)
+    return tuple(_messages(_opened(message)))
+
+
+class OpenBatch(NamedTuple):
+    """An inner batch, and its decompressed body, which contains the messages one after the other."""
+
+    outer: MessageExt
+    data: bytes
+
+    def message_count(self) -> int:
+        """Return the number of messages. Raises CorruptMessageError as `unwrap` does."""
+        return sum(1 for _ in spans(self))
+
+
+def open_batch(record: bytes, layout: RecordLayout) -> OpenBatch:
+    """Decompress the inner batch in `record`. `layout` states where the fields of the record are.
+
+    Raises CorruptMessageError for an unreadable body.
+    """
+    return _opened(decode_located(record, layout))
+
+
+def _opened(message: MessageExt) -> OpenBatch:
+    body = sent_body(message)
+    if body.error is not None:
+        raise _corrupt(message, body.error)
+    return OpenBatch(message, body.data)
+
+
+class InnerRecord(NamedTuple):
+    """A message of an inner batch in the form of a CommitLog record: its bytes, and their layout."""
+
+    data: bytes
+    layout: RecordLayout
+
+
+def inner_records(
+    record: bytes, layout: RecordLayout, batch: OpenBatch | None = None
+) -> list[InnerRecord]:
+    """Return the messages of an inner batch, each as a record of its own.
+
+    `layout` is the layout of the batch record; `batch` is the result of `open_batch`. Each returned record has the
+    header of the batch record, even its TOTALSIZE, but the message's own flag, body, properties and queue offset.
+    An inner message has no valid CRC of its own. It counts as intact if the CRC of the batch is right.
+
+    Raises CorruptMessageError for a body that is not a sequence of messages.
+    """
+    batch = batch or open_batch(record, layout)
+    is_sound = batch.outer.body_crc_ok
+    head = record[layout.position : layout.body_position - _LENGTH.size]
+    after_body = layout.body_position + layout.body_bytes
+    topic = record[after_body : layout.properties_position - _PROPERTIES.size]
+    return [_record(head, topic, layout, one, is_sound) for one in _messages(batch)]
+
+
+def _record(
+    head: bytes, topic: bytes, layout: RecordLayout, message: MessageExt, is_sound: bool
+) -> InnerRecord:
+    made = bytearray(head)
+    # A deliberately wrong CRC marks messages of a damaged batch as damaged.
+    crc = message.body_crc if is_sound else message.body_crc ^ 1
+    _LENGTH.pack_into(made, BODY_CRC_POSITION, crc)
+    _LENGTH.pack_into(made, _FLAG_POSITION, message.flag)
+    _OFFSET.pack_into(made, QUEUE_OFFSET_POSITION, message.queue_offset)
+    _LENGTH.pack_into(made, _SYS_FLAG_POSITION, message.sys_flag)
+    body_position = len(made) + _LENGTH.size
+    made += _LENGTH.pack(len(message.body)) + message.body + topic
+    made += _PROPERTIES.pack(len(message.properties_bytes)) + message.properties_bytes
+    return InnerRecord(
+        bytes(made),
+        layout._replace(
+            position=0,
+            total_bytes=len(made),
+            sys_flag=message.sys_flag,
+            store_timestamp_position=layout.store_timestamp_position - layout.position,
+            body_position=body_position,
+            body_bytes=len(message.body),
+            topic_position=body_position + len(message.body) + len(topic) - layout.topic_bytes,
+            properties_position=len(made) - len(message.properties_bytes),
+            properties_bytes=len(message.properties_bytes),
+        ),
+    )
+
+
+class InnerSpan(NamedTuple):
+    """The place of one message in the data of a batch: its flag, and the positions of body and properties."""
+
+    flag: int
+    body_at: int
+    body_end: int
+    properties_at: int
+    end: int
+
+
+def spans(batch: OpenBatch) -> Iterator[InnerSpan]:
+    """Yield the places of a batch's messages, in order. Raises CorruptMessageError as `unwrap` does."""
+    outer, data = batch
+    position, number = 0, 0
+    while position < len(data):
+        if len(data) - position < _HEAD.size + _PROPERTIES.size:
+            raise _corrupt(outer, f"{len(data) - position} bytes are too few for an inner message")
+        size, _, _, flag, body_bytes = _HEAD.unpack_from(data, position)
+        body_end = position + _HEAD.size + body_bytes
+        properties_at = body_end + _PROPERTIES.size
+        if body_bytes < 0 or properties_at > len(data):
+            raise _corrupt(outer, f"inner message {number} reaches past the end of the batch")
+        (properties_bytes,) = _PROPERTIES.unpack_from(data, body_end)
+        end = properties_at + properties_bytes
+        if properties_bytes < 0 or end > len(data) or size != end - position:
+            raise _corrupt(outer, f"the lengths of inner message {number} do not add up")
+        yield InnerSpan(flag, position + _HEAD.size, body_end, properties_at, end)
+        position, number = end, number + 1
+
+
+def _messages(batch: OpenBatch) -> Iterator[MessageExt]:
+    outer, data = batch
+    sys_flag = outer.sys_flag & ~_OUTER_FLAGS
+    for number, span in enumerate(spans(batch)):
+        body = data[span.body_at : span.body_end]
+        yield replace(
+            outer, queue_offset=outer.queue_offset + number, flag=span.flag, sys_flag=sys_flag, body=body,
+            body_crc=body_crc(body), properties_bytes=data[span.properties_at : span.end],
+        )  # fmt: skip
+
+
+def _corrupt(message: MessageExt, reason: str) -> CorruptMessageError:
+    where = f"{message.topic}/{message.queue_id}, queue offset {message.queue_offset}"
+    return CorruptMessageError(where, 0, f"an inner batch: {reason}", message.physical_offset)

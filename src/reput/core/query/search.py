@@ -1,0 +1,444 @@
+"""Answer queries exactly: read and compare every candidate, and scan ranges without an index.
+
+A plan (`reput.core.index.plan`) divides the log into segments: ranges that are looked up in one IndexFile, and ranges
+that are scanned. Segments are searched newest first until there are enough messages. If the index cannot be trusted
+(`reput.core.index.key_index`), the segment's range is scanned instead, and the result reports this. In 5.x, a record
+may have several unique keys (UNIQ_KEY), and the index has only the last one. The others are called replaced ids. They
+are searched for separately.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+
+from reput.base import Finding
+from reput.core.index.key_index import (
+    ARCHIVED_KEYS,
+    IndexPart,
+    StaleEntryError,
+    TimeWindow,
+    UntrustedIndexError,
+)
+from reput.core.index.plan import Planner, Segment
+from reput.core.index.search import IndexSearch, without_keys
+from reput.core.log.files import CommitLogFile
+from reput.core.log.keyed_record import KeyedRecord, read_keyed_record
+from reput.core.log.known_file import KnownFile
+from reput.core.log.known_ranges import KnownRanges
+from reput.core.log.offset_range import OffsetRange
+from reput.core.log.reader import CommitLogReader, LocatedRecord
+from reput.core.log.wanted_scan import Found, Scanner, Wanted, WantedNothing
+from reput.core.query.answers import QueryRecords, RecordProgress
+from reput.core.query.evidence import Evidence, Question
+from reput.core.query.inner_batches import InnerBatches, may_hold_any
+from reput.errors import CorruptMessageError, MessageNotFoundError, StoreError, UsageError
+from reput.format.commit_log import QUEUE_OFFSET_POSITION, crc_matches
+from reput.format.properties import may_be_replaced_id
+
+_UNBOUNDED = 2**63
+# A note in the coverage of an answer names at most this many offsets of messages with a wrong CRC.
+_MOST_NAMED = 3
+# Names of the searches for messages without index entries, in the evidence of an answer.
+_INNER, _REPLACED = "inner batches", "replaced ids"
+
+
+class ReplacedIdSearch:
+    """A search for records by their replaced ids, which are in no index.
+
+    If a record has several unique keys, the index has only the last one. The others are its replaced ids. A record is
+    found if the hash of a replaced id is one of the wanted hashes.
+
+    damage  the unreadable ranges
+    """
+
+    def __init__(self, log: CommitLogReader, known: KnownRanges, hashes: Collection[int]) -> None:
+        self._log, self._known, self._hashes = log, known, hashes
+        self._files: dict[CommitLogFile, KnownFile] = {}
+        self._damage: dict[Finding, None] = {}
+
+    @property
+    def damage(self) -> list[Finding]:
+        return list(self._damage)
+
+    def find(
+        self, start: int, stop: int, is_wanted: Callable[[KeyedRecord], bool]
+    ) -> list[LocatedRecord]:
+        """Return the wanted records that begin in [start, stop).
+
+        Raises StoreAccessError, StoreChangedError.
+        """
+        found: list[LocatedRecord] = []
+        for file in self._log.files:
+            within = OffsetRange(max(start, file.start), min(stop, file.end))
+            if within.start >= within.stop:
+                continue
+            known = self._files.get(file) or self._known.learn(file, with_ids=True)
+            # `find` is called once for each segment of the log. A log file may contain several segments, so keep the
+            # scan result of the file for the next call.
+            self._files[file] = known
+            lost = [one for one in known.damage if one.start < stop and start < one.stop]
+            self._damage |= dict.fromkeys(lost)
+            for offset in known.ids.places(self._hashes, within) if known.ids else ():
+                try:
+                    located = self._log.locate(offset)
+                # The file has expired since it was scanned.
+                except MessageNotFoundError:
+                    continue
+                # The record was damaged after its file was scanned.
+                except CorruptMessageError as error:
+                    self._damage[file.lost(offset, offset + 1, error.reason)] = None
+                    continue
+                if is_wanted(read_keyed_record(located)):
+                    found.append(located.alone())
+        return found
+
+
+class Search:
+    """One query over the segments of a plan."""
+
+    def __init__(
+        self,
+        log: CommitLogReader,
+        wanted: Wanted,
+        *,
+        begin: int | None = None,
+        end: int | None = None,
+        limit: int | None = None,
+        after: int | None = None,
+        max_bytes: int | None = None,
+        known: KnownRanges | None = None,
+        inner: InnerBatches | None = None,
+        replaced: ReplacedIdSearch | None = None,
+        most_scanned_bytes: int | None = None,
+    ) -> None:
+        """Prepare a search.
+
+        Two further searches find messages without index entries. `inner` finds messages of inner batches. If a record
+        has several unique keys (5.x), the index has only the last one, and `replaced` finds messages by the others. The
+        answer has at most `max_bytes` of records, but at least one record. A segment that must be scanned is skipped if
+        it is longer than `most_scanned_bytes`.
+        """
+        self._most_scanned_bytes = _UNBOUNDED if most_scanned_bytes is None else most_scanned_bytes
+        self._inner, self._replaced = inner, replaced
+        self._known = known or KnownRanges(log)
+        if limit is not None and limit < 1:
+            raise UsageError(f"limit must be at least 1, not {limit}", arguments=["limit"])
+        self._log, self._wanted = log, wanted
+        self._begin = -_UNBOUNDED if begin is None else begin
+        self._end = _UNBOUNDED if end is None else end
+        is_bounded = begin is not None or end is not None
+        self._window = TimeWindow(self._begin, self._end) if is_bounded else None
+        self._limit = _UNBOUNDED if limit is None else limit
+        self._before = _UNBOUNDED if after is None else after
+        self._left_bytes = _UNBOUNDED if max_bytes is None else max_bytes
+        self._scanner = Scanner(log, wanted)
+        self._found: list[LocatedRecord] = []
+        self._further: dict[str, InnerBatches | ReplacedIdSearch] = {}
+        if inner is not None:
+            self._further[_INNER] = inner
+        if replaced is not None:
+            self._further[_REPLACED] = replaced
+        self._evidence = Evidence(log.source.name, *self._further)
+        self._log_end: int
+        self._planner: Planner
+
+    def run(self, planner: Planner) -> QueryRecords:
+        """Return the complete answer. Raises StoreAccessError, StoreChangedError."""
+        for _ in self._search(planner):
+            pass
+        return self.result()
+
+    def steps(self, planner: Planner) -> Iterator[RecordProgress]:
+        """Yield the answer in steps, newest first. Then `result` returns the whole answer. Raises as `run` does."""
+        given = 0
+        for stop in self._search(planner):
+            found = self._up_to_limit()[given:]
+            given += len(found)
+            yield RecordProgress(tuple(found), stop)
+
+    def _search(self, planner: Planner) -> Iterator[int]:
+        """Yield the start of each segment after it has been searched."""
+        segments = planner.segments()
+        self._evidence.problems += planner.problems
+        # If the log has grown since it was planned, the answer ends where the plan ends.
+        self._planner = planner
+        self._log_end = segments[0].stop if segments else self._log.files_end
+        # Without a limit, all segments are searched, so their index parts can be fetched together in advance.
+        if self._limit == _UNBOUNDED:
+            self._prefetch(segments)
+        for segment in segments:
+            if segment.start < self._before and not self._passes_over(segment):
+                if segment.part is not None:
+                    self._look_up(segment, segment.part)
+                else:
+                    self._scan(segment)
+                for name, further in self._further.items():
+                    self._add_further(name, further, segment)
+                yield segment.start
+            if self._is_enough:
+                break
+
+    def _prefetch(self, segments: Sequence[Segment]) -> None:
+        """Fetch the parts of an archive's index that the search needs, for all segments together."""
+        parts = [
+            (one.part, one.range)
+            for one in segments
+            if one.part is not None and one.part.name.startswith(ARCHIVED_KEYS)
+        ]
+        if parts:
+            from reput.core.index.archive_index import prefetch
+
+            window = self._window
+            if window is not None:
+                parts = [(part, part.at_times(self._log, window, one)) for part, one in parts]
+            prefetch(parts, self._wanted.hashes)
+
+    def _passes_over(self, segment: Segment) -> bool:
+        is_read = segment.part is not None or segment.records is not None
+        return not is_read and segment.range.size_bytes > self._most_scanned_bytes
+
+    @property
+    def _is_enough(self) -> bool:
+        # Search until one message beyond the limit is found. It shows that there are more messages, and the answer
+        # needs a cursor.
+        return len(self._found) > self._limit and len(self._up_to_limit()) < len(self._found)
+
+    def _keep(self, record: LocatedRecord) -> None:
+        """Add a found record.
+
+        If the found records together are too large for one answer, the answer omits the oldest found record.
+        """
+        self._found.append(record)
+        self._left_bytes -= len(record.data)
+        if self._left_bytes < 0:
+            count = len({one.physical_offset for one in self._found})
+            self._limit = min(self._limit, max(count - 1, 1))
+
+    def _add_further(
+        self, name: str, search: InnerBatches | ReplacedIdSearch, segment: Segment
+    ) -> None:
+        """Add the messages of a segment that have no index entries."""
+        stop = min(segment.stop, self._before)
+        found = search.find(segment.start, stop, self._is_wanted)
+        self._evidence.further(name, segment.start, stop)
+        # A scan of the segment compares all unique keys of a record, not only the last one. So if the segment was
+        # scanned, the scan has already found the messages of `ReplacedIdSearch`: do not add these messages again.
+        if isinstance(search, ReplacedIdSearch):
+            known = {one.physical_offset for one in self._found}
+            found = [one for one in found if one.physical_offset not in known]
+        if found:
+            # Messages of one record are sorted by descending queue offset.
+            for one in found:
+                self._keep(one)
+            self._found.sort(key=_place, reverse=True)
+
+    def _up_to_limit(self) -> list[LocatedRecord]:
+        """Return the found messages, up to the limit of records. A record may contain several messages."""
+        if self._inner is None or len(self._found) <= self._limit:
+            return self._found[: min(len(self._found), self._limit)]
+        offsets = list(dict.fromkeys(one.physical_offset for one in self._found))
+        last = offsets[min(len(offsets), self._limit) - 1]
+        return [one for one in self._found if one.physical_offset >= last]
+
+    def result(self) -> QueryRecords:
+        """Return the answer after all steps. Raises StoreAccessError, StoreChangedError."""
+        cursor = None
+        if self._is_enough:
+            self._found = self._up_to_limit()
+            cursor = self._found[-1].physical_offset
+        start = self._log.min_offset if cursor is None else cursor
+        answered = OffsetRange(start, max(min(self._log_end, self._before), start))
+        self._evidence.damage += self._log.holes()
+        for search in self._further.values():
+            self._evidence.damage += [one for one in search.damage if one.start < self._log_end]
+        # A search that continues at a cursor goes backwards from there, and does not include the end of the log. So do
+        # not report that this end was lost.
+        lost_end = self._planner.lost_end(self._log_end) if self._before >= self._log_end else None
+        coverage = self._evidence.coverage(
+            answered,
+            lost_end=lost_end,
+            inner_messages=None if self._inner is None else self._inner.searched,
+            notes=self._bad_bodies(),
+            question=Question((), self._wanted.topics, *(self._window or (None, None))),
+        )
+        return QueryRecords(tuple(self._found), cursor, coverage)
+
+    def _bad_bodies(self) -> tuple[str, ...]:
+        """Return a note about bodies in the answer that are damaged, or still being written."""
+        bad = [one.physical_offset for one in self._found if not crc_matches(one.data, one.layout)]
+        if not bad:
+            return ()
+        count = "1 message has" if len(bad) == 1 else f"{len(bad):,} messages have"
+        offsets = ", ".join(map(str, bad[:_MOST_NAMED])) + (", …" if bad[_MOST_NAMED:] else "")
+        return (f"{count} a body with a wrong CRC: offset {offsets}.",)
+
+    def _look_up(self, segment: Segment, part: IndexPart) -> None:
+        mark = len(self._found)
+        within = OffsetRange(segment.start, min(segment.stop, self._before))
+        if self._window is not None:
+            within = part.at_times(self._log, self._window, within)
+        entries = IndexSearch(self._log, part, self._wanted.hashes, within, self._window)
+        try:
+            for located, record in entries:
+                if self._is_wanted(record):
+                    self._keep(located.alone())
+                    if self._is_enough:
+                        break
+        except UntrustedIndexError as error:
+            # The segment will be scanned instead. Drop the messages found through its index entries, and no longer
+            # count their bytes.
+            self._left_bytes += sum(len(one.data) for one in self._found[mark:])
+            del self._found[mark:]
+            scanned = f"offsets {segment.start} to {segment.stop} were scanned"
+            self._evidence.problems.append(Finding.of_error(error.kind, error, f"; {scanned}"))
+            if isinstance(error, StaleEntryError) and error.damaged is not None:
+                # The scan cannot find this message by its key either.
+                self._evidence.damage += without_keys(self._log, [error.damaged])
+            self._scan_range(segment.start, segment.stop, entries.followed)
+        else:
+            self._evidence.indexed(segment.start, segment.stop, part)
+
+    def _is_wanted(self, record: KeyedRecord) -> bool:
+        if not self._wanted.matches(record):
+            return False
+        is_within = self._begin <= record.store_timestamp <= self._end
+        return is_within and record.physical_offset < self._before
+
+    def _scan(self, segment: Segment) -> None:
+        self._evidence.damage += segment.damage
+        if segment.records is not None:
+            self._take_read(segment.records, ())
+            self._evidence.scanned(*segment.range)
+        elif (tail := self._planner.short_tail(segment)) is not None:
+            self._take_read(tail.records, tail.damage)
+            self._log_end = min(self._log_end, tail.position)
+            self._evidence.scanned(segment.start, min(tail.position, self._before))
+        else:
+            self._scan_range(segment.start, segment.stop)
+
+    def _take_read(self, records: Sequence[KeyedRecord], damage: Sequence[Finding]) -> None:
+        for record in records:
+            if self._is_wanted(record):
+                self._keep(self._log.locate(record.physical_offset).alone())
+        self._evidence.damage += damage
+
+    def _scan_range(self, start: int, stop: int, seen: Sequence[int] = ()) -> None:
+        """Scan file by file, newest first, until enough messages are found.
+
+        Also test the messages at `seen`, to which the index led: the scan may not reach them if the log is damaged.
+        """
+        stop = min(stop, self._before)
+        for file in reversed(self._log.files):
+            begin, end = max(start, file.start), min(stop, file.end)
+            if begin < end and not self._is_enough:
+                if self._is_outside(part := OffsetRange(begin, end)):
+                    self._evidence.scanned(*part)
+                    continue
+                found = self._scan_part(part)
+                self._take_found(found, [offset for offset in seen if begin <= offset < end])
+                self._evidence.scanned(begin, min(found.position, end))
+
+    def _is_outside(self, part: OffsetRange) -> bool:
+        """Return whether an earlier scan has shown that a range has no message of the time window."""
+        if self._window is None:
+            return False
+        times = self._known.times(part)
+        return times is not None and times.is_outside(*self._window)
+
+    def _scan_part(self, part: OffsetRange) -> Found:
+        # Take the stamp (such as inode, size and time of change) before the scan. If the file changes during the scan,
+        # the stamp no longer matches, so the result of the scan is not used again.
+        stamp = self._known.stamp(part)
+        found = self._scanner.scan(*part)
+        is_whole = found.position >= part.stop and not found.damage and not found.at_end
+        if stamp and found.times is not None and is_whole:
+            self._known.keep(part, stamp, found.times)
+        return found
+
+    def _take_found(self, found: Found, seen: Sequence[int]) -> None:
+        self._evidence.damage += found.damage
+        if found.at_end:
+            self._log_end = min(self._log_end, found.position)
+        for offset in sorted({*found.offsets, *seen}, reverse=True):
+            try:
+                located = self._log.locate(offset)
+            except (MessageNotFoundError, CorruptMessageError):
+                # The scan has already reported damage at offsets in `seen`.
+                continue
+            if self._is_wanted(read_keyed_record(located)):
+                self._keep(located.alone())
+                if self._is_enough:
+                    return
+
+
+@dataclass(frozen=True, slots=True)
+class Unindexed:
+    """What an index may lack although it is trusted: inner messages, and unique keys that were replaced.
+
+    inner_topics      topics whose records may be inner batches (5.x)
+    has_replaced_ids  whether a record may have several unique keys, of which the index has only the last (5.x)
+    """
+
+    known: KnownRanges
+    inner_topics: frozenset[str] = frozenset()
+    has_replaced_ids: bool = False
+
+    def search(self, log: CommitLogReader, wanted: Wanted, **bounds: int | None) -> Search:
+        """Return a search that also finds the messages without index entries."""
+        inner = replaced = None
+        if self.inner_topics:
+            inner = InnerBatches(log, self.inner_topics, may_hold_any(wanted.keys))
+        if self.has_replaced_ids and any(map(may_be_replaced_id, wanted.keys)):
+            replaced = ReplacedIdSearch(log, self.known, wanted.hashes)
+        return Search(log, wanted, known=self.known, inner=inner, replaced=replaced, **bounds)
+
+
+def _place(record: LocatedRecord) -> tuple[int, int]:
+    offset, data, layout = record
+    at = layout.position + QUEUE_OFFSET_POSITION
+    return offset, int.from_bytes(data[at : at + 8], "big", signed=True)
+
+
+def search_steps(
+    log: CommitLogReader,
+    planner: Planner,
+    wanted: Wanted,
+    unindexed: Unindexed,
+    **bounds: int | None,
+) -> Iterator[RecordProgress | QueryRecords]:
+    """Yield the steps of a search, then its result. If files of the log expire meanwhile, search again.
+
+    Raises UsageError, StoreAccessError, StoreChangedError.
+    """
+    oldest = _UNBOUNDED
+    while True:
+        log.refresh()
+        begin_offset = log.min_offset
+        search = unindexed.search(log, wanted, **bounds)
+        try:
+            # If the search has begun again, skip the records that were already yielded.
+            for step in search.steps(planner):
+                new = tuple(one for one in step.records if one.physical_offset < oldest)
+                oldest = new[-1].physical_offset if new else oldest
+                yield RecordProgress(new, step.searched_to)
+            yield search.result()
+            return
+        except StoreError:
+            log.refresh()
+            if log.min_offset == begin_offset:
+                # No file has expired, so the error has another reason.
+                raise
+
+
+def find_end(log: CommitLogReader, segments: Sequence[Segment]) -> int:
+    """Return the end of the log. Raises StoreAccessError, StoreChangedError."""
+    end = log.files_end
+    for segment in segments:
+        if segment.part is not None:
+            break
+        found = Scanner(log, WantedNothing()).scan(segment.start, segment.stop)
+        if not found.at_end:
+            break
+        end = found.position
+    return end

@@ -1,0 +1,202 @@
+"""The methods of MessageStore for any number of threads. Each call uses a reader of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import wraps
+from os import PathLike, fspath
+from threading import Lock
+from typing import Concatenate, NamedTuple, ParamSpec, TypeVar, Unpack
+
+from reput.base import StoreConfig, format_time
+from reput.core.query.answers import PulledRecords, PullResult
+from reput.core.query.compat import KnownEnd
+from reput.core.query.message_store import MessageStore
+from reput.core.query.unreadable import UnreadableRanges
+from reput.core.store.store_reader import ReaderOptions
+from reput.errors import StoreError, UsageError
+
+# Idle readers keep files open, so only a few are kept.
+_MOST_IDLE = 8
+_Arguments = ParamSpec("_Arguments")
+_Answer = TypeVar("_Answer")
+_AnyPull = TypeVar("_AnyPull", PullResult, PulledRecords)
+
+
+def _shared(
+    method: Callable[Concatenate[MessageStore, _Arguments], _Answer],
+) -> Callable[Concatenate[SharedStore, _Arguments], _Answer]:
+    """Return a method for SharedStore that calls the given method of MessageStore on one of the store's readers."""
+
+    @wraps(method)
+    def ask(self: SharedStore, /, *given: _Arguments.args, **named: _Arguments.kwargs) -> _Answer:
+        with self.reader() as reader:
+            return method(reader, *given, **named)
+
+    return ask
+
+
+def _shared_pull(
+    method: Callable[Concatenate[MessageStore, _Arguments], _AnyPull],
+) -> Callable[Concatenate[SharedStore, _Arguments], _AnyPull]:
+    """Return a method for SharedStore as `_shared` does. It records the unreadable messages that a pull skips."""
+
+    @wraps(method)
+    def pull(self: SharedStore, /, *given: _Arguments.args, **named: _Arguments.kwargs) -> _AnyPull:
+        with self.reader() as reader:
+            pulled = method(reader, *given, **named)
+        self.unreadable.note(pulled.unreadable)
+        return pulled
+
+    return pull
+
+
+class MissingStore(NamedTuple):
+    """A configured store that is missing.
+
+    Attributes:
+        name: Its name, or the name that it would have.
+        path: Its expected path.
+        since_ms: Time since which it is missing.
+        reason: The reason why it is not served.
+    """
+
+    name: str
+    path: str
+    since_ms: int
+    reason: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.name} is missing since {format_time(self.since_ms)}: {self.path}: {self.reason}"
+        )
+
+
+class SharedStore:
+    """An open store for any thread. It has a reader for each call in progress, and a few idle readers.
+
+    Attributes:
+        config: the settings on which its answers depend
+        told_config: the settings if the caller passed them, else None
+        is_writable: whether it is a WritableStore
+        unreadable: the unreadable messages that pulls have skipped
+    """
+
+    is_writable = False
+
+    def __init__(self, path: str | PathLike[str], **settings: Unpack[ReaderOptions]) -> None:
+        """Open the store as MessageStore does. Raises the same errors."""
+        self.path, self._settings = fspath(path), settings
+        self._guard = Lock()
+        self._is_closed = False
+        self._expiries = 0
+        self._known_end = KnownEnd()
+        self.unreadable = UnreadableRanges(self.path)
+        first = self._open()
+        self.config: StoreConfig = first.config
+        is_told = settings.get("config") is not None or settings.get("broker_config") is not None
+        self.told_config = first.config if is_told else None
+        self._idle = [first]
+
+    def _open(self) -> MessageStore:
+        return MessageStore(self.path, self._known_end, **self._settings)
+
+    def close(self) -> None:
+        """Close the files: at once, or after the last call in flight."""
+        with self._guard:
+            self._is_closed = True
+            idle, self._idle = self._idle, []
+        for reader in idle:
+            reader.close()
+
+    def bytes_behind(self) -> tuple[int, int] | None:
+        """Return the number of log bytes that are not durable, and the number that are not dispatched.
+
+        None if another process writes the log.
+        """
+        return None
+
+    def check_open(self) -> None:
+        """Raise UsageError if the store is closed."""
+        if self._is_closed:
+            raise UsageError(f"{self.path}: the store is closed")
+
+    @contextmanager
+    def reader(self) -> Iterator[MessageStore]:
+        """Lend a MessageStore to this thread until the context ends. Raises UsageError if the store is closed."""
+        with self._guard:
+            self.check_open()
+            reader = self._idle.pop() if self._idle else None
+            expiries = self._expiries
+        if reader is None:
+            reader = self._open()
+        try:
+            yield reader
+        finally:
+            self._give_back(reader, expiries)
+
+    def _give_back(self, reader: MessageStore, expiries: int) -> None:
+        """Keep a reader for later callers, or close it. Do not hold the lock while a reader lists or closes files."""
+        while True:
+            with self._guard:
+                is_kept = not self._is_closed and len(self._idle) < _MOST_IDLE
+                # If files expired during the call, the reader must close these files before it is kept for later calls.
+                # It closes them below, after the lock is released. Then the loop checks again, because more files may
+                # have expired meanwhile.
+                if is_kept and expiries == self._expiries:
+                    self._idle.append(reader)
+                    return
+                expiries = self._expiries
+            if not is_kept:
+                reader.close()
+                return
+            _drop_expired(reader)
+
+    def drop_expired(self) -> None:
+        """Make readers close deleted files, which frees their space. Busy readers do so after their call."""
+        with self._guard:
+            self._expiries += 1
+            expiries = self._expiries
+            idle, self._idle = self._idle, []
+        for reader in idle:
+            _drop_expired(reader)
+            self._give_back(reader, expiries)
+
+    # Each call of these methods borrows a reader.
+    get = _shared(MessageStore.get)
+    get_record = _shared(MessageStore.get_record)
+    get_by_queue = _shared(MessageStore.get_by_queue)
+    get_by_id = _shared(MessageStore.get_by_id)
+    find_by_id = _shared(MessageStore.find_by_id)
+    query = _shared(MessageStore.query)
+    query_offset = _shared(MessageStore.query_offset)
+    query_message = _shared(MessageStore.query_message)
+    query_records = _shared(MessageStore.query_records)
+    quick_query = _shared(MessageStore.quick_query)
+    broker_end = _shared(MessageStore.broker_end)
+    pull = _shared_pull(MessageStore.pull)
+    pull_records = _shared_pull(MessageStore.pull_records)
+    quick_records = _shared(MessageStore.quick_records)
+    min_queue_offset = _shared(MessageStore.min_queue_offset)
+    max_queue_offset = _shared(MessageStore.max_queue_offset)
+    offset_by_time = _shared(MessageStore.offset_by_time)
+    end_offset_by_time = _shared(MessageStore.end_offset_by_time)
+    spans_by_time = _shared(MessageStore.spans_by_time)
+    topics = _shared(MessageStore.topics)
+    list_queues = _shared(MessageStore.list_queues)
+    begin_offset = _shared(MessageStore.begin_offset)
+    end_offset = _shared(MessageStore.end_offset)
+    checkpoint = _shared(MessageStore.checkpoint)
+
+
+def _drop_expired(reader: MessageStore) -> None:
+    # Ignore errors here: the next call of the reader reports them.
+    with suppress(StoreError):
+        reader.commit_log.refresh()
+        reader.queues.close()
+        reader.index.current()
+
+
+AnyStore = MessageStore | SharedStore
+"""An open store of either class: a MessageStore is for a single thread, and threads may share a SharedStore."""

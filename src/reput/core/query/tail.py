@@ -1,0 +1,664 @@
+"""Read the end of a log: its last messages, and then the messages that any process appends.
+
+The last messages are found through the ConsumeQueues, or through the index if a key is given. The log after the last
+dispatched message is walked. New messages are read in the order of the log. No lock is taken.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from bisect import bisect_left, bisect_right
+from collections import deque
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator
+from dataclasses import dataclass
+from heapq import merge
+from itertools import islice
+from typing import NamedTuple
+
+from reput.base import Finding, Kind
+from reput.core.log.files import CommitLogFile, expired_before, lost_end
+from reput.core.log.offset_range import OffsetRange, without
+from reput.core.log.queued_record import (
+    further_places,
+    further_queues,
+    is_dispatched,
+    is_restarted,
+    may_skew,
+    own_place,
+    queue_offset_in,
+)
+from reput.core.log.reader import LocatedRecord
+from reput.core.log.samples import sampled_records
+from reput.core.log.walk import LogWalk
+from reput.core.query.evidence import Coverage, Evidence, Question, bytes_of
+from reput.core.query.message_store import MessageStore
+from reput.core.query.queue_place import QueuePlace, is_in_place
+from reput.core.query.window_evidence import WindowEvidence, lost_beside
+from reput.core.queues.queue_index import LostEntriesError
+from reput.errors import (
+    CorruptMessageError,
+    FormatError,
+    MessageNotFoundError,
+    StoreChangedError,
+    StoreNotFoundError,
+)
+from reput.format.commit_log import MessageExt, crc_matches
+from reput.format.consume_queue import PRE_BLANK, ConsumeQueueEntry
+from reput.format.consume_queue_ext import is_address
+from reput.format.file_names import CONSUME_QUEUE_FOLDER, is_folder_name
+from reput.format.java_string import hash_code
+from reput.format.properties import (
+    INNER_MULTI_DISPATCH,
+    LMQ_PREFIX,
+    SCHEDULE_TOPIC,
+    TAGS,
+    index_keys,
+)
+
+# Entries per read: the first read is small, because often few messages are wanted.
+_FIRST_ENTRIES, _MOST_ENTRIES = 32, 4096
+# Maximum number of messages that one query by key returns.
+_PAGE = 256
+# To find missing ConsumeQueues, a range of the log is read completely if it has at most `_WALKED_BYTES`. In a longer
+# range, records are read at `_PLACES` places.
+_WALKED_BYTES, _PLACES = 1 << 20, 64
+_FURTHER = INNER_MULTI_DISPATCH.encode()
+_OUT_OF_ORDER = "the entry leads to a later message than the entry after it"
+
+
+class QueuedEntry(NamedTuple):
+    """An entry, and its place in the queue.
+
+    unnumbered  how many queue offsets between this entry and the next have no entry of their own (batches, 5.x)
+    """
+
+    physical_offset: int
+    size: int
+    tags_code: int
+    topic: str
+    queue_id: int
+    queue_offset: int
+    unnumbered: int = 0
+
+
+class _Read(NamedTuple):
+    """An entry whose record was read.
+
+    number  queue offset of the entry
+    stated  queue offset that the record states
+    """
+
+    number: int
+    stated: int
+    physical_offset: int
+
+
+class QueueTail:
+    """A reader of a store's queues, from their ends backwards.
+
+    damage  errors of entries and of their messages
+    """
+
+    def __init__(
+        self,
+        store: MessageStore,
+        takes_queue: Callable[[str, int], bool],
+        begin: int | None = None,
+        end: int | None = None,
+    ) -> None:
+        """Read the queues that `takes_queue` accepts. Messages stored before `begin` or after `end` may be skipped."""
+        self._store, self._log, self._takes_queue = store, store.commit_log, takes_queue
+        self._begin, self._end = begin, end
+        self.damage: list[Finding] = []
+        self._newer: dict[tuple[str, int], _Read] = {}
+
+    def entries(self) -> Iterator[QueuedEntry]:
+        """Yield entries of the queues, newest first, without verifying their records."""
+        queues = [
+            self._entries_back(topic, queue_id)
+            for topic, queue_id in self._store.queues.list()
+            if self._takes_queue(topic, queue_id)
+        ]
+        return merge(*queues, key=lambda entry: -entry.physical_offset)
+
+    def records(self, stop: int, tags: Collection[str]) -> Iterator[LocatedRecord]:
+        """Yield records before `stop` that may have one of these tags, newest first, each once.
+
+        Report entries that lead to a record of another queue, and missing or repeated queue offsets.
+        """
+        hashes = {hash_code(tag) for tag in tags}
+        expected: dict[tuple[str, int], int] = {}
+        # A message may have entries in several queues, but is yielded once. `offset` is the physical offset of the last
+        # yielded message.
+        offset = -1
+        for entry in self.entries():
+            if entry.physical_offset >= stop:
+                continue
+            queue = entry.topic, entry.queue_id
+            # Entries are read newest first, so the expected queue offset decreases by 1 with each entry. A batch (5.x)
+            # has several queue offsets, but only one entry, for the first of these offsets. So for a batch, also
+            # subtract the number of its other queue offsets.
+            if entry.unnumbered and queue in expected:
+                expected[queue] -= entry.unnumbered
+            if hashes and not _may_match(entry, hashes):
+                if queue in expected:
+                    expected[queue] -= 1
+                continue
+            record = self._read(entry)
+            if record is None or not self._follows(entry, record, expected):
+                continue
+            if entry.physical_offset != offset:
+                offset = entry.physical_offset
+                yield record
+
+    def check_ends(self) -> None:
+        """Report queues that have no entries for their newest messages in the log."""
+        for topic, queue_id in self._store.queues.list():
+            if self._takes_queue(topic, queue_id):
+                try:
+                    self._store.check_end(topic, queue_id)
+                except FormatError as error:
+                    self.damage.append(Finding.of_error(Kind.MISSING_QUEUE_ENTRY, error))
+                # The queue has expired since it was listed.
+                except MessageNotFoundError:
+                    continue
+
+    def _read(self, entry: QueuedEntry) -> LocatedRecord | None:
+        try:
+            return self._log.locate(entry.physical_offset, entry.size)
+        except (MessageNotFoundError, CorruptMessageError) as error:
+            at, file = entry.physical_offset, self._log.file_at(entry.physical_offset)
+            # A message before the log's first file has expired. This is no damage.
+            self.damage += [hole for hole in self._log.holes() if hole.start <= at < hole.stop]
+            if file is not None:
+                reason = getattr(error, "reason", "no message begins there")
+                self.damage.append(file.lost(at, at + entry.size, reason))
+            return None
+
+    def _follows(
+        self, entry: QueuedEntry, record: LocatedRecord, expected: dict[tuple[str, int], int]
+    ) -> bool:
+        """Return whether a record belongs to its entry. `expected` has the next queue offset of each queue."""
+        queue = entry.topic, entry.queue_id
+        stated = queue_offset_in(record, *queue)
+        if stated is None or record.layout.total_bytes != entry.size:
+            reason = "the entry leads to a message of another queue or queue offset"
+            self._report(Kind.FOREIGN_QUEUE_ENTRY, entry, reason)
+            return False
+        if is_restarted(record, entry.topic, stated):
+            # This is not the message's own queue, but a further queue that INNER_MULTI_DISPATCH names. A restarted
+            # broker numbers messages in further queues from 0 again. Entries are read newest first, so the next entry
+            # leads to an older message, from before the restart. Its queue offset cannot be predicted.
+            expected.pop(queue, None)
+            return True
+        awaited = expected.get(queue)
+        if awaited not in (None, stated) and self._is_skewed(entry, record, stated):
+            awaited = stated
+        is_odd = stated < entry.queue_offset or (awaited is not None and stated > awaited)
+        if is_odd and not self._is_in_place(entry, record):
+            reason = "the entry leads to a message that another entry of the queue has"
+            self._report(Kind.FOREIGN_QUEUE_ENTRY, entry, reason)
+            return False
+        if awaited is not None and stated < awaited:
+            reason = f"messages are missing after it, queue offsets {stated + 1} to {awaited}"
+            self._report(Kind.MISSING_QUEUE_ENTRY, entry, reason)
+        expected[queue] = stated - 1
+        self._newer[queue] = _Read(entry.queue_offset, stated, entry.physical_offset)
+        return True
+
+    def _is_in_place(self, entry: QueuedEntry, record: LocatedRecord) -> bool:
+        queue = self._store.queues.queue(entry.topic, entry.queue_id)
+        place = QueuePlace(entry.topic, entry.queue_id, entry.queue_offset)
+        return is_in_place(self._store, queue, place, record)
+
+    def _is_skewed(self, entry: QueuedEntry, record: LocatedRecord, stated: int) -> bool:
+        """Return whether the broker itself may have skipped or repeated queue offsets after an entry of a light queue.
+
+        If so, a gap in the queue offsets is no sign of lost messages. See `may_skew` for the broker's reasons.
+        """
+        queue = entry.topic, entry.queue_id
+        newer = self._newer.get(queue)
+        if newer is None or not entry.topic.startswith(LMQ_PREFIX):
+            return False
+        taken = passed = 0
+        begin = entry.physical_offset + record.layout.total_bytes
+        for between in LogWalk(self._log, begin, newer.physical_offset):
+            if any((topic, id_) == queue for topic, id_, _ in further_places(between)):
+                passed += is_dispatched(between.layout.sys_flag)
+                taken += not is_dispatched(between.layout.sys_flag)
+        follows = passed == newer.number - entry.queue_offset - 1
+        before, after = stated - entry.queue_offset, newer.stated - newer.number
+        return follows and may_skew(before, after, taken)
+
+    def _report(self, kind: Kind, entry: QueuedEntry, reason: str) -> None:
+        folder = self._store.queues.queue(entry.topic, entry.queue_id).folder
+        self.damage.append(Finding(kind, folder, f"queue offset {entry.queue_offset}: {reason}"))
+
+    def _bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
+        """Return queue offsets [least, stop) that contain all messages of the time window."""
+        queue = self._store.queues.queue(topic, queue_id)
+        least, stop = queue.min_queue_offset(self._log.min_offset), queue.max_queue_offset()
+        try:
+            if self._end is not None:
+                end = self._store.end_offset_by_time(topic, queue_id, self._end, check=False)
+                stop = min(stop, end)
+            if self._begin is not None:
+                first = self._store.offset_by_time(topic, queue_id, self._begin, check=False)
+                least = max(least, queue.span(first)[0] if first < stop else first)
+        except (CorruptMessageError, FormatError, MessageNotFoundError):
+            # The times of a damaged queue do not show where to begin, so the whole queue is read.
+            pass
+        if self._begin is not None or self._end is not None:
+            self.damage += lost_beside(self._store, topic, queue_id, range(least, stop))
+        return least, stop
+
+    def _entries_back(self, topic: str, queue_id: int) -> Iterator[QueuedEntry]:
+        """Yield the entries of a queue that have not expired, newest first."""
+        queue = self._store.queues.queue(topic, queue_id)
+        least, stop = self._bounds(topic, queue_id)
+        step = _FIRST_ENTRIES
+        # Queue offset of the entry after the current one in the queue. The loop reads entries newest first, so it has
+        # already read that entry. None at the queue's end, or if that entry is lost.
+        newer: int | None = None
+        # Physical offset of the last yielded entry. Each entry leads to an earlier message than the entry after it.
+        before = sys.maxsize
+        while least < stop:
+            start = max(stop - step, least)
+            # An item with None in place of an entry marks lost entries.
+            found: list[tuple[int, ConsumeQueueEntry | None]] = []
+            position = start
+            while position < stop:
+                try:
+                    for number, entry in queue.numbered(position, stop):
+                        found.append((number, entry))
+                        position = max(position, number + 1)
+                    break
+                except (StoreNotFoundError, MessageNotFoundError):
+                    return
+                except LostEntriesError as error:
+                    # The queue is read backwards, so the previous read covered the entries from `stop` on. If a range
+                    # of lost entries crosses `stop`, the previous read has already reported this range.
+                    if error.resume_offset <= stop:
+                        self.damage.append(Finding.of_error(Kind.QUEUE_GAP, error))
+                    position = max(error.resume_offset, position + 1)
+                    found.append((position, None))
+            for number, entry_there in reversed(found):
+                if entry_there is not None and entry_there != PRE_BLANK:
+                    unnumbered = 0 if newer is None else newer - number - 1
+                    queued = QueuedEntry(*entry_there, topic, queue_id, number, unnumbered)
+                    if queued.physical_offset > before:
+                        self._report(Kind.FOREIGN_QUEUE_ENTRY, queued, _OUT_OF_ORDER)
+                    before = queued.physical_offset
+                    yield queued
+                newer = None if entry_there is None else number
+            # Entries are read from the end of the queue to its beginning. The entry with the lowest queue offset in
+            # this read may be a batch that begins before `start`. So the next read, of earlier entries, must end where
+            # that batch begins.
+            stop = queue.span(start)[0]
+            step = min(2 * step, _MOST_ENTRIES)
+        try:
+            self._store.check_begin(topic, queue_id)
+        except FormatError as error:
+            self.damage.append(Finding.of_error(Kind.MISSING_QUEUE_ENTRY, error))
+        # The file has expired meanwhile.
+        except MessageNotFoundError:
+            return
+
+
+def _may_match(entry: QueuedEntry, hashes: Collection[int]) -> bool:
+    """Return whether a message may have one of the tags, according to its entry.
+
+    Entries of delayed messages have the due time in place of the tags code, so a delayed message may have any tag.
+    """
+    code = entry.tags_code
+    return entry.topic == SCHEDULE_TOPIC or code in hashes or is_address(code)
+
+
+@dataclass(frozen=True, slots=True)
+class TailFilter:
+    """A filter of messages. A message must meet all given conditions.
+
+    Attributes:
+        tags: any of these tags; empty for all messages
+        begin, end: store times in milliseconds, both inclusive
+    """
+
+    topic: str | None = None
+    queue_id: int | None = None
+    key: str | None = None
+    tags: frozenset[str] = frozenset()
+    begin: int | None = None
+    end: int | None = None
+
+    @property
+    def has_window(self) -> bool:
+        """Return whether only messages of a time window are accepted."""
+        return self.begin is not None or self.end is not None
+
+    def takes_queue(self, topic: str, queue_id: int) -> bool:
+        return self.topic in (None, topic) and self.queue_id in (None, queue_id)
+
+    def takes(self, record: LocatedRecord) -> bool:
+        """Return whether the filter accepts a message. Messages of open and rolled-back transactions are excluded."""
+        # Without conditions, the message need not be decoded.
+        if self == _ALL_OF_LOG:
+            return True
+        message = record.message()
+        if not self._takes_time(message.store_timestamp) or not self._takes_queue_of(message):
+            return False
+        if not is_dispatched(message.sys_flag):
+            return False
+        properties = message.properties
+        if self.tags and properties.get(TAGS) not in self.tags:
+            return False
+        return self.key is None or self.key in index_keys(properties)
+
+    def _takes_time(self, time: int) -> bool:
+        return (self.begin is None or self.begin <= time) and (self.end is None or time <= self.end)
+
+    def _takes_queue_of(self, message: MessageExt) -> bool:
+        """Return whether the message is in a requested queue.
+
+        A message may be in further queues (INNER_MULTI_DISPATCH) besides its own. These are compared only if a topic is
+        requested.
+        """
+        if self.takes_queue(message.topic, message.queue_id):
+            return True
+        if self.topic is None or _FURTHER not in message.properties_bytes:
+            return False
+        return any(
+            self.takes_queue(topic, queue_id)
+            for topic, queue_id, _ in further_queues(message.properties, message.queue_id)
+        )
+
+
+_ALL_OF_LOG = TailFilter()
+
+
+class LogTail:
+    """The end of the log of an open store.
+
+    Attributes:
+        position: physical offset after the last returned message
+        damage: unreadable ranges found so far; callers may clear the list
+    """
+
+    def __init__(self, store: MessageStore, wanted: TailFilter) -> None:
+        self._store, self._log, self._wanted = store, store.commit_log, wanted
+        self.position = self._log.min_offset
+        self.damage: list[Finding] = []
+        self._evidence = Evidence(self._log.source.name)
+        self._notes: tuple[str, ...] = ()
+        self._unsettled: MessageExt | None = None
+
+    def last(self, count: int) -> list[MessageExt]:
+        """Return the last `count` messages of the current log, oldest first. `new` continues after these messages.
+
+        Raises StoreAccessError, StoreChangedError, UsageError.
+        """
+        return [record.message() for record in self.last_records(count)]
+
+    def last_records(self, count: int) -> list[LocatedRecord]:
+        """Return the messages of `last` as records."""
+        self._store.check_open()
+        self._log.refresh()
+        newest = next(self._entries(), None)
+        dispatched = self._dispatched_end()
+        found = self._behind(dispatched, count)
+        self._check_end(-1 if newest is None else newest.physical_offset)
+        missing = count - len(found)
+        if missing > 0 and dispatched > self._log.min_offset:
+            found = self._before(dispatched, missing) + found
+        self._report_bad_bodies(found)
+        return found
+
+    def coverage(self, cursor: int | None = None) -> Coverage:
+        """Return the coverage of the messages that `last` returned. `cursor` is the oldest one if there are more."""
+        start = self._log.min_offset if cursor is None else cursor
+        self._evidence.damage += self.damage
+        wanted = self._wanted
+        topics = None if wanted.topic is None else frozenset({wanted.topic})
+        question = Question((), topics, wanted.begin, wanted.end)
+        log = OffsetRange(start, max(self.position, start))
+        return self._evidence.coverage(log, notes=self._notes, question=question)
+
+    def _report_bad_bodies(self, found: Iterable[LocatedRecord]) -> None:
+        """Report bodies that are damaged, or still being written."""
+        for offset, data, layout in found:
+            if not crc_matches(data, layout):
+                self.report_wrong_crc(offset)
+
+    def report_wrong_crc(self, offset: int) -> None:
+        """Report that the body of the message at a physical offset has a wrong CRC."""
+        if (file := self._log.file_at(offset)) is not None:
+            detail = "the body of this message has a wrong CRC"
+            self.damage.append(file.lost(offset, offset, detail, Kind.BODY_CRC))
+
+    def new(self, *, to_the_end: bool = False) -> Iterator[MessageExt]:
+        """Yield messages after `position`, in order.
+
+        The last record of the log may not be written completely yet. It is yielded when it is complete and unchanged
+        since the previous call, or immediately with `to_the_end`.
+
+        Raises StoreAccessError, and StoreChangedError if the log now ends before `position`.
+        """
+        return (record.message() for record in self.new_records(to_the_end=to_the_end))
+
+    def new_records(self, *, to_the_end: bool = False) -> Generator[LocatedRecord]:
+        """Yield the messages that the method `new` would return, as records. See `new` for `to_the_end`."""
+        self._store.check_open()
+        self._log.refresh()
+        self._check_position()
+        walk = LogWalk(self._log, self.position)
+        held: LocatedRecord | None = None
+        try:
+            for record in walk:
+                if held is not None and self._wanted.takes(held):
+                    self._report_bad_bodies([held])
+                    yield held.alone()
+                self.position = record.physical_offset
+                held = record
+        # Report the damage even if the caller stops before the end.
+        finally:
+            self._tell(walk)
+        if to_the_end:
+            self._check_end(-1, walk.position)
+        if held is not None and walk.at_end and not (to_the_end or self._is_settled(held)):
+            self._unsettled = held.message()
+            return
+        if held is not None and self._wanted.takes(held):
+            self._report_bad_bodies([held])
+            yield held.alone()
+        self.position = walk.position
+
+    def _check_end(self, newest_entry: int, log_end: int | None = None) -> None:
+        """Report if the log has lost its newest messages: a queue or IndexFile refers to a message after the log's end.
+
+        `newest_entry` is the highest physical offset of the queues' entries.
+        """
+        end = self.position if log_end is None else log_end
+        lost = self._store.lost_end(end)
+        if lost is None and newest_entry >= end:
+            lost = lost_end(self._log.files, end, newest_entry, "a queue")
+        if lost is not None:
+            self.damage.append(lost)
+
+    def _is_settled(self, last: LocatedRecord) -> bool:
+        message = last.message()
+        return message == self._unsettled and message.body_crc_ok
+
+    def _check_position(self) -> None:
+        folder, end = self._log.source.name, self._log.files_end
+        if self.position > end:
+            raise StoreChangedError(
+                f"{folder}: the log ends at {end}, but was read up to {self.position} before; "
+                "it was truncated or replaced, so read it again from its beginning"
+            )
+        if self.position < self._log.min_offset:
+            self.damage.append(expired_before(self._log.files[0], self.position))
+
+    def _tell(self, walk: LogWalk) -> None:
+        self.damage += walk.damage
+
+    def _taken(self, walk: LogWalk) -> Iterator[LocatedRecord]:
+        for record in walk:
+            if self._wanted.takes(record):
+                yield record.alone()
+        self._tell(walk)
+
+    def _behind(self, start: int, count: int) -> list[LocatedRecord]:
+        """Return the last `count` messages at or after `start`, oldest first. Walk the newest file first."""
+        found: list[LocatedRecord] = []
+        self.position = max(start, self._log.files_end)
+        for file in reversed(self._log.files):
+            if file.end <= start:
+                break
+            begin = max(start, file.start)
+            walk = LogWalk(self._log, begin, file.end)
+            # Messages of an earlier file go before the messages already found.
+            found[:0] = deque(self._taken(walk), maxlen=count - len(found))
+            self._evidence.scanned(begin, walk.position)
+            if walk.at_end:
+                self.position = walk.position
+            if len(found) == count and walk.position > begin:
+                break
+        return found
+
+    def _before(self, stop: int, count: int) -> list[LocatedRecord]:
+        """Return the last `count` messages before `stop`, oldest first.
+
+        `stop` is the end of the newest dispatched message, so queues and IndexFiles can lead to the messages.
+        """
+        if self._wanted == _ALL_OF_LOG:
+            entries = islice(filter(self._is_there, self._entries()), count)
+            offsets = [entry.physical_offset for entry in entries]
+            # If the queues have fewer than `count` entries, the log may still have more messages, so walk all of it.
+            start = offsets[-1] if len(offsets) == count else self._log.min_offset
+            walk = LogWalk(self._log, start, stop)
+            found = list(deque(self._taken(walk), maxlen=count))
+            self._evidence.scanned(start, walk.position)
+            return found
+        if self._wanted.key is not None:
+            return list(islice(self._by_key(stop), count))[::-1]
+        found = list(islice(self._by_queue(stop), count))[::-1]
+        start = found[0].physical_offset if len(found) == count else self._log.min_offset
+        self._check_queues(start, stop)
+        self._prove(OffsetRange(start, stop))
+        return found
+
+    def _prove(self, within: OffsetRange) -> None:
+        """Report the evidence of the queues in a range of the log, and the damage that withdraws it."""
+        wanted, evidence = self._wanted, Evidence(self._log.source.name)
+        window = WindowEvidence(self._store, wanted.takes_queue, wanted.begin, wanted.end)
+        window.add_to(evidence, within)
+        coverage = evidence.coverage(within)
+        self._notes = window.notes
+        self._evidence.answered(coverage)
+        reported = {(lost.kind, lost.file) for lost in self.damage}
+        ranges = [ran for lost in self.damage if (ran := bytes_of(lost)) is not None]
+        for lost in coverage.unreadable:
+            place = bytes_of(lost)
+            is_new = (lost.kind, lost.file) not in reported
+            if place is not None:
+                is_new = bool(without(place, ranges))
+            if is_new:
+                self.damage.append(lost)
+
+    def _check_queues(self, start: int, stop: int) -> None:
+        """Report queues that have no ConsumeQueue, although the log has messages of the queues that the filter accepts.
+
+        The log is searched from `start` to `stop`. In a short range, all messages are read. In a longer range, only
+        samples are read, so a missing ConsumeQueue of a queue with few messages may go unnoticed.
+        """
+        within = self._window(start, stop)
+        records: Iterable[LocatedRecord]
+        if within.size_bytes <= _WALKED_BYTES:
+            records = LogWalk(self._log, *within)
+        else:
+            records = sampled_records(self._log, within, _PLACES)
+        queues = set(self._store.queues.list())
+        missing: dict[tuple[str, int], int] = {}
+        for record in records:
+            place = own_place(record)
+            if place is None or (queue := place[:2]) in queues or queue in missing:
+                continue
+            # A topic whose name cannot be a folder has no ConsumeQueue.
+            if is_folder_name(place[0]) and self._wanted.takes(record):
+                missing[queue] = record.physical_offset
+        for queue, offset in sorted(missing.items()):
+            folder = os.path.join(self._store.path, CONSUME_QUEUE_FOLDER, queue[0], str(queue[1]))
+            detail = "the log has messages of this queue"
+            self.damage.append(Finding(Kind.MISSING_QUEUE, folder, detail, physical_offset=offset))
+
+    def _window(self, start: int, stop: int) -> OffsetRange:
+        """Return the part of [start, stop) whose files may have messages of the requested time."""
+        files, wanted = self._log.files, self._wanted
+
+        def time_of(file: CommitLogFile) -> int:
+            try:
+                return self._log.get(file.start + file.gap).store_timestamp
+            except (MessageNotFoundError, CorruptMessageError):
+                return 0
+
+        first = last = None
+        if wanted.begin is not None:
+            # The last file that begins before the window may also have messages of the window.
+            first = bisect_left(files, wanted.begin, key=time_of) - 1
+        if wanted.end is not None:
+            last = bisect_right(files, wanted.end, key=time_of)
+        begin = files[first].start if first is not None and first > 0 else self._log.min_offset
+        end = files[last].start if last is not None and last < len(files) else stop
+        begin = max(begin, start)
+        return OffsetRange(begin, max(begin, min(end, stop)))
+
+    def _by_key(self, stop: int) -> Iterator[LocatedRecord]:
+        """Yield the messages with the key, newest first."""
+        cursor: int | None = stop
+        assert self._wanted.key is not None
+        while cursor is not None:
+            result = self._store.find_records(
+                self._wanted.topic, self._wanted.key, self._wanted.begin, self._wanted.end,
+                limit=_PAGE, after=cursor,
+            )  # fmt: skip
+            yield from filter(self._wanted.takes, result.records)
+            self.damage += result.coverage.unreadable
+            self._evidence.answered(result.coverage)
+            cursor = result.cursor
+
+    def _by_queue(self, stop: int) -> Iterator[LocatedRecord]:
+        """Yield the messages of the queues, newest first."""
+        wanted = self._wanted
+        queues = QueueTail(self._store, wanted.takes_queue, wanted.begin, wanted.end)
+        queues.check_ends()
+        for record in queues.records(stop, self._wanted.tags):
+            self._report(queues)
+            if self._wanted.takes(record):
+                yield record.alone()
+        self._report(queues)
+
+    def _report(self, queues: QueueTail) -> None:
+        self.damage += queues.damage
+        queues.damage.clear()
+
+    def _dispatched_end(self) -> int:
+        """Return the end of the newest message that is both in a ConsumeQueue and in the log."""
+        for entry in filter(self._is_there, self._entries()):
+            return entry.physical_offset + entry.size
+        return self._log.min_offset
+
+    def _entries(self) -> Iterator[QueuedEntry]:
+        """Yield entries of all queues, newest first, one per message."""
+        # A message may have entries in several queues. Yield only the first of them.
+        offset = -1
+        for entry in QueueTail(self._store, lambda topic, queue_id: True).entries():
+            if entry.physical_offset != offset:
+                offset = entry.physical_offset
+                yield entry
+
+    def _is_there(self, entry: QueuedEntry) -> bool:
+        try:
+            record = self._log.locate(entry.physical_offset, entry.size)
+        except (MessageNotFoundError, CorruptMessageError):
+            return False
+        return record.layout.total_bytes == entry.size

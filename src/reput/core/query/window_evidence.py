@@ -1,0 +1,261 @@
+"""Prove that the queues of a topic have every message of a time window.
+
+Queue offsets are dense. So a range of entries whose records state their numbers lacks nothing between its ends. The
+ends, holes and missing queues need the log, whose scans have remembered store times and queues (`KnownRanges`):
+
+| part of the log | evidence |
+|---|---|
+| all store times are outside the window | no requested message can be in it |
+| a range that cannot be read | none, unless the messages around it were stored more than an hour outside the window |
+| any other range | the queues, if each requested queue exists and has all numbers that its messages state |
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from reput.base import Finding, Kind
+from reput.core.log.files import CommitLogFile
+from reput.core.log.keyed_record import store_timestamp
+from reput.core.log.known_file import KnownFile, StatedOffsets, TimedPiece
+from reput.core.log.offset_range import OffsetRange, without
+from reput.core.log.reader import CommitLogReader
+from reput.core.query.evidence import Coverage, Evidence, Question, bytes_of
+from reput.core.queues.queue_index import LostEntriesError, QueueReader
+from reput.errors import CorruptMessageError, FormatError, MessageNotFoundError
+from reput.format.file_names import CONSUME_QUEUE_FOLDER, is_folder_name
+
+if TYPE_CHECKING:
+    from reput.core.query.message_store import MessageStore
+
+TakesQueue = Callable[[str, int], bool]
+_EVER = 1 << 63
+# Messages of a lost range are taken to be stored at most this long before or after the messages around the range: the
+# clock may have been set back there.
+_MARGIN_MS = 3_600_000
+_WITHIN_AN_HOUR = (
+    "Lost messages are taken to be stored within an hour of the messages around them in the log."
+)
+
+
+class WindowEvidence:
+    """What the log shows about the messages of a time window in some queues.
+
+    Attributes:
+        notes: Assumptions that the evidence depends on.
+    """
+
+    def __init__(
+        self, store: MessageStore, takes_queue: TakesQueue, begin: int | None, end: int | None
+    ) -> None:
+        """Prepare for messages stored between `begin` and `end` (ms, inclusive). None is no limit.
+
+        Without both limits, no log file is scanned: only results of earlier scans in this process are used.
+        """
+        self._store, self._log, self._takes_queue = store, store.commit_log, takes_queue
+        self._scans = begin is not None or end is not None
+        self._begin = -_EVER if begin is None else begin
+        self._end = _EVER if end is None else end
+        self._facts: dict[CommitLogFile, KnownFile | None] = {}
+        self.notes: tuple[str, ...] = ()
+
+    def add_to(self, evidence: Evidence, within: OffsetRange) -> Finding | None:
+        """Report the evidence of the queues, and what withdraws it, in a range of the log.
+
+        Return a finding if messages of the window may have been in the lost end of the log.
+
+        Raises StoreAccessError, StoreChangedError.
+        """
+        known = self._store.known_ranges
+        for file in self._log.files:
+            is_within = file.start < within.stop and within.start < file.end
+            if self._scans:
+                self._facts[file] = known.learn(file, with_queues=is_within)
+            elif is_within:
+                self._facts[file] = known.remembered(file)
+        lost = self._log.holes()
+        for file, facts in self._facts.items():
+            if within.stop <= file.start or file.end <= within.start:
+                continue
+            # Nothing is known yet about messages after the scanned range. Readers of the queues report damage there.
+            stop = file.start if facts is None else facts.stop
+            evidence.queued(stop, file.end)
+            if facts is not None:
+                inside = [piece for piece in facts.pieces if self._may_hold(piece)]
+                ranges = [OffsetRange(piece.start, piece.stop) for piece in inside]
+                for part in without(OffsetRange(facts.start, facts.stop), ranges):
+                    evidence.excluded(*part)
+                for part in ranges:
+                    evidence.queued(*part)
+                lost += facts.damage
+                if inside:
+                    evidence.damage += self._missing(file, facts.queues or ())
+        for one in lost:
+            if self._may_have_held(one):
+                evidence.damage.append(one)
+            else:
+                evidence.excluded(one.start, one.stop)
+                self.notes = (_WITHIN_AN_HOUR,)
+        if not self._scans or within.stop < self._log.files_end:
+            return None
+        lost_end = self._store.lost_end(known.end())
+        return lost_end if lost_end is not None and self._may_have_held(lost_end) else None
+
+    def lost_in(self, queue: QueueReader, span: range) -> Finding | None:
+        """Return a lost part of the log that may have had messages of the window, and to which entries in `span` lead.
+
+        `span` is a range of queue offsets. Return None if there is no such part.
+
+        Raises StoreAccessError, StoreChangedError.
+        """
+        known = self._store.known_ranges
+        lost = [*self._log.holes(), *known.damage()]
+        for file in self._log.files if lost else ():
+            self._facts[file] = known.learn(file)
+        for one in filter(self._may_have_held, lost):
+            first, stop = map(queue.min_queue_offset, bytes_of(one) or (0, 0))
+            if max(first, span.start) < min(stop, span.stop):
+                return one
+        return None
+
+    def _may_hold(self, piece: TimedPiece) -> bool:
+        return not piece.is_outside(self._begin, self._end)
+
+    def _may_have_held(self, lost: Finding) -> bool:
+        """Return whether an unreadable range may have had messages of the window.
+
+        The clock may have been set back there, so the messages around it bound its store times with a margin only.
+        """
+        if not self._scans:
+            return True
+        times = list(self._times_around(lost))
+        return max(times) + _MARGIN_MS >= self._begin and min(times) - _MARGIN_MS <= self._end
+
+    def _times_around(self, lost: Finding) -> Iterator[int]:
+        pieces = [
+            piece for facts in self._facts.values() for piece in (facts.pieces if facts else ())
+        ]
+        before = [piece for piece in pieces if piece.last >= 0 and piece.start < lost.start]
+        after = [piece for piece in pieces if piece.last >= 0 and lost.stop < piece.stop]
+        if not before:
+            yield -_EVER
+        elif before[-1].last < lost.start:
+            yield self._time_at(before[-1].last, before[-1].least)
+        else:
+            yield before[-1].least
+            yield before[-1].most
+        if not after:
+            yield _EVER
+        elif after[0].start >= lost.stop:
+            file = self._log.file_at(after[0].start)
+            yield self._time_at(after[0].start + (file.gap if file else 0), after[0].most)
+        else:
+            yield after[0].least
+            yield after[0].most
+
+    def _time_at(self, physical_offset: int, otherwise: int) -> int:
+        try:
+            return store_timestamp(self._log.locate(physical_offset))
+        except (MessageNotFoundError, CorruptMessageError):
+            return otherwise
+
+    def _missing(self, file: CommitLogFile, queues: tuple[StatedOffsets, ...]) -> Iterator[Finding]:
+        """Yield a finding for each requested queue that lacks entries for messages of a file."""
+        for topic, queue_id, first, last in queues:
+            # A topic whose name cannot be a folder has no ConsumeQueue.
+            if first < 0 or not self._takes_queue(topic, queue_id) or not is_folder_name(topic):
+                continue
+            try:
+                queue = self._store.queues.queue(topic, queue_id)
+                least, most = queue.min_queue_offset(file.start), queue.max_queue_offset()
+            except MessageNotFoundError:
+                folder = os.path.join(self._store.path, CONSUME_QUEUE_FOLDER, topic, str(queue_id))
+                yield Finding(Kind.MISSING_QUEUE, folder, "the log has messages of this queue")
+                continue
+            if first < least and file.start >= self._log.min_offset:
+                detail = f"the log has queue offset {first}, but its entries begin at {least}"
+                yield Finding(Kind.MISSING_QUEUE_ENTRY, queue.folder, detail)
+            if last >= most:
+                yield from self._undispatched(file, topic, queue_id, last)
+
+    def _undispatched(
+        self, file: CommitLogFile, topic: str, queue_id: int, last: int
+    ) -> Iterator[Finding]:
+        """Yield a finding unless the newest messages are just being dispatched."""
+        try:
+            self._store.check_end(topic, queue_id)
+        except FormatError as error:
+            yield Finding.of_error(Kind.MISSING_QUEUE_ENTRY, error)
+            return
+        queue = self._store.queues.queue(topic, queue_id)
+        most = queue.max_queue_offset()
+        # If the queue has entries of later files, its messages state higher numbers than their places (`pull`).
+        has_later = queue.min_queue_offset(file.end) < most
+        if last >= most and not has_later and file != self._log.files[-1]:
+            detail = f"the log has queue offset {last}, but its entries end at {most - 1}"
+            yield Finding(Kind.MISSING_QUEUE_ENTRY, queue.folder, detail)
+
+
+def window_coverage(
+    store: MessageStore,
+    topic: str,
+    times: tuple[int | None, int | None],
+    within: tuple[int | None, int | None],
+    problems: Sequence[Finding],
+) -> Coverage:
+    """Return the coverage of an answer that was read from all queues of a topic.
+
+    Args:
+        store: The store.
+        topic: The topic.
+        times: Store times (ms, inclusive), or None.
+        within: The searched range of the log; None for its beginning and its end.
+        problems: What could not be read in the queues.
+
+    Raises StoreAccessError, StoreChangedError.
+    """
+    log, (start, stop) = store.commit_log, within
+    log.refresh()
+    searched = OffsetRange(
+        log.min_offset if start is None else start, log.files_end if stop is None else stop
+    )
+    window = WindowEvidence(store, lambda name, _: name == topic, *times)
+    evidence = Evidence(log.source.name)
+    evidence.damage += [_placed(log, problem) for problem in problems]
+    lost_end = window.add_to(evidence, searched)
+    question = Question((), frozenset({topic}), *times)
+    return evidence.coverage(searched, lost_end=lost_end, notes=window.notes, question=question)
+
+
+def _placed(log: CommitLogReader, problem: Finding) -> Finding:
+    """Return a problem of a queue. If its entry leads outside the log, the place of its message is unknown."""
+    offset = problem.physical_offset
+    if offset is None or log.min_offset <= offset < log.files_end:
+        return problem
+    return replace(problem, physical_offset=None)
+
+
+def lost_beside(store: MessageStore, topic: str, queue_id: int, span: range) -> list[Finding]:
+    """Return findings if the entries directly before or after a range of queue offsets are lost.
+
+    A search by time steps over lost entries, so their messages may belong to the window.
+    """
+    try:
+        queue = store.queues.queue(topic, queue_id)
+        least = queue.min_queue_offset(store.commit_log.min_offset)
+        most = queue.max_queue_offset()
+    except MessageNotFoundError:
+        return []
+    found = []
+    for number in (span.start - 1, span.stop):
+        if least <= number < most:
+            try:
+                queue.entry(number)
+            except LostEntriesError as error:
+                found.append(Finding.of_error(Kind.QUEUE_GAP, error))
+            except MessageNotFoundError:  # A pre-blank entry, or it has expired.
+                continue
+    return list(dict.fromkeys(found))

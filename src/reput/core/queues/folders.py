@@ -1,0 +1,69 @@
+"""List the folders of a store's queues: `<kind>/<topic>/<queue id>/`, with files that are named by offsets.
+
+Readers, writers and checks all use this module, so they see the same queues.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from reput.format.file_names import parse_offset_file_name
+from reput.io import LOCAL, FolderEntry, Storage
+
+# The number of digits of Java's largest int.
+_MOST_ID_DIGITS = 10
+
+
+class QueueFolder(NamedTuple):
+    """A folder in the folder of a topic.
+
+    Attributes:
+        topic: Name of the topic's folder.
+        name: Name of this folder.
+        path: Path of this folder.
+    """
+
+    topic: str
+    name: str
+    path: str
+
+    @property
+    def queue_id(self) -> int | None:
+        """Return the queue id; None if no queue can have this name."""
+        is_number = self.name.isascii() and self.name.isdigit()
+        return int(self.name) if is_number and len(self.name) <= _MOST_ID_DIGITS else None
+
+
+def walk_topics(folder: str, storage: Storage = LOCAL) -> Iterator[FolderEntry]:
+    """Yield the folders of topics in a folder such as consumequeue/, sorted. Raises StoreAccessError."""
+    for entry in sorted(storage.list(folder), key=lambda entry: entry.name):
+        if entry.is_dir():
+            yield entry
+
+
+def walk_queues(folder: str, storage: Storage = LOCAL) -> Iterator[QueueFolder]:
+    """Yield all folders in the folders of topics, sorted, including folders whose name is not a queue id.
+
+    Raises StoreAccessError.
+    """
+    for topic in walk_topics(folder, storage):
+        yield from walk_queues_of(folder, topic.name, storage)
+
+
+def walk_queues_of(folder: str, topic: str, storage: Storage = LOCAL) -> Iterator[QueueFolder]:
+    """Yield the folders of one topic's queues. The topic must be a valid folder name."""
+    entries = storage.list(os.path.join(folder, topic))
+    for name in sorted(entry.name for entry in entries if entry.is_dir()):
+        yield QueueFolder(topic, name, os.path.join(folder, topic, name))
+
+
+def offset_entries(folder: str, storage: Storage = LOCAL) -> list[tuple[int, FolderEntry]]:
+    """Return the files and subfolders of a folder that have an offset as their name, each with its offset, ascending.
+
+    Raises StoreAccessError.
+    """
+    named = ((parse_offset_file_name(entry.name), entry) for entry in storage.list(folder))
+    found = [(start, entry) for start, entry in named if start is not None]
+    return sorted(found, key=lambda one: one[0])

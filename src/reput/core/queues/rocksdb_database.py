@@ -1,0 +1,101 @@
+"""Read the RocksDB database of a store's queues.
+
+RocksDB opens links to the files, in another folder, so the store's own folder stays unchanged.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+from reput.errors import FormatError
+from reput.format.rocksdb_queue import (
+    CHECKPOINT_KEY,
+    ENTRIES_FAMILY,
+    OFFSETS_FAMILY,
+    QueueEnd,
+    decode_checkpoint,
+    decode_end,
+    end_key,
+)
+from reput.io import RocksFolder, Storage
+
+MOST_UNDISPATCHED = 1 << 18
+"""Maximum number of entries that are only in memory, and in no table on disk.
+
+Above this number, the process that owns the database writes them to a table, and a reader opens the database again to
+find them there.
+"""
+
+
+class RocksDatabase(RocksFolder):
+    """The entries and the ends of queues, as they were on disk when the database was opened.
+
+    Newer entries are only in the memory of the broker.
+
+    Args:
+        folder: folder of the database.
+
+    Raises:
+        MissingExtraError: rocksdict is not installed.
+        FormatError: the database cannot be opened.
+        StoreAccessError: the folder cannot be read.
+    """
+
+    def __init__(self, folder: str) -> None:
+        super().__init__(folder, (ENTRIES_FAMILY, OFFSETS_FAMILY))
+        if lost := {ENTRIES_FAMILY, OFFSETS_FAMILY} - self._families.keys():
+            self.close()
+            raise FormatError(
+                folder, 0, f"RocksDB cannot read the database: no column family {min(lost)}"
+            )
+
+    def items(self, first: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Yield stored entries from a key on. Raises FormatError."""
+        return self.family_items(ENTRIES_FAMILY, first)
+
+    def values(self, first: bytes, stop: bytes) -> Iterator[bytes]:
+        """Yield values of the entries with keys from `first` to before `stop`. Raises FormatError."""
+        return self.family_values(ENTRIES_FAMILY, first, stop)
+
+    def item_before(self, key: bytes) -> tuple[bytes, bytes] | None:
+        """Return the entry with this key, or else the last entry before it. Raises FormatError."""
+        return self.family_item_before(ENTRIES_FAMILY, key)
+
+    def get(self, key: bytes) -> bytes | None:
+        """Return the value of an entry. Raises FormatError."""
+        return self.family_value(ENTRIES_FAMILY, key)
+
+    def ends(self) -> Iterator[QueueEnd]:
+        """Yield the end of every queue. Raises FormatError."""
+        for key, value in self.end_items():
+            # The family also has the beginnings of queues, and the checkpoint.
+            if (end := decode_end(key, value)) is not None:
+                yield end
+
+    def end(self, topic: str, queue_id: int) -> QueueEnd | None:
+        """Return the end of one queue; None if the database does not state it. Raises FormatError."""
+        key = end_key(topic, queue_id)
+        value = self.family_value(OFFSETS_FAMILY, key)
+        return None if value is None else decode_end(key, value)
+
+    def end_items(self) -> Iterator[tuple[bytes, bytes]]:
+        """Yield all stored items of the family `offset`. Raises FormatError."""
+        return self.family_items(OFFSETS_FAMILY)
+
+    def checkpoint(self) -> int:
+        """Return the physical offset up to which the database has entries. Raises FormatError."""
+        return decode_checkpoint(self.family_value(OFFSETS_FAMILY, CHECKPOINT_KEY))
+
+
+def is_database(folder: str, storage: Storage) -> bool:
+    """Return whether a folder contains a RocksDB database. Raises StoreAccessError."""
+    return storage.entry(os.path.join(folder, "CURRENT")) is not None
+
+
+def was_database(folder: str, storage: Storage) -> bool:
+    """Return whether a folder contains files of a RocksDB database, complete or not. Raises StoreAccessError."""
+    names = [entry.name for entry in storage.list(folder)]
+    return any(
+        name == "CURRENT" or name.endswith(".sst") or name.startswith("MANIFEST-") for name in names
+    )

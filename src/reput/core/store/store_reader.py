@@ -1,0 +1,286 @@
+"""Open a store for reading: CommitLog, ConsumeQueues, IndexFiles.
+
+The store may belong to a running broker, to a stopped one, or be a copy. Nothing is written into it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import cached_property
+from os import PathLike, fspath
+from typing import TypedDict
+
+from reput.base import Closing, StoreConfig, checked
+from reput.core.index.index_files import IndexFiles
+from reput.core.index.key_index import KeyIndex
+from reput.core.index.plan import Planner
+from reput.core.index.rocksdb_index import JoinedIndex, RocksIndex
+from reput.core.index.set_reader import IndexFileSetReader
+from reput.core.index.trust import RecallingJudge
+from reput.core.index.verdict import Judge
+from reput.core.log.known_ranges import KnownRanges
+from reput.core.log.log_queues import LogQueues
+from reput.core.log.log_topics import LogTopics
+from reput.core.log.paths import find_store
+from reput.core.log.reader import CommitLogReader
+from reput.core.log.sources import StoreLog
+from reput.core.queues.queue_index import QueueIndex
+from reput.core.queues.store_queues import open_queues
+from reput.core.store.facts import StoreFacts, facts_of
+from reput.errors import StoreError, StoreNotFoundError, UsageError
+from reput.format.checkpoint import Checkpoint
+from reput.format.commit_log import MessageExt
+from reput.format.file_names import (
+    CONSUME_QUEUE_FOLDER,
+    INDEX_DATABASE_FOLDER,
+    INDEX_FOLDER,
+    is_folder_name,
+)
+from reput.format.properties import PROPERTY_SEPARATOR
+from reput.io import JoinedStorage, Storage, storage_of
+
+# Number of log files whose first record is examined to find out whether a 5.x broker wrote the store.
+_LOOKED_AT_FILES = 8
+# Create the default settings once, because the check of all their fields takes longer than opening a file.
+_DEFAULTS = StoreConfig()
+_SEPARATOR = PROPERTY_SEPARATOR.encode()
+
+
+class ReaderOptions(TypedDict, total=False):
+    """The keyword arguments of `StoreReader`."""
+
+    config: StoreConfig | None
+    broker_config: str | PathLike[str] | None
+    hash_slots: int | None
+    index_items: int | None
+    index: str | PathLike[str] | None
+    storage_options: Mapping[str, str] | None
+
+
+class StoreReader(Closing):
+    """An open store. It is a context manager, and can be used by one thread at a time.
+
+    Attributes:
+        commit_log, queues, index: The parts of the store.
+        storage, path: The place of the store.
+        log_storage: The storage of the log. If the store is read together with its archive, this storage joins both.
+        own_log: The log of the store without the archive.
+        known_ranges: Remembered results of scans of the log: store times of messages, and message ids without an index
+            entry.
+        log_topics: The topics that occur in the log.
+        config: The settings that answers depend on.
+    """
+
+    @checked
+    def __init__(
+        self,
+        path: str | PathLike[str],
+        *,
+        config: StoreConfig | None = None,
+        broker_config: str | PathLike[str] | None = None,
+        hash_slots: int | None = None,
+        index_items: int | None = None,
+        index: str | PathLike[str] | None = None,
+        storage_options: Mapping[str, str] | None = None,
+    ) -> None:
+        """Open a store, its commitlog folder, or a pattern that matches one of these.
+
+        Args:
+            path: A local path, or a URL of any file system (s3://bucket/store).
+            config: The broker's settings.
+            broker_config: The broker's configuration file, instead of `config`.
+            hash_slots, index_items: Numbers of slots and items of an IndexFile, which override the settings. By
+                default, they are derived from the IndexFiles.
+            index: Another directory with index/, and perhaps consumequeue/, to use instead of the store's own.
+            storage_options: Options of the file system (`s3.endpoint_override`, `fsspec.NAME`, ...).
+
+        Raises StoreNotFoundError, StoreAccessError, FormatError, UsageError.
+        """
+        self.storage, self.path = find_store(path, storage_options)
+        self.log_storage, self._log_path = self.storage, self.path
+        if self.log_storage.is_joined:
+            self.storage, self.path = newer_part(self.log_storage)
+        self._is_closed = False
+        if config is not None and broker_config is not None:
+            raise UsageError("pass config or broker_config, not both")
+        if config is None and broker_config is not None:
+            config = StoreConfig.from_broker_config(broker_config)
+        if config is not None:
+            hash_slots = config.hash_slots if hash_slots is None else hash_slots
+            index_items = config.index_items if index_items is None else index_items
+        self.config = config or _DEFAULTS
+        storage, indexes = self.storage, self.path
+        if index is not None:
+            storage, indexes = storage_of(index, storage_options)
+            if not _is_folder(storage, indexes):
+                raise StoreNotFoundError(
+                    f"index {fspath(index)}: no such directory", arguments=["index"]
+                )
+        self.commit_log = self._open_log()
+        self.own_log = self._open_own_log() if self.log_storage.is_joined else self.commit_log
+        self.known_ranges = KnownRanges(self.commit_log)
+        self._log_queues = LogQueues(self.commit_log, self.known_ranges)
+        self.log_topics = LogTopics(self.commit_log, self.known_ranges)
+        queues = storage, indexes
+        if not _is_folder(storage, os.path.join(indexes, CONSUME_QUEUE_FOLDER)):
+            queues = self.storage, self.path
+        self.queues: QueueIndex = open_queues(queues[1], queues[0], self._open_own_log, self.config)
+        if self.log_storage.is_joined:
+            self.queues = joined_queues(self.log_storage, self.queues, self.own_log)
+        self.index = IndexFileSetReader(
+            os.path.join(indexes, INDEX_FOLDER), hash_slots, index_items, storage
+        )
+
+    def _open_log(self) -> CommitLogReader:
+        return CommitLogReader(StoreLog(self._log_path, self.log_storage, self._named_folders()))
+
+    def _open_own_log(self) -> CommitLogReader:
+        return CommitLogReader(StoreLog(self.path, self.storage, self._named_folders()))
+
+    def _named_folders(self) -> Sequence[str] | None:
+        """Return the log folders that the settings name, if they exist on this machine.
+
+        A copy of a store has its log in its own folder, although the settings name the broker's folders.
+        """
+        named, storage = self.config.log_folders, self.storage
+        is_here = storage.is_local and all(_is_folder(storage, path) for path in named)
+        return named if is_here else None
+
+    def close(self) -> None:
+        """Close all files. The store cannot be used afterwards."""
+        self._is_closed = True
+        self.commit_log.close()
+        self.own_log.close()
+        self.queues.close()
+        self.index.close()
+
+    def check_open(self) -> None:
+        """Raise UsageError if the store is closed."""
+        if self._is_closed:
+            raise UsageError(f"{self.path}: the store is closed; open it again")
+
+    def get(self, physical_offset: int) -> MessageExt:
+        """Return the message that begins at this physical offset.
+
+        Raises MessageNotFoundError, CorruptMessageError, StoreAccessError, StoreChangedError.
+        """
+        self.check_open()
+        return self.commit_log.get(physical_offset)
+
+    def key_planner(self, judge: Judge | None = None) -> Planner:
+        """Return the planner of searches by key, which divides the log into indexed parts and parts to scan.
+
+        `judge` decides which parts of the log an IndexFile covers. By default, it uses remembered proofs, and spot
+        checks of IndexFiles without a proof. Raises StoreAccessError.
+        """
+        if self.storage.is_archive:
+            # Import this here, because it loads NumPy, which most queries do not need.
+            from reput.core.index.archive_index import archive_index
+
+            archived = archive_index(self.storage, self.commit_log)
+            return Planner(self.commit_log, archived, self.checkpoint())
+        index: KeyIndex = IndexFiles(self.index, self.own_log, judge or RecallingJudge())
+        if (folder := self._facts().local_database(INDEX_DATABASE_FOLDER)) is not None:
+            index = JoinedIndex(index, RocksIndex(folder))
+        if self.log_storage.is_joined:
+            from reput.core.index.archive_index import ContinuedIndex
+
+            index = ContinuedIndex(self.log_storage, index, self.commit_log, self.own_log)
+        return Planner(self.commit_log, index, self.checkpoint())
+
+    def all_topics(self) -> list[str]:
+        """Return all topics with messages in the log or with queues, sorted.
+
+        Raises StoreAccessError, StoreChangedError.
+        """
+        names = self.queues.topics()
+        # An archive has queues for all messages of its log.
+        return names if self.storage.is_archive else sorted(self.log_topics.find().union(names))
+
+    def has_lost(self, topic: str, queue_id: int) -> bool:
+        """Return whether the log has messages of a queue for which no entries exist.
+
+        In a long log whose queues are not remembered, samples are read, and a queue counts as lost if its topic has
+        messages in the log, but no queue at all. Raises StoreAccessError, StoreChangedError.
+        """
+        # An archive has queues for all messages of its log.
+        if self.storage.is_archive or not is_folder_name(topic):
+            return False
+        if (topic, queue_id) in self._log_queues.find():
+            return True
+        if self._log_queues.are_all:
+            return False
+        return topic in self.log_topics.find() and not self.queues.list(topic)
+
+    @cached_property
+    def may_have_replaced_ids(self) -> bool:
+        """Return whether records may have several UNIQ_KEYs, of which an index has only the last one.
+
+        Messages that a 5.x client sends as a list have several. A store without any sign of 5.x is assumed to have no
+        such messages. Raises StoreAccessError.
+        """
+        if self.storage.is_archive or self.log_storage.is_joined:
+            from reput.core.index.archive_index import may_have_replaced_ids
+
+            if (found := may_have_replaced_ids(self.log_storage)) or self.storage.is_archive:
+                return found
+        if self._facts().is_five:
+            return True
+        for file in self.own_log.files[:_LOOKED_AT_FILES]:
+            with suppress(StoreError):
+                _, data, layout = self.own_log.locate(file.start + file.gap)
+                end = layout.properties_position + layout.properties_bytes
+                # A 5.x broker ends each properties string with a separator; a 4.9 broker never does.
+                if layout.properties_bytes and data.startswith(_SEPARATOR, end - 1):
+                    return True
+        return False
+
+    def checkpoint(self) -> Checkpoint:
+        """Return the broker's last checkpoint; zeros if the file is missing. Raises StoreAccessError."""
+        return self._facts().checkpoint
+
+    @property
+    def is_live(self) -> bool:
+        """Whether a process of this machine, such as a broker, owns the store."""
+        return self._facts().is_live
+
+    def _facts(self) -> StoreFacts:
+        """Return the facts of the store. They are read again each time, because a broker may be changing the store."""
+        return facts_of(self.path, storage=self.storage)
+
+
+def _is_folder(storage: Storage, path: str) -> bool:
+    entry = storage.entry(path)
+    return entry is not None and entry.is_dir()
+
+
+def newer_part(storage: Storage) -> tuple[Storage, str]:
+    """Return a storage with the files of a store, but not of its archive. Also return the store's path in this storage.
+
+    The argument `storage` has the files of both the store and its archive (see `JoinedStorage`).
+    """
+    joined = _joined(storage)
+    return joined.newer, joined.store
+
+
+def joined_queues(storage: Storage, newer: QueueIndex, own_log: CommitLogReader) -> QueueIndex:
+    """Join the queues of a store and its archive. `newer` are the store's own queues, `own_log` is its own log."""
+    from reput.core.queues.joined import ContinuedQueues
+
+    joined = _joined(storage)
+
+    def begin() -> int:
+        own_log.refresh()
+        return own_log.min_offset
+
+    return ContinuedQueues(newer, lambda: joined.older, begin)
+
+
+def _joined(storage: Storage) -> JoinedStorage:
+    if not isinstance(storage, JoinedStorage):
+        raise TypeError(
+            f"storage must be a JoinedStorage (of a store and its archive), not {storage!r}"
+        )
+    return storage

@@ -1,0 +1,121 @@
+"""Read the attributes of topics from `config/topics.json` (`TopicConfigManager`, `TopicAttributes`, 5.3.3)."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+
+from reput.core.queues.rocksdb_database import is_database
+from reput.errors import MissingExtraError, StoreError
+from reput.format.file_names import (
+    BATCH_QUEUE_FOLDER,
+    CONFIG_FOLDER,
+    ROCKSDB_CONFIG_FOLDER,
+    ROCKSDB_TOPICS_FOLDER,
+    TOPICS_FILE,
+)
+from reput.io import LOCAL, RocksFolder, Storage, Watch
+
+TOPICS_PATH = os.path.join(CONFIG_FOLDER, TOPICS_FILE)
+_MOST_BYTES = 64 << 20
+_BATCH_TYPE = "BatchCQ"
+# The databases that may contain topics, by version of their format. If both exist, a broker uses version 2.
+_DATABASES = {2: ROCKSDB_CONFIG_FOLDER, 1: ROCKSDB_TOPICS_FOLDER}
+
+
+def topic_attributes(store: str, storage: Storage = LOCAL) -> dict[str, dict[str, str]]:
+    """Return the attributes of each topic (`queue.type`, `cleanup.policy`, ...).
+
+    If a 5.x broker keeps its configuration in RocksDB, the attributes are read from there. Returns an empty mapping if
+    the file is missing or is not JSON.
+
+    Raises:
+        StoreAccessError: the file cannot be read.
+    """
+    for version, name in _DATABASES.items():
+        folder = os.path.join(store, CONFIG_FOLDER, name)
+        if storage.is_local and is_database(folder, storage):
+            return _in_database(folder, version)
+    path = os.path.join(store, TOPICS_PATH)
+    entry = storage.entry(path)
+    if entry is None or not 0 < entry.stat().st_size <= _MOST_BYTES:
+        return {}
+    try:
+        with storage.open(path) as reader:
+            content = json.loads(reader.read(0, entry.stat().st_size))
+    except (StoreError, ValueError, RecursionError):
+        return {}
+    return dict(_attributes(content))
+
+
+def _in_database(folder: str, version: int) -> dict[str, dict[str, str]]:
+    from reput.format.rocksdb_config import FAMILY, decode_topic
+
+    try:
+        with RocksFolder(folder, (FAMILY,)) as database:
+            items = [decode_topic(*item, version) for item in database.family_items(FAMILY)]
+    except (MissingExtraError, StoreError):  # An unreadable database counts as missing.
+        return {}
+    return dict(_attributes({"topicConfigTable": dict(filter(None, items))}))
+
+
+def _attributes(content: object) -> Iterator[tuple[str, dict[str, str]]]:
+    table = content.get("topicConfigTable") if isinstance(content, dict) else None
+    for topic, config in table.items() if isinstance(table, dict) else ():
+        attributes = config.get("attributes") if isinstance(config, dict) else None
+        if isinstance(attributes, dict):
+            yield topic, {str(name): str(value) for name, value in attributes.items()}
+
+
+def batch_topics(store: str, storage: Storage = LOCAL) -> frozenset[str]:
+    """Return the topics whose type is batch queue, or that have a batch queue. Raises StoreAccessError."""
+    typed = {
+        topic
+        for topic, attributes in topic_attributes(store, storage).items()
+        if attributes.get("queue.type") == _BATCH_TYPE
+    }
+    folders = storage.list(os.path.join(store, BATCH_QUEUE_FOLDER))
+    return frozenset(typed | {entry.name for entry in folders if entry.is_dir()})
+
+
+class BatchTopics:
+    """The batch topics of an open store. They are read again only when config/ or batchconsumequeue/ has changed."""
+
+    def __init__(self, store: str, storage: Storage = LOCAL, log: Storage | None = None) -> None:
+        """Prepare to read the topics. `log` is the storage of the CommitLog.
+
+        If the log lies in an archive, or in a store joined with its archive, the batch topics that the archive names
+        are included.
+        """
+        self._store, self._storage = store, storage
+        self._archived = log if log is not None and (log.is_archive or log.is_joined) else None
+        self._root = storage.watch(store)
+        # One Watch per folder whose contents show which topics have batch queues.
+        self._watches: list[Watch] = []
+        self._names: frozenset[str] = frozenset()
+
+    def names(self) -> frozenset[str]:
+        """Return the names of the batch topics at present. Raises StoreAccessError."""
+        archived: frozenset[str] = frozenset()
+        if self._archived is not None:
+            # Import this here, because it loads pyarrow.
+            from reput.core.log.archived import archived_batch_topics
+
+            archived = archived_batch_topics(self._archived)
+            if self._archived.is_archive:
+                return archived  # The manifest lists these topics, so no request is needed.
+        is_changed = False
+        if self._root.changed():
+            folders = (CONFIG_FOLDER, BATCH_QUEUE_FOLDER)
+            paths = [os.path.join(self._store, folder) for folder in folders]
+            self._watches = [
+                self._storage.watch(path) for path in paths if self._storage.entry(path)
+            ]
+            is_changed = True
+        for watch in self._watches:
+            is_changed |= watch.changed()
+        if is_changed:
+            has_any = bool(self._watches)
+            self._names = batch_topics(self._store, self._storage) if has_any else frozenset()
+        return self._names | archived

@@ -1,0 +1,1 @@
+"""The parts of `reput.engine.check.run`: preparation, tasks, and the grouping of findings."""

@@ -1,0 +1,288 @@
+"""Collect the facts that a check needs before it reads a store: files, their sizes, the end of the log, the owner.
+
+Links below the store's folders are not followed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from pathlib import Path
+
+from reput.base import INDEX_SETTINGS, Finding, Kind, StoreConfig
+from reput.core import (
+    CommitLogFile,
+    ListedLog,
+    LogEnds,
+    LogListing,
+    Queue,
+    StoreFacts,
+    StoreLog,
+    facts_of,
+    gap_of,
+    holes,
+    open_queues,
+)
+from reput.core.log.ends import find_log_ends
+from reput.core.queues.folders import QueueFolder
+from reput.engine.check.checking.tally import counted
+from reput.errors import FormatError, MissingExtraError, StoreNotFoundError
+from reput.format.file_names import (
+    CHECKPOINT_FILE,
+    CONSUME_QUEUE_FOLDER,
+    INDEX_FOLDER,
+    is_index_file_name,
+    parse_offset_file_name,
+)
+from reput.format.index_file import HEADER_BYTES, decode_header
+from reput.io import FileReader, listed_size, refuse_archive
+
+# Bytes of the log. Dispatch writes the index shortly after the queues. If the last message in the index is this far
+# before the last one in the queues, the index is not merely late, but disabled or damaged.
+_BEHIND_BYTES = 64 << 20
+_MORE_LOOKS = 20  # Maximum number of further attempts if a listed file expires before it is opened.
+_NO_START = "does not start"
+
+
+def entries_of(folder: Path) -> Iterator[os.DirEntry[str]]:
+    """Yield a folder's entries, sorted by name. Yields nothing if the folder is missing."""
+    try:
+        with os.scandir(folder) as entries:
+            yield from sorted(entries, key=lambda entry: entry.name)
+    except (FileNotFoundError, NotADirectoryError):
+        return
+
+
+@dataclass(slots=True)
+class CheckedStore:
+    """The state of a store when a check begins.
+
+    facts      facts about the store
+    files      log files, without overlapping ones
+    queues     folder of each queue
+    index      paths of the IndexFiles
+    end        end of the log; in a store in use, the end of the checked part
+    ends       the ends of the log for readers and a rebuild; they differ if the last record is incomplete (see LogEnds)
+    last_file  number of the file that contains the end
+    checked    physical offset at which a broker that starts now begins to check records
+    """
+
+    path: Path
+    facts: StoreFacts
+    files: list[CommitLogFile] = field(default_factory=list)
+    queues: dict[Queue, str] = field(default_factory=dict)
+    index: list[str] = field(default_factory=list)
+    has_checkpoint: bool = False
+    end: int = 0
+    ends: LogEnds = field(default_factory=lambda: LogEnds(0, 0, 0))
+    last_file: int = 0
+    checked: int = 0
+    findings: list[Finding] = field(default_factory=list)
+
+    @property
+    def begin(self) -> int:
+        return self.files[0].start
+
+    def begin_now(self) -> int:
+        """Return the physical offset at which the log begins now.
+
+        A running broker may have deleted the first log files, so the log's folder is listed again
+        (`StoreFacts.begin_now`). If no broker is running, the log still begins at `begin`.
+        """
+        return max(self.facts.begin_now(), self.begin) if self.is_live else self.begin
+
+    @property
+    def config(self) -> StoreConfig:
+        return self.facts.config
+
+    @property
+    def is_live(self) -> bool:
+        return self.facts.is_live
+
+    @property
+    def knows_index_sizes(self) -> bool:
+        return not any(one.settings == INDEX_SETTINGS for one in self.facts.doubts)
+
+    def lost_end(self, queued: int) -> Finding:
+        """Return the finding for queue entries that lead to messages after the end of the log."""
+        return Finding(
+            Kind.LOST_LOG_END, self.files[self.last_file].path,
+            "the log ends here, but ConsumeQueues lead to later messages",
+            physical_offset=self.end, count=queued,
+            cost=f"{counted(queued, 'message')} can no longer be read",
+            at_next_start=f"ends the log at {self.end} and drops the ConsumeQueue entries of later messages",
+        )  # fmt: skip
+
+
+def look_at(path: Path, config: StoreConfig | None) -> CheckedStore:
+    """Read names and sizes, and find the end of the log.
+
+    Args:
+        path: Path of the store.
+        config: The broker's settings; by default derived from the store's files.
+
+    Raises:
+        UsageError: The path is an archive.
+        StoreNotFoundError: The store has no CommitLog.
+        StoreAccessError: A file cannot be read.
+    """
+    refuse_archive(path)
+    for _ in range(_MORE_LOOKS):
+        facts = facts_of(path, config)
+        try:
+            return _look(path, facts)
+        # In a live store, a file may expire between listing and opening. Then look again.
+        except (StoreNotFoundError, FileNotFoundError):
+            if not facts.is_live:
+                raise
+    return _look(path, facts_of(path, config))
+
+
+def _look(path: Path, facts: StoreFacts) -> CheckedStore:
+    store = CheckedStore(path, facts)
+    # First find the physical offset up to which messages are dispatched, then list the files. The check ends at this
+    # offset, so messages that are dispatched during the listing are not reported as missing from the indexes.
+    horizon = _dispatched(path) if store.is_live else None
+    _list_log(store)
+    _list_queues(store)
+    _list_index(store)
+    # Without the sizes of IndexFiles, no item can be read.
+    store.findings += [
+        replace(
+            doubt.finding(),
+            cost="the IndexFiles were not checked" if doubt.settings == INDEX_SETTINGS else "",
+        )
+        for doubt in facts.doubts
+    ]
+    store.has_checkpoint = (path / CHECKPOINT_FILE).is_file()
+    _set_end(store)
+    if horizon is not None:
+        store.end = max(min(store.end, horizon), store.begin)
+    store.checked = facts.broker_start(store.files)
+    return store
+
+
+def _list_log(store: CheckedStore) -> None:
+    folders = store.facts.log_folders
+    found = []
+    for entry in chain.from_iterable(entries_of(Path(folder)) for folder in folders):
+        start = parse_offset_file_name(entry.name)
+        if start is None or not entry.is_file(follow_symlinks=False):
+            store.findings.append(
+                Finding(
+                    Kind.FOREIGN_LOG_FILE, entry.path, "not a CommitLog file",
+                    at_next_start=f"{_NO_START} if its size differs from the log's files",
+                )
+            )  # fmt: skip
+            continue
+        size = entry.stat(follow_symlinks=False).st_size
+        found.append(CommitLogFile(start, size, entry.path, entry.inode(), gap_of(entry.path)))
+    found.sort()
+    if store.is_live and len(found) > 1 and not found[-1].size:
+        # The writer of the store is still creating the newest file, which has no message yet.
+        found.pop()
+    if not found:
+        # If the folder is missing, this call raises an error that says so.
+        StoreLog(store.path, folders=folders).list()
+        raise StoreNotFoundError(
+            f"{folders[0]}: has no CommitLog file (a file whose name is an offset in 20 digits)"
+        )
+    store.files = [found[0]]
+    for file in found[1:]:
+        before = store.files[-1]
+        if before.end > file.start:
+            detail = f"begins at {file.start}, but {before.path} ends at {before.end}"
+            store.findings.append(Finding(Kind.LOG_FILE_NAME, file.path, detail, None, file.start))
+        else:
+            store.files.append(file)
+    usual = Counter(file.size for file in found).most_common(1)[0][0]
+    for file in found:
+        if file.size != usual:
+            store.findings.append(
+                Finding(
+                    Kind.LOG_FILE_SIZE, file.path, f"has {file.size} bytes, but the others have {usual}",
+                    min(file.size, usual), at_next_start=_NO_START,
+                )
+            )  # fmt: skip
+    for hole in holes(store.files):
+        # Do not report a hole after a file of unusual size: the finding about the size of this file covers the hole.
+        if any(f.size != usual and f.end == hole.start for f in store.files):
+            continue
+        # Files that the broker deleted while the folder was listed are no hole.
+        if not store.is_live or hole.start >= store.begin_now():
+            store.findings.append(hole)
+
+
+def _list_queues(store: CheckedStore) -> None:
+    for topic in entries_of(store.path / CONSUME_QUEUE_FOLDER):
+        if not topic.is_dir(follow_symlinks=False):
+            if store.facts.has_queue_database:
+                continue
+            store.findings.append(
+                Finding(Kind.FOREIGN_FILE, topic.path, "not the folder of a topic")
+            )
+            continue
+        for queue in entries_of(Path(topic.path)):
+            queue_id = QueueFolder(topic.name, queue.name, queue.path).queue_id
+            if queue_id is not None and queue.is_dir(follow_symlinks=False):
+                store.queues[Queue(topic.name, queue_id)] = queue.path
+            else:
+                store.findings.append(
+                    Finding(Kind.FOREIGN_FILE, queue.path, "not the folder of a queue")
+                )
+
+
+def _list_index(store: CheckedStore) -> None:
+    for entry in entries_of(store.path / INDEX_FOLDER):
+        if is_index_file_name(entry.name) and entry.is_file(follow_symlinks=False):
+            store.index.append(entry.path)
+        else:
+            store.findings.append(
+                Finding(
+                    Kind.FOREIGN_FILE, entry.path, "not the name of an IndexFile",
+                    at_next_start="ignores it and leaves it in place",
+                )
+            )  # fmt: skip
+
+
+def _set_end(store: CheckedStore) -> None:
+    """Find the end of the log among the files that do not overlap, and the number of the file that contains it."""
+    ends = store.ends = find_log_ends(ListedLog(LogListing(str(store.path), tuple(store.files))))
+    store.end = ends.rebuild
+    store.last_file = 0 if ends.file is None else store.files.index(ends.file)
+
+
+def _dispatched(path: Path) -> int:
+    """Return the physical offset before which all messages are dispatched, according to the indexes."""
+    queued = _queued(path)
+    indexed = 0
+    for entry in entries_of(path / INDEX_FOLDER):
+        if is_index_file_name(entry.name) and (listed_size(entry) or 0) >= HEADER_BYTES:
+            with FileReader(entry.path) as reader:
+                header = decode_header(reader.read(0, HEADER_BYTES))
+            indexed = max(indexed, header.end_physical_offset)
+    # Dispatch writes queues before the index, so the index may end a little earlier. The check must not go further than
+    # the index, or it would report the keys of the last messages as missing.
+    if 0 < indexed < queued and queued - indexed < _BEHIND_BYTES:
+        return indexed
+    return queued or indexed  # `queued` is 0 if the queues' database is unreadable.
+
+
+def _queued(path: Path) -> int:
+    """Return the physical offset of the newest message in any queue, or 0 if unknown."""
+    ends = [0]
+    try:
+        with closing(open_queues(path)) as queues:
+            for topic, queue_id in queues.list():
+                queue = queues.queue(topic, queue_id)
+                last = queue.max_queue_offset() - 1
+                if last >= 0:
+                    ends.append(queue.entry(last).physical_offset)
+    except (MissingExtraError, FormatError):
+        if not facts_of(path).has_queue_database:
+            raise
+    return max(ends)

@@ -1,0 +1,315 @@
+"""Run the full check: every entry of every index, then every record of the log, file by file.
+
+Tasks run in groups: small enough to report findings early, large enough to outweigh the cost of starting a job.
+Findings about the whole store come last: a lost end of the log, missing queues, a missing index.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, suppress
+from dataclasses import replace
+from itertools import pairwise
+from typing import TypeVar
+
+from reput.base import Finding, Kind, Progress, Runner
+from reput.core import CommitLogReader, DispatchRules, Queue, StoreLog
+from reput.core.log.passed_file import keep_topics
+from reput.engine.check.checking.checked_store import CheckedStore
+from reput.engine.check.checking.index_table import IndexJob, IndexTable, read_index_table
+from reput.engine.check.checking.log_check import LogFileFound, LogTask, check_log_file
+from reput.engine.check.checking.next_start import (
+    UNNOTICED,
+    absent,
+    checkpoint_ahead,
+    dispatched_from,
+    indexed_again,
+    next_start,
+    of_index_file,
+)
+from reput.engine.check.checking.other_queues import OtherQueues
+from reput.engine.check.checking.queue_entries import LightQueues
+from reput.engine.check.checking.queue_table import CheckedQueue, QueueJob, read_queue_table
+from reput.engine.compare import ComparedFile, EntryPlaces, IndexSpan, LogEdges, QueueSpan
+from reput.engine.compare.found import BEYOND
+from reput.errors import StoreError
+from reput.format.file_names import INDEX_FOLDER
+
+# A group of tasks is full if it has _WAVE_TASKS tasks per worker and _WAVE_BYTES bytes. It is also full if it has
+# _WAVE_MOST_TASKS tasks.
+_WAVE_TASKS, _WAVE_BYTES, _WAVE_MOST_TASKS = 4, 1 << 30, 256
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+
+
+def waves(weights: Sequence[int], parallelism: int) -> Iterator[slice]:
+    """Group tasks to run together: small enough to report findings early, large enough to outweigh a job's start.
+
+    Args:
+        weights: Bytes of each task.
+        parallelism: Number of tasks that run at the same time; if 1, each task is its own group.
+    """
+    if parallelism == 1:
+        yield from (slice(number, number + 1) for number in range(len(weights)))
+        return
+    first = load = 0
+    for number, weight in enumerate(weights, 1):
+        load += weight
+        count = number - first
+        is_full = count >= _WAVE_TASKS * parallelism and load >= _WAVE_BYTES
+        if is_full or count == _WAVE_MOST_TASKS or number == len(weights):
+            yield slice(first, number)
+            first, load = number, 0
+
+
+def bytes_of(path: str) -> int:
+    """Return the size of a file, or 0 if it has expired."""
+    try:
+        return os.lstat(path).st_size
+    except FileNotFoundError:
+        return 0
+
+
+def bytes_below(folder: str) -> int:
+    """Return the total size of a folder's files, ignoring expired files."""
+    try:
+        with os.scandir(folder) as entries:
+            return sum(bytes_of(entry.path) for entry in entries)
+    except FileNotFoundError:
+        return 0
+
+
+def beyond(
+    store: CheckedStore, index: Sequence[IndexTable], queues: Sequence[CheckedQueue]
+) -> Iterator[Finding]:
+    """Yield findings for index and queue entries that lead to offsets after the end of the log: lost messages."""
+    # In a live store, `store.end` is only the end of the checked part, and later messages exist.
+    if store.is_live:
+        return
+    queued = sum(table.spans[BEYOND].total for table in queues if BEYOND in table.spans)
+    if queued:
+        yield store.lost_end(queued)
+    for table in index:
+        if BEYOND in table.spans:
+            count = table.spans[BEYOND].total
+            yield Finding(
+                Kind.INDEX_AHEAD_OF_LOG, table.path,
+                f"leads to offsets up to {table.last}, but the log ends at {store.end}",
+                count=count,
+                cost="new messages are not found by key until the log has grown past the file's end",
+                at_next_start=f"keeps the entries, and indexes nothing before {table.last}",
+            )  # fmt: skip
+
+
+def _partly_copied(store: CheckedStore) -> Iterator[Finding]:
+    """Yield a finding if the last record of the log ends with a zero byte, although its body matches the CRC.
+
+    The CRC covers only the body, so the properties after it may have been copied only in part. Therefore the readers of
+    reput skip such a record. Brokers read it.
+    """
+    if store.is_live or store.ends.reader == store.ends.rebuild:
+        return
+    with closing(CommitLogReader(StoreLog(store.path))) as log:
+        is_reported = not log.get(store.ends.reader).body_crc_ok
+    if not is_reported:
+        last = store.ends.findings()[0]
+        yield replace(last, at_next_start="keeps it, because it compares only bodies")
+
+
+class FullCheck:
+    """Runs the tasks of a check, and joins their findings."""
+
+    def __init__(self, store: CheckedStore, runner: Runner, progress: Progress) -> None:
+        self._store, self._runner, self._progress = store, runner, progress
+        self._edges = LogEdges(tuple(file.start for file in store.files), store.end)
+        self._index: list[IndexTable] = []
+        self._queues: list[CheckedQueue] = []
+        self._without_queue: dict[Queue, tuple[int, int]] = {}
+        self._totals = LogFileFound()
+        self._light = LightQueues(store.begin)
+
+    def run(self) -> Iterator[Finding]:
+        """Yield all findings as they are found. Raises StoreAccessError."""
+        # Read the index and the queues first, to find out which of their entries lead into each log file.
+        yield from self._read_index()
+        yield from self._read_queues()
+        yield from self._join_index()
+        yield from beyond(self._store, self._index, self._queues)
+        yield from next_start(self._store, self._index)
+        yield from self._read_log()
+        # The tasks have remembered facts about the log files. They are only a cache, so errors do not matter.
+        with suppress(StoreError), closing(CommitLogReader(StoreLog(str(self._store.path)))) as log:
+            keep_topics(log)
+        yield from _partly_copied(self._store)
+        others = OtherQueues(self._store)
+        yield from others.findings()
+        # `_without_queue` has all queues without a ConsumeQueue file. Queues in RocksDB and batch queues have no such
+        # file, but are not missing, so take them out of `_without_queue`. If these queues cannot be listed, empty
+        # `_without_queue`, because any of its queues may exist.
+        for queue in others.queues if others.cannot_tell is None else set(self._without_queue):
+            self._without_queue.pop(queue, None)
+        # IndexFiles of uncertain size were not read, so nothing is known about missing keys.
+        without_index = self._totals.without_index if self._store.knows_index_sizes else 0
+        yield from absent(
+            self._store, self._without_queue, without_index, bool(self._queues or others.queues)
+        )
+        yield from checkpoint_ahead(self._store, self._totals.latest)
+
+    def _waves(
+        self,
+        phase: str,
+        function: Callable[[Task], Result],
+        tasks: Sequence[Task],
+        weights: Sequence[int],
+    ) -> Iterator[Result]:
+        """Run tasks in groups (see `waves`), and yield the results in the order of the tasks.
+
+        `weights` are the bytes of the tasks.
+        """
+        total, before = sum(weights), 0
+
+        def told(done: int, _of_wave: int) -> None:
+            self._progress(phase, before + done, total)
+
+        for part in waves(weights, self._runner.parallelism):
+            yield from self._runner.run(function, tasks[part], weights[part], told)
+            before += sum(weights[part])
+
+    def _read_index(self) -> Iterator[Finding]:
+        store, config = self._store, self._store.config
+        if not store.knows_index_sizes or not store.index:
+            return
+        job = IndexJob(
+            config.hash_slots, config.index_items, self._edges,
+            os.path.basename(store.index[-1]), store.is_live,
+        )  # fmt: skip
+        tasks = [(job, path) for path in store.index]
+        weights = [bytes_of(path) for path in store.index]
+        for table in self._waves("index", _index_table, tasks, weights):
+            self._index.append(table)
+            next_start = of_index_file(store, table)
+            yield from (replace(one, at_next_start=next_start) for one in table.findings)
+            table.findings = []
+
+    def _read_queues(self) -> Iterator[Finding]:
+        store = self._store
+        job = QueueJob(store.config.queue_entries, self._edges, store.is_live)
+        tasks = [(job, one) for one in sorted(store.queues.items())]
+        weights = [bytes_below(folder) for _, folder in sorted(store.queues.items())]
+        for table in self._waves("queues", _queue_table, tasks, weights):
+            self._queues.append(table)
+            yield from (replace(one, at_next_start=_of_queue(one)) for one in table.findings)
+            table.findings = []
+
+    def _join_index(self) -> Iterator[Finding]:
+        """Check that each IndexFile begins where the previous one ends."""
+        used = [table for table in self._index if table.items]
+        for before, after in pairwise(used):
+            if after.first < before.last:
+                yield Finding(
+                    Kind.INDEX_FILE_ORDER, after.path,
+                    f"begins at offset {after.first}, but {before.name}, which sorts before it, "
+                    f"ends at {before.last}",
+                    cost="queries may return messages in the wrong order, or miss some",
+                    at_next_start=UNNOTICED,
+                )  # fmt: skip
+
+    def _read_log(self) -> Iterator[Finding]:
+        tasks = [
+            self._log_task(number)
+            for number in range(self._store.last_file + 1)
+            if self._store.files[number].start < self._store.end or number == self._store.last_file
+        ]
+        weights = [task.compared.file.size for task in tasks]
+        for task, found in zip(
+            tasks, self._waves("log", check_log_file, tasks, weights), strict=True
+        ):
+            # If the broker has deleted the log file, it may have deleted the queue files of its messages, too.
+            if self._store.is_live and task.compared.file.start < self._store.begin_now():
+                continue
+            yield from found.findings
+            yield from self._light.take(found.light)
+            self._add(found)
+
+    def _log_task(self, number: int) -> LogTask:
+        store = self._store
+        file = store.files[number]
+        # Messages after the last queue entry are not dispatched yet. That is not damage.
+        dispatched = max((table.end for table in self._queues), default=-1)
+        is_last = number == store.last_file
+        compared = ComparedFile(
+            file,
+            min(file.end, store.end) if store.is_live else file.end,
+            store.end,
+            is_last or store.is_live,
+            DispatchRules.of(store.config),
+            tuple(_queue_span(table, number) for table in self._queues),
+            tuple(self._index_spans(number)),
+        )
+        return LogTask(
+            compared,
+            is_last,
+            store.is_live,
+            file.start >= store.checked,
+            # Without any queue entry, nothing shows where dispatch ended, so all messages need entries.
+            store.end if dispatched < 0 or store.is_live else dispatched,
+            str(store.path / INDEX_FOLDER),
+            tuple((table.first, table.last) for table in self._index if table.items),
+            indexed_again(store, self._index),
+            dispatched_from(store),
+        )
+
+    def _index_spans(self, number: int) -> Iterator[IndexSpan]:
+        # The time of an IndexFile's first item is relative to `base`, the end time of the previous IndexFile. If the
+        # log does not begin at 0, earlier IndexFiles may have expired. Then the first `base` is unknown (None).
+        base: int | None = 0 if self._store.begin == 0 else None
+        for place, table in enumerate(self._index):
+            span = table.spans.get(number)
+            if span is not None:
+                # A writer appends only to the newest file.
+                is_growing = self._store.is_live and place == len(self._index) - 1
+                yield IndexSpan(
+                    table.path, self._store.config.hash_slots, table.header, span, base, is_growing
+                )
+            if table.items:
+                base = max(table.header.end_timestamp, 0)
+
+    def _add(self, found: LogFileFound) -> None:
+        totals = self._totals
+        totals.without_index += found.without_index
+        times = [one for one in (totals.latest, found.latest) if one is not None]
+        totals.latest = max(times, default=None)
+        for queue, (count, first) in found.without_queue.items():
+            known, at = self._without_queue.get(queue, (0, first))
+            self._without_queue[queue] = known + count, at
+
+
+def _of_queue(finding: Finding) -> str:
+    if finding.kind is Kind.QUEUE_FILE_SIZE:
+        return "does not start"
+    if finding.kind is Kind.FOREIGN_FILE:
+        return "ignores it"
+    return (
+        "cuts the queue there if it is in one of its last three files; otherwise does not notice it"
+    )
+
+
+def _index_table(task: tuple[IndexJob, str]) -> IndexTable:
+    return read_index_table(*task)
+
+
+def _queue_table(task: tuple[QueueJob, tuple[Queue, str]]) -> CheckedQueue:
+    return read_queue_table(*task)
+
+
+def _queue_span(table: CheckedQueue, number: int) -> QueueSpan:
+    span = table.spans.get(number)
+    files: tuple[tuple[int, int, str], ...] = ()
+    if span is not None:
+        files = tuple(
+            file
+            for file in table.places.files
+            if file[0] <= span.last + 1 and file[0] + file[1] >= span.first
+        )
+    return QueueSpan(table.queue, span, EntryPlaces(table.places.folder, files), table.stop)

@@ -1,0 +1,211 @@
+"""Find wrong IndexFile items that lead into one log file."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+
+from reput.base import Finding, Kind
+from reput.engine.check.checking.tally import Tally
+from reput.engine.compare import IndexSpan, LogStretch, unmatched
+from reput.engine.compare.columns import FoundItems, key_pairs
+from reput.engine.compare.log_file import IndexRun
+from reput.format.index_file import item_position
+
+Offsets = npt.NDArray[np.int64]
+_INT32_MAX = 2**31 - 1
+_NEVER = "does not notice it, and never adds an entry to an index that lacks it"
+
+
+class IndexFindings:
+    """Explains the differences between IndexFile items and the messages of one log file, stretch by stretch.
+
+    A stretch is a part of the log file that is compared in one step. A run contains the items of one IndexFile for the
+    messages in a stretch.
+
+    without_index  number of keys of messages; counted only if the store has no IndexFiles
+    """
+
+    def __init__(
+        self,
+        files: tuple[IndexSpan, ...],
+        indexed: tuple[tuple[int, int], ...],
+        dispatched_to: int,
+        indexed_again: int | None,
+        folder: str,
+        tally: Tally,
+    ) -> None:
+        """Prepare to compare the index with one log file. `LogTask` describes the arguments."""
+        self._files, self._indexed, self._folder = files, indexed, folder
+        self._dispatched_to, self._indexed_again = dispatched_to, indexed_again
+        self._tally = tally
+        self.without_index = 0
+
+    def explain(self, runs: list[IndexRun], stretch: LogStretch) -> None:
+        """Add a finding for each wrong or missing item of the messages in a stretch of the log."""
+        if not self._indexed:
+            self.without_index += len(stretch.key_hashes)
+        else:
+            self._explain_keys(stretch, runs)
+        for run in runs:
+            self._compare_times(stretch, run)
+
+    def _explain_keys(self, stretch: LogStretch, runs: list[IndexRun]) -> None:
+        none = np.empty(0, np.int64)
+        offsets = np.concatenate([none, *(run.found.offsets for run in runs)])
+        hashes = np.concatenate([none, *(run.found.hashes for run in runs)])
+        keys, begin = stretch.key_hashes.astype(np.int64), stretch.start
+        if np.array_equal(offsets, stretch.key_offsets) and np.array_equal(hashes, keys):
+            return
+        expected = key_pairs(stretch.key_offsets, keys, begin)
+        found = key_pairs(offsets, hashes & _INT32_MAX, begin)
+        missing, extra = unmatched([expected], [found])
+        self._note_missing(stretch, stretch.key_offsets[missing])
+        # Exclude items that lead into a damaged range of the log, because the finding for this range covers them. Also
+        # exclude items with a negative hash, because the check of the IndexFile has already reported them.
+        extra = extra[~(stretch.in_damage(offsets[extra]) | (hashes[extra] < 0))]
+        # A surplus item repeats another item, or leads to a message that does not have its key.
+        repeats = np.isin(found[extra], expected)
+        of_runs = np.repeat(np.arange(len(runs)), [len(run.found.numbers) for run in runs])
+        numbers = np.concatenate([none, *(run.found.numbers for run in runs)])
+        for kind, rows in (
+            (Kind.DUPLICATE_INDEX_ENTRY, extra[repeats]),
+            (Kind.STALE_INDEX_ENTRY, extra[~repeats]),
+        ):
+            for number in np.unique(of_runs[rows]).tolist():
+                chosen = rows[of_runs[rows] == number]
+                place = runs[number].place
+                self._note_surplus(kind, stretch, place, numbers[chosen], offsets[chosen])
+
+    def _note_missing(self, stretch: LogStretch, offsets: Offsets) -> None:
+        late = offsets >= self._dispatched_to
+        within = np.zeros(len(offsets), np.bool_)
+        for first, last in self._indexed:
+            within |= (offsets >= first) & (offsets <= last)
+        before_last = offsets < max(last for _, last in self._indexed)
+        # If a message lies before the end of the last IndexFile, but in the range of no IndexFile, a whole file is
+        # missing.
+        kinds = (
+            (Kind.INDEX_FILE_LOST, ~late & ~within & before_last),
+            (Kind.MISSING_INDEX_ENTRY, ~late & (within | ~before_last)),
+        )
+        for kind, chosen in kinds:
+            if not chosen.any():
+                continue
+            of_kind = offsets[chosen]
+            at = int(of_kind[0])
+            path = self._file_for(at)
+            made = Finding(
+                kind, path, f"no entry for a key of the message at {at}", None, at,
+                at_next_start=self._at_next_start(at, int(of_kind[-1])),
+            )  # fmt: skip
+            times = stretch.times_of(of_kind)
+            self._tally.add(kind, path, len(of_kind), partial(replace, made), times)
+
+    def _at_next_start(self, first: int, last: int) -> str:
+        again = self._indexed_again
+        if again is None or last < again:
+            return _NEVER
+        return "indexes them" if first >= again else f"indexes those from {again} on"
+
+    def _file_for(self, offset: int) -> str:
+        """Return the path of the IndexFile that should have an entry for the message at this physical offset.
+
+        If all IndexFiles with items for this log file end before the message, return the last of them. If no IndexFile
+        has such items, return index/.
+        """
+        for one in self._files:
+            if offset <= one.header.end_physical_offset:
+                return one.path
+        return self._files[-1].path if self._files else self._folder
+
+    def _note_surplus(
+        self, kind: Kind, stretch: LogStretch, place: IndexSpan, numbers: Offsets, offsets: Offsets
+    ) -> None:
+        is_repeat = kind is Kind.DUPLICATE_INDEX_ENTRY
+        what = "repeats an entry for" if is_repeat else "has the hash of a key that is not in"
+        detail = f"item {numbers[0]} {what} the message at {offsets[0]}"
+        times = stretch.times_of(offsets[np.isin(offsets, stretch.offsets)])
+        self._tally.add(
+            kind, place.path, len(numbers),
+            lambda: Finding(
+                kind, place.path, detail, item_position(place.hash_slots, int(numbers[0])),
+                int(offsets[0]), at_next_start="does not notice it",
+            ),
+            times if is_repeat else None,
+        )  # fmt: skip
+
+    def _compare_times(self, stretch: LogStretch, run: IndexRun) -> None:
+        items, place = run.found, run.place
+        row = np.searchsorted(stretch.offsets, items.offsets)
+        row[row == len(stretch.offsets)] = 0
+        known = stretch.offsets[row] == items.offsets if len(stretch.offsets) else row > 0
+        items, times = items.at(known), stretch.times[row[known]]
+        header = place.header
+        expected = _seconds(times, header.begin_timestamp)
+        is_first = items.numbers == 1
+        # `IndexService` creates a file with the end time of the previous file as its begin time. So the time of the
+        # first item is relative to that end time. The first `putKey` then replaces the header's begin time.
+        if is_first.any():
+            base = place.first_base
+            first = items.seconds[is_first] if base is None else _seconds(times[is_first], base)
+            expected[is_first] = first
+        wrong = np.flatnonzero(items.seconds != expected)
+        self._tally.add(
+            Kind.INDEX_TIME, place.path, len(wrong),
+            lambda: Finding(
+                Kind.INDEX_TIME, place.path,
+                f"item {items.numbers[wrong[0]]} states {items.seconds[wrong[0]]} s, but "
+                f"{expected[wrong[0]]} s would match its message",
+                item_position(place.hash_slots, int(items.numbers[wrong[0]])),
+                int(items.offsets[wrong[0]]), at_next_start="does not notice it",
+            ),
+            times[wrong],
+        )  # fmt: skip
+        # The header of the newest file changes while the check reads it.
+        if not place.is_growing:
+            ends = (
+                (1, header.begin_physical_offset, header.begin_timestamp, 0),
+                (header.last_item(1 << 31), header.end_physical_offset, header.end_timestamp, 8),
+            )
+            for number, offset, stated, at in ends:
+                self._compare_end(place, items, times, number, offset, stated, at)
+
+    def _compare_end(
+        self,
+        place: IndexSpan,
+        items: FoundItems,
+        times: Offsets,
+        number: int,
+        offset: int,
+        stated: int,
+        at: int,
+    ) -> None:
+        """Check that the header's begin (end) time is the store time of the message of the first (last) item."""
+        row = np.flatnonzero((items.numbers == number) & (items.offsets == offset))
+        if not len(row) or times[row[0]] == stated:
+            return
+        detail = (
+            f"the header states {stated} ms for the message at {offset}, which states "
+            f"{times[row[0]]}"
+        )
+        self._tally.add(
+            Kind.INDEX_HEADER, place.path, 1,
+            lambda: Finding(
+                Kind.INDEX_HEADER, place.path, detail, at, offset,
+                at_next_start="does not notice it; queries by key may skip the file",
+            ),
+        )  # fmt: skip
+
+
+def _seconds(times: Offsets, base: int) -> Offsets:
+    """Return the seconds from `base` to each time (both in ms), as `IndexFile.putKey` (4.9.3) stores them: 31 bits."""
+    if base <= 0:
+        return np.zeros(len(times), np.int64)
+    with np.errstate(over="ignore"):  # Java's subtraction wraps around as well.
+        elapsed = times - np.int64(base)
+    seconds: Offsets = np.clip(elapsed // 1000, 0, _INT32_MAX)
+    return seconds

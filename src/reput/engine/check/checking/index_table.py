@@ -1,0 +1,199 @@
+"""Check one IndexFile on its own: whether a look-up reaches each item, and into which log files the items lead.
+
+The kernels of `reput.kernels.index_proof` check slots and chains. If they find damage, `index_inspection` locates it.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from reput.base import Finding, Kind
+from reput.core.index.entries import offsets_of_items
+from reput.engine.check.index_inspection import inspect_index_file
+from reput.engine.compare import LogEdges, RawEntries, Span, Spans
+from reput.errors import ReputError, raise_if_refused
+from reput.format.index_file import (
+    HEADER_BYTES,
+    ITEM_BYTES,
+    SLOT_BYTES,
+    IndexHeader,
+    decode_header,
+    item_position,
+)
+from reput.io import FileReader
+from reput.kernels.index_proof import check_items, check_slots
+
+_ITEM_WORDS = ITEM_BYTES // 4
+_PIECE_ITEMS = 1 << 18
+
+
+@dataclass(frozen=True, slots=True)
+class IndexJob:
+    """The common arguments of all tasks on IndexFiles. `is_live`: a broker is writing the newest file."""
+
+    hash_slots: int
+    index_items: int
+    edges: LogEdges
+    newest: str
+    is_live: bool
+
+
+@dataclass(slots=True)
+class IndexTable:
+    """The result of checking one IndexFile.
+
+    first, last  physical offsets of its first and last items; -1 if it has no items
+    spans        summary of the items that lead into each log file, by number of the log file
+    """
+
+    path: str
+    header: IndexHeader = field(default_factory=lambda: IndexHeader(0, 0, 0, 0, 0, 0))
+    items: int = 0
+    first: int = -1
+    last: int = -1
+    spans: dict[int, Span] = field(default_factory=dict)
+    findings: list[Finding] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        return os.path.basename(self.path)
+
+    def note(self, kind: Kind, detail: str, at: int | None) -> None:
+        self.findings.append(Finding(kind, self.path, detail, at))
+
+
+def read_index_table(job: IndexJob, path: str) -> IndexTable:
+    """Check one IndexFile. Unreadable parts become findings."""
+    table = IndexTable(path)
+    try:
+        with FileReader(path) as reader:
+            _Reading(job, reader, table).run()
+    except ReputError as error:
+        raise_if_refused(error)
+        # A file that has expired since it was listed is no problem.
+        if Path(path).exists():
+            table.note(Kind.INDEX_HEADER, f"cannot be read: {error}", None)
+    return table
+
+
+def _offset_of(items: RawEntries, row: int) -> int:
+    return int(offsets_of_items(items[row : row + 1])[0])
+
+
+class _Reading:
+    def __init__(self, job: IndexJob, reader: FileReader, table: IndexTable) -> None:
+        self._job, self._reader, self._table = job, reader, table
+        self._is_live = job.is_live and table.name == job.newest
+
+    def run(self) -> None:
+        job, table, size = self._job, self._table, self._reader.size
+        whole = item_position(job.hash_slots, job.index_items)
+        # A writer is still creating this file, so it has no items yet.
+        if self._is_live and not size:
+            return
+        if size != whole:
+            table.note(
+                Kind.INDEX_FILE_SIZE,
+                f"{size} bytes, but {job.hash_slots} slots and {job.index_items} items take {whole}",
+                min(size, whole),
+            )
+        if size < item_position(job.hash_slots, 1):
+            return
+        table.header = decode_header(self._reader.read(0, HEADER_BYTES))
+        slots = self._slots()
+        # A file of the wrong size may have fewer items than its header states.
+        room = min(job.index_items, (size - item_position(job.hash_slots, 0)) // ITEM_BYTES)
+        table.items = max(min(table.header.next_item, room) - 1, 0)
+        if self._is_live:
+            slots = self._as_counted(slots, room)
+        is_sound = self._read_items(slots)
+        if size == whole:
+            self._look_closer(is_sound, slots)
+
+    def _slots(self) -> RawEntries:
+        slots = np.empty(self._job.hash_slots, np.uint32)
+        self._reader.read_into(slots.view(np.uint8), HEADER_BYTES)
+        return slots
+
+    def _items(self, first: int, stop: int) -> RawEntries:
+        items = np.empty((stop - first, _ITEM_WORDS), np.uint32)
+        at = item_position(self._job.hash_slots, first)
+        self._reader.read_into(items.reshape(-1).view(np.uint8), at)
+        return items
+
+    def _as_counted(self, slots: RawEntries, room: int) -> RawEntries:
+        """Return the slots as they were when the header was read, by following links from newer items to older ones."""
+        numbers = slots.byteswap().view(np.int32).astype(np.int64)
+        late = np.flatnonzero((numbers > self._table.items) & (numbers < room))
+        if len(late):
+            newer = self._items(self._table.items + 1, int(numbers[late].max()) + 1)
+            previous = newer[:, 4].byteswap().view(np.int32).astype(np.int64)
+            while len(late):
+                older = previous[numbers[late] - self._table.items - 1]
+                # A link to a newer item is damage. Following it could take forever.
+                numbers[late] = np.where(older < numbers[late], older, 0)
+                late = late[numbers[late] > self._table.items]
+        return numbers.astype(np.int32).view(np.uint32).byteswap()
+
+    def _read_items(self, slots: RawEntries) -> bool:
+        """Fill the table. Return whether a look-up reaches each item and the items are in order."""
+        table, spans = self._table, Spans(self._job.edges)
+        # The seed of the hashes is random. With a known seed, a hostile file could be damaged and still have the right
+        # sum of hashes.
+        seed = np.uint64(int.from_bytes(os.urandom(8), "little"))
+        total, _, _ = check_slots(slots, seed)
+        before, wrong = -1, 0
+        for first in range(1, table.items + 1, _PIECE_ITEMS):
+            items = self._items(first, min(first + _PIECE_ITEMS, table.items + 1))
+            total, forwards, disordered, _, before = check_items(
+                items, first, table.items, len(slots), seed, np.uint64(total), before
+            )
+            wrong += forwards + disordered
+            # The bisection of `add_ordered` needs ascending offsets.
+            if disordered:
+                spans.add(offsets_of_items(items), first)
+            else:
+                spans.add_ordered(len(items), first, partial(_offset_of, items))
+            if first == 1:
+                table.first = _offset_of(items, 0)
+            table.last = _offset_of(items, len(items) - 1)
+        table.spans = spans.by_file
+        return wrong == 0 and int(total) == 0
+
+    def _look_closer(self, is_sound: bool, slots: RawEntries) -> None:
+        job, table, header = self._job, self._table, self._table.header
+        if not is_sound and not self._is_live:
+            inspected = inspect_index_file(table.path, job.hash_slots, job.index_items)
+            table.findings += inspected.findings
+        if not is_sound and not table.findings:
+            table.note(
+                Kind.INDEX_ITEM,
+                "its items are not in the order of the log, or look-ups do not reach them",
+                None,
+            )
+        # In a live store, the header and the slots change while they are read, so they cannot be compared.
+        if self._is_live:
+            return
+        used = int(np.count_nonzero(slots))
+        if is_sound and header.hash_slot_count != used:
+            detail = f"the header counts {header.hash_slot_count} used slots, but {used} are used"
+            table.note(Kind.INDEX_HEADER, detail, HEADER_BYTES - 2 * SLOT_BYTES)
+        if is_sound and not 0 <= header.index_count <= job.index_items:
+            detail = f"index count {header.index_count}, but the file has room for {job.index_items} items"
+            table.note(Kind.INDEX_HEADER, detail, HEADER_BYTES - SLOT_BYTES)
+        if table.items and (table.first, table.last) != header[2:4]:
+            detail = (
+                f"the header states offsets {header.begin_physical_offset} to "
+                f"{header.end_physical_offset}, but its items lead to {table.first} to {table.last}"
+            )
+            table.note(Kind.INDEX_HEADER, detail, 16)
+        # If the last change of the header was not synced, its count is too low, and look-ups miss the last items.
+        following = table.items + 1
+        if following < job.index_items and self._items(following, following + 1).any():
+            detail = f"the header counts {table.items} items, but more are written"
+            table.note(Kind.INDEX_HEADER, detail, HEADER_BYTES - SLOT_BYTES)

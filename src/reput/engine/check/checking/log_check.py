@@ -1,0 +1,204 @@
+"""Check one log file: every record, and the entries of ConsumeQueues and IndexFiles that lead to its messages.
+
+`reput.engine.compare.log_file` compares the entries with the messages, and this module explains each difference.
+Entries that lead to an unreadable record are not reported as wrong: the finding for the record covers them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from reput.base import Finding, Kind
+from reput.core import FileScan, Queue, ScannedPiece, wrong_bodies
+from reput.core.log.passed_file import PassedFile
+from reput.engine.check.checking.index_entries import IndexFindings
+from reput.engine.check.checking.queue_entries import LightQueue, QueueFindings
+from reput.engine.check.checking.tally import Tally, counted
+from reput.engine.compare import ComparedFile
+from reput.engine.compare.log_file import FileComparison
+from reput.errors import ReputError, StoreChangedError, StoreNotFoundError, raise_if_refused
+from reput.format.record_crc import CRC_PROPERTY_END, record_crc_ok
+
+
+@dataclass(frozen=True, slots=True)
+class LogTask:
+    """The check of one log file.
+
+    compared         the log file, and the places of the queue entries and index items that point into it
+    is_last          whether no later file has a record
+    is_checked       whether a broker that starts now checks the records of this file
+    dispatched_to    physical offset up to which messages have been dispatched
+    index_folder     index/ of the store
+    indexed          offsets of the first and last item of each IndexFile
+    indexed_again    physical offset from which a broker that starts now adds index entries; None if it adds none
+    dispatched_from  physical offset from which such a broker dispatches messages; None if it dispatches none
+    """
+
+    compared: ComparedFile
+    is_last: bool
+    is_live: bool
+    is_checked: bool
+    dispatched_to: int
+    index_folder: str
+    indexed: tuple[tuple[int, int], ...]
+    indexed_again: int | None = None
+    dispatched_from: int | None = None
+
+
+@dataclass(slots=True)
+class LogFileFound:
+    """The results for one log file.
+
+    latest         latest store timestamp, ms
+    without_queue  for each missing queue, number of its messages, and physical offset of the first message
+    without_index  number of keys of messages; counted only if the store has no IndexFiles
+    light          for each light queue (LMQ), the differences between the queue offsets of messages and the numbers of
+                   their entries
+    """
+
+    latest: int | None = None
+    without_queue: dict[Queue, tuple[int, int]] = field(default_factory=dict)
+    without_index: int = 0
+    light: dict[Queue, LightQueue] = field(default_factory=dict)
+    findings: list[Finding] = field(default_factory=list)
+
+
+def check_log_file(task: LogTask) -> LogFileFound:
+    """Check one log file. A file that has expired since it was listed has no findings."""
+    found = LogFileFound()
+    try:
+        _FileCheck(task, found).run()
+    except ReputError as error:
+        raise_if_refused(error)
+        if not task.is_live or not isinstance(error, (StoreNotFoundError, StoreChangedError)):
+            found.findings.append(
+                Finding(Kind.UNREADABLE_RECORD, task.compared.file.path, f"cannot be read: {error}")
+            )
+    return found
+
+
+class _FileCheck:
+    def __init__(self, task: LogTask, found: LogFileFound) -> None:
+        self._task, self._found = task, found
+        self._tally = Tally()
+        self._passed = PassedFile(task.compared.file)
+
+    def run(self) -> None:
+        task, found = self._task, self._found
+        comparison = FileComparison(task.compared)
+        # Usually, all records and their entries are valid. One quick pass suffices to show this.
+        latest = comparison.latest_if_sound(self._is_sound)
+        if latest is not None:
+            found.latest = latest
+            self._passed.keep(comparison.scan)
+            return
+        self._passed.restart()
+        queues = QueueFindings(
+            task.compared.queues, task.dispatched_to, task.dispatched_from, self._tally
+        )
+        index = IndexFindings(
+            task.compared.index_files, task.indexed, task.dispatched_to, task.indexed_again,
+            task.index_folder, self._tally,
+        )  # fmt: skip
+        for stretch in comparison.stretches(self._check_records, has_light=bool(queues.light)):
+            for run in comparison.queue_runs(stretch):
+                queues.explain(run, stretch)
+            index.explain(comparison.index_runs(stretch), stretch)
+            for lost in stretch.damage:
+                messages = comparison.entries_within(lost.start, lost.stop)
+                cost = f"{counted(messages, 'message')} with a ConsumeQueue entry can no longer be read"
+                explained = replace(self._with_start(lost), cost=cost if messages else "")
+                found.findings.append(explained)
+        self._passed.keep(comparison.scan)
+        self._note_end(comparison.scan)
+        found.without_queue, found.light = queues.without_queue, queues.light
+        found.without_index = index.without_index
+        found.findings += self._tally.findings()
+
+    def _is_sound(self, piece: ScannedPiece) -> bool:
+        """Return whether all records of a piece of the log file match their CRCs."""
+        self._passed.add(piece)
+        wrong = wrong_bodies(piece.data, piece.positions, piece.batch.messages)
+        return not len(wrong) and not len(_wrong_records(piece))
+
+    def _check_records(self, piece: ScannedPiece) -> None:
+        self._passed.add(piece)
+        found, file, batch = self._found, self._task.compared.file, piece.batch
+        offsets, times = piece.positions + piece.base, batch.messages["store_timestamp"]
+        high = int(times.max())
+        found.latest = high if found.latest is None else max(found.latest, high)
+        stated = batch.messages["physical_offset"]
+        moved = np.flatnonzero(stated != offsets)
+        self._tally.add(
+            Kind.MISPLACED_RECORD, file.path, len(moved),
+            lambda: file.lost(
+                int(offsets[moved[0]]), int(offsets[moved[0]]),
+                f"this record states physical offset {stated[moved[0]]}", Kind.MISPLACED_RECORD,
+            ),
+            times[moved],
+        )  # fmt: skip
+        wrong = wrong_bodies(piece.data, piece.positions, batch.messages)
+        self._tally.add(
+            Kind.BODY_CRC, file.path, len(wrong),
+            lambda: self._with_start(
+                file.lost(
+                    int(offsets[wrong[0]]), int(offsets[wrong[0]]),
+                    "the body does not match its CRC", Kind.BODY_CRC,
+                )
+            ),
+            times[wrong],
+        )  # fmt: skip
+        other = np.setdiff1d(_wrong_records(piece), wrong)
+        self._tally.add(
+            Kind.RECORD_CRC, file.path, len(other),
+            lambda: replace(
+                file.lost(
+                    int(offsets[other[0]]), int(offsets[other[0]]),
+                    "the record does not match its CRC (__CRC32#)", Kind.RECORD_CRC,
+                ),
+                at_next_start="does not notice it, because it compares only bodies unless forceVerifyPropCRC is set",
+            ),
+            times[other],
+        )  # fmt: skip
+
+    def _with_start(self, lost: Finding) -> Finding:
+        task = self._task
+        what = "does not notice it, because it does not check this file"
+        if task.is_checked:
+            rest = task.compared.log_end - lost.start
+            what = (
+                f"cuts the log at {lost.start} and loses the {rest:,} bytes after it;"
+                " the index keeps the entries of the lost messages"
+            )
+        return replace(lost, at_next_start=what)
+
+    def _note_end(self, scan: FileScan) -> None:
+        task, end = self._task, self._task.compared.log_end
+        passed_over = any(lost.start >= end for lost in scan.damage)
+        if not task.is_last or task.is_live or not (scan.end.torn or passed_over):
+            return
+        self._found.findings.append(
+            Finding(
+                Kind.TORN_LOG_END, task.compared.file.path,
+                "the bytes after the last record are not a record", end - task.compared.file.start, end,
+                cost="a message of the same size that is put here can make old records reappear",
+                at_next_start=f"ends the log at {end}, and leaves the bytes there",
+            )
+        )  # fmt: skip
+
+
+def _wrong_records(piece: ScannedPiece) -> npt.NDArray[np.int64]:
+    """Return the rows of records that do not match the CRC in their last property (enabledAppendPropCRC, 5.x)."""
+    ends = piece.positions + piece.batch.messages["size"]
+    # A record without CRC_PROPERTY_END as its last byte has no CRC property. So all records of 4.9 are skipped here.
+    may_have = np.flatnonzero(piece.data[ends - 1] == CRC_PROPERTY_END)
+    data = piece.data.data
+    wrong = [
+        row
+        for row in may_have.tolist()
+        if not record_crc_ok(data[int(piece.positions[row]) : int(ends[row])])
+    ]
+    return np.array(wrong, np.int64)

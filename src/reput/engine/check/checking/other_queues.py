@@ -1,0 +1,241 @@
+"""Compare queues other than ConsumeQueue files (RocksDB, batch queues) with the log, through their readers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from reput.base import Finding, Kind
+from reput.core import (
+    BatchSizeOf,
+    CommitLogReader,
+    ConsumeQueueSetReader,
+    LostEntriesError,
+    Numbering,
+    OffsetRange,
+    Queue,
+    QueueIndex,
+    QueueReader,
+    StoreLog,
+    batch_size_in,
+    open_queues,
+    rocksdb_rules,
+)
+from reput.core.log.queued_record import queue_offset_in
+from reput.engine.check.checking.checked_store import CheckedStore
+from reput.engine.compare.by_number import (
+    EntryPlace,
+    NumberedEntries,
+    NumberedLog,
+    NumberedMessages,
+)
+from reput.errors import (
+    MessageNotFoundError,
+    MissingExtraError,
+    StoreError,
+    StoreNotFoundError,
+    raise_if_refused,
+)
+from reput.format.consume_queue import ConsumeQueueEntry
+from reput.format.dtypes import ENTRY_DTYPE
+from reput.format.file_names import CONSUME_QUEUE_FOLDER
+
+# Maximum number of records to read one by one. If the RocksDB database with the queue entries belongs to another log,
+# all its entries are wrong, and the check must not read a record for each of them.
+_MOST_CLAIMS = 100_000
+
+
+class _Claims:
+    """Recognizes entries in RocksDB that are shared by several messages with the same queue offset.
+
+    A broker stores an entry under the queue offset of its message. In a light queue (LMQ), several messages can have
+    the same queue offset after a restart, and then share one entry. The entry leads to the message dispatched last, or
+    to the first message if all were dispatched together (`RocksDBConsumeQueueStore.putMessagePosition0`).
+
+    Attributes:
+        count: Number of messages whose shared entry leads to another message.
+    """
+
+    def __init__(self, log: CommitLogReader) -> None:
+        self._log, self._left, self.count = log, _MOST_CLAIMS, 0
+
+    def is_of_another(self, queue: Queue, queue_offset: int, stored: EntryPlace, own: int) -> bool:
+        """Return whether an entry leads to another message that has the same queue offset.
+
+        Args:
+            queue: The queue of the entry.
+            queue_offset: The queue offset under which the entry is stored.
+            stored: The place to which the entry leads.
+            own: Physical offset of the message to which the entry should lead.
+        """
+        if stored[0] == own or self._left == 0:
+            return False
+        self._left -= 1
+        try:
+            record = self._log.locate(*stored[:2], in_place=False)
+        except StoreError:
+            return False
+        is_claimed = queue_offset_in(record, *queue) == queue_offset
+        self.count += is_claimed
+        return is_claimed
+
+
+class OtherQueues:
+    """The queues of a store that are not in ConsumeQueue files.
+
+    Attributes:
+        queues: All queues that were found, including damaged ones.
+        cannot_tell: The reason why queues cannot be listed at all, or None if they can.
+    """
+
+    def __init__(self, store: CheckedStore) -> None:
+        self._store = store
+        self.queues: set[Queue] = set()
+        self.cannot_tell: Finding | None = None
+
+    def findings(self) -> Iterator[Finding]:
+        """Yield at most one finding of each kind for each queue. Raises StoreAccessError."""
+        with closing(open_queues(self._store.path, config=self._store.config)) as index:
+            if isinstance(index, ConsumeQueueSetReader):
+                return
+            folder = str(self._store.path / CONSUME_QUEUE_FOLDER)
+            try:
+                listed = {Queue(*queue) for queue in index.list()}
+            except (StoreError, MissingExtraError) as error:
+                raise_if_refused(error)
+                has_database = self._store.facts.has_queue_database
+                kind = Kind.QUEUE_FILE_SIZE if has_database else Kind.MISSING_QUEUE
+                self.cannot_tell = Finding(kind, folder, f"cannot be read: {error}")
+                yield self.cannot_tell
+                return
+            self.queues = listed - set(self._store.queues)
+            yield from self._compare(index)
+
+    def _compare(self, index: QueueIndex) -> Iterator[Finding]:
+        rules = rocksdb_rules(tuple(self._store.config.delay_table_ms()))
+        scanned = NumberedLog(self._store.files, self._store.end, rules)
+        found: dict[tuple[Kind, Queue], Finding] = {}
+        expected: Counter[Queue] = Counter()
+        with closing(CommitLogReader(StoreLog(self._store.path))) as log:
+            size_of, claims = batch_size_in(log), _Claims(log)
+            for messages in scanned.messages(self.queues):
+                queue, claimed = messages.queue, claims.count
+                expected[queue] += len(messages.expected.numbers)
+                try:
+                    reader = index.queue(*queue)
+                    explained = list(_explained(messages, reader, size_of, claims, self._store))
+                # A file of the log or the queue has expired since it was listed.
+                except (StoreNotFoundError, MessageNotFoundError):
+                    continue
+                for one in explained:
+                    if one.kind is Kind.MISSING_QUEUE_ENTRY:
+                        expected[queue] -= one.count
+                    _add(found, queue, one)
+                # Several messages of a light queue (LMQ) can share one entry, so expect fewer entries.
+                expected[queue] -= claims.count - claimed
+        yield from found.values()
+        yield from self._too_many(index, expected, scanned.readable)
+
+    def _too_many(
+        self, index: QueueIndex, expected: Counter[Queue], readable: list[OffsetRange]
+    ) -> Iterator[Finding]:
+        """Yield findings for entries to which no message belongs.
+
+        One finding counts the entries that lead beyond the end of the log. Each other finding is for a queue that has
+        more entries than messages. Entries that lead into unreadable parts of the log are not counted.
+        """
+        store = self._store
+        if store.is_live:
+            return
+        beyond = 0
+        for queue in sorted(self.queues):
+            try:
+                reader = index.queue(*queue)
+                offsets = _stored_offsets(reader, store.begin)
+            # `_compare` has reported the error.
+            except StoreError:
+                continue
+            offsets.sort()
+            edges = np.searchsorted(offsets, np.array(readable, np.int64).reshape(-1, 2))
+            beyond += len(offsets) - int(np.searchsorted(offsets, store.end))
+            if (count := int((edges[:, 1] - edges[:, 0]).sum()) - expected[queue]) > 0:
+                detail = "entries without a message of this queue"
+                yield Finding(Kind.FOREIGN_QUEUE_ENTRY, reader.folder, detail, count=count)
+        if beyond:
+            yield store.lost_end(beyond)
+
+
+def _add(found: dict[tuple[Kind, Queue], Finding], queue: Queue, one: Finding) -> None:
+    """Add a finding. For each kind and queue, keep only the first finding, and add the counts of the others to it."""
+    first = found.get((one.kind, queue))
+    if first is not None:
+        one = replace(first, count=first.count + one.count)
+    found[one.kind, queue] = one
+
+
+def _stored_offsets(reader: QueueReader, begin: int) -> npt.NDArray[np.int64]:
+    """Return physical offsets of a queue's entries from physical offset `begin` on. Raises StoreError."""
+    first, stop = reader.min_queue_offset(begin), reader.max_queue_offset()
+    parts = [np.empty(0, np.int64)]
+    for data in reader.entry_bytes(first, stop):
+        parts.append(np.frombuffer(data, ENTRY_DTYPE)["physical_offset"].astype(np.int64))
+    found = np.concatenate(parts)
+    return found[found >= begin]
+
+
+def _explained(
+    messages: NumberedMessages,
+    reader: QueueReader,
+    size_of: BatchSizeOf,
+    claims: _Claims,
+    store: CheckedStore,
+) -> Iterator[Finding]:
+    """Yield one finding for the missing entries of these messages, and one for the wrong entries."""
+    expected, numbered = messages.expected, dict[int, ConsumeQueueEntry]()
+    position, stop = int(expected.numbers[0]), int(expected.numbers[-1]) + 1
+    while position < stop:
+        try:
+            numbered.update(reader.numbered(position, stop))
+            break
+        except LostEntriesError as error:
+            # Continue after the gap, but advance by at least one entry, so that the loop ends.
+            detail, position = error.reason, max(error.resume_offset, position + 1)
+            yield Finding(Kind.QUEUE_GAP, reader.folder, detail)
+        except StoreError as error:
+            raise_if_refused(error)
+            if store.is_live and isinstance(error, (StoreNotFoundError, MessageNotFoundError)):
+                raise
+            yield Finding(Kind.QUEUE_FILE_SIZE, reader.folder, f"cannot be read: {error}")
+            return
+
+    def finding(kind: Kind, row: int, count: int, detail: str) -> Finding:
+        text = f"queue offset {expected.numbers[row]} {detail}"
+        at = int(expected.offsets[row])
+        return Finding(kind, reader.folder, text, physical_offset=at, count=count)
+
+    def is_taken(row: int, place: EntryPlace) -> bool:
+        """Return whether the entry belongs to another message with the same queue offset."""
+        if messages.is_of_earlier(row, place):
+            return True
+        is_by_key = reader.kind.numbering is Numbering.KEY
+        own, number = int(expected.offsets[row]), int(expected.numbers[row])
+        return is_by_key and claims.is_of_another(messages.queue, number, place, own)
+
+    run = messages.compare(NumberedEntries.of(numbered, reader.kind), size_of)
+    missing = run.missing
+    if len(missing):
+        # If the broker has deleted the message's log file, it may have deleted the entry, too.
+        missing = missing[expected.offsets[missing] >= store.begin_now()]
+    if len(missing):
+        yield finding(Kind.MISSING_QUEUE_ENTRY, int(missing[0]), len(missing), "has no entry")
+    different = zip(run.different.tolist(), run.places, strict=True)
+    wrong = [row for row, place in different if not is_taken(row, place)]
+    if wrong:
+        entry = tuple(numbered[int(expected.numbers[wrong[0]])])
+        detail = f"has the entry {entry}, but its message has {messages.place(wrong[0])}"
+        yield finding(Kind.WRONG_QUEUE_ENTRY, wrong[0], len(wrong), detail)

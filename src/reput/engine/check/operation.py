@@ -1,0 +1,197 @@
+"""Define `reput.check`, which compares CommitLog, ConsumeQueues and IndexFiles of a store."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from os import PathLike, fspath
+from typing import Any
+
+from reput.base import (
+    Finding,
+    Kind,
+    Progress,
+    Remedy,
+    Report,
+    Runner,
+    SerialRunner,
+    Severity,
+    StoreConfig,
+    checked,
+    printable,
+    silent,
+)
+from reput.core import log_bytes
+from reput.engine.check.run import CHECK_SCHEMA, check_store
+from reput.engine.stores import Chosen, opened_runner, takes_stores
+from reput.io import is_url
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class CheckReport(Report):
+    """The report of a check.
+
+    Attributes:
+        store: The path of the store.
+        findings: All findings. Identical findings of one file are joined to one finding with a count.
+        is_quick: Whether only names, sizes, headers, ends and samples were checked.
+    """
+
+    store: str
+    findings: tuple[Finding, ...]
+    is_quick: bool = False
+
+    @property
+    def is_valid(self) -> bool:
+        """Return whether nothing is wrong."""
+        return not any(finding.is_wrong for finding in self.findings)
+
+    @property
+    def severity(self) -> Severity | None:
+        wrong = {finding.severity for finding in self.findings if finding.is_wrong}
+        return Severity.DAMAGE if Severity.DAMAGE in wrong else next(iter(wrong), None)
+
+    @property
+    def headline(self) -> str:
+        first = next((one for one in self.findings if one.severity is self.severity), None)
+        return self.last_line if first is None else f"{self.counted}; {first.kind}: {first}"
+
+    @property
+    def verdict(self) -> str:
+        """Return the result in words."""
+        if self.severity is Severity.DAMAGE:
+            return "damaged"
+        if self.severity is Severity.WARNING:
+            return "warnings, but no damage"
+        return (
+            "nothing found (only names, sizes, headers, ends and samples were checked)"
+            if self.is_quick
+            else "valid"
+        )
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Return the number of findings by severity, the worst first."""
+        return {
+            severity.value: sum(one.count for one in self.findings if one.severity is severity)
+            for severity in (Severity.DAMAGE, Severity.WARNING, Severity.INFO)
+        }
+
+    @property
+    def last_line(self) -> str:
+        """Return the verdict, and the number of findings."""
+        return f"{self.verdict}: {self.counted}" if self.findings else self.verdict
+
+    @property
+    def counted(self) -> str:
+        """Return the numbers of findings in words, as in `2 damage, 1 warning`."""
+        return ", ".join(f"{count:,} {name}" for name, count in self.counts.items() if count)
+
+    def lines(self) -> Iterator[str]:
+        for finding in self.findings:
+            yield from finding_lines(finding, self.store)
+        yield self.last_line
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            **header(self.store, self.is_quick),
+            "valid": self.is_valid,
+            "counts": self.counts,
+            "findings": [finding_fields(finding, self.store) for finding in self.findings],
+        }
+
+
+@takes_stores
+@checked
+def check(
+    store: str | PathLike[str],
+    *,
+    quick: bool = False,
+    config: StoreConfig | None = None,
+    runner: Any = "auto",
+    on_finding: Callable[[Finding], None] = lambda finding: None,
+    storage_options: Mapping[str, str] | None = None,
+    progress: Progress = silent,
+) -> CheckReport:
+    """Check a store: every record and its CRC, every queue entry, every index entry. Nothing is written.
+
+    Args:
+        store: The folder that contains `commitlog/`, or its URL. A remote store is first copied to a temporary folder.
+        quick: Check only names, sizes, headers, ends and samples.
+        config: The broker's settings; by default derived from the store's files.
+        runner: "auto", "serial", "processes", "spark", or a SparkSession.
+        on_finding: Called with each finding as soon as it is known.
+        storage_options: Options of the URL's file system.
+        progress: Called with the phase, units done and units in all.
+
+    Raises:
+        StoreNotFoundError: the store has no CommitLog.
+        StoreAccessError: a file cannot be read.
+        UsageError: the runner is unknown.
+    """
+    findings = []
+    path, original = fspath(store), None
+    with ExitStack() as stack:
+        if is_url(store):
+            # Import this late, because it loads pyarrow.
+            from reput.core.store.local_copy import local_copy
+
+            original = stack.enter_context(local_copy(path, storage_options, progress))
+            path = original.path
+        tasks: Runner = SerialRunner()
+        if not quick:  # A quick check has no tasks and needs no kernels.
+            from reput.engine.check.warm_up import warm_up
+
+            tasks = stack.enter_context(opened_runner(Chosen.of(runner), log_bytes(path), warm_up))
+        for finding in check_store(
+            path, config=config, quick=quick, runner=tasks, progress=progress
+        ):
+            finding = finding if original is None else original.as_original(finding)
+            findings.append(finding)
+            on_finding(finding)
+    return CheckReport(fspath(store), tuple(findings), quick)
+
+
+def header(store: str, is_quick: bool) -> dict[str, Any]:
+    """Return the first object of the JSON lines, which describes the check."""
+    return {"schema": CHECK_SCHEMA, "store": store, "mode": "quick" if is_quick else "full"}
+
+
+def finding_fields(finding: Finding, store: str) -> dict[str, Any]:
+    """Return a finding as JSON fields, with the command that repairs it."""
+    return {**finding.as_json(), "command": repair_command(finding, store)}
+
+
+def finding_lines(finding: Finding, store: str) -> Iterator[str]:
+    """Yield up to four lines: the problem, its consequence, a broker's reaction, and the repair."""
+    yield printable(f"{finding.severity}: {finding.kind}: {finding}")
+    if finding.cost:
+        yield printable(f"    cost:         {finding.cost}")
+    if finding.at_next_start:
+        yield printable(f"    broker start: {finding.at_next_start}")
+    command = repair_command(finding, store)
+    if finding.remedy is Remedy.RESTORE_FILE and command:
+        yield printable(f"    repair:       {finding.remedy}, or {command}")
+    elif command or finding.remedy is not Remedy.NONE:
+        yield printable(f"    repair:       {command or finding.remedy}")
+
+
+def repair_command(finding: Finding, store: str) -> str:
+    """Return the command that repairs a finding; an empty text if no command repairs it."""
+    options = {
+        # No option of `reput repair` brings these messages back. The command only removes the index entries that lead
+        # to them.
+        Kind.LOST_LOG_END: "",
+        Kind.TORN_LOG_END: "--truncate-tail ",
+        Kind.LOG_FILE_SIZE: "--truncate-tail --salvage ",
+        Kind.UNREADABLE_RECORD: "--salvage ",
+        Kind.RECORD_SIZE_MISMATCH: "--salvage ",
+        Kind.BODY_CRC: "--salvage ",
+    }.get(finding.kind)
+    if options is None:
+        if finding.remedy in (Remedy.NONE, Remedy.RESTORE_FILE):
+            return ""
+        options = ""
+    return f"reput repair {options}{shlex.quote(store)}"

@@ -1,0 +1,93 @@
+"""Check a store: compare CommitLog, ConsumeQueues and IndexFiles with each other, entry by entry.
+
+The check only reads. The first tasks read one IndexFile each, the next tasks one queue each. Both kinds of tasks group
+entries by the log file into which an entry leads. Then one task per log file compares its messages with their entries.
+All runners return the same findings in the same order.
+
+In this package, an item is an entry of an IndexFile. A span is the summary of those entries of one queue, or items of
+one IndexFile, that lead into one log file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from os import PathLike, fspath
+from pathlib import Path
+
+from reput.base import Finding, Kind, Progress, Runner, SerialRunner, StoreConfig, silent
+from reput.engine.check.checking.checked_store import CheckedStore, look_at
+from reput.engine.check.checking.tally import sampled
+from reput.engine.check.marker_inspection import inspect_checkpoint
+from reput.errors import FormatError, UsageError
+from reput.format.file_names import CHECKPOINT_FILE
+from reput.io import is_url
+
+CHECK_SCHEMA = "reput-check/1"
+"""Version of the JSON lines of findings. Every incompatible change increases its number (docs/check.md)."""
+
+
+def check_store(
+    store: str | PathLike[str],
+    *,
+    config: StoreConfig | None = None,
+    quick: bool = False,
+    runner: Runner | None = None,
+    progress: Progress = silent,
+) -> Iterator[Finding]:
+    """Check a store without writing to it, and yield each problem as it is found.
+
+    Identical findings of one file are joined into one finding with a count. Only the first few findings of each kind
+    are yielded immediately. The further findings of a kind, in all files, are joined into one, which is yielded at the
+    end. So memory does not grow with the damage. If a broker is writing the store, the check ends at the last message
+    that was dispatched when the check began.
+
+    Args:
+        store: The folder that contains `commitlog/`.
+        config: The broker's settings; by default derived from the store's files.
+        quick: Whether to examine only names, sizes, headers, ends and samples.
+        runner: Runs the tasks; by default this process does, one after the other.
+        progress: Called with the phases index, queues and log.
+
+    Yields:
+        Findings, in this order: about names and sizes, IndexFiles, queues, log files, and the store as a whole.
+
+    Raises:
+        StoreNotFoundError: The store has no CommitLog.
+        StoreAccessError: A file cannot be read.
+        UsageError: The store is a URL. `reput.check` copies such a store first.
+    """
+    if is_url(store):
+        raise UsageError(
+            f"{fspath(store)}: check reads only local stores; download the store, or compare it "
+            f"with a local copy by reput diff"
+        )
+    found = look_at(Path(store).absolute(), config)
+    yield from sampled(_findings(found, quick, runner or SerialRunner(), progress))
+
+
+def _findings(
+    store: CheckedStore, quick: bool, runner: Runner, progress: Progress
+) -> Iterator[Finding]:
+    yield from store.findings
+    yield from _checkpoint(store)
+    if quick:
+        from reput.engine.check.checking.quick_check import quick_findings
+
+        yield from [] if store.is_live else store.ends.findings()
+        yield from quick_findings(store)
+        return
+    # Import this late: a quick check must not import modules that compile kernels.
+    from reput.engine.check.checking.full_check import FullCheck
+
+    yield from FullCheck(store, runner, progress).run()
+
+
+def _checkpoint(store: CheckedStore) -> Iterator[Finding]:
+    path = store.path / CHECKPOINT_FILE
+    # Do not read the checkpoint of a running broker, which may be rewriting it. Do not follow a link, which may lead
+    # out of the store.
+    if store.has_checkpoint and not store.is_live and not path.is_symlink():
+        try:
+            yield from inspect_checkpoint(str(path)).findings
+        except FormatError as error:
+            yield Finding.of_error(Kind.CHECKPOINT, error)

@@ -1,0 +1,171 @@
+"""Compare the log with queues that are read by queue offset: batch queues, and queues in RocksDB.
+
+Their entries are not in the order of the log. Therefore `reput.engine.compare.log_file`, which assigns a range of
+entries to each file of the log, does not apply. Instead, the queue offsets in the messages are used to read their
+entries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from reput.core import (
+    SALVAGE,
+    BatchSizeOf,
+    CommitLogFile,
+    DispatchRules,
+    FileScan,
+    Numbering,
+    OffsetRange,
+    Queue,
+    QueueKind,
+    ScanBuffers,
+    dispatched_entries,
+)
+from reput.engine.compare.columns import Column, ExpectedEntries, Flags, FoundEntries, Rows
+from reput.errors import MessageNotFoundError, StoreNotFoundError
+from reput.format.commit_log import SYS_FLAG_INNER_BATCH
+from reput.format.consume_queue import ConsumeQueueEntry
+
+_NAMES = ("physical_offset", "size", "tags_code", "store_timestamp")
+EntryPlace = tuple[int, int, int]
+"""Physical offset, size and tags code of an entry."""
+
+
+class NumberedEntries(NamedTuple):
+    """Entries of a queue as its reader returns them. `times` and `batch_sizes` are empty except for batch queues."""
+
+    entries: FoundEntries
+    times: Column
+    batch_sizes: Column
+
+    @classmethod
+    def of(cls, numbered: dict[int, ConsumeQueueEntry], kind: QueueKind) -> NumberedEntries:
+        more = (
+            [(one.store_timestamp, one.batch_size) for one in numbered.values()]  # type: ignore[attr-defined]
+            if kind.numbering is Numbering.BASE
+            else []
+        )
+        rows = [(number, *entry[:3]) for number, entry in numbered.items()]
+        # reshape gives an empty table its columns; np.array([]) has only one dimension.
+        columns = np.array(rows, np.int64).reshape(-1, 4).T
+        return cls(FoundEntries(*columns), *np.array(more, np.int64).reshape(-1, 2).T)
+
+    def places(self, rows: Rows) -> Iterator[EntryPlace]:
+        found = self.entries.at(rows)
+        return zip(found.offsets.tolist(), found.sizes.tolist(), found.tags.tolist(), strict=True)
+
+
+class NumberedRun(NamedTuple):
+    """Differences of a queue from its expected entries. Rows are row numbers in `NumberedMessages.expected`.
+
+    Attributes:
+        missing: rows without an entry
+        different: rows with an unexpected entry
+        places: the entry found for each row of `different`
+    """
+
+    missing: Rows
+    different: Rows
+    places: list[EntryPlace]
+
+
+class NumberedMessages:
+    """The entries that some messages of a queue should have, by queue offset.
+
+    Attributes:
+        queue: The queue of the messages.
+        expected: For each queue offset, the entry of the last message that states this offset.
+    """
+
+    def __init__(self, queue: Queue, messages: npt.NDArray[np.void], numbers: Column) -> None:
+        self.queue = queue
+        columns = (messages[name].astype(np.int64) for name in _NAMES)
+        self._every = ExpectedEntries(numbers, *columns)
+        # Several messages may state one queue offset, for instance after a restart with lost queues. Dispatch
+        # overwrites the entry each time, so the last message has the entry. np.unique finds first occurrences, hence
+        # the reversal.
+        last = len(numbers) - 1 - np.unique(numbers[::-1], return_index=True)[1]
+        self.expected = self._every.at(last)
+        self._is_inner = messages["sys_flag"][last] & SYS_FLAG_INNER_BATCH != 0
+
+    def place(self, row: int) -> EntryPlace:
+        """Return physical offset, size and tags code of the entry in row number `row` of `expected`."""
+        offset, size, tags = (int(column[row]) for column in self.expected[1:4])
+        return offset, size, tags
+
+    def is_of_earlier(self, row: int, place: EntryPlace) -> bool:
+        """Return whether an entry belongs to an earlier message that has the same queue offset as message `row`."""
+        same = self._every.at(self._every.numbers == self.expected.numbers[row])
+        columns = (column.tolist() for column in same[1:4])
+        return place != self.place(row) and place in zip(*columns, strict=True)
+
+    def compare(self, stored: NumberedEntries, size_of: BatchSizeOf) -> NumberedRun:
+        """Compare the messages with the queue's entries at the same queue offsets.
+
+        Args:
+            stored: The entries of the queue.
+            size_of: Reads the inner batch at a physical offset of the log, and returns its number of messages.
+        """
+        expected = self.expected
+        _, both, theirs = np.intersect1d(
+            expected.numbers, stored.entries.numbers, return_indices=True
+        )
+        missing = np.setdiff1d(np.arange(len(expected.numbers)), both)
+        differs = self._differs(stored, both, theirs, size_of)
+        return NumberedRun(missing, both[differs], list(stored.places(theirs[differs])))
+
+    def _differs(
+        self, stored: NumberedEntries, both: Rows, theirs: Rows, size_of: BatchSizeOf
+    ) -> Flags:
+        expected, found = self.expected.at(both), stored.entries.at(theirs)
+        differs = np.zeros(len(both), np.bool_)
+        for ours, other in zip(expected[1:4], found[1:4], strict=True):
+            differs |= ours != other
+        if len(stored.times) and len(both):
+            differs |= expected.times != stored.times[theirs]
+            if not differs[-1]:
+                # A batch ends at the queue offset of the next entry. No entry after the last one was read, so the
+                # number of messages in the last batch is read from the log.
+                last, is_inner = int(expected.offsets[-1]), self._is_inner[both[-1]]
+                differs[-1] = stored.batch_sizes[theirs[-1]] != (size_of(last) if is_inner else 1)
+        return differs
+
+
+class NumberedLog:
+    """The messages of a log, batch by batch, for comparison with queues that are read by queue offset.
+
+    Attributes:
+        readable: The ranges of the log that could be read so far.
+    """
+
+    def __init__(self, files: Sequence[CommitLogFile], log_end: int, rules: DispatchRules) -> None:
+        self._files, self._end, self._rules = files, log_end, rules
+        self.readable: list[OffsetRange] = []
+
+    def messages(self, queues: Collection[Queue]) -> Iterator[NumberedMessages]:
+        """Yield the messages of the given queues, up to the end of the log. Raises StoreError."""
+        buffers = ScanBuffers()
+        for file in self._files:
+            scan = FileScan(file, file.start, file.end, SALVAGE, self._rules, buffers=buffers)
+            try:
+                for batch in scan.batches():
+                    for queue, messages, numbers in dispatched_entries(batch):
+                        # In salvage mode, a scan also finds records after the offset at which a broker ends the log.
+                        # These records have no entries.
+                        before_end = messages["physical_offset"] < self._end
+                        if queue in queues and before_end.any():
+                            yield NumberedMessages(queue, messages[before_end], numbers[before_end])
+            except (StoreNotFoundError, MessageNotFoundError):  # A broker deleted the expired file.
+                continue
+            self._add_readable(file, scan)
+
+    def _add_readable(self, file: CommitLogFile, scan: FileScan) -> None:
+        # Readable ranges are the complement of the damaged ones within the file.
+        edges = [file.start, *(at for lost in scan.damage for at in (lost.start, lost.stop))]
+        edges.append(scan.end.position)
+        self.readable += [OffsetRange(*pair) for pair in zip(edges[::2], edges[1::2], strict=True)]

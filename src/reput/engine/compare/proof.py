@@ -1,0 +1,435 @@
+"""Prove which part of the log an IndexFile covers.
+
+A range of the log is covered if a look-up reaches an item for every key of every message in it. Two steps prove this:
+
+1. The file: follow its slots and links, to see whether a look-up reaches each item.
+2. The log: compare messages with items. Items can be missing, for example because indexing was off for a time. Items
+   can lead to messages that were truncated and overwritten, because a broker never removes an item.
+
+If a file covers at most 64 MiB of log, all of it is compared. Otherwise samples are compared: the widest gaps between
+neighbouring items, a thousand ranges at equal distances, and both ends. A sample begins at a message to which an item
+leads. If this message lacks the item of one of its keys, the IndexFile may belong to another log, so all of the log is
+compared after all. Messages with a missing item become gaps in the file's coverage.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import replace
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from reput.base import usable_cpus
+from reput.core import (
+    SALVAGE,
+    CommitLogFile,
+    CommitLogReader,
+    FileScan,
+    IndexEntries,
+    IndexFileReader,
+    OffsetRange,
+    Proof,
+    ScanBuffers,
+    ScannedPiece,
+    StoreLog,
+    Verdict,
+    merged,
+    ranges_of,
+)
+from reput.core.index.remembered import Remembered, Stamps, stamps_before
+from reput.core.index.times import says_when
+from reput.core.index.verdict import settled_header
+from reput.core.log.offset_range import without
+from reput.engine.compare.columns import Column, key_pairs
+from reput.errors import StoreNotFoundError
+from reput.io import Stamp, settled_stamp
+from reput.kernels.index_proof import (
+    check_items,
+    check_slots,
+    count_falls,
+    find_lost_items,
+    find_wide_gaps,
+)
+
+# If a range of items covers at most this many bytes of log, all messages in these bytes are compared with the items. If
+# the range covers more, only samples of the messages are compared.
+_COMPARED_BYTES = 64 << 20
+_CHECKED_GAPS = 1 << 11
+_CHECKED_ITEMS = 1 << 10
+# A gap between two items counts as wide if it is longer than this many average messages.
+_GAP_MESSAGES = 4
+_MOST_LOST = 1 << 10
+_TIMED_ITEMS = 1 << 6
+_MOST_LINES = 8
+_OFFSET_MAX = 2**63 - 1
+
+
+class Compared(NamedTuple):
+    """The result of comparing a range of the log with the items of an IndexFile.
+
+    end: the end of the last message, which may lie after the end of the requested range
+    holes: the ranges of messages that lack an item for a key, oldest first
+    """
+
+    end: int
+    holes: list[OffsetRange]
+
+
+class ItemComparison:
+    """Compares ranges of a log with the items of one IndexFile. Raises StoreAccessError, StoreChangedError."""
+
+    def __init__(self, log: CommitLogReader, entries: IndexEntries) -> None:
+        self._log, self._entries, self._buffers = log, entries, ScanBuffers()
+
+    def compare(self, start: int, stop: int, first: int, last: int) -> Compared:
+        """Compare the messages that begin in [start, stop) with the items [first, last) of the IndexFile.
+
+        A message must begin at `start`.
+        """
+        position, holes = start, []
+        for file in self._log.files:
+            if file.end <= position or file.start >= stop:
+                continue
+            if file.start > position:
+                holes.append(OffsetRange(position, file.start))
+                position = file.start
+            begin = self._entries.first_at(position, first, last)
+            after = self._entries.first_at(file.end, begin, last)
+            end, found = self._in_file(
+                file, position, min(stop, file.end), *self._entries.decoded(begin, after)
+            )
+            holes += found
+            position = max(end, position)
+        if position < stop:
+            holes.append(OffsetRange(position, stop))
+        return Compared(max(position, stop), holes)
+
+    def _in_file(
+        self,
+        file: CommitLogFile,
+        start: int,
+        stop: int,
+        offsets: Column,
+        hashes: npt.NDArray[np.uint32],
+    ) -> tuple[int, list[OffsetRange]]:
+        """Compare the part [start, stop) of one log file with items.
+
+        Return the end of its last message, and the ranges of messages that lack an item.
+        """
+        scan = FileScan(file, start, stop, SALVAGE, buffers=self._buffers)
+        known = key_pairs(offsets, hashes, file.start)
+        holes: list[OffsetRange] = []
+        try:
+            for piece in scan.pieces():
+                holes += _missing(piece, known, file.start)
+        except StoreNotFoundError:  # A broker deleted the expired file.
+            return file.end, [OffsetRange(start, file.end)]
+        end = scan.end.position
+        # An item has the offset that its message states. A message at a different offset cannot be compared with its
+        # items. If the range [start, stop) has such a message, report the whole range as not covered by the IndexFile.
+        if scan.misplaced:
+            return end, [OffsetRange(start, max(end, stop))]
+        holes += ranges_of(scan.damage)
+        if scan.end.unreadable:
+            holes.append(OffsetRange(end, max(end, stop)))
+        return max(end, stop) if scan.end.unreadable else end, sorted(holes)
+
+
+def _missing(piece: ScannedPiece, known: npt.NDArray[np.uint64], base: int) -> list[OffsetRange]:
+    """Return the ranges of messages that lack an item for a key. Messages without keys are ignored."""
+    batch = piece.batch
+    begins = piece.base + piece.positions
+    if not len(batch.key_hash):
+        return []
+    asked = key_pairs(begins[batch.key_row], batch.key_hash.view(np.uint32), base)
+    bounds = key_pairs(np.array((begins[0], begins[-1] + 1)), np.zeros(2, np.uint32), base)
+    # np.isin over only the items of this piece is faster than over all items of the file.
+    low, high = np.searchsorted(known, bounds)
+    lacks = ~np.isin(asked, known[low:high])
+    if not lacks.any():
+        return []
+    keyed = np.flatnonzero(batch.messages["key_count"])
+    lacking = np.bincount(batch.key_row[lacks], minlength=len(batch))[keyed] > 0
+    edges = np.flatnonzero(np.diff(np.concatenate(([False], lacking, [False])).astype(np.int8)))
+    firsts, lasts = keyed[edges[::2]], keyed[edges[1::2] - 1]
+    ends = begins[lasts] + batch.messages["size"][lasts]
+    return [OffsetRange(int(a), int(b)) for a, b in zip(begins[firsts], ends, strict=True)]
+
+
+class _ItemRange(NamedTuple):
+    """The items `first` to `last`. Look-ups reach them, they are in order, and their messages have not expired."""
+
+    first: int
+    last: int
+
+
+def prove(file: IndexFileReader, log: CommitLogReader, known: Proof | None = None) -> Proof:
+    """Prove the coverage of a file, up to its last item.
+
+    Args:
+        file: The IndexFile.
+        log: The log of its store.
+        known: An earlier proof; the log that it covers is not compared again.
+
+    Raises:
+        StoreAccessError, StoreChangedError.
+    """
+    header, problem = settled_header(file)
+    last = header.last_item(file.index_items)
+    if problem or last == 0:
+        return Proof(last, problems=(problem,) if problem else ())
+    if known is not None and not 0 < known.items <= last:
+        known = None
+    return _Prover(file, log, last).proof(header.hash_slot_count, known)
+
+
+class _Prover:
+    def __init__(self, file: IndexFileReader, log: CommitLogReader, last: int) -> None:
+        self._log, self._last, self._most = log, last, file.index_items - 1
+        self._entries = IndexEntries(file)
+        self._comparison = ItemComparison(log, self._entries)
+        self._problems: list[str] = []
+        self._messages = 0
+        self._gap_bytes = 0
+        self._file = file
+        self._is_timed = False
+
+    def proof(self, used_slots: int, known: Proof | None) -> Proof:
+        ranges: list[OffsetRange] = []
+        lost = self._lost_items(used_slots)
+        if lost is not None:
+            self._gap_bytes = 0 if known is None or lost else known.gap_bytes
+            for run in self._runs(lost):
+                ranges += self._covered(run, None if lost else known)
+            if any(one.stop > other.start for one, other in pairwise(ranges)):
+                self._problems.append("its entries do not have the order of the log")
+                ranges = []
+        is_timed = bool(ranges) and self._is_timed and self._say_when()
+        problems = tuple(self._problems)
+        return Proof(self._last, merged(ranges), problems, self._gap_bytes, is_timed)
+
+    def _say_when(self) -> bool:
+        """Return whether the times of some items match the store times of their messages.
+
+        The compared items are spread evenly from the first item whose message has not expired to the file's last item.
+        """
+        begin_ms = self._file.header().begin_timestamp
+        first = max(self._entries.first_at(self._log.min_offset, 1, self._last), 2)
+        chosen = np.linspace(first, self._last, _TIMED_ITEMS, dtype=np.int64)
+        return all(
+            says_when(self._file, self._log, number, begin_ms)
+            for number in sorted(set(chosen.tolist()))
+            if first <= number <= self._last
+        )
+
+    def _lost_items(self, used_slots: int) -> list[int] | None:
+        """Return the items that a look-up does not reach or that are out of order; None if the file is invalid."""
+        last, slots = self._last, self._entries.slots()
+        # Slots and items contain pointers to items. A pointer has the hash of the item to which it points. The kernels
+        # add the hashes of all pointers, and subtract the hashes of all items. The result is 0 if look-ups reach every
+        # item. Nobody can forge a file with this result, because the seed of the hashes is random.
+        seed = np.uint64(int.from_bytes(os.urandom(8), "little"))
+        total, used, newest = check_slots(slots, seed)
+        # A broker may have put items that the file's header does not count yet.
+        newest = min(max(newest, last), self._most)
+        if self._are_linked(newest, len(slots), seed, total):
+            # Items that the header does not count yet may use slots that it does not count either.
+            if used_slots <= used <= used_slots + newest - last:
+                return []
+            self._problems.append(f"{used} slots are used, but the header states {used_slots}")
+            return None
+        lost, count = self._find_lost(newest, slots)
+        if count > _MOST_LOST:
+            self._problems.append(f"its slots do not lead to {count} of its {last} entries")
+            return None
+        numbers = sorted(set(lost[:count].tolist()))
+        if numbers:
+            self._problems.append(
+                f"its slots do not lead to item {numbers[0]}{_and_others(len(numbers) - 1)}"
+            )
+        return numbers
+
+    def _are_linked(self, newest: int, slots: int, seed: np.uint64, total: np.uint64) -> bool:
+        """Return whether look-ups reach all items up to `newest`, and the items are in order.
+
+        Items that the header does not count yet may have any order.
+        """
+        before, wrong, self._messages = -1, 0, 0
+        seconds, falls = 0, 0
+        for first, items in self._entries.pieces(1, newest + 1):
+            fallen, seconds = count_falls(items, first, self._last, seconds)
+            falls += fallen
+            total, forwards, disordered, messages, before = check_items(
+                items, first, self._last, slots, seed, np.uint64(total), before
+            )
+            wrong += forwards + disordered
+            self._messages += messages
+        # Without numba, the kernel returns a NumPy integer, and the comparison a NumPy bool.
+        self._is_timed = bool(falls == 0)
+        return wrong == 0 and int(total) == 0
+
+    def _find_lost(
+        self, newest: int, slots: npt.NDArray[np.uint32]
+    ) -> tuple[npt.NDArray[np.int64], int]:
+        lost, count, after = np.empty(2 * _MOST_LOST, np.int64), 0, _OFFSET_MAX
+        leads_to = slots.byteswap().view(np.int32)
+        for first, items in self._entries.pieces_from_end(1, newest + 1):
+            count, after = find_lost_items(items, first, self._last, leads_to, after, lost, count)
+        return lost, count
+
+    def _runs(self, lost: Sequence[int]) -> Iterator[_ItemRange]:
+        for before, after in pairwise([0, *lost, self._last + 1]):
+            first = self._entries.first_at(self._log.min_offset, before + 1, after - 1)
+            if first < after:
+                yield _ItemRange(first, after - 1)
+
+    def _covered(self, run: _ItemRange, known: Proof | None) -> list[OffsetRange]:
+        """Return the log ranges that a range of items covers, oldest first.
+
+        The first and the last message are excluded if some of their keys are in another IndexFile.
+        """
+        entries, begin = self._entries, self._log.min_offset
+        first, last = run
+        start, stop = entries.offset(first), min(entries.offset(last) + 1, self._log.files_end)
+        if first > 1 and entries.offset(first - 1) < begin:
+            # The message of the item before `first` has expired, so the items cover the log from its beginning.
+            start = begin
+        kept: list[OffsetRange] = []
+        if known is not None and first < known.items:
+            edge = entries.offset(known.items)
+            # Reuse the earlier proof up to its last item, and compare only the log after it.
+            kept = [OffsetRange(max(a, start), min(b, edge)) for a, b in known.ranges]
+            kept = [part for part in kept if part.start < part.stop]
+            first, start = entries.first_at(edge, first, known.items), edge
+        if start >= stop:
+            return kept
+        found = None
+        if stop - start > _COMPARED_BYTES:
+            found = self._sampled(first, last, start, stop)
+        end, holes = found or self._comparison.compare(start, stop, first, last)
+        # The comparison ends after the last message, or at the end of its log file if only a blank record follows.
+        edges = start, entries.offset(last)
+        inner = (hole for hole in holes if hole.stop != end)
+        self._tell(
+            [one for one in inner if not any(one.start <= edge < one.stop for edge in edges)]
+        )
+        return [*kept, *without(OffsetRange(start, end), holes)]
+
+    def _sampled(
+        self, first: int, last: int, start: int, stop: int
+    ) -> tuple[int, list[OffsetRange]] | None:
+        """Compare sampled ranges. Return the end of the last one, and the ranges of messages without an item.
+
+        If the first message of a sample lacks an item, return None: all messages must then be compared.
+        """
+        entries, mean = self._entries, (stop - start) // max(self._messages, 1)
+        gaps, widths = np.empty((2, _CHECKED_GAPS), np.int64)
+        count, least = 0, max(_GAP_MESSAGES * mean, 1)
+        for number, items in entries.pieces(first, last + 1, overlap=1):
+            count, least = find_wide_gaps(items, number, least, gaps, widths, count)
+        # Sample the widest gaps between items, because lost items usually leave wide gaps. Sample also evenly spread
+        # items, to detect an index that belongs to another log.
+        spread = np.linspace(first, last, _CHECKED_ITEMS, dtype=np.int64)
+        sampled = {*gaps[:count].tolist(), *spread.tolist()}
+        chosen = sorted({entries.of_message(item, first, last) for item in sampled})
+        end, holes = self._comparison.compare(start, entries.offset(first), first, first)
+        for begin, after in chosen:
+            offset = entries.offset(begin)
+            following = entries.offset(after) if after <= last else stop
+            end, found = self._comparison.compare(offset, following, begin, after - 1)
+            is_edge = begin == first or after > last
+            if found and found[0].start == offset and not is_edge:
+                return None
+            holes += found
+        self._gap_bytes = max(self._gap_bytes, int(least))
+        return end, holes
+
+    def _tell(self, holes: Sequence[OffsetRange]) -> None:
+        for hole in holes[:_MOST_LINES]:
+            self._problems.append(f"its entries do not cover offsets {hole.start} to {hole.stop}")
+        if len(holes) > _MOST_LINES:
+            self._problems.append(
+                f"its entries do not cover {len(holes) - _MOST_LINES} further ranges"
+            )
+
+
+def _and_others(count: int) -> str:
+    return f" and {count} others" if count else ""
+
+
+def prove_all(store: str, files: Iterable[IndexFileReader], *, afresh: bool = False) -> list[Proof]:
+    """Prove for each IndexFile which part of the log it covers. Return the proofs in the order of the files.
+
+    Several threads do the work. The stored proof of an unchanged file is reused, except with `afresh`.
+
+    Raises StoreError.
+    """
+
+    def one(file: IndexFileReader) -> Proof:
+        return _prove(store, file, afresh)
+
+    # More threads than processors, because some wait for the disk.
+    with ThreadPoolExecutor(min(usable_cpus() + 4, 32)) as pool:
+        return list(pool.map(one, files))
+
+
+def prove_new(store: str, file: IndexFileReader) -> Proof:
+    """Prove which part of the log a new IndexFile covers, without storing the proof. Raises StoreError."""
+    with closing(CommitLogReader(StoreLog(store))) as log:
+        return prove(file, log)
+
+
+def remember(store: str, file: IndexFileReader, proof: Proof, log_before: dict[int, Stamp]) -> None:
+    """Store the proof of a file that this process wrote and moved to its final place.
+
+    `log_before` has the stamps (identity, size and time) of the log files before the proof began. So the stored proof
+    is invalid if a file changed during the proof. Raises StoreError.
+    """
+    before = Stamps(settled_stamp(file.path), log_before)
+    with closing(CommitLogReader(StoreLog(store))) as log:
+        Remembered().keep_proof(file, log, proof, before)
+
+
+def _prove(store: str, file: IndexFileReader, afresh: bool) -> Proof:
+    # Each call opens the log, because threads must not share a reader.
+    with closing(CommitLogReader(StoreLog(store))) as log:
+        remembered = Remembered()
+        known = None if afresh else remembered.proof(file, log)
+        if known is not None and known.items == file.next_item - 1:
+            return known
+        # Read the stamps (inode, size, change time) of the files before the proof. Otherwise, a stored proof would stay
+        # valid although a file has changed during the proof.
+        before = stamps_before(file, log)
+        proof = prove(file, log, known)
+        is_kept = remembered.keep_proof(file, log, proof, before)
+        return replace(proof, is_kept=is_kept)
+
+
+class Proved:
+    """A `Judge` of IndexFiles that trusts only proofs that it has made itself, with `prove_all`."""
+
+    def __init__(self, store: str, files: Iterable[IndexFileReader]) -> None:
+        """Prove for each file which part of the log it covers. Raises StoreError."""
+        every = tuple(files)
+        self._proofs = dict(zip(every, prove_all(store, every), strict=True))
+
+    def __call__(
+        self,
+        file: IndexFileReader,
+        log: CommitLogReader,
+        last: int,
+        before: Verdict | None = None,
+        files: int = 1,
+    ) -> Verdict:
+        """Return the verdict: the ranges of the log for which the file can be trusted. See `Judge`."""
+        proof = self._proofs.get(file)
+        if proof is None:  # The file was created after __init__.
+            return Verdict(last)
+        problem = "; ".join(proof.problems) if not proof.ranges else ""
+        return Verdict(last, proof=proof, problem=problem)

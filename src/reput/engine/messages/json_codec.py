@@ -1,0 +1,127 @@
+"""Write a message as JSON. `query`, `tail`, `show` and `export` use this form; `json_lines` reads it back.
+
+docs/message-json.md describes the fields, which are stable; new ones may be added.
+`reput.engine.messages.message_lines` writes the same lines for many records at once, `reput.engine.messages.table_text`
+for rows of a table.
+"""
+
+from __future__ import annotations
+
+import sys
+from base64 import b64encode
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from reput.core import LocatedRecord, json_text
+from reput.format.bodies import sent_body
+from reput.format.commit_log import MessageExt
+from reput.format.java_string import encode_utf8, hash_map_order
+from reput.format.properties import KEYS, TAGS, UNIQ_KEY, encode_properties, split_keys
+
+_KERNELS = "reput.engine.messages.message_lines"
+# For so few messages, Python is faster than the kernels.
+_FEW_AT_ONCE = 64
+_FEW_IN_ALL = 10_000
+
+
+def message_fields(message: MessageExt, most_body_bytes: int | None = None) -> dict[str, Any]:
+    """Return the JSON fields of a message, in order.
+
+    Bytes that are not UTF-8 become `body_base64` and `properties_base64`. The body is decompressed. If it was
+    compressed, its stored bytes are a further field, so that `put` can write them unchanged. If decompression fails,
+    the body is as stored, and `body_error` states the reason. A body above `most_body_bytes` is omitted, which
+    `body_error` reports.
+    """
+    properties = message.properties
+    return {
+        "message_id": message.message_id,
+        "unique_key": properties.get(UNIQ_KEY),
+        "topic": message.topic,
+        "queue_id": message.queue_id,
+        "queue_offset": message.queue_offset,
+        "physical_offset": message.physical_offset,
+        "size_bytes": message.size_bytes,
+        "store_timestamp": message.store_timestamp,
+        "store_host": str(message.store_host),
+        "born_timestamp": message.born_timestamp,
+        "born_host": str(message.born_host),
+        "flag": message.flag,
+        "sys_flag": message.sys_flag,
+        "transaction": message.transaction,
+        "reconsume_times": message.reconsume_times,
+        "prepared_transaction_offset": message.prepared_transaction_offset,
+        "body_crc_ok": message.body_crc_ok,
+        "tags": properties.get(TAGS),
+        "keys": split_keys(properties.get(KEYS, "")),
+        "properties": properties,
+        **_properties_string(message.properties_bytes, properties),
+        **_body(message, most_body_bytes),
+    }
+
+
+def message_line(message: MessageExt) -> bytes:
+    """Return a message as one line of JSON Lines in UTF-8, without the line end."""
+    return json_text(message_fields(message)).encode()
+
+
+def text_or_base64(data: bytes) -> tuple[str, None] | tuple[None, str]:
+    """Return (text, None) if the bytes are UTF-8, else (None, base64)."""
+    try:
+        return data.decode("utf-8"), None
+    except UnicodeDecodeError:
+        return None, b64encode(data).decode("ascii")
+
+
+def _body(message: MessageExt, most_bytes: int | None) -> dict[str, str]:
+    sent = sent_body(message, most_bytes)
+    if most_bytes is not None and max(len(sent.data), len(message.body)) > most_bytes:
+        return {
+            "body": "",
+            "body_error": f"the body is omitted, because it is longer than {most_bytes} bytes",
+        }
+    fields = _text("body", "body_base64", sent.data)
+    if sent.was_compressed:
+        fields["body_stored_base64"] = b64encode(message.body).decode("ascii")
+    if sent.error is not None:
+        fields["body_error"] = sent.error
+    return fields
+
+
+def _properties_string(data: bytes, properties: dict[str, str]) -> dict[str, str]:
+    """Return a field with the stored properties string if the map `properties` is not enough to restore it.
+
+    The map is enough if a message that is put with these properties gets the same string. Then return no field.
+    """
+    if UNIQ_KEY in properties:  # Without a UNIQ_KEY, a put would add a new one to the properties.
+        order = hash_map_order(tuple(properties))
+        if data == encode_utf8(encode_properties({name: properties[name] for name in order})):
+            return {}
+    return _text("properties_string", "properties_base64", data)
+
+
+def _text(name: str, name_of_base64: str, data: bytes) -> dict[str, str]:
+    text, base64 = text_or_base64(data)
+    return {name: text or ""} if base64 is None else {name_of_base64: base64}
+
+
+class RecordLines:
+    """Writes one JSON line per message, in UTF-8 with a line end.
+
+    If there are few lines, Python writes them: loading the kernels takes as long as writing ten thousand lines in
+    Python.
+    """
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    def of(self, records: Sequence[LocatedRecord]) -> Iterator[bytes | memoryview]:
+        """Yield the lines of records in pieces. A piece is valid until the next one is requested."""
+        self._count += len(records)
+        is_worth_loading = self._count > _FEW_IN_ALL or _KERNELS in sys.modules
+        if len(records) <= _FEW_AT_ONCE or not is_worth_loading:
+            for record in records:
+                yield message_line(record.message()) + b"\n"
+            return
+        from reput.engine.messages.message_lines import record_lines
+
+        yield from record_lines(records)

@@ -1,0 +1,132 @@
+"""Write batch queues (5.x) from staged entries, in one pass over the log for each pack.
+
+A pack is a group of queues that one task writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import closing
+from pathlib import Path
+
+from reput.core import (
+    BatchQueueWriter,
+    CommitLogReader,
+    DispatchBatch,
+    OffsetRange,
+    Queue,
+    StoreLog,
+    batch_size_in,
+    queue_folder,
+)
+from reput.engine.rebuild.old_queues import LogPart, PlacedBatches
+from reput.engine.writer.recovery.batch_queues import BatchMatching, BatchQueueFiles
+from reput.io import LOCAL, Disk, Storage, make_folder, remove_tree
+
+Batches = Callable[[Sequence[str]], Iterable[DispatchBatch]]
+"""Yields the batches of a log, in log order, with the named fields."""
+_FIELDS = (
+    "physical_offset", "size", "tags_code", "store_timestamp", "sys_flag", "queue", "queue_offset",
+    "multi",
+)  # fmt: skip
+
+
+def write_batch_queues(
+    store: str | Path, batches: Batches, pack: Collection[Queue], folder: Path, file_bytes: int,
+    log: LogPart, old: Path | None, storage: Storage = LOCAL,
+) -> tuple[int, int, int]:  # fmt: skip
+    """Write queues below `folder`; return the numbers of entries written, messages refused and old entries kept.
+
+    A message is refused if its entry does not fit between the old entries of the queue. Old entries are kept if their
+    messages can no longer be read.
+
+    Args:
+        store: The store with the log. Its records state the number of messages in each inner batch.
+        batches: The staged batches, in log order.
+        pack: The queues to write (a group of queues that one task writes).
+        folder: batchconsumequeue/ of the new store.
+        file_bytes: Size of a file (mapperFileSizeBatchConsumeQueue).
+        log: The begin, end and unreadable ranges of the log.
+        old: The batchconsumequeue/ that is replaced; None if no queues are replaced. Its entries decide the queue
+            offsets if the log is damaged, or if they differ from the offsets that the records state.
+        storage: Storage of the store.
+
+    Raises:
+        StoreAccessError, StoreChangedError.
+    """
+    queues: dict[Queue, BatchQueueWriter] = {}
+    unplaced = kept = 0
+    make_folder(folder)
+    with closing(CommitLogReader(StoreLog(store, storage))) as reader:
+        size_of = batch_size_in(reader)
+        elsewhere: list[OffsetRange] = []
+        found = {}
+        if old is not None:
+            found = _old_batches(batches, pack, old, file_bytes, log, elsewhere)
+        # Write old entries first, because new entries continue after them.
+        for queue, entries in found.items():
+            held = entries.kept([*log.lost, *elsewhere], size_of, redo_last=False)
+            unplaced, kept = unplaced + held.unplaced.count, kept + held.kept
+            place = queue_folder(folder, *queue)
+            make_folder(place)
+            end = BatchQueueFiles(place, file_bytes).hold(held.entries, Disk())
+            position = end.position if end.entries else None
+            queues[queue] = BatchQueueWriter(
+                place, file_bytes, size_of, end.entries, position, end.max_physical_offset
+            )
+        for batch in batches(_FIELDS):
+            for number, queue in enumerate(batch.queues):
+                if queue in pack:
+                    if queue not in queues:
+                        place = queue_folder(folder, *queue)
+                        queues[queue] = BatchQueueWriter(place, file_bytes, size_of)
+                    _append(batch, number, queues[queue])
+    for queue, writer in queues.items():
+        writer.close(sync=True)
+        if writer.position is None:
+            remove_tree(queue_folder(folder, *queue))
+    return sum(writer.count for writer in queues.values()), unplaced, kept
+
+
+def _old_batches(
+    batches: Batches, pack: Collection[Queue], old: Path, file_bytes: int, log: LogPart,
+    elsewhere: list[OffsetRange],
+) -> dict[Queue, BatchMatching]:  # fmt: skip
+    """Compare the old queues with all messages. Return the old queues from which messages take their queue offsets.
+
+    Appends to `elsewhere` the log ranges of records that state a wrong physical offset.
+    """
+    found = {}
+    for queue in pack:
+        files = queue_folder(old, *queue)
+        sizes = {path.stat().st_size for path in files.iterdir()} if files.is_dir() else set()
+        # If a file has another size than the configured one, the queue was written with another configuration, and
+        # cannot be compared.
+        if sizes == {file_bytes}:
+            entries = BatchQueueFiles(files, file_bytes).entries_before(log.end)
+            entries = entries[entries["physical_offset"] >= log.begin]
+            found[queue] = BatchMatching(entries, log.begin)
+    placing = PlacedBatches(log)
+    for batch in batches(_FIELDS) if found else ():
+        _, placed = placing.next(batch)
+        if placed is not None:
+            elsewhere += placed.elsewhere
+        grouped = batch.queue_entries()
+        for number, queue in enumerate(batch.queues):
+            place = slice(int(grouped.bounds[number]), int(grouped.bounds[number + 1]))
+            rows, stated = grouped.rows[place], grouped.queue_offset[place]
+            if placed is not None:
+                rows, stated = rows[placed.is_good[rows]], stated[placed.is_good[rows]]
+            if queue in found and len(rows):
+                found[queue].compare(batch.messages[rows], stated)
+    # If the log is undamaged, a queue of the old store is needed only if its entries have other queue offsets than
+    # their records.
+    if log.lost or elsewhere:
+        return found
+    return {queue: entries for queue, entries in found.items() if entries.moved}
+
+
+def _append(batch: DispatchBatch, number: int, writer: BatchQueueWriter) -> None:
+    grouped = batch.queue_entries()
+    place = slice(int(grouped.bounds[number]), int(grouped.bounds[number + 1]))
+    writer.append(batch.messages, grouped.rows[place], grouped.queue_offset[place])

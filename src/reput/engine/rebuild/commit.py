@@ -1,0 +1,169 @@
+"""Put the new files in place: name them, make them durable, swap the folders, write `checkpoint`.
+
+A crash before the first swap leaves the old store unchanged. A crash between two swaps leaves old and new folders of
+the same log, each complete. The next rebuild replaces both.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from reput.core import facts_of
+from reput.engine.rebuild.staging import Staging
+from reput.engine.rebuild.write_files import index_part
+from reput.errors import StoreError
+from reput.format.checkpoint import Checkpoint, encode_checkpoint
+from reput.format.file_names import (
+    BATCH_QUEUE_FOLDER,
+    CHECKPOINT_FILE,
+    CONSUME_QUEUE_FOLDER,
+    EXTENSION_FOLDER,
+    INDEX_FOLDER,
+)
+from reput.io import (
+    exchange,
+    make_folder,
+    remove_tree,
+    rename,
+    sync_folder,
+    sync_tree,
+    write_durable,
+)
+from reput.io.writer import put_in_place
+
+
+class RebuildCommit(NamedTuple):
+    """The results of a rebuild that `checkpoint` needs, and the folders to delete.
+
+    last_timestamp   store timestamp of the log's last message; None if ConsumeQueues were not rebuilt
+    log_end          the end of the last log file
+    index_timestamp  the latest end timestamp of all IndexFiles; None if they were not rebuilt. After a crash, the
+                     broker deletes every IndexFile with a later end (IndexService.load, 4.9.3)
+    in_rocksdb       whether the queues are in RocksDB. A broker does not update logicsMsgTimestamp for such queues
+    without          folders of the old store to delete, because they do not belong in a store with the new form of
+                     queues (ConsumeQueue files or RocksDB)
+    """
+
+    last_timestamp: int | None
+    index_timestamp: int | None
+    log_end: int
+    in_rocksdb: bool = False
+    without: Collection[str] = ()
+
+    def checkpoint_after(self, old: Checkpoint) -> Checkpoint:
+        """Return a checkpoint with which a broker keeps the rebuilt files, after a clean shutdown and after a crash.
+
+        Timestamps of parts that were not rebuilt keep their old value.
+        """
+        new = old.without_offsets_outside(self.log_end)
+        if self.last_timestamp is not None:
+            new = new._replace(physic_msg_timestamp=self.last_timestamp)
+            if not self.in_rocksdb:
+                new = new._replace(logics_msg_timestamp=self.last_timestamp)
+        if self.index_timestamp is not None:
+            new = new._replace(index_msg_timestamp=self.index_timestamp)
+        return new
+
+
+class Target(Protocol):
+    """The destination of a rebuild's result."""
+
+    def clear(self) -> None:
+        """Delete the output of an unfinished rebuild."""
+
+    def take_queues(self, staged: int) -> None:
+        """Collect the queue files, after all tasks have written them. `staged` is the number of staged objects."""
+
+    def take_index_files(self, names: Mapping[int, str]) -> None:
+        """Give the staged IndexFiles their final names. `names` maps the number of each file to its final name."""
+
+    def sizes(self) -> dict[str, int]:
+        """Return the size in bytes of each file of the result, by its path below the output."""
+
+    def commit(self, commit: RebuildCommit) -> None:
+        """Put the result in place, then delete the staging files. Raises StoreAccessError, StoreError."""
+
+
+class FolderTarget:
+    """An output folder. The staging folder lies in it, so both are in one file system."""
+
+    def __init__(self, output: Path, staging: Staging) -> None:
+        self._output, self._staging = output, staging
+
+    def clear(self) -> None:
+        """Do nothing: a folder never has part of a result, because the commit swaps whole folders."""
+
+    def take_queues(self, staged: int) -> None:
+        """Do nothing: the tasks have written the files into the new folders."""
+
+    def take_index_files(self, names: Mapping[int, str]) -> None:
+        """See Target. Raises StoreAccessError."""
+        folder = self._staging.new / INDEX_FOLDER
+        make_folder(folder)
+        for number, name in names.items():
+            rename(Path(index_part(str(self._staging.parts), number)), folder / name)
+
+    def sizes(self) -> dict[str, int]:
+        """See Target."""
+        return _sizes(self._staging.new)
+
+    def commit(self, commit: RebuildCommit) -> None:
+        """See Target."""
+        # Write `checkpoint` after the swap. Its times tell a broker up to which message the files are complete, which
+        # is true of the new files only.
+        swap_in(self._output, self._staging, commit.without)
+        _write_checkpoint(self._output, self._staging, commit)
+        self._staging.remove()
+
+
+def swap_in(output: Path, staging: Staging, without: Collection[str] = ()) -> None:
+    """Swap each folder of staging.new into `output`, then delete the old folders and the folders named in `without`.
+
+    The old folders are kept in staging.old until all new ones are in place. Raises StoreAccessError.
+    """
+    # Sync before the first swap. Otherwise a power cut could leave new folders with empty files.
+    sync_tree(staging.new)
+    make_folder(staging.old)
+    for name in (CONSUME_QUEUE_FOLDER, BATCH_QUEUE_FOLDER, EXTENSION_FOLDER, INDEX_FOLDER):
+        fresh, place = staging.new / name, output / name
+        if not fresh.exists():
+            continue
+        expected = _sizes(fresh)
+        # If the file system can swap names in one step, readers never find the folder missing.
+        if place.exists():
+            exchange(fresh, place)
+            rename(fresh, staging.old / name)
+        else:
+            rename(fresh, place)
+        # The lock keeps out only brokers and other rebuilds. So check whether any other program has changed the files.
+        if _sizes(place) != expected:
+            raise StoreError(
+                f"{place}: changed during the commit; the old files are in {staging.old}"
+            )
+    for name in without:
+        if (output / name).exists():
+            rename(output / name, staging.old / name)
+    # Before the old folders are deleted, and before `checkpoint` states the times of the new ones.
+    sync_folder(output)
+    remove_tree(staging.old)
+
+
+def _sizes(folder: Path) -> dict[str, int]:
+    return {
+        os.path.relpath(os.path.join(parent, name), folder): os.stat(
+            os.path.join(parent, name)
+        ).st_size
+        for parent, _, names in os.walk(folder)
+        for name in names
+    }
+
+
+def _write_checkpoint(output: Path, staging: Staging, commit: RebuildCommit) -> None:
+    checkpoint = commit.checkpoint_after(facts_of(output).checkpoint)
+    fresh = staging.new / CHECKPOINT_FILE
+    write_durable(fresh, encode_checkpoint(checkpoint))
+    put_in_place(fresh, output / CHECKPOINT_FILE)
+    sync_folder(output)

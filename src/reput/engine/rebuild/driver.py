@@ -1,0 +1,591 @@
+"""Run a rebuild from beginning to end, with any runner."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from reput.base import Progress, Result, Runner, StoreConfig, Task, now_ms, silent
+from reput.core import (
+    KEPT_BY,
+    CommitLogFile,
+    CommitLogReader,
+    DispatchRules,
+    IndexFileReader,
+    LogEnds,
+    Proof,
+    StoreLog,
+    batch_topics,
+    facts_of,
+)
+from reput.core.index.remembered import log_stamps
+from reput.core.log.known_file import adjacent
+from reput.core.log.known_ranges import decoded
+from reput.core.log.passed_file import keep_passed, keep_topics
+from reput.engine.compare.proof import remember
+from reput.engine.rebuild.batch_file import read_facts
+from reput.engine.rebuild.commit import FolderTarget, RebuildCommit, Target
+from reput.engine.rebuild.divided import divide
+from reput.engine.rebuild.index_layout import IndexFileTask, index_layout
+from reput.engine.rebuild.old_queues import LogPart
+from reput.engine.rebuild.publish import BucketTarget, FetchedTarget
+from reput.engine.rebuild.queue_kinds import (
+    FileQueues,
+    QueueBuild,
+    QueueDatabase,
+    QueueForm,
+    kind_of,
+)
+from reput.engine.rebuild.queue_pieces import join_pieces, write_objects
+from reput.engine.rebuild.queue_plan import QueueLayout, QueueTask
+from reput.engine.rebuild.report import RebuildReport
+from reput.engine.rebuild.rocksdb_tables import RocksTableWritten, write_rocksdb_table
+from reput.engine.rebuild.scan_split import ScanJob, ScanTask, run_scan
+from reput.engine.rebuild.splits import default_split_bytes, plan_splits
+from reput.engine.rebuild.staging import STAGING_FOLDER, Staging, fingerprint
+from reput.engine.rebuild.staging_bucket import BucketStaging
+from reput.engine.rebuild.stitch import LogSummary, Stitcher
+from reput.engine.rebuild.write_files import (
+    IndexFileWritten,
+    QueuesWritten,
+    WriteJob,
+    write_index_file,
+    write_queues,
+)
+from reput.errors import StoreError, UsageError
+from reput.format.file_names import EXTENSION_FOLDER, INDEX_FOLDER, LOCK_FILE, index_file_names
+from reput.io import (
+    AnchoredRunner,
+    OpenFile,
+    PlacedRunner,
+    Stamp,
+    Storage,
+    anchored,
+    is_url,
+    join,
+    know,
+    locked,
+    make_folder,
+    open_object_store,
+    reading_for,
+    storage_of,
+    writing_to,
+)
+
+_SIZES_ASSUMED = (
+    "the store has no IndexFile that shows hash slots and index items, so the broker's defaults were used; if the "
+    "broker has other values, rebuild with its configuration, or pass the numbers of slots and items"
+)
+# Two seconds: more than the resolution (one second) of the modification times of objects.
+_REMOTE_TICK_NS = 2_000_000_000
+# For this number of log files or more, tasks look up where the data of each file ends. For fewer files, the driver
+# looks it up itself.
+_MANY_FILES = 64
+Only = Literal["consumequeue", "index"]
+
+
+def rebuild_store(
+    runner: Runner,
+    store: str | os.PathLike[str],
+    *,
+    config: StoreConfig | None = None,
+    only: Only | None = None,
+    output: str | os.PathLike[str] | None = None,
+    queues: QueueForm | None = None,
+    split_size: int | None = None,
+    salvage: bool = False,
+    staging: str | None = None,
+    storage_options: Mapping[str, str] | None = None,
+    progress: Progress = silent,
+) -> RebuildReport:
+    """Rebuild `consumequeue/` and `index/` of `store`.
+
+    Unreadable parts of the log are not errors: the report has them as `damage`.
+
+    Args:
+        runner: Runs the tasks.
+        store: Folder or URL of the store with the log.
+        config: Sizes of files. By default, sizes come from the store's own files, or from a broker's defaults.
+        only: The part to rebuild, 'consumequeue' or 'index'; both by default.
+        output: Folder or URL for the result; by default, the store itself.
+        queues: 'files' or 'rocksdb'; by default, the kind that the store has.
+        split_size: Bytes of the CommitLog per scan task.
+        salvage: Search for readable records after damage.
+        staging: URL for temporary files, for tasks that share no folder. By default, temporary files are in the output.
+        storage_options: Options for every URL.
+        progress: Receives the phases scan and rescan (bytes of the log), then divide, write, join and publish (bytes
+            written).
+
+    Raises:
+        StoreNotFoundError, StoreLockedError, StoreAccessError, StoreChangedError, UsageError.
+    """
+    if only not in (None, "consumequeue", "index"):
+        raise UsageError(
+            f"the argument `only` must be 'consumequeue' or 'index', not {only!r}",
+            arguments=["only"],
+        )
+    if split_size is not None and split_size < 1:
+        raise UsageError("split_size must be at least 1 byte", arguments=["split_size"])
+    options = dict(storage_options or {})
+    source = _Source.of(store, options)
+    asked = _Arguments(only, queues, split_size, salvage, config)
+    if is_url(target := source.path if output is None else os.fspath(output)):
+        return _into_bucket(
+            runner, source, target, staging or _below(target), asked, options, progress
+        )
+    folder = Path(target).absolute()
+    in_place = str(folder) == source.path
+    held = anchored(folder) if in_place else reading_for(folder, [source.path])
+    with held if source.is_folder else nullcontext():
+        if staging is None:
+            return _into_folder(AnchoredRunner(runner), source, folder, in_place, asked, progress)
+        return _by_bucket(runner, source, folder, in_place, staging, asked, options, progress)
+
+
+class _Source(NamedTuple):
+    """The store whose log is read."""
+
+    path: str
+    storage: Storage
+
+    @classmethod
+    def of(cls, store: str | os.PathLike[str], options: Mapping[str, str]) -> _Source:
+        storage, path = storage_of(store, options)
+        return cls(os.path.abspath(path) if storage.is_local else path, storage)
+
+    @property
+    def is_folder(self) -> bool:
+        return self.storage.is_local and os.path.isdir(self.path)
+
+
+class _Arguments(NamedTuple):
+    """The arguments of rebuild_store that its steps need."""
+
+    only: Only | None
+    queues: QueueForm | None
+    split_size: int | None
+    salvage: bool
+    config: StoreConfig | None
+
+
+class _Known(NamedTuple):
+    """Facts about a store, collected before its log is read."""
+
+    source: _Source
+    files: list[CommitLogFile]
+    open_file: OpenFile
+    stamps: dict[int, Stamp]
+    config: StoreConfig
+    kind: QueueForm
+    notes: list[str]
+    ends: LogEnds
+    fingerprint: str
+
+    @property
+    def has_extension_files(self) -> bool:
+        source = self.source
+        entry = source.storage.entry(os.path.join(source.path, EXTENSION_FOLDER))
+        return self.config.extension_files or entry is not None
+
+    def report(self, output: str) -> RebuildReport:
+        report = RebuildReport(self.source.path, output, config=self.config, notes=self.notes)
+        ends = self.ends
+        # Skip findings after the end of the rebuilt log: the report counts the bytes after this end as the log's torn
+        # end.
+        report.note(*[str(one) for one in ends.findings() if one.start < ends.rebuild])
+        return report
+
+
+def _known(source: _Source, asked: _Arguments, in_place: bool) -> _Known:
+    """Examine a store. Raises the errors of rebuild_store."""
+    path, storage = source
+    listing = StoreLog(path, storage).list()
+    files = list(listing.files)
+    stamps = log_stamps(files) if storage.is_local else _remote_stamps(files)
+    facts = facts_of(path, asked.config, storage)
+    facts.require_certain(but=KEPT_BY[asked.only])
+    notes = [str(odd) for odd in facts.odd_files] if asked.config is None else []
+    if asked.config is None and asked.only != "consumequeue" and "hash_slots" not in facts.shown:
+        notes.append(_SIZES_ASSUMED)
+    config = facts.config
+    kind = kind_of(facts, asked.queues, in_place and asked.only != "index")
+    # QueueDatabase writes the entries of a 5.3 broker, in which only enableLmq controls multi-dispatch.
+    if kind == "rocksdb":
+        config = replace(config, enable_multi_dispatch=config.enable_lmq, store_version="5.3")
+    return _Known(
+        source, files, listing.open_file, stamps, config, kind, notes, facts.ends,
+        fingerprint(files, stamps, config, asked.salvage),
+    )  # fmt: skip
+
+
+def _remote_stamps(files: Sequence[CommitLogFile]) -> dict[int, Stamp]:
+    """Return stamps (size and time), with which a change of an object can be noticed.
+
+    Object times are whole seconds. An object that was just written may change again without a new time, so it gets no
+    stamp.
+    """
+    settled = time.time_ns() - _REMOTE_TICK_NS
+    return {
+        file.start: Stamp(0, file.size, file.inode) for file in files if 0 < file.inode < settled
+    }
+
+
+def _into_folder(
+    runner: Runner,
+    source: _Source,
+    output: Path,
+    in_place: bool,
+    asked: _Arguments,
+    progress: Progress,
+) -> RebuildReport:
+    known = _known(source, asked, in_place)
+    staging = Staging(output / STAGING_FOLDER, known.fingerprint)
+    build: QueueBuild
+    if known.kind == "rocksdb" and asked.only != "index":
+        build = QueueDatabase(staging, output, in_place=in_place)
+    else:
+        topics = batch_topics(source.path, source.storage)
+        extended = known.has_extension_files
+        build = FileQueues(staging, output, known.config, topics, extended, in_place, staging.new)
+    target = FolderTarget(output, staging)
+    report = known.report(str(output))
+    replaced = source.path if in_place else None
+    rebuild = _Rebuild(
+        runner, known, staging, asked.only, replaced, progress, report, build, target, output
+    )
+    with _owning(output, staging, in_place=in_place):
+        rebuild.run(asked)
+    return report.sealed()
+
+
+def _below(output: str) -> str:
+    return f"{output.rstrip('/')}/{STAGING_FOLDER}"
+
+
+def _bucket_staging(staging: str, known: _Known, options: Mapping[str, str]) -> BucketStaging:
+    """Open the staging area in object storage. Raises UsageError, MissingExtraError, StoreAccessError."""
+    if not is_url(staging):
+        raise UsageError(
+            f"staging must be a URL of object storage, not {staging}; omit it to stage in a folder of the output",
+            arguments=["staging"],
+        )
+    if known.kind == "rocksdb":
+        raise UsageError(
+            "ConsumeQueues in RocksDB cannot be rebuilt with staging in object storage; pass queues='files', or "
+            "use local folders for the output and for staging",
+            arguments=["queues"],
+        )
+    return BucketStaging(open_object_store(staging, options), known.fingerprint)
+
+
+def _into_bucket(
+    runner: Runner, source: _Source, output: str, place: str, asked: _Arguments,
+    options: Mapping[str, str], progress: Progress,
+) -> RebuildReport:  # fmt: skip
+    """Rebuild into object storage: stage the files there, then publish them."""
+    known = _known(source, asked, in_place=False)
+    staging = _bucket_staging(place, known, options)
+    published = open_object_store(output, options)
+    storage, path = storage_of(output, options)
+    checkpoint = facts_of(path, storage=storage).checkpoint
+    topics = batch_topics(source.path, source.storage)
+    build = FileQueues(staging, None, known.config, topics, known.has_extension_files, False)
+    report = known.report(output)
+    know(places := (published, staging.store))
+    rebuild = _Rebuild(
+        PlacedRunner(AnchoredRunner(runner), places), known, staging, asked.only, None, progress,
+        report, build, target := BucketTarget(published, staging, asked.only, checkpoint), None,
+    )  # fmt: skip
+    target.run_tasks = rebuild.run_tasks
+    target.check_empty()
+    rebuild.run(asked)
+    return report.sealed()
+
+
+def _by_bucket(
+    runner: Runner, source: _Source, output: Path, in_place: bool, place: str, asked: _Arguments,
+    options: Mapping[str, str], progress: Progress,
+) -> RebuildReport:  # fmt: skip
+    """Stage the new files of a rebuild in object storage, then fetch these files into the local folder `output`."""
+    if in_place:
+        raise UsageError(
+            "a rebuild in place cannot stage in object storage, because tasks could not read the store's old "
+            "ConsumeQueues; pass an output",
+            arguments=["staging", "output"],
+        )
+    known = _known(source, asked, in_place=False)
+    staging = _bucket_staging(place, known, options)
+    local = Staging(output / STAGING_FOLDER, known.fingerprint)
+    topics = batch_topics(source.path, source.storage)
+    build = FileQueues(
+        staging, output, known.config, topics, known.has_extension_files, False, local.new
+    )
+    report = known.report(str(output))
+    know(places := (staging.store,))
+    # The tasks of an AnchoredRunner open this machine's output folder, so all executors must see it. With a remote
+    # store, tasks use no folder of this machine, so a plain runner suffices.
+    held = AnchoredRunner(runner) if source.is_folder else runner
+    rebuild = _Rebuild(
+        PlacedRunner(held, places), known, staging, asked.only, None, progress,
+        report, build, FetchedTarget(output, local, staging), output,
+    )  # fmt: skip
+    with _owning(output, local, in_place=False):
+        local.prepare()
+        rebuild.run(asked)
+    return report.sealed()
+
+
+@contextmanager
+def _owning(output: Path, staging: Staging, in_place: bool) -> Iterator[None]:
+    """Lock the output and its staging folder against brokers and other rebuilds."""
+    with ExitStack() as stack:
+        with writing_to(output):
+            make_folder(output)
+        stack.enter_context(anchored(output))
+        if in_place:
+            busy = "a broker or another writer owns this store; stop it, or choose another output"
+            stack.enter_context(locked(output / LOCK_FILE, busy, arguments=["output"]))
+        # Create the staging folder only after taking the broker's lock: a refused rebuild must leave no folder in a
+        # running broker's store.
+        staging.create()
+        stack.enter_context(anchored(staging.folder, owner=output))
+        busy = "another rebuild is writing here; wait for it or stop it"
+        stack.enter_context(locked(staging.owner, busy))
+        yield
+
+
+@dataclass(frozen=True, slots=True)
+class _Rebuild:
+    """One rebuild. Its steps fill the report."""
+
+    runner: Runner
+    known: _Known
+    staging: Staging | BucketStaging
+    only: Only | None
+    replaced: str | None  # The path of the store if it is rebuilt in place, else None.
+    progress: Progress
+    report: RebuildReport
+    queues: QueueBuild
+    target: Target
+    output: Path | None  # None if the output is in object storage.
+
+    @property
+    def config(self) -> StoreConfig:
+        return self.known.config
+
+    def run(self, asked: _Arguments) -> None:
+        times = [time.monotonic()]
+        self.staging.prepare()
+        self.target.clear()
+        split_bytes = asked.split_size or default_split_bytes(self.known.files)
+        log = self._scan(split_bytes, asked.salvage)
+        times.append(time.monotonic())
+        proofs = self._write(log)
+        times.append(time.monotonic())
+        self._commit(log)
+        self._remember(proofs)
+        times.append(time.monotonic())
+        report = self.report
+        report.scan_s, report.write_s, report.commit_s = (
+            after - before for before, after in pairwise(times)
+        )
+        report.total_s = times[-1] - times[0]
+
+    def _scan(self, split_bytes: int, salvage: bool) -> LogSummary:
+        """Scan every split. Repeat scans that guessed a wrong start, until all splits join."""
+        files, data_end = self.known.files, partial(_data_end, self.known.source.storage)
+        if len(files) < _MANY_FILES:
+            data_ends = list(map(data_end, files))
+        else:
+            # There may be thousands of files, for example in object storage, so look up their ends in parallel.
+            data_ends = self.run_tasks(data_end, files, [1] * len(files), "")
+        splits = plan_splits(files, data_ends, split_bytes)
+        ends = {file.start: end for file, end in zip(files, data_ends, strict=True)}
+        rules = DispatchRules.of(self.config)
+        job = ScanJob(str(self.staging.scanned), rules, salvage, self.known.open_file)
+        scan = partial(run_scan, job)
+        stitcher = Stitcher(splits)
+        tasks, phase = [ScanTask(split) for split in splits], "scan"
+        while tasks:
+            weights = [_data_bytes(task, ends[task.split.file.start]) for task in tasks]
+            for summaries in self.run_tasks(scan, tasks, weights, phase):
+                stitcher.take(summaries)
+                self.report.rescanned += len(summaries) if phase == "rescan" else 0
+            tasks, phase = stitcher.rescans(), "rescan"
+        self.report.splits = len(splits)
+        self.report.log_bytes = sum(ends.values()) - sum(ends)
+        log = stitcher.log()
+        self._report_log(log)
+        self._keep_facts(stitcher)
+        return log
+
+    def _keep_facts(self, stitcher: Stitcher) -> None:
+        """Remember store times, queues and topics of the log files, which the scans have collected in staged files."""
+        source, staging = self.known.source, self.staging
+        if not source.is_folder or isinstance(staging, BucketStaging):
+            return
+        # The facts are only a cache. The rebuild is complete without them.
+        with suppress(StoreError):
+            for file, summaries in stitcher.readable_files():
+                stamp = self.known.stamps.get(file.start)
+                texts = [read_facts(join(str(staging.scanned), one.staged)) for one in summaries]
+                if stamp is not None and all(texts):
+                    parts = [decoded(text.encode()) for text in texts]
+                    passed = adjacent([part for part in parts if part is not None])
+                    if passed is not None:
+                        keep_passed(file, passed, (file.start, *stamp))
+            with closing(CommitLogReader(StoreLog(source.path))) as log:
+                keep_topics(log)
+
+    def run_tasks(
+        self, function: Callable[[Task], Result], tasks: Sequence[Task], weights: Sequence[int], phase: str
+    ) -> list[Result]:  # fmt: skip
+        """Run tasks that stop if another rebuild takes over. Progress is reported unless `phase` is empty."""
+        progress = partial(self.progress, phase) if phase else _silent
+        return self.runner.run(self.staging.fenced(function), tasks, weights, progress)
+
+    def _run_one(self, function: Callable[[Task], Result], task: Task) -> Result:
+        (result,) = self.run_tasks(function, [task], [1], "")
+        return result
+
+    def _report_log(self, log: LogSummary) -> None:
+        report = self.report
+        report.log_begin, report.log_end = log.begin, log.end
+        if log.damage and log.damage[-1].stop == log.end:
+            # Exclude the unreadable rest of the last file: the log ends after its last record.
+            report.log_end = min(max(self.known.ends.rebuild, log.damage[-1].start), log.end)
+        report.torn_tail = log.torn
+        report.messages, report.keys, report.damage = log.messages, log.keys, log.damage
+        if misplaced := log.misplaced:
+            report.note(
+                f"{misplaced} messages state a physical offset other than their position; they are indexed as they "
+                "state"
+            )
+        if bad_multi := sum(split.bad_multi for split in log.splits):
+            report.note(f"{bad_multi} messages have an invalid INNER_MULTI_QUEUE_OFFSET property")
+
+    def _write(self, log: LogSummary) -> dict[str, Proof | str]:
+        """Write the new files into staging.
+
+        Return for each IndexFile, by name, its proof, or the reason why it has none. Queries need not check a file that
+        has a proof.
+        """
+        report, staging = self.report, self.staging
+        job = WriteJob(
+            report.store, str(staging.scanned), str(staging.plan), str(staging.parts),
+            str(staging.new), self.config, LogPart(log.begin, log.end, log.lost, log.misplaced > 0),
+            self.replaced, self.known.source.storage,
+        )  # fmt: skip
+        tasks: list[IndexFileTask | QueueTask] = []
+        queues = QueueLayout()
+        if self.only != "consumequeue":
+            tasks += index_layout(log, self.config)
+        if self.only != "index":
+            queues = self.queues.plan(log, 2 * self.runner.parallelism, self._run_one)
+            tasks += queues.tasks
+        dividing = partial(divide, job.scanned, job.plan, job.parts)
+        # Write tasks read the output files of the divide tasks. So all divide tasks must end before any write task
+        # starts.
+        self.run_tasks(dividing, queues.divides, [one.weight for one in queues.divides], "divide")
+        weights = [task.weight for task in tasks]
+        in_objects = isinstance(staging, BucketStaging)
+        write = partial(_write_object if in_objects else _write_one, job)
+        written = self.run_tasks(write, tasks, weights, "write")
+        if self.only != "index":
+            weights = [one.weight for one in queues.joins]
+            joined = self.run_tasks(partial(join_pieces, job), queues.joins, weights, "join")
+            staged = [one.objects for one in written if isinstance(one, QueuesWritten)]
+            self.target.take_queues(sum(staged) + sum(joined))
+            self.queues.finish(log, written, report)
+        if self.only == "consumequeue":
+            return {}
+        return self._name_index_files(written)
+
+    def _name_index_files(self, written: Sequence[Written]) -> dict[str, Proof | str]:
+        """Name the IndexFiles so that a broker, which sorts them by name, finds them in log order."""
+        files = sorted(result for result in written if isinstance(result, IndexFileWritten))
+        # A file is named after the time of its first entry. `index_file_names` makes equal times distinct. It also
+        # lowers times in the future, because a broker names its next file by its clock, and that name must sort last.
+        names = index_file_names([file.first_timestamp for file in files], now_ms())
+        self.target.take_index_files(
+            {file.number: name for file, name in zip(files, names, strict=True)}
+        )
+        self.report.index_files = len(files)
+        ends = [file.header.end_timestamp for file in files]
+        self.report.index_end_timestamp = max(ends, default=0)
+        return {name: file.proof for name, file in zip(names, files, strict=True)}
+
+    def _commit(self, log: LogSummary) -> None:
+        sizes, report = self.target.sizes(), self.report
+        report.queue_files = len(sizes) - report.index_files
+        report.bytes_written = sum(sizes.values())
+        last = log.splits[-1].last_timestamp if log.splits else 0
+        self.target.commit(
+            RebuildCommit(
+                None if self.only == "index" else last,
+                None if self.only == "consumequeue" else report.index_end_timestamp,
+                self.known.files[-1].end if self.known.files else 0,
+                in_rocksdb=isinstance(self.queues, QueueDatabase),
+                without=() if self.only == "index" else self.queues.without,
+            )
+        )
+
+    def _remember(self, proofs: dict[str, Proof | str]) -> None:
+        """Save the proofs of the new IndexFiles, so that queries need not spot-check the files."""
+        if self.output is None:
+            return
+        for name, proof in proofs.items():
+            path = self.output / INDEX_FOLDER / name
+            problem = proof if isinstance(proof, str) else self._keep(path, proof)
+            # The proofs are only a cache. The rebuild is complete without them.
+            if problem:
+                self.report.note(
+                    f"queries will check the IndexFiles, because no proofs could be saved: {problem}"
+                )
+                return
+
+    def _keep(self, path: Path, proof: Proof) -> str:
+        config = self.config
+        try:
+            with closing(IndexFileReader(str(path), config.hash_slots, config.index_items)) as file:
+                remember(self.report.store, file, proof, self.known.stamps)
+        except StoreError as error:
+            return str(error)
+        return ""
+
+
+def _data_end(storage: Storage, file: CommitLogFile) -> int:
+    """Return the physical offset after the file's last nonzero byte. A hole at the end of the file is not read."""
+    with storage.open(file.path) as reader:
+        last = reader.last_nonzero(file.size)
+    return file.start if last is None else file.start + last + 1
+
+
+def _data_bytes(task: ScanTask, data_end: int) -> int:
+    return max(min(task.split.stop, data_end) - task.split.begin, 1)
+
+
+def _silent(done: int, total: int) -> None:
+    """Ignore the progress of an unnamed phase."""
+
+
+Written = IndexFileWritten | QueuesWritten | RocksTableWritten
+
+
+def _write_one(job: WriteJob, task: IndexFileTask | QueueTask) -> Written:
+    if isinstance(task, IndexFileTask):
+        return write_index_file(job, task)
+    if task.kind == "table":
+        return write_rocksdb_table(job, task)
+    return write_queues(job, task)
+
+
+def _write_object(job: WriteJob, task: IndexFileTask | QueueTask) -> Written:
+    return write_objects(job, task)

@@ -1,0 +1,276 @@
+"""Decide queue offsets from the old entries when queues in RocksDB are rebuilt in place.
+
+`reput.engine.compare.placement` has the rule. A message to which the rule gives no queue offset gets no entry.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import closing
+from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from reput.core import (
+    DispatchBatch,
+    OffsetRange,
+    Queue,
+    RocksDatabase,
+    dispatched_entries,
+    facts_of,
+    is_light,
+)
+from reput.engine.compare import Placement, ascending, between, entry_of_each, in_ranges, neighbours
+from reput.engine.rebuild.batch_file import read_batches
+from reput.engine.rebuild.old_queues import LogPart, PlacedBatches
+from reput.errors import MissingExtraError, StoreError, is_transient
+from reput.format.dtypes import ROCKSDB_VALUE_DTYPE
+from reput.format.rocksdb_queue import VALUE_BYTES, entry_key, queue_offset_of, queue_prefix
+from reput.io import FileWriter, read_file, replacing
+
+_FIELDS = ("physical_offset", "size", "sys_flag", "queue", "queue_offset", "multi")
+_CHANGED_FILE, _KEPT_FILE, _NAMES_FILE = "old-changed", "old-kept", "old-queues.json"
+_REFUSED = -1
+# Read at most this many bytes of each file that `write_old_numbers` has written, to limit memory: a damaged file may
+# have any size. Valid files are much smaller.
+_MOST_BYTES = 1 << 31
+_Numbers = npt.NDArray[np.int64]
+
+
+class OldNumbers(NamedTuple):
+    """The queue offsets that the messages of a queue get from old entries, instead of those in their own records.
+
+    changed      int64[n, 2]: physical offset and queue offset of each message whose record states another queue offset;
+                 queue offset -1 means no entry
+    kept_at      queue offsets of the kept entries, whose messages cannot be read
+    kept_values  the values of the kept entries, ROCKSDB_VALUE_DTYPE
+    """
+
+    changed: _Numbers
+    kept_at: _Numbers
+    kept_values: npt.NDArray[np.void]
+
+    def numbers(self, offsets: _Numbers, stated: _Numbers) -> _Numbers:
+        """Return the queue offsets that messages get; -1 for messages that get no entry.
+
+        offsets  physical offsets of the messages
+        stated   queue offset in each message's record; the message gets this one if no old entry decides otherwise
+        """
+        result = stated
+        if len(self.changed):
+            at = np.searchsorted(self.changed[:, 0], offsets)
+            found = self.changed[np.minimum(at, len(self.changed) - 1)]
+            result = np.where(found[:, 0] == offsets, found[:, 1], stated)
+        # An old entry is kept if the scan found no message that states the entry's physical offset. Normally, the
+        # message of a kept entry is unreadable. Otherwise, the message's record states a wrong physical offset, and the
+        # message needs no new entry, because it has the kept one. So no message gets the queue offset of a kept entry.
+        if len(self.kept_at):
+            result = np.where(np.isin(result, self.kept_at), _REFUSED, result)
+        return result
+
+
+def plan_old_numbers(
+    database: str, staged: Iterable[Path], asked: Collection[Queue] | None, log: LogPart
+) -> dict[Queue, OldNumbers]:
+    """Compare each queue's messages with its old entries. Return the queue offsets that the old entries determine.
+
+    The result has only queues in which an old entry gives its message another queue offset than the record states, or
+    in which old entries are kept although their messages cannot be read.
+
+    Args:
+        database: consumequeue/ of the store that is rebuilt.
+        staged: The staged files, in log order.
+        asked: The queues to compare; None for all.
+        log: The begin, end and unreadable ranges of the log.
+
+    Raises:
+        StoreAccessError.
+    """
+    found: dict[Queue, OldNumbers] = {}
+    try:
+        if facts_of(Path(database).parent).has_queue_database:
+            with closing(RocksDatabase(database)) as old:
+                names = {Queue(end.topic, end.queue_id) for end in old.ends()}
+                names = names if asked is None else names & set(asked)
+                given = _given(staged, names, log)
+                found = {name: _compared(old, name, given, log) for name in sorted(names)}
+    except (StoreError, MissingExtraError) as error:
+        if is_transient(error):
+            raise
+        # A damaged database does not show which queue offsets the messages had. So use the offsets in their records.
+        found = {}
+    return {
+        name: numbers
+        for name, numbers in found.items()
+        if len(numbers.changed) or len(numbers.kept_at)
+    }
+
+
+def beginning_again(staged: Iterable[Path]) -> set[Queue]:
+    """Return the queues in which queue offset 0 is stated by a message that is not the queue's first one.
+
+    The summaries of the splits (`reput.engine.rebuild.queue_runs`) do not show this, because they ignore queue offset
+    0.
+    """
+    begun: set[Queue] = set()
+    found: set[Queue] = set()
+    for path in staged:
+        for batch in read_batches(str(path), _FIELDS):
+            for queue, _, stated in dispatched_entries(batch):
+                zeros = np.flatnonzero(stated == 0)
+                if len(zeros) and (queue in begun or zeros[-1] > 0):
+                    found.add(queue)
+                begun.add(queue)
+    return found
+
+
+class _Given(NamedTuple):
+    """Physical offsets and stated queue offsets of a queue's messages, in log order."""
+
+    offsets: _Numbers
+    stated: _Numbers
+
+
+class _AllGiven(NamedTuple):
+    queues: dict[Queue, _Given]
+    elsewhere: list[OffsetRange]
+
+
+def _given(staged: Iterable[Path], names: Collection[Queue], log: LogPart) -> _AllGiven:
+    parts: dict[Queue, list[_Given]] = defaultdict(list)
+    elsewhere: list[OffsetRange] = []
+    placing = PlacedBatches(log)
+    for path in staged if names else ():
+        for batch in read_batches(str(path), _FIELDS, names):
+            _, placed = placing.next(batch)
+            elsewhere += [] if placed is None else placed.elsewhere
+            for queue, given in _given_by(batch, placed):
+                if queue in names:
+                    parts[queue].append(given)
+    queues = {
+        name: _Given(*map(np.concatenate, zip(*found, strict=True)))
+        for name, found in parts.items()
+    }
+    return _AllGiven(queues, elsewhere)
+
+
+def _given_by(batch: DispatchBatch, placed: Placement | None) -> Iterator[tuple[Queue, _Given]]:
+    wrong: set[int] = set()
+    if placed is not None:
+        wrong = set(batch.messages["physical_offset"][~placed.is_good].tolist())
+    for queue, messages, stated in dispatched_entries(batch):
+        offsets = messages["physical_offset"].astype(np.int64)
+        if wrong:
+            rows = np.array([offset not in wrong for offset in offsets.tolist()], np.bool_)
+            offsets, stated = offsets[rows], stated[rows]
+        yield queue, _Given(offsets, stated.astype(np.int64))
+
+
+def _compared(old: RocksDatabase, name: Queue, given: _AllGiven, log: LogPart) -> OldNumbers:
+    numbers, values = _old_entries(old, name)
+    offsets = values["physical_offset"].astype(np.int64)
+    # Entries outside the log, for example of expired messages, lead to no message.
+    good = (offsets >= log.begin) & (offsets + values["size"] <= log.end) & (values["size"] > 0)
+    numbers, values, offsets = numbers[good], values[good], offsets[good]
+    none = np.empty(0, np.int64)
+    own = given.queues.get(name, _Given(none, none))
+    order = np.argsort(own.offsets, kind="stable")
+    own = _Given(own.offsets[order], own.stated[order])
+    by_offset = np.argsort(offsets, kind="stable")
+    rows = entry_of_each(own.offsets, own.stated, offsets[by_offset], numbers[by_offset])
+    has_entry, result = rows >= 0, own.stated.copy()
+    result[has_entry] = numbers[by_offset][rows[has_entry]]
+    lost = in_ranges(offsets, [*log.lost, *given.elsewhere])
+    # Keep only the entries of messages that no scan found.
+    lost &= ~np.isin(offsets, own.offsets)
+    _place_missing(name, own, result, has_entry, numbers[lost], offsets[lost])
+    changed = np.flatnonzero(result != own.stated)
+    pairs = np.stack([own.offsets[changed], result[changed]], axis=1)
+    return OldNumbers(pairs, numbers[lost], values[lost])
+
+
+def _place_missing(
+    name: Queue,
+    own: _Given,
+    result: _Numbers,
+    has_entry: npt.NDArray[np.bool_],
+    lost: _Numbers,
+    lost_offsets: _Numbers,
+) -> None:
+    """Of the messages without an old entry, refuse those whose queue offset is taken or out of order.
+
+    A queue offset is in order if it lies between the queue offsets of the entries before and after the message. For a
+    refused message, `result` is set to -1.
+    """
+    taken = np.concatenate([result[has_entry], lost])
+    missing = np.flatnonzero(~has_entry)
+    if not len(missing) or not len(taken):
+        return
+    is_taken = np.isin(own.stated[missing], taken)
+    result[missing[is_taken]] = _REFUSED
+    # Queue offsets of light queues (%LMQ%) may restart at 0, so their order proves nothing.
+    if is_light(name.topic):
+        return
+    solid = np.concatenate([own.offsets[has_entry], lost_offsets])
+    order = np.argsort(solid, kind="stable")
+    solid, solid_numbers = solid[order], taken[order]
+    kept = ascending(solid_numbers)
+    stated = own.stated[missing]
+    low, high = neighbours(own.offsets[missing], solid[kept], solid_numbers[kept], -1, 2**63 - 1)
+    fits = np.flatnonzero(between(stated, low, high) & ~is_taken)
+    fits = fits[ascending(stated[fits])]
+    result[np.delete(missing, fits)] = _REFUSED
+
+
+def _old_entries(old: RocksDatabase, name: Queue) -> tuple[_Numbers, npt.NDArray[np.void]]:
+    """Return the queue offsets and values of a queue's entries, up to the maximum queue offset.
+
+    The database records this maximum, and a broker ignores later entries.
+    """
+    prefix, end = queue_prefix(*name), old.end(*name)
+    numbers, values = [], []
+    for key, value in old.items(entry_key(prefix, 0)):
+        number = queue_offset_of(key, prefix)
+        if number is None or (end is not None and number > end.queue_offset):
+            break
+        if len(value) == VALUE_BYTES:
+            numbers.append(number)
+            values.append(value)
+    stored = np.frombuffer(b"".join(values), ROCKSDB_VALUE_DTYPE)
+    return np.array(numbers, np.int64), stored
+
+
+def write_old_numbers(plan: str, found: dict[Queue, OldNumbers]) -> None:
+    """Write the queue offsets for the write tasks. Raises StoreAccessError."""
+    names = [[*name, len(one.changed), len(one.kept_at)] for name, one in found.items()]
+    changed = b"".join(one.changed.tobytes() for one in found.values())
+    kept = b"".join(one.kept_at.tobytes() + one.kept_values.tobytes() for one in found.values())
+    for name, data in (
+        (_CHANGED_FILE, changed),
+        (_KEPT_FILE, kept),
+        (_NAMES_FILE, json.dumps(names).encode()),
+    ):
+        with replacing(Path(plan, name)) as attempt, FileWriter(attempt) as file:
+            file.write(data, 0)
+
+
+@lru_cache(maxsize=2)
+def read_old_numbers(plan: str) -> dict[Queue, OldNumbers]:
+    """Read the files of `write_old_numbers`. Raises StoreAccessError."""
+    names = json.loads(read_file(Path(plan, _NAMES_FILE), _MOST_BYTES))
+    changed = np.frombuffer(read_file(Path(plan, _CHANGED_FILE), _MOST_BYTES), np.int64)
+    kept = read_file(Path(plan, _KEPT_FILE), _MOST_BYTES)
+    found: dict[Queue, OldNumbers] = {}
+    at = within = 0
+    for topic, queue_id, changes, entries in names:
+        pairs = changed[at : at + 2 * changes].reshape(-1, 2)
+        numbers = np.frombuffer(kept, np.int64, entries, within)
+        values = np.frombuffer(kept, ROCKSDB_VALUE_DTYPE, entries, within + numbers.nbytes)
+        at, within = at + 2 * changes, within + numbers.nbytes + values.nbytes
+        found[Queue(topic, queue_id)] = OldNumbers(pairs, numbers, values)
+    return found

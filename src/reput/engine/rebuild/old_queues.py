@@ -1,0 +1,178 @@
+"""Decide queue offsets from the old entries when ConsumeQueue files are rebuilt in place.
+
+If the log is damaged, or the queue offsets of a queue are uncertain, the rebuild copies the old queue and writes the
+missing entries into the copy. A writer that opens the store follows the same rule (`compare.placement`), so the entry
+of a message never moves.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from reput.core import (
+    BatchQueueSetReader,
+    ConsumeQueueSetReader,
+    ConsumeQueueWriter,
+    DispatchBatch,
+    OffsetRange,
+    Queue,
+    offset_entries,
+    queue_folder,
+)
+from reput.engine.compare import Placement
+from reput.engine.writer.recovery.extended_queues import ExtendedQueueFiles
+from reput.engine.writer.recovery.queue_files import QueueFiles, is_blank
+from reput.engine.writer.recovery.queue_matching import QueueMatching, QueuePart
+from reput.engine.writer.recovery.queue_survey import QueueSurvey
+from reput.errors import ReputError, is_transient
+from reput.format.file_names import CONSUME_QUEUE_FOLDER
+from reput.io import Disk, copy_file, make_folder, remove_tree
+
+
+class LogPart(NamedTuple):
+    """The begin and end of the log, and its unreadable ranges.
+
+    misplaced  whether some messages state a wrong physical offset
+    """
+
+    begin: int
+    end: int
+    lost: tuple[OffsetRange, ...]
+    misplaced: bool = False
+
+
+class PlacedBatches:
+    """Finds the log ranges of consecutive batches."""
+
+    def __init__(self, log: LogPart) -> None:
+        self._log, self._end = log, log.begin
+
+    def next(self, batch: DispatchBatch) -> tuple[OffsetRange, Placement | None]:
+        """Return the log range of `batch`, and its placement: which of its messages state the right physical offset.
+
+        The placement is None if no message of the log states a wrong physical offset. Call this for all batches, in log
+        order.
+        """
+        messages, start = batch.messages, self._end
+        ends = messages["physical_offset"].astype(np.int64) + messages["size"]
+        if not self._log.misplaced:
+            self._end = max(int(ends[-1]), start)
+            return OffsetRange(start, self._end), None
+        placed = Placement.of(messages, OffsetRange(start, self._log.end))
+        self._end = int(placed.bounds[0][-1])
+        last = np.flatnonzero(placed.is_good)[-1:]
+        # If the last message states a wrong physical offset, its end is unknown. It lies at least one byte after the
+        # end of the last message with a right offset.
+        if not len(last) or last[0] < len(messages) - 1:
+            self._end += 1
+        return OffsetRange(start, self._end), placed
+
+
+def old_queues(output: Path, file_bytes: int) -> frozenset[Queue]:
+    """Return the queues in `output` whose files all have the size `file_bytes`.
+
+    Only such files can be copied into the rebuilt store, whose files have this size. Raises StoreAccessError.
+    """
+    try:
+        names = ConsumeQueueSetReader(output).list()
+    except ReputError as error:
+        if is_transient(error):
+            raise
+        return frozenset()
+    found = []
+    for name in names:
+        folder = queue_folder(output / CONSUME_QUEUE_FOLDER, *name)
+        sizes = {file.stat().st_size for _, file in offset_entries(str(folder))}
+        if sizes == {file_bytes}:
+            found.append(Queue(*name))
+    return frozenset(found)
+
+
+def old_batch_queues(output: Path, topics: frozenset[str]) -> frozenset[Queue]:
+    """Return the batch queues of these topics that `output` has before the rebuild. Raises StoreAccessError."""
+    try:
+        names = BatchQueueSetReader(output).list() if topics else []
+    except ReputError as error:
+        if is_transient(error):
+            raise
+        return frozenset()
+    return frozenset(Queue(*name) for name in names if name[0] in topics)
+
+
+def _copy(old: Path, folder: Path) -> None:
+    remove_tree(folder)
+    make_folder(folder)
+    for _, file in offset_entries(str(old)) if old.is_dir() else ():
+        copy_file(Path(file.path), folder / file.name)
+
+
+class OldQueue:
+    """Copies an old queue into `folder`, and compares the copy with all messages of the queue.
+
+    found  the files of the copy
+    """
+
+    def __init__(
+        self, queue: Queue, old: Path, folder: Path, queue_entries: int, log: LogPart,
+        units: tuple[Path, Path] | None = None,
+    ) -> None:  # fmt: skip
+        """Copy the files of the queue. Raises StoreAccessError.
+
+        units  the folder with the queue's extension files, and the folder for their copies; None without such files
+        """
+        self._log = log
+        self._elsewhere: list[OffsetRange] = []
+        self._batches = PlacedBatches(log)
+        _copy(old, folder)
+        if units is None:
+            self.found = QueueFiles(folder, queue_entries)
+        else:
+            _copy(*units)
+            self.found = ExtendedQueueFiles(folder, queue_entries, units[1])
+        self._survey = QueueSurvey(self.found, self.found.first, log.end)
+        self._matching = QueueMatching(queue, self._survey)
+        self._part = QueuePart(0)
+        if self._survey.is_ordered:
+            self._part = self._matching.begin(log.begin)
+        else:
+            self._matching.skip_to(self._part, log.begin, [OffsetRange(0, log.begin)])
+        self.kept = self.blanks = self.unplaced = 0
+
+    def compare(self, batch: DispatchBatch, number: int) -> None:
+        """Compare the old entries with a batch's messages of this queue, which has the number `number` in the batch.
+
+        Batches without messages of the queue may be omitted.
+        """
+        entries = batch.queue_entries()
+        place = slice(int(entries.bounds[number]), int(entries.bounds[number + 1]))
+        if place.start == place.stop:
+            return
+        scanned, placed = self._batches.next(batch)
+        if placed is not None:
+            self._elsewhere += placed.elsewhere
+        self._matching.compare(
+            self._part, batch, entries.rows[place], entries.queue_offset[place], scanned, self._lost,
+            placed,
+        )  # fmt: skip
+
+    @property
+    def _lost(self) -> list[OffsetRange]:
+        return [*self._log.lost, *self._elsewhere]
+
+    def finish(self) -> ConsumeQueueWriter:
+        """Write the missing entries that precede the last kept entry.
+
+        Return the queue's writer, to which later messages are appended.
+        """
+        self._matching.skip_to(self._part, self._log.end, self._lost)
+        kept, disk = self._matching.kept(self._part), Disk()
+        if kept.begin is not None:
+            self.found.delete_before(kept.begin, disk)
+        if len(kept.numbers):
+            self.found.write(kept.numbers, kept.words, disk)
+        self.unplaced = self._part.unplaced.count
+        self.kept, self.blanks = self._part.kept, int(is_blank(kept.words).sum())
+        return self.found.cut(kept.end, self.found.first, self._log.begin, disk, is_begun=False)

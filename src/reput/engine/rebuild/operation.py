@@ -1,0 +1,65 @@
+"""Define `reput.rebuild`, which rebuilds ConsumeQueues and IndexFiles from the CommitLog."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from os import PathLike
+from typing import Any, Literal
+
+from reput.base import Progress, StoreConfig, checked, silent
+from reput.core import log_bytes
+from reput.engine.rebuild.driver import rebuild_store
+from reput.engine.rebuild.report import RebuildReport
+from reput.engine.rebuild.warm_up import warm_up
+from reput.engine.stores import Chosen, opened_runner, takes_stores
+from reput.io import refuse_archive
+
+
+@takes_stores
+@checked
+def rebuild(
+    store: str | PathLike[str],
+    *,
+    only: Literal["consumequeue", "index"] | None = None,
+    output: str | PathLike[str] | None = None,
+    queues: Literal["files", "rocksdb"] | None = None,
+    config: StoreConfig | None = None,
+    split_size: int | None = None,
+    salvage: bool = False,
+    staging: str | None = None,
+    storage_options: Mapping[str, str] | None = None,
+    runner: Any = "auto",
+    progress: Progress = silent,
+) -> RebuildReport:
+    """Rebuild ConsumeQueues and IndexFiles, byte for byte as a broker's dispatch writes them.
+
+    Args:
+        store: A folder or URL with `commitlog/`. The store is not changed if `output` is another place.
+        only: Rebuild only the ConsumeQueues or only the IndexFiles.
+        output: Folder or URL for `consumequeue/`, `index/` and `checkpoint`; None to write into the store itself.
+            Existing objects at a URL are not replaced.
+        queues: "files" or "rocksdb"; None for the kind that the store has.
+        config: The broker's settings; by default sizes are derived from the store's files.
+        split_size: Bytes of CommitLog per scan task.
+        salvage: After damage, resume at the next verifiable record, not at the next file.
+        staging: URL of object storage for temporary files of tasks, if the workers share no folder.
+        storage_options: Options of file systems, as for `reput.open_store`.
+        runner: "auto", "serial", "processes", "spark", or a SparkSession. "auto" uses Spark from 256 MiB on.
+        progress: Called with the phase, units done and units in all.
+
+    Returns:
+        A report of the written files. It also states damage of the log, which raises no error.
+
+    Raises:
+        StoreNotFoundError, StoreLockedError, StoreAccessError, StoreChangedError, UsageError, SparkJobError.
+    """
+    if output is None:
+        refuse_archive(store)
+    # Report a wrong path at once, before starting a runner, which takes seconds.
+    size_bytes = log_bytes(store, storage_options)
+    with opened_runner(Chosen.of(runner), size_bytes, warm_up) as tasks:
+        return rebuild_store(
+            tasks, store, only=only, output=output, queues=queues, config=config,
+            split_size=split_size, salvage=salvage, staging=staging,
+            storage_options=storage_options, progress=progress,
+        )  # fmt: skip

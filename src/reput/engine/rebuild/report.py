@@ -1,0 +1,118 @@
+"""The report of a rebuild."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from reput.base import (
+    Finding,
+    Report,
+    Sealable,
+    ShownAsTable,
+    StoreConfig,
+    counted,
+    format_size,
+    printable,
+)
+
+_MOST_DAMAGE_LINES = 50
+_LABEL_WIDTH = 14
+
+
+@dataclass(slots=True, repr=False)
+class RebuildReport(Sealable, ShownAsTable, Report):
+    """The result of a rebuild. Times are in seconds, sizes in bytes, offsets are physical."""
+
+    store: str
+    output: str
+    log_begin: int = 0
+    log_end: int = 0
+    log_bytes: int = 0
+    torn_tail: bool = False
+    messages: int = 0
+    keys: int = 0
+    queues: int = 0
+    queue_entries: int = 0
+    queue_entries_dropped: int = 0
+    queue_entries_renumbered: int = 0
+    queue_blanks: int = 0
+    queue_files: int = 0
+    index_files: int = 0
+    index_end_timestamp: int = 0
+    bytes_written: int = 0
+    splits: int = 0
+    rescanned: int = 0
+    damage: Sequence[Finding] = field(default_factory=list)
+    notes: Sequence[str] = field(default_factory=list)
+    scan_s: float = 0.0
+    write_s: float = 0.0
+    commit_s: float = 0.0
+    total_s: float = 0.0
+    config: StoreConfig = field(default_factory=StoreConfig)
+
+    @property
+    def messages_per_s(self) -> float:
+        return self.messages / self.total_s if self.total_s else 0.0
+
+    def note(self, *lines: str) -> None:
+        """Append lines to the notes."""
+        self.notes = [*self.notes, *lines]
+
+    @property
+    def is_complete(self) -> bool:
+        """Return whether the whole log could be read."""
+        return not self.damage
+
+    def as_dict(self) -> dict[str, Any]:
+        damage = [finding.as_json() for finding in self.damage]
+        return {**asdict(self), "damage": damage, "messages_per_s": self.messages_per_s}
+
+    def lines(self) -> Iterator[str]:
+        steps = {"read": self.scan_s, "write": self.write_s, "commit": self.commit_s}
+        times = ", ".join(f"{step} {seconds:,.1f} s" for step, seconds in steps.items())
+        yield f"Rebuilt {printable(self.output)} in {self.total_s:,.1f} s ({times})"
+        for label, value in _summary_rows(self):
+            yield f"  {label:<{_LABEL_WIDTH}}{value}"
+
+
+def _summary_rows(report: RebuildReport) -> Iterator[tuple[str, str]]:
+    rate = format_size(report.log_bytes / report.scan_s if report.scan_s else 0.0)
+    torn = ", with a torn end" if report.torn_tail else ""
+    log = f"{report.log_begin:,} to {report.log_end:,}, {format_size(report.log_bytes)} at {rate}/s"
+    yield "CommitLog", log + torn
+    yield (
+        "messages",
+        f"{report.messages:,} ({report.messages_per_s:,.0f}/s), {counted(report.keys, 'key')}",
+    )
+    if report.queue_files:
+        dropped = report.queue_entries_dropped
+        left_out = f", {dropped:,} repeated ones left out" if dropped else ""
+        queues, files = counted(report.queues, "queue"), counted(report.queue_files, "file")
+        entries = counted(report.queue_entries, "entry", "entries")
+        yield "ConsumeQueue", f"{queues}, {files}, {entries}{left_out}"
+    if report.index_files:
+        slots, items = report.config.hash_slots, report.config.index_items
+        files = counted(report.index_files, "file")
+        yield "IndexFile", f"{files} of {slots:,} slots and {items:,} items"
+    yield "written", format_size(report.bytes_written)
+    for note in report.notes:
+        yield "note", printable(note)
+    yield "damage", _damage_in_words(report)
+
+
+def _damage_in_words(report: RebuildReport) -> str:
+    if not report.damage:
+        return "none"
+    lost = sum(damage.length for damage in report.damage)
+    places = "1 place" if len(report.damage) == 1 else f"{len(report.damage):,} places"
+    return f"{places}, {lost:,} bytes of the CommitLog could not be read"
+
+
+def damage_lines(damage: Sequence[Finding]) -> Iterator[str]:
+    """Yield one line per damaged place, at most fifty, and a last line with the number of further places."""
+    for one in damage[:_MOST_DAMAGE_LINES]:
+        yield printable(str(one))
+    if len(damage) > _MOST_DAMAGE_LINES:
+        yield f"… and {len(damage) - _MOST_DAMAGE_LINES:,} more damaged places"

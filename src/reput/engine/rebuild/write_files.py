@@ -1,0 +1,436 @@
+"""The write tasks. Each writes one IndexFile, or the ConsumeQueue entries of some splits or queues."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import closing
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+from uuid import uuid4
+
+import numpy as np
+import numpy.typing as npt
+
+from reput.base import StoreConfig
+from reput.core import (
+    ConsumeQueueWriter,
+    DispatchBatch,
+    IndexFileEnd,
+    IndexFileReader,
+    LostRanges,
+    Proof,
+    Queue,
+    queue_folder,
+)
+from reput.core.index.writer import IndexFileBuilder
+from reput.engine.compare.proof import prove_new
+from reput.engine.rebuild.batch_file import read_batches
+from reput.engine.rebuild.batch_queues import Batches, write_batch_queues
+from reput.engine.rebuild.divided import divided_batches
+from reput.engine.rebuild.extended_queues import write_extended_queues
+from reput.engine.rebuild.index_layout import IndexFileTask, KeyRange
+from reput.engine.rebuild.old_queues import LogPart, OldQueue
+from reput.engine.rebuild.queue_plan import QueueTask, positions_before, read_plan
+from reput.engine.writer.recovery.extended_queues import cut_units
+from reput.errors import StoreAccessError, StoreError
+from reput.format.dtypes import MESSAGE_DTYPE
+from reput.format.file_names import BATCH_QUEUE_FOLDER, CONSUME_QUEUE_FOLDER, EXTENSION_FOLDER
+from reput.format.index_file import IndexHeader
+from reput.io import LOCAL, Disk, Storage, join, make_folder, remove_tree, rename, writing
+from reput.kernels.rows import new_rows
+
+_INDEX_FIELDS = ("physical_offset", "store_timestamp", "key_count", "key_hash")
+_QUEUE_FIELDS = (
+    "physical_offset", "size", "tags_code", "sys_flag", "queue", "queue_offset", "multi",
+)  # fmt: skip
+
+
+class WriteJob(NamedTuple):
+    """The common arguments of all write tasks of a rebuild.
+
+    store     the store with the log
+    scanned   staged files: a folder or URL
+    plan      folder with the files of the plan
+    parts     unfinished IndexFiles and queues. This folder is outside `new`, because a lost worker may leave
+              an unfinished file, or still write to it after another attempt has finished
+    new       the folder that the commit swaps in
+    log       the begin, end and unreadable ranges of the log
+    replaced  the store, if it is rebuilt in place, else None
+    storage   storage of the store
+    """
+
+    store: str
+    scanned: str
+    plan: str
+    parts: str
+    new: str
+    config: StoreConfig
+    log: LogPart
+    replaced: str | None
+    storage: Storage = LOCAL
+
+    def old_queues(self, kind: str) -> Path | None:
+        """Return the folder of the queues that are replaced; None if no queues are replaced."""
+        return None if self.replaced is None else Path(self.replaced, kind)
+
+    def lost_ranges(self) -> LostRanges:
+        return np.array(self.log.lost, np.int64).reshape(-1, 2)
+
+
+class IndexFileWritten(NamedTuple):
+    """A written IndexFile: its number, its header, and the store timestamp (ms) of its first entry.
+
+    proof  the `Proof` that the file has an item for each key of the messages in a range of the log; a text with the
+           reason if this could not be proven
+    """
+
+    number: int
+    header: IndexHeader
+    first_timestamp: int
+    proof: Proof | str
+
+
+class QueuesWritten(NamedTuple):
+    """The numbers of entries and files that a task wrote.
+
+    taken    entries that were added to queues
+    dropped  entries that got no place in a queue
+    blanks   pre-blank entries in place of lost messages
+    kept     old entries whose messages are lost
+    objects  files staged in object storage
+    """
+
+    taken: int
+    dropped: int
+    blanks: int = 0
+    kept: int = 0
+    objects: int = 0
+
+
+def index_part(parts: str, number: int) -> str:
+    """Return the path where a task leaves IndexFile `number`. The commit gives it its final name."""
+    return join(parts, f"part-{number:06d}")
+
+
+def write_index_file(job: WriteJob, task: IndexFileTask) -> IndexFileWritten:
+    """Write one IndexFile. Safe to run twice, also at the same time: each attempt writes its own file.
+
+    Raises StoreAccessError.
+    """
+    previous = _end_of(job, task.previous) if task.previous else IndexFileEnd()
+    with writing(index_part(job.parts, task.number)) as attempt:
+        with IndexFileBuilder(attempt, job.config, previous) as builder:
+            for entries in task.entries:
+                _put_range(job, builder, entries)
+            header = builder.close()
+        proof = _prove(job, attempt)
+    first = header.begin_timestamp if task.entries else header.end_timestamp
+    return IndexFileWritten(task.number, header, first, proof)
+
+
+def _prove(job: WriteJob, path: Path) -> Proof | str:
+    """Prove that the IndexFile agrees with the log. Each task proves the file that it wrote, so tasks work in parallel.
+
+    Return the proof, or the reason why there is none. For a remote store, the reason is empty: no proof is made,
+    because none would be saved.
+    """
+    if not job.storage.is_local:
+        return ""
+    try:
+        file = IndexFileReader(str(path), job.config.hash_slots, job.config.index_items)
+        with closing(file):
+            return prove_new(job.store, file)
+    # A proof only makes queries faster. The file is valid without one.
+    except StoreError as error:
+        return str(error)
+
+
+def _put_range(job: WriteJob, builder: IndexFileBuilder, entries: KeyRange) -> None:
+    passed = 0
+    for batch in read_batches(join(job.scanned, entries.staged), _INDEX_FIELDS):
+        start, stop = max(entries.start - passed, 0), entries.stop - passed
+        passed += len(batch.key_hash)
+        if start < len(batch.key_hash) and stop > 0:
+            builder.put(batch.key_hash[start:stop], batch.key_row[start:stop], batch.messages)
+        # The remaining batches belong to later files.
+        if passed >= entries.stop:
+            return
+
+
+def _end_of(job: WriteJob, entry: KeyRange) -> IndexFileEnd:
+    passed = 0
+    for batch in read_batches(join(job.scanned, entry.staged), _INDEX_FIELDS):
+        if entry.start < passed + len(batch.key_hash):
+            message = batch.messages[batch.key_row[entry.start - passed]]
+            return IndexFileEnd(int(message["store_timestamp"]), int(message["physical_offset"]))
+        passed += len(batch.key_hash)
+    raise IndexError(f"{entry.staged} has no index entry {entry.start}")
+
+
+def write_queues(job: WriteJob, task: QueueTask) -> QueuesWritten:
+    """Write queues. Safe to run twice, also at the same time: every entry has one place. Raises StoreAccessError."""
+    if task.kind == "regular":
+        return _write_regular(job, task)
+    return _write_pack(job, task)
+
+
+def _write_regular(job: WriteJob, task: QueueTask) -> QueuesWritten:
+    plan, positions = read_plan(job.plan), positions_before(job.plan, task)
+    folder, entries = Path(job.new, CONSUME_QUEUE_FOLDER), job.config.queue_entries
+    queues: dict[Queue, ConsumeQueueWriter] = {}
+
+    def writer_of(name: Queue) -> ConsumeQueueWriter | None:
+        if name not in queues and name not in plan.apart:
+            place = queue_folder(folder, *name)
+            queues[name] = ConsumeQueueWriter(place, entries, positions.get(name))
+        return queues.get(name)
+
+    taken = given = 0
+    lost = job.lost_ranges()
+    try:
+        for staged in plan.staged[task.first : task.stop]:
+            for batch in read_batches(join(job.scanned, staged), _QUEUE_FIELDS):
+                batch_taken, batch_entries = _append(batch, writer_of, lost, None)
+                taken += batch_taken
+                given += batch_entries
+        _close(queues)
+    finally:
+        for written in queues.values():
+            written.close(sync=False)
+    blanks = sum(written.blanks for written in queues.values())
+    return QueuesWritten(taken, given - taken, blanks)
+
+
+def _write_pack(job: WriteJob, task: QueueTask) -> QueuesWritten:
+    """Write the task's pack (group of queues) into a folder of this attempt, then move each queue to its place."""
+    pack = frozenset(read_plan(job.plan).pack(task.number))
+    batches = partial(batches_of, job, task.number, pack)
+    own = Path(job.parts, f"pack-{task.number:06d}-{uuid4().hex}")
+    make_folder(own)
+    try:
+        if task.kind == "old extended":
+            result = _write_over_old_extended(job, batches, pack, own)
+        elif task.kind == "old":
+            result = _write_over_old(job, batches, pack, own)
+        elif task.kind == "irregular":
+            result = _write_irregular(job, batches, pack, own)
+        elif task.kind == "extended":
+            result = QueuesWritten(
+                *write_extended_queues(
+                    job.store,
+                    batches,
+                    own,
+                    job.config,
+                    pack,
+                    job.log.lost,
+                    storage=job.storage,
+                )
+            )
+        else:
+            taken, dropped, kept = write_batch_queues(
+                job.store, batches, pack, own / BATCH_QUEUE_FOLDER,
+                job.config.batch_queue_file_bytes, job.log, job.old_queues(BATCH_QUEUE_FOLDER),
+                job.storage,
+            )  # fmt: skip
+            result = QueuesWritten(taken, dropped, 0, kept)
+        for name in pack:
+            for kind in (CONSUME_QUEUE_FOLDER, BATCH_QUEUE_FOLDER, EXTENSION_FOLDER):
+                _publish(queue_folder(own / kind, *name), queue_folder(Path(job.new, kind), *name))
+    finally:
+        remove_tree(own)
+    return result
+
+
+def _publish(folder: Path, place: Path) -> None:
+    """Move a queue to its place. If another attempt was faster, keep its files, which are identical."""
+    if folder.exists() and not place.exists():
+        make_folder(place.parent)
+        try:
+            rename(folder, place)
+        except StoreAccessError:
+            if not place.exists():
+                raise
+
+
+def batches_of(
+    job: WriteJob, number: int, pack: Collection[Queue], fields: Sequence[str]
+) -> Iterator[DispatchBatch]:
+    """Yield the log's batches that have entries of the queues in `pack`. They may also have messages of other queues.
+
+    A pack is a group of queues that one task writes. `number` is its index in the plan.
+    """
+    plan = read_plan(job.plan)
+    if number in plan.divided:
+        yield from divided_batches(job.parts, plan.divisions, number, fields, pack)
+        return
+    for staged in plan.staged:
+        yield from read_batches(join(job.scanned, staged), fields, pack)
+
+
+def _write_irregular(
+    job: WriteJob, batches: Batches, pack: Collection[Queue], own: Path
+) -> QueuesWritten:
+    folder, entries = own / CONSUME_QUEUE_FOLDER, job.config.queue_entries
+    queues = {name: ConsumeQueueWriter(queue_folder(folder, *name), entries) for name in pack}
+    taken, given = _walk(job, batches, queues)
+    return QueuesWritten(taken, given - taken, sum(queue.blanks for queue in queues.values()))
+
+
+def _walk(
+    job: WriteJob, batches: Batches, queues: dict[Queue, ConsumeQueueWriter]
+) -> tuple[int, int]:
+    """Append the entries in `batches` that belong to `queues`.
+
+    Return two counts: of the appended entries, and of all entries in `batches` that belong to `queues`. An entry is not
+    appended if the queue already has this entry, or if the entry's queue offset lies before the queue's end.
+    """
+    taken = given = 0
+    lost, held = job.lost_ranges(), {name: _LastMessage() for name in queues}
+    try:
+        for batch in batches(_QUEUE_FIELDS):
+            batch_taken, batch_entries = _append(batch, queues.get, lost, held)
+            taken += batch_taken
+            given += batch_entries
+        taken += sum(each.release(lost) for each in held.values())
+        _close(queues)
+    finally:
+        for queue in queues.values():
+            queue.close(sync=False)
+    return taken, given
+
+
+def _write_over_old(
+    job: WriteJob, batches: Batches, pack: Collection[Queue], own: Path
+) -> QueuesWritten:
+    old = {name: _old_queue(job, name, own) for name in pack}
+    queues = _compared(batches, old)
+    _, given = _walk(job, batches, queues)
+    for name, queue in queues.items():
+        if queue.position is None:
+            remove_tree(queue_folder(own / CONSUME_QUEUE_FOLDER, *name))
+    return _over_old(old, given, sum(queue.blanks for queue in queues.values()))
+
+
+def _write_over_old_extended(
+    job: WriteJob, batches: Batches, pack: Collection[Queue], own: Path
+) -> QueuesWritten:
+    old = {name: _old_queue(job, name, own, with_units=True) for name in pack}
+    queues = _compared(batches, old)
+    found = {name: queue.found for name, queue in old.items()}
+    ends = {name: queue.position or 0 for name, queue in queues.items()}
+    units = cut_units(found, ends, job.config, Disk())
+    begun = {name: (queue, units.get(name, 0)) for name, queue in queues.items()}
+    taken, dropped, blanks = write_extended_queues(
+        job.store, batches, own, job.config, pack, job.log.lost, begun
+    )
+    for name, queue in queues.items():
+        if queue.position is None:
+            remove_tree(queue_folder(own / CONSUME_QUEUE_FOLDER, *name))
+        folder = queue_folder(own / EXTENSION_FOLDER, *name)
+        if not any(folder.iterdir()):
+            remove_tree(folder)
+    return _over_old(old, taken + dropped, blanks)
+
+
+def _old_queue(job: WriteJob, name: Queue, own: Path, *, with_units: bool = False) -> OldQueue:
+    folders = [queue_folder(Path(job.replaced or job.store, kind), *name) for kind in _KINDS]
+    copies = [queue_folder(own / kind, *name) for kind in _KINDS]
+    units = (folders[1], copies[1]) if with_units else None
+    return OldQueue(name, folders[0], copies[0], job.config.queue_entries, job.log, units)
+
+
+_KINDS = (CONSUME_QUEUE_FOLDER, EXTENSION_FOLDER)
+
+
+def _compared(batches: Batches, old: dict[Queue, OldQueue]) -> dict[Queue, ConsumeQueueWriter]:
+    """Compare the old queues with all messages in `batches`, and return writers that append to these queues."""
+    for batch in batches(_QUEUE_FIELDS):
+        for number, name in enumerate(batch.queues):
+            if name in old:
+                old[name].compare(batch, number)
+    return {name: queue.finish() for name, queue in old.items()}
+
+
+def _over_old(old: dict[Queue, OldQueue], given: int, blanks: int) -> QueuesWritten:
+    unplaced = sum(queue.unplaced for queue in old.values())
+    blanks += sum(queue.blanks for queue in old.values())
+    kept = sum(queue.kept for queue in old.values())
+    return QueuesWritten(given - unplaced, unplaced, blanks, kept)
+
+
+def _append(
+    batch: DispatchBatch,
+    writer_of: Callable[[Queue], ConsumeQueueWriter | None],
+    lost: LostRanges,
+    held: dict[Queue, _LastMessage] | None,
+) -> tuple[int, int]:
+    """Append a batch's entries to the queues that have a writer.
+
+    Return two counts: of the appended entries, and of all entries of these queues in the batch. An entry is not
+    appended if the queue already has this entry, or if the entry's queue offset lies before the queue's end.
+    """
+    entries = batch.queue_entries()
+    taken = given = 0
+    bounds = entries.bounds.tolist()
+    for number, (start, stop) in enumerate(pairwise(bounds)):
+        queue = writer_of(batch.queues[number]) if start < stop else None
+        if queue is None:
+            continue
+        rows, queue_offset = entries.rows[start:stop], entries.queue_offset[start:stop]
+        if held is None:
+            taken += queue.append(batch.messages, rows, queue_offset, lost)
+        else:
+            own = held[batch.queues[number]]
+            taken += own.append(queue, batch.messages[rows], queue_offset, lost)
+        given += stop - start
+    return taken, given
+
+
+class _LastMessage:
+    """Holds back the last message of a queue until the next message of the queue is known.
+
+    Whether the queue keeps a gap before a message depends on the queue offset of the next message (`append_entries`).
+    """
+
+    def __init__(self) -> None:
+        self._queue: ConsumeQueueWriter | None = None
+        self._messages: npt.NDArray[np.void] = np.empty(0, MESSAGE_DTYPE)
+        self._queue_offset: npt.NDArray[np.int64] = np.empty(0, np.int64)
+
+    def append(
+        self,
+        queue: ConsumeQueueWriter,
+        messages: npt.NDArray[np.void],
+        queue_offset: npt.NDArray[np.int64],
+        lost: LostRanges,
+    ) -> int:
+        """Append the message that the last call held back, and all of `messages` except the last one.
+
+        The last one is held back for the next call. Return the number of appended entries.
+        """
+        self._queue = queue
+        before = self._messages if len(self._messages) else messages[:0]
+        all_messages = new_rows(len(before) + len(messages), messages.dtype)
+        np.concatenate([before, messages], out=all_messages)
+        offsets = np.concatenate([self._queue_offset, queue_offset])
+        rows = np.arange(len(offsets) - 1)
+        taken = queue.append(all_messages, rows, offsets, lost)
+        self._messages, self._queue_offset = all_messages[-1:], offsets[-1:]
+        return taken
+
+    def release(self, lost: LostRanges) -> int:
+        """At the end of the log, append the held-back message to its queue. Return the number of appended entries."""
+        if self._queue is None:
+            return 0
+        return self._queue.append(self._messages, np.arange(1), self._queue_offset, lost)
+
+
+def _close(queues: dict[Queue, ConsumeQueueWriter]) -> None:
+    """Make all files durable, and close them."""
+    # Start the writeback of all files first, so that the disk writes them in parallel.
+    for queue in queues.values():
+        queue.start_writeback()
+    for queue in queues.values():
+        queue.close(sync=True)

@@ -1,0 +1,594 @@
+"""Run an operation, which is defined for one store, over many stores.
+
+If a store cannot be read, the joint report names it and is incomplete. The answers of other stores are not affected.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from functools import cache, partial, update_wrapper
+from inspect import signature
+from os import PathLike, fspath
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Generic,
+    ParamSpec,
+    Protocol,
+    TypeVar,
+    cast,
+    overload,
+)
+
+from reput.base import (
+    Finding,
+    Kind,
+    Report,
+    Runner,
+    SerialRunner,
+    Severity,
+    call_in_threads,
+    printable,
+)
+from reput.core import NamedStore as NamedStore
+from reput.core import find_replicas, find_stores, log_bytes, split_logs, with_logs
+from reput.engine.stores.journal import Journal
+from reput.engine.stores.runners import SMALL_BYTES, Chosen, opened_runner
+from reput.errors import ReputError, StoreAccessError, StoreError, UsageError
+from reput.io import is_pattern, is_url, real_place
+
+if TYPE_CHECKING:
+    from reput.core import MessageStore
+
+MANY_STORES = 16
+"""With at least this many stores, several processes save time, even if all stores are small."""
+
+# The smallest number of local stores that is worth a fork. Small stores take 2 ms each.
+_LEAST_OF_FORK = 100
+_OF_ONE_STORE = ("index", "output")
+_READ_ARCHIVES = frozenset({"stats"})
+"""Operations that read a store together with its archive. Other operations examine only the store's own files."""
+StorePath = str | PathLike[str]
+_Result = TypeVar("_Result", bound=Report, covariant=True)
+
+
+class HasCoverage(Protocol):
+    """An answer that states whether it is complete."""
+
+    @property
+    def is_complete(self) -> bool: ...
+
+
+class StoreState(StrEnum):
+    """The states of a store, the worst first."""
+
+    DAMAGED = "damaged"
+    NOT_READ = "not read"
+    WARNING = "warning"
+    OK = "ok"
+
+
+_STATES = {Severity.DAMAGE: StoreState.DAMAGED, Severity.WARNING: StoreState.WARNING}
+_Answer = TypeVar("_Answer", bound=HasCoverage)
+_Arguments = ParamSpec("_Arguments")
+
+
+Stores = StorePath | NamedStore | Sequence[StorePath | NamedStore]
+"""One store or several: paths, URLs, patterns of these, and stores with names."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreAnswer(Generic[_Answer]):
+    """The answer of an operation for one store.
+
+    Attributes:
+        store: The name of the store.
+        path: The folder or URL of the store.
+        report: The report of the operation; None if it failed.
+        error: The error of a failed operation; None if it succeeded.
+        log_bytes: The size of the store's CommitLog files; 0 if they could not be listed.
+        differs: Whether the log differs from that of the first store with the same cluster and broker name.
+    """
+
+    store: str
+    path: str
+    report: _Answer | None = None
+    error: ReputError | None = None
+    log_bytes: int = 0
+    differs: bool = False
+
+    @property
+    def is_complete(self) -> bool:
+        """Return whether the store was completely readable."""
+        return self.report is not None and self.report.is_complete
+
+    @property
+    def state(self) -> StoreState:
+        """Return the state of the store, which its worst finding determines."""
+        if self.report is None:
+            return StoreState.NOT_READ
+        if self.differs:
+            return StoreState.DAMAGED
+        severity: Severity | None = getattr(self.report, "severity", None)
+        return StoreState.OK if severity is None else _STATES.get(severity, StoreState.OK)
+
+    @property
+    def headline(self) -> str:
+        """Return the headline of the report, or the error, in one line."""
+        text = str(self.error) if self.report is None else str(getattr(self.report, "headline", ""))
+        text = text.removeprefix(f"{self.path}: ")
+        return f"{text} ({Kind.REPLICA_DIFFERS})" if self.differs else text
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class StoresReport(Report, Generic[_Result]):
+    """The reports of an operation over several stores, in the order of the stores.
+
+    Attributes:
+        answers: One answer per store.
+        replica_of: The name of each replica's master, by the name of the replica.
+        differing: Findings about stores with the same cluster and broker name whose logs differ.
+    """
+
+    answers: tuple[StoreAnswer[_Result], ...]
+    replica_of: Mapping[str, str] = field(default_factory=dict)
+    differing: tuple[Finding, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.answers)
+
+    def __iter__(self) -> Iterator[StoreAnswer[_Result]]:
+        return iter(self.answers)
+
+    def __getitem__(self, store: str) -> _Result:
+        """Return the report of the store with this name or path. Raises KeyError if there is none."""
+        for one in self.answers:
+            if store in (one.store, one.path) and one.report is not None:
+                return one.report
+        raise KeyError(store)
+
+    @property
+    def failed(self) -> tuple[StoreAnswer[_Result], ...]:
+        """Return the stores without a report."""
+        return tuple(one for one in self.answers if one.report is None)
+
+    @property
+    def is_complete(self) -> bool:
+        """Return whether each store was completely readable."""
+        return all(one.is_complete for one in self.answers)
+
+    @property
+    def is_valid(self) -> bool:
+        """Return whether each store was read, and none has a problem."""
+        return self.severity is None and not self.failed
+
+    @property
+    def severity(self) -> Severity | None:
+        states = {one.state for one in self.answers}
+        if StoreState.DAMAGED in states or self.differing:
+            return Severity.DAMAGE
+        return Severity.WARNING if StoreState.WARNING in states else None
+
+    @property
+    def counted(self) -> tuple[StoreAnswer[_Result], ...]:
+        """Return the answers that are included in totals: the answer of one store per log.
+
+        Of several replicas, only the first that was read is counted.
+        """
+        found: dict[str, StoreAnswer[_Result]] = {}
+        for one in sorted(self.answers, key=lambda one: one.store in self.replica_of):
+            if one.report is not None:
+                found.setdefault(self.replica_of.get(one.store, one.store), one)
+        names = {one.store for one in found.values()}
+        return tuple(one for one in self.answers if one.store in names)
+
+    @property
+    def log_bytes(self) -> int:
+        """Return the CommitLog bytes of all stores that have a report. Replicas of one log count once."""
+        return sum(one.log_bytes for one in self.counted)
+
+    @property
+    def counts(self) -> dict[StoreState, int]:
+        """Return the number of stores in each state, the worst first."""
+        found = Counter(one.state for one in self.answers)
+        return {state: found[state] for state in StoreState}
+
+    @property
+    def headline(self) -> str:
+        parts = [f"{count:,} {state}" for state, count in self.counts.items() if count]
+        if self.replica_of:
+            parts.append(f"{len(self.replica_of):,} of them replicas")
+        counts = f"{stores_in_words(len(self.answers))}: {', '.join(parts)}"
+        return f"{counts}; {self.log_bytes:,} bytes of CommitLog"
+
+    def worst_first(self) -> list[StoreAnswer[_Result]]:
+        """Return the answers by descending severity, then in the order of the stores."""
+        return sorted(self.answers, key=lambda one: list(StoreState).index(one.state))
+
+    def lines(self) -> Iterator[str]:
+        """Yield one line per store, the worst first, then differences between replicas, then the counts."""
+        names = max((len(printable(one.store)) for one in self.answers), default=0)
+        states = max((len(one.state) for one in self.answers), default=0)
+        for one in self.worst_first():
+            text = (
+                f"{printable(one.store):<{names}}  {one.state:<{states}}  {printable(one.headline)}"
+            )
+            of = self.replica_of.get(one.store)
+            yield f"{text} (replica of {printable(of)})" if of else text
+        for finding in self.differing:
+            yield printable(f"{finding.severity}: {finding.kind}: {finding}")
+        yield self.headline
+
+    def coverage(self) -> list[dict[str, Any]]:
+        """Return an object per store: its state, the size of its log, and whether it was completely readable."""
+        return [
+            {
+                "store": one.store,
+                "path": one.path,
+                "state": one.state,
+                "log_bytes": one.log_bytes,
+                "replica_of": self.replica_of.get(one.store),
+                "is_complete": one.is_complete,
+                "error": None if one.error is None else str(one.error),
+            }
+            for one in self.answers
+        ]
+
+    def total(self) -> dict[str, Any]:
+        """Return the counts over all stores."""
+        return {
+            "stores": len(self),
+            "failed": len(self.failed),
+            "log_bytes": self.log_bytes,
+            "is_complete": self.is_complete,
+            "states": {state.value: count for state, count in self.counts.items()},
+        }
+
+    def as_dict(self) -> dict[str, Any]:
+        rows = [
+            {**covered, "report": None if one.report is None else one.report.as_dict()}
+            for covered, one in zip(self.coverage(), self.answers, strict=True)
+        ]
+        differing = [finding.as_json() for finding in self.differing]
+        return {"total": self.total(), "stores": rows, "differing": differing}
+
+
+class StoresOperation(Protocol[_Arguments, _Result]):
+    """An operation that returns a report for one store, or a joint report for several."""
+
+    # This overload is first: a str is also a Sequence[str], and type checkers take the first overload that matches.
+    @overload
+    def __call__(  # type: ignore[overload-overlap]
+        self, store: StorePath, /, *args: _Arguments.args, **options: _Arguments.kwargs
+    ) -> _Result: ...
+
+    @overload
+    def __call__(
+        self,
+        store: NamedStore | Sequence[StorePath | NamedStore],
+        /,
+        *args: _Arguments.args,
+        **options: _Arguments.kwargs,
+    ) -> StoresReport[_Result]: ...
+
+
+def takes_stores(
+    operation: Callable[Concatenate[StorePath, _Arguments], _Result],
+) -> StoresOperation[_Arguments, _Result]:
+    """Make an operation on one store also accept a NamedStore, or a list of paths, patterns and NamedStores."""
+    first = next(iter(signature(operation).parameters))
+
+    def entrance(*args: Any, **options: Any) -> Any:
+        given: Any = args[0] if args else options.get(first)
+        is_one = isinstance(given, str | PathLike) or not isinstance(given, NamedStore | Sequence)
+        if is_one:  # An argument of a wrong type goes to the operation, which refuses it.
+            return operation(*args, **options)
+        if len(args) > 1:
+            raise UsageError("with several stores, pass all other arguments by name")
+        options.pop(first, None)
+        return over_stores(entrance, given, **options)
+
+    named: Any = update_wrapper(entrance, operation)
+    return cast("StoresOperation[_Arguments, _Result]", named)
+
+
+def stores_of(stores: Stores, storage_options: Mapping[str, str] | None = None) -> list[NamedStore]:
+    """Return the stores to which paths and patterns lead, without duplicates, in the given order.
+
+    Paths without a store are returned too: the operation reports why they cannot be read.
+
+    Raises:
+        UsageError: no store is named, or two stores have the same name.
+    """
+    given = [stores] if isinstance(stores, str | PathLike | NamedStore) else list(stores)
+    if not given:
+        raise UsageError("name a store: pass at least one path or NamedStore")
+    # Compare real paths, because two paths may lead to the same store.
+    found: dict[str, NamedStore] = {}
+    for one in given:
+        for store in _expanded(one, storage_options):
+            found.setdefault(real_place(store.path), store)
+    names = [store.name for store in found.values()]
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        paths = [store.path for store in found.values() if store.name == twice]
+        raise UsageError(f"{' and '.join(paths)} have the same name {twice}; rename one of them")
+    return list(found.values())
+
+
+def _expanded(
+    given: StorePath | NamedStore, storage_options: Mapping[str, str] | None
+) -> list[NamedStore]:
+    if not isinstance(given, str | PathLike | NamedStore):
+        raise UsageError(f"a store must be a path or a NamedStore, not {given!r}")
+    one = given if isinstance(given, NamedStore) else _of_path(fspath(given))
+    if not is_pattern(one.path) or one.name != one.path:
+        return [one]
+    try:
+        paths = find_stores([one.path], one.options.get("storage_options", storage_options))
+    except StoreError:  # The operation will report the error.
+        return [one]
+    return [replace(one, name=each, path=each) for each in paths]
+
+
+def _of_path(path: str) -> NamedStore:
+    store, logs = split_logs(path)
+    return NamedStore(path, store, log_paths=logs)
+
+
+def open_named(store: NamedStore, **reading: Any) -> MessageStore:
+    """Open a NamedStore. Its own options override `reading`. Raises the errors of `open_store`."""
+    path, of_store = store.arguments(joined=True)
+    from reput.engine.stores.open_store import open_store
+
+    opened: MessageStore = open_store(path, **_merged(open_store, reading, of_store))
+    return opened
+
+
+def stores_in_words(count: int) -> str:
+    """Return a number of stores in words, as in `1 store` or `12 stores`."""
+    return f"{count:,} store{'' if count == 1 else 's'}"
+
+
+def over_stores(
+    operation: Callable[..., _Result],
+    stores: Stores,
+    *,
+    on_answer: Callable[[StoreAnswer[_Result]], None] = lambda answer: None,
+    runner: Any = "auto",
+    resume: StorePath | None = None,
+    outputs: Mapping[str, str] | None = None,
+    **options: Any,
+) -> StoresReport[_Result]:
+    """Run an operation over several stores, a limited number at a time.
+
+    Each small store is one task of the runner. Stores of 256 MiB or more are processed one after the other. If the
+    operation has a parameter `runner`, each of these large stores is divided into tasks of the runner.
+
+    Args:
+        operation: A function at module level (it may be pickled), with the store as its first argument.
+        stores: The stores. Options of a NamedStore override `options`.
+        on_answer: Called in this thread with the answer of each store as soon as it is known.
+        runner: "auto", "serial", "processes", "spark", or a SparkSession. "auto" uses this process for a few small
+            stores.
+        resume: A file in which answers are recorded. If it has the answer of a store, the store is not read again, and
+            its report has only a headline and data.
+        outputs: For each store, by name: the file or folder that the operation writes. If this file or folder does not
+            exist, the store is read again, even if `resume` has its answer.
+        options: Further arguments of the operation. Callbacks are called only for large stores.
+
+    Raises:
+        UsageError: no store is named, or an option is wrong. A store that cannot be read raises no error.
+    """
+    named = stores_of(stores, options.get("storage_options"))
+    sizes = [bytes_of(store, options.get("storage_options")) for store in named]
+    answers: list[StoreAnswer[_Result] | None] = [None] * len(named)
+    has_runner = "runner" in signature(operation).parameters
+    if len(named) > 1 and (one_only := [name for name in _OF_ONE_STORE if options.get(name)]):
+        raise UsageError(
+            f"{', '.join(one_only)}: works with one store only, not with {len(named)}; set it in the options of a "
+            f"NamedStore",
+            arguments=one_only,
+        )
+
+    with ExitStack() as stack:
+        journal = None
+        if resume is not None:
+            journal = stack.enter_context(Journal(resume, operation.__name__, options))
+
+        def output_of(store: NamedStore) -> str:
+            return (outputs or {}).get(store.name, "")
+
+        def done(place: int, answer: StoreAnswer[_Result]) -> None:
+            answers[place] = answer
+            on_answer(answer)
+            # Record the answer only after `on_answer`. If the process is killed before the answer is recorded, the
+            # next run reads the store again, and calls `on_answer` again.
+            if journal is not None and answer.report is not None:
+                journal.add(named[place], output_of(named[place]), answer.report)
+
+        for place, store in enumerate(named if journal is not None else ()):
+            output = output_of(store)
+            kept = None if journal is None else journal.report_of(store, output)
+            if kept is not None and (not output or is_url(output) or os.path.exists(output)):
+                report = cast("_Result", kept)
+                answers[place] = StoreAnswer(store.name, store.path, report, None, sizes[place])
+                on_answer(cast("StoreAnswer[_Result]", answers[place]))
+        left = [place for place, answer in enumerate(answers) if answer is None]
+        small = [place for place in left if sizes[place] < SMALL_BYTES]
+        whole = options | ({"runner": "serial"} if has_runner else {})
+        # A task may run in another process, where it cannot call the callbacks of this process.
+        whole = {name: value for name, value in whole.items() if not callable(value)}
+        tasks = [_task(operation, named[place], sizes[place], whole) for place in small]
+        with ExitStack() as running:
+            chosen = Chosen.of(runner)
+            size = sum(sizes[place] for place in small)
+            at_once = _runner_of_many(running, chosen, size, len(small))
+            for place, answer in _as_completed(tasks, at_once):
+                done(small[place], answer)
+        each = options | ({"runner": runner} if has_runner else {})
+        for place in left:
+            if (size := sizes[place]) >= SMALL_BYTES:
+                done(place, _task(operation, named[place], size, each)())
+    replicas = find_replicas(named)
+    differing = {finding.file for finding in replicas.differing}
+    every = tuple(
+        replace(answer, differs=answer.path in differing)
+        for answer in answers
+        if answer is not None
+    )
+    found = StoresReport(every, replicas.first, replicas.differing)
+    raise_if_misused(found.answers)
+    return found
+
+
+def raise_if_misused(answers: Sequence[StoreAnswer[Any]]) -> None:
+    """If the operation refused the arguments for every store, raise the error of the first store.
+
+    In that case, the arguments themselves are probably wrong.
+    """
+    if answers and all(isinstance(one.error, UsageError) for one in answers):
+        raise answers[0].error or UsageError()
+
+
+def in_threads(
+    ask: Callable[[NamedStore], tuple[_Answer, int]],
+    stores: Sequence[NamedStore],
+    at_once: int,
+    may_fork: bool = False,
+) -> Iterator[tuple[int, StoreAnswer[_Answer]]]:
+    """Call `ask` for each store in threads, and yield (index of the store, answer) as soon as it is known.
+
+    Args:
+        ask: Returns the report of a store, and the size of its log in bytes.
+        stores: The stores.
+        at_once: The largest number of threads.
+        may_fork: Whether many local stores may be divided between forks of this process (`reput.base.tasks.forks`).
+
+    Raises UsageError. A store that cannot be read raises no error.
+    """
+
+    def answer(place: int) -> tuple[int, StoreAnswer[_Answer]]:
+        store = stores[place]
+        try:
+            report, size = ask(store)
+        except (ReputError, OSError) as error:
+            return place, _unread(store, error, bytes_of(store))
+        return place, StoreAnswer(store.name, store.path, report, None, size)
+
+    remote = sum(is_url(one.path) or one.archive is not None for one in stores)
+    if may_fork and not remote and len(stores) >= 2 * _LEAST_OF_FORK:
+        from reput.base import in_forks
+
+        def some(places: Sequence[int]) -> Iterator[tuple[int, StoreAnswer[_Answer]]]:
+            return call_in_threads(lambda n: answer(places[n]), len(places), at_once, at_first=0)
+
+        return in_forks(some, len(stores), _LEAST_OF_FORK)
+    return call_in_threads(answer, len(stores), at_once, at_first=remote)
+
+
+def _runner_of_many(stack: ExitStack, chosen: Chosen, size_bytes: int, stores: int) -> Runner:
+    """Return a runner whose tasks are whole stores."""
+    if chosen.runner == "auto" and chosen.master is None:
+        is_little = stores < MANY_STORES and size_bytes < SMALL_BYTES
+        chosen = chosen._replace(runner="serial" if is_little else "processes")
+    if stores < 2:
+        return SerialRunner()
+    return stack.enter_context(opened_runner(chosen, size_bytes, lambda: None))
+
+
+def _as_completed(
+    tasks: Sequence[Callable[[], _Answer]], runner: Runner
+) -> Iterator[tuple[int, _Answer]]:
+    """Run tasks, `parallelism` at a time, and yield (index of the task, result) as soon as it is known."""
+    if runner.parallelism == 1:
+        yield from ((place, task()) for place, task in enumerate(tasks))
+        return
+
+    def run(place: int) -> tuple[int, _Answer]:
+        return place, runner.run(_call, [tasks[place]], [1], lambda done, total: None)[0]
+
+    threads = runner.parallelism
+    yield from call_in_threads(run, len(tasks), threads, at_first=threads)
+
+
+def _call(task: Callable[[], _Answer]) -> _Answer:
+    return task()
+
+
+def _task(
+    operation: Callable[..., _Answer], store: NamedStore, size: int, options: Mapping[str, Any]
+) -> Callable[[], StoreAnswer[_Answer]]:
+    """Return a function that runs an operation on one store.
+
+    The store's settings are read now, because tasks of a remote runner may not have access to the files of settings.
+    """
+    try:
+        joined = getattr(operation, "__name__", "") in _READ_ARCHIVES
+        path, of_store = store.arguments(joined=joined)
+    except ReputError as error:
+        return partial(StoreAnswer, store.name, store.path, None, error, size)
+    return partial(_answer, operation, store, path, size, _merged(operation, options, of_store))
+
+
+def _merged(
+    operation: Callable[..., Any], options: Mapping[str, Any], of_store: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the options for one store. The store's own options override other options.
+
+    `config` overrides `broker_config`.
+    """
+    merged = {**options, **of_store}
+    if merged.get("config") is not None:
+        merged.pop("broker_config", None)
+    # An operation without the option `storage_options` supports only local stores.
+    if "storage_options" in merged and not _takes_storage(operation):
+        merged.pop("storage_options", None)
+    return merged
+
+
+@cache
+def _takes_storage(operation: Callable[..., Any]) -> bool:
+    """Return whether an operation has the option `storage_options`."""
+    taken = signature(operation).parameters
+    return "storage_options" in taken or any(one.kind is one.VAR_KEYWORD for one in taken.values())
+
+
+def _answer(
+    operation: Callable[..., _Answer],
+    store: NamedStore,
+    path: str,
+    size: int,
+    options: Mapping[str, Any],
+) -> StoreAnswer[_Answer]:
+    """Run an operation on one store, and return its report or its error."""
+    try:
+        report = operation(path, **options)
+    except (ReputError, OSError) as error:
+        return _unread(store, error, size)
+    return StoreAnswer(store.name, store.path, report, None, size)
+
+
+def _unread(store: NamedStore, error: ReputError | OSError, size: int) -> StoreAnswer[Any]:
+    """Return the answer for a store on which the operation failed with `error`."""
+    if not isinstance(error, ReputError):
+        error = StoreAccessError(f"{error.filename or store.path}: {error.strerror or error}")
+    return StoreAnswer(store.name, store.path, None, error, size)
+
+
+def bytes_of(store: NamedStore, storage_options: Mapping[str, str] | None = None) -> int:
+    """Return the size of a store's log, or 0 if the log cannot be listed.
+
+    In that case, the following operation on the store reports the error.
+    """
+    options = store.options.get("storage_options", storage_options)
+    try:
+        return log_bytes(with_logs(store.path, store.log_paths), options)
+    except ReputError:
+        return 0

@@ -1,0 +1,190 @@
+"""Find the places of messages with a key through the indexes of a store."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import islice
+from typing import Self
+
+from reput.base import Finding
+from reput.core import (
+    CommitLogReader,
+    LogListing,
+    OffsetRange,
+    ScanBuffers,
+    Segment,
+    StoreReader,
+    find_log_end,
+)
+from reput.core.index.key_index import UntrustedIndexError
+from reput.core.index.plan import Planner
+from reput.core.index.search import IndexSearch
+from reput.engine.tables.found_records import FoundRecords
+from reput.errors import StoreError, UsageError
+from reput.format.index_file import index_key, key_hash
+from reput.format.properties import may_be_replaced_id
+
+_CANDIDATE_BYTES = 128 << 10
+"""Verifying a candidate (an index entry with the key's hash) takes about as long as scanning this many bytes of log."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedStretch:
+    """A range of the log, and the requested messages that begin in it.
+
+    records: the requested messages; None if the whole range must be read to find them
+    is_frequent: whether the whole range must be read because too many index entries have a requested key's hash
+    """
+
+    range: OffsetRange
+    records: FoundRecords | None = None
+    is_frequent: bool = False
+
+
+class IndexBesideLog:
+    """The IndexFiles and the checkpoint of the store that a log belongs to. A context manager.
+
+    The store is opened on first use. If it cannot be read, methods find nothing, and the table scans the log.
+
+    Attributes:
+        log_end: Physical offset after the last complete record; set by `find_lost_end`.
+    """
+
+    def __init__(self, source: LogListing) -> None:
+        self.source = source
+        self.log_end: int | None = None
+        self._store: StoreReader | None = None
+        self._planner: Planner | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._store is not None:
+            self._store.close()
+
+    def find_by_key(
+        self,
+        topics: Collection[str] | None,
+        keys: Collection[str],
+        *,
+        with_replaced_ids: bool = False,
+    ) -> list[KeyedStretch] | None:
+        """Return stretches of the log, oldest first, with all messages that have one of these topics and keys.
+
+        Return None if the log is not part of a store, for example a single file, or if the store cannot be read.
+
+        Args:
+            topics: The topics; None for all topics of the log.
+            keys: Unique keys, or keys in KEYS.
+            with_replaced_ids: Whether to search also for ids that are in no index, because a later UNIQ_KEY of the same
+                record replaces them (5.x).
+        """
+        with suppress(StoreError, UsageError):
+            if (opened := self._opened()) is not None:
+                store, planner = opened
+                named = store.all_topics() if topics is None else topics
+                hashes = {key_hash(index_key(topic, key)) for topic in named for key in keys}
+                found = [_look_up(store.commit_log, each, hashes) for each in planner.segments()]
+                if with_replaced_ids and any(map(may_be_replaced_id, keys)):
+                    found = [_with_replaced_ids(store, each, hashes) for each in found]
+                return _joined(sorted(found, key=lambda each: each.range))
+        return None
+
+    def find_lost_end(self) -> list[Finding]:
+        """Return a finding if the index or the checkpoint shows that the newest messages of the log are lost."""
+        # Do not check whether a remote log has lost messages, because the check would add requests to every query.
+        if self.source.folder is None:
+            return []
+        with suppress(StoreError, UsageError):
+            if (opened := self._opened()) is not None:
+                planner = opened[1]
+                # Plan before the end of the log is found. Planning reads the newest entry of the index, and `lost_end`
+                # compares this entry with the end. In the other order, the newest entry could belong to a message that
+                # was appended after the end was found.
+                planner.segments()
+                self.log_end = find_log_end(self.source, ScanBuffers())
+                lost = planner.lost_end(self.log_end)
+                return [] if lost is None else [lost]
+        return []
+
+    def _opened(self) -> tuple[StoreReader, Planner] | None:
+        """Return the log's store and its planner; None if the log is in no store. Raises StoreError, UsageError."""
+        place, options = self.source.elsewhere or (self.source.folder, None)
+        if place is None:
+            return None
+        if self._store is None:
+            self._store = StoreReader(place, storage_options=options)
+        if self._planner is None:
+            self._planner = self._store.key_planner()
+        return self._store, self._planner
+
+
+def _joined(stretches: list[KeyedStretch]) -> list[KeyedStretch]:
+    """Join adjacent stretches if all their records must be read.
+
+    Without joining, a reader would have to search for the first record of each stretch.
+    """
+    joined: list[KeyedStretch] = []
+    for each in stretches:
+        last = joined[-1] if joined else None
+        is_whole = last is not None and last.records is None and each.records is None
+        if last is not None and is_whole and last.range.stop == each.range.start:
+            both = OffsetRange(last.range.start, each.range.stop)
+            joined[-1] = KeyedStretch(both, None, last.is_frequent or each.is_frequent)
+        else:
+            joined.append(each)
+    return joined
+
+
+def _look_up(log: CommitLogReader, segment: Segment, hashes: Collection[int]) -> KeyedStretch:
+    """Find the requested messages in a segment, which is a range of the log.
+
+    The result has the places of these messages (`records`). If no trusted index covers the segment, or if a scan is
+    faster, the result has no `records`, and the caller scans the whole segment.
+    """
+    if segment.part is None:
+        return KeyedStretch(segment.range)
+    most = max((segment.stop - segment.start) // _CANDIDATE_BYTES, 1)
+    try:
+        # Counting candidates reads only the index, not the messages, and so is fast.
+        counted = islice(segment.part.candidates(hashes, segment.range), most + 1)
+        if sum(1 for _ in counted) > most:
+            return KeyedStretch(segment.range, is_frequent=True)
+        search = IndexSearch(log, segment.part, hashes, segment.range)
+        places = sorted((record.physical_offset, record.size_bytes) for _, record in search)
+    except UntrustedIndexError:
+        return KeyedStretch(segment.range)
+    return KeyedStretch(segment.range, FoundRecords.of(places, segment.stop))
+
+
+def _with_replaced_ids(
+    store: StoreReader, stretch: KeyedStretch, hashes: Collection[int]
+) -> KeyedStretch:
+    """Find more requested messages in a stretch of the log: records with a requested id that no index contains.
+
+    If a record has several UNIQ_KEYs, a broker indexes only the last one. A scan of the log finds the other ids. If
+    damage may hide some of these ids, return the stretch with `records` None. The caller then reads the whole stretch.
+    """
+    if stretch.records is None or not store.may_have_replaced_ids:
+        return stretch
+    log, (start, stop) = store.commit_log, stretch.range
+    places = dict(
+        zip(stretch.records.physical_offset.tolist(), stretch.records.size.tolist(), strict=True)
+    )
+    for file in log.files:
+        if file.start >= stop or file.end <= start:
+            continue
+        known = store.known_ranges.learn(file, with_ids=True)
+        if known.ids is None or any(
+            lost.start < stop and start < lost.stop for lost in known.damage
+        ):
+            return KeyedStretch(stretch.range)
+        for offset in known.ids.places(hashes, stretch.range):
+            try:
+                places[offset] = log.locate(offset).layout.total_bytes
+            except StoreError:
+                return KeyedStretch(stretch.range)
+    return KeyedStretch(stretch.range, FoundRecords.of(sorted(places.items()), stop))

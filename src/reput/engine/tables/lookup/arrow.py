@@ -1,0 +1,394 @@
+"""Look up keys and return the answer as Arrow, for any way to stage keys and any runner of tasks."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Any, NamedTuple, TypedDict, Unpack
+
+import pyarrow as pa
+
+from reput.base import (
+    Closing,
+    Progress,
+    Runner,
+    StoreConfig,
+    checked,
+    counted,
+    no_progress,
+    retried,
+    silent,
+    waiting,
+)
+from reput.core import (
+    NamedStore,
+    StoreReader,
+    answered_by,
+    coverage_in_words,
+    find_replicas,
+    find_stores,
+)
+from reput.engine.messages import select
+from reput.engine.tables.lookup.answer import LookupAnswer, answer_schema
+from reput.engine.tables.lookup.coverage import (
+    COVERAGE_COLUMN,
+    IS_COMPLETE,
+    METADATA_KEY,
+    CoverageForm,
+    FailedStore,
+)
+from reput.engine.tables.lookup.driver import look_up
+from reput.engine.tables.lookup.key_parts import KeyPart, check_columns, stage_parts
+from reput.errors import ReputError, StoreError, UsageError
+from reput.io import (
+    Access,
+    PlacedRunner,
+    absolute,
+    delete_objects,
+    discard_tree,
+    folder_until_exit,
+    is_url,
+    join,
+    know,
+    open_object_store,
+    places_of,
+    real_place,
+)
+
+StorePath = str | PathLike[str]
+_FOLDER = "reput-lookup-"
+_staged_places: set[str] = set()
+"""URLs of staging folders that this process has not deleted yet."""
+DEFAULT_COLUMNS = (
+    "store", "physical_offset", "store_timestamp", "queue_id", "queue_offset", "size",
+    "message_id", "unique_key", "tags",
+)  # fmt: skip
+
+
+class LookupOptions(TypedDict, total=False):
+    """Options of a look-up on any runner; see `reput.look_up` and `reput.spark.lookup`."""
+
+    columns: str | Iterable[str]
+    index: StorePath | None
+    config: StoreConfig | None
+    hash_slots: int | None
+    index_items: int | None
+    staging: StorePath | None
+    staging_access: Access
+    storage_options: Mapping[str, str] | None
+    coverage: CoverageForm
+    progress: Progress
+
+
+@dataclass(frozen=True, slots=True)
+class Lookup(Closing):
+    """A finished look-up. The end of its context deletes the staged answer.
+
+    stores  names of the searched stores, each once
+    answer  the answer, read part by part
+    schema  schema of the answer's rows; its metadata has the coverage, see
+    `reput.engine.tables.lookup.coverage.coverage_of` folder  folder with the staged answer
+    """
+
+    stores: tuple[str, ...]
+    answer: LookupAnswer
+    schema: pa.Schema
+    folder: str
+
+    def close(self) -> None:
+        """Delete the staged answer, which cannot be read afterwards."""
+        _discard(self.folder)
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of the answer, in the order of the keys."""
+        for number in range(len(self.answer.parts)):
+            yield from self.answer.batches(number)
+
+    def in_words(self) -> Iterator[str]:
+        """Yield sentences about the result and the coverage of the answer, one per line."""
+        counts, coverage = self.answer.counts(), self.answer.coverage
+        without = counts.rows - counts.found
+        yield (
+            f"{counted(counts.rows, 'key')}: {counts.found:,} {'has' if counts.found == 1 else 'have'} messages, "
+            f"{counts.messages:,} in all; {without:,} {'has' if without == 1 else 'have'} none."
+        )
+        for store, covered in zip(self.stores, coverage.stores, strict=True):
+            lines = [*coverage_in_words(covered), *map(str, covered.unreadable)]
+            yield from (line if len(self.stores) == 1 else f"{store}: {line}" for line in lines)
+        yield from map(str, coverage.failed)
+        for lost in coverage.lost:
+            keys = f"{len(lost.numbers):,} key{'' if len(lost.numbers) == 1 else 's'}"
+            yield f"An index range was not used for {keys}: {lost.problem}"
+
+
+@checked
+def run_lookup(
+    stores: StorePath | Sequence[StorePath | NamedStore],
+    rows: pa.Schema,
+    stage: Callable[[str], list[KeyPart]],
+    runner: Callable[[], Runner],
+    *,
+    columns: str | Iterable[str] = DEFAULT_COLUMNS,
+    index: StorePath | None = None,
+    config: StoreConfig | None = None,
+    hash_slots: int | None = None,
+    index_items: int | None = None,
+    staging: StorePath | None = None,
+    staging_access: Access = "private",
+    storage_options: Mapping[str, str] | None = None,
+    coverage: CoverageForm = "summary",
+    progress: Progress = silent,
+) -> Lookup:
+    """Check the arguments, open the stores, stage the keys and look them up.
+
+    Args:
+        stores: Store directories, their URLs, patterns of either, or NamedStores, whose own options take precedence.
+            If a store is given twice, or with its replica, the answer has its messages once. If one of several stores
+            cannot be opened, the answer is incomplete.
+        rows: The schema of the keys.
+        stage: Writes the keys into a folder, in parts.
+        runner: Returns the runner of the tasks; called after `stage`.
+        columns: Columns of messages in the answer.
+        index, config, hash_slots, index_items, storage_options: As for `StoreReader`.
+        staging: A folder or URL of object storage in which a folder for staged files is created; by default the
+            system's temporary folder.
+        staging_access: The users who may access staged files.
+        coverage: "summary" for `is_complete` in each row, "rows" for the whole coverage in each row.
+        progress: Called with the phase, units done and units in all.
+
+    Returns:
+        A Lookup. Its folder is deleted at the end of its context, or else at the end of this process.
+
+    Raises:
+        UsageError, StoreNotFoundError, StoreAccessError, StoreChangedError, FormatError, and the errors of `stage`.
+    """
+    wanted = (columns,) if isinstance(columns, str) else tuple(columns)
+    if coverage not in ("summary", "rows"):
+        raise UsageError(
+            f"coverage must be summary or rows, not {coverage}", arguments=["coverage"]
+        )
+    is_flat = coverage == "summary"
+    check_columns(rows, [*select(wanted).names, IS_COMPLETE if is_flat else COVERAGE_COLUMN])
+    given = [stores] if isinstance(stores, str | PathLike) else list(stores)
+    if not given:
+        raise UsageError("stores: pass at least one store")
+    named = _named(given, storage_options)
+    if index is not None and len(named) > 1:
+        raise UsageError(
+            "index: is valid for one store only; pass a single store", arguments=["index"]
+        )
+    with ExitStack() as stack:
+
+        def open_reader(store: NamedStore) -> StoreReader:
+            path, own = store.arguments(joined=True)
+            return StoreReader(
+                absolute(path), config=own.get("config", config), hash_slots=hash_slots,
+                index_items=index_items, index=index and absolute(index),
+                storage_options=own.get("storage_options", storage_options),
+            )  # fmt: skip
+
+        def open_store(store: NamedStore) -> StoreReader | ReputError:
+            try:
+                # Each remote request is already retried, so the whole call is not retried.
+                opened = open_reader(store) if is_url(store.path) else retried(open_reader, store)
+            except ReputError as error:
+                if len(named) == 1:
+                    raise
+                return error
+            # The store is closed even if another store cannot be opened.
+            stack.push(opened)
+            return opened
+
+        opener = waiting(any(is_url(store.path) for store in named), len(named))
+        found = opener.run(open_store, named, [1] * len(named), no_progress)
+        searched, opened, failed = _opened(named, found)
+        names = tuple(store.name for store in searched)
+        folder = _staging_folder(staging, staging_access, storage_options)
+        try:
+            parts = stage(folder)
+            places = places_of(join(folder, "answer"))
+            tasks = PlacedRunner(runner(), places) if places else runner()
+            shown = [_shown(one, reader.path) for one, reader in zip(searched, opened, strict=True)]
+            answer = look_up(tasks, opened, parts, folder, wanted, progress, shown)
+        # Staged keys and messages must not remain after an error or an interrupt.
+        except BaseException:
+            _discard(folder)
+            raise
+    answer = replace(
+        answer, is_flat=is_flat, logs=_logs_of(searched),
+        coverage=replace(answer.coverage, failed=failed),
+    )  # fmt: skip
+    summary = json.dumps(answer.coverage.as_json(shown))
+    schema = answer_schema(rows, wanted, is_flat).with_metadata({METADATA_KEY: summary})
+    return Lookup(names, answer, schema, folder)
+
+
+def _named(
+    given: Sequence[StorePath | NamedStore], options: Mapping[str, str] | None
+) -> list[NamedStore]:
+    """Return the given stores. A pattern is replaced by the stores that it matches."""
+    found: list[NamedStore] = []
+    for one in given:
+        if isinstance(one, NamedStore):
+            found.append(one)
+        else:
+            found += [NamedStore(path, path) for path in find_stores([one], options)]
+    return found
+
+
+def _opened(
+    named: Sequence[NamedStore], found: Sequence[StoreReader | ReputError]
+) -> tuple[list[NamedStore], list[StoreReader], tuple[FailedStore, ...]]:
+    """Return the opened stores, each once, and the stores that could not be opened.
+
+    Raise the first error if no store could be opened.
+    """
+    places: dict[str, tuple[NamedStore, StoreReader]] = {}
+    errors: dict[str, ReputError] = {}
+    for store, one in zip(named, found, strict=True):
+        if isinstance(one, ReputError):
+            errors[store.name] = one
+        # A store that was given twice, for example by two patterns, is searched once.
+        else:
+            places.setdefault(real_place(one.path), (store, one))
+    if not places:
+        raise next(iter(errors.values()))
+    replaced = answered_by(named, [isinstance(one, StoreReader) for one in found])
+    shown = {one.name: _shown(one, absolute(one.path)) for one in named}
+    failed = [
+        FailedStore(shown[name], str(one), shown.get(replaced.get(name, "")))
+        for name, one in errors.items()
+    ]
+    return [one for one, _ in places.values()], [one for _, one in places.values()], tuple(failed)
+
+
+def _shown(store: NamedStore, path: str) -> str:
+    """Return the text that identifies a store in the answer: its name, or its absolute path `path` if it has no name.
+
+    The column `store` and the coverage have the same text, so that users can join them.
+    """
+    return path if store.name == store.path else store.name
+
+
+def _logs_of(stores: Sequence[NamedStore]) -> tuple[int, ...]:
+    """Return for each store the number of the first store with the same log. This may be the store itself."""
+    first = find_replicas(stores).first
+    numbers = {store.name: number for number, store in enumerate(stores)}
+    return tuple(numbers[first.get(store.name, store.name)] for store in stores)
+
+
+def _staging_folder(
+    staging: StorePath | None, access: Access, options: Mapping[str, str] | None
+) -> str:
+    """Return a new folder, or the URL of a new place. It is deleted when the process ends."""
+    if staging is None or not is_url(staging):
+        return str(folder_until_exit(_FOLDER, staging, access))
+    store = open_object_store(join(fspath(staging), f"{_FOLDER}{uuid.uuid4().hex}"), options)
+    know([store])
+    _staged_places.add(store.place)
+    return store.place
+
+
+def _discard(folder: str) -> None:
+    """Delete all staged files. Errors are ignored."""
+    if not is_url(folder):
+        discard_tree(Path(folder))
+        return
+    if folder in _staged_places:
+        _staged_places.remove(folder)
+        with suppress(StoreError):
+            (store,) = places_of(join(folder, "answer"))
+            delete_objects(store, [one.name for one in store.list()])
+
+
+# Delete staged objects when the process ends. Otherwise, they would remain in the bucket.
+@atexit.register
+def _discard_all() -> None:
+    for place in sorted(_staged_places):
+        _discard(place)
+
+
+class Keys(NamedTuple):
+    """Batches of keys, which can be read once. Errors in reading are raised unchanged, not as errors of Arrow."""
+
+    schema: pa.Schema
+    batches: Iterable[pa.RecordBatch]
+
+
+def find(
+    stores: StorePath | Sequence[StorePath | NamedStore],
+    keys: Keys,
+    runner: Runner,
+    **options: Unpack[LookupOptions],
+) -> Lookup:
+    """Look up keys with a runner whose tasks can read this machine's files. Raises as `run_lookup` does."""
+    stage = partial(stage_keys, keys.batches, threads=runner.parallelism)
+    return run_lookup(stores, keys.schema, stage, lambda: runner, **options)
+
+
+def keys_of(keys: Any) -> Keys:
+    """Return keys in any accepted form as Arrow batches, with strings as large_string. Raises UsageError."""
+    if isinstance(keys, list | tuple | Mapping):
+        keys = _table_of(keys)
+    try:
+        reader = pa.RecordBatchReader.from_stream(keys)
+    except TypeError as error:
+        raise UsageError(
+            f"keys must be an Arrow table or reader, or a list of (topic, key), "
+            f"not {type(keys).__name__}",
+            arguments=["keys"],
+        ) from error
+    schema = pa.schema([field.with_type(_plain(field.type)) for field in reader.schema])
+    return Keys(schema, reader if schema == reader.schema else reader.cast(schema))
+
+
+def _table_of(keys: Sequence[Any] | Mapping[str, Any]) -> pa.Table:
+    """Return a table made from rows or columns of Python objects. Raises UsageError."""
+    try:
+        if isinstance(keys, Mapping):
+            return pa.table(dict(keys))
+        if all(isinstance(row, Mapping) for row in keys) and keys:
+            return pa.Table.from_pylist(list(keys))
+        pairs = [(topic, key) for topic, key in keys]
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise UsageError(
+            f"keys: neither rows of (topic, key) nor columns: {error}", arguments=["keys"]
+        ) from error
+    for number, pair in enumerate(pairs):
+        for name, value in zip(("topic", "key"), pair, strict=True):
+            if not isinstance(value, str):
+                raise UsageError(
+                    f"keys: {name} of row {number} must be a string, not {value!r}",
+                    arguments=["keys"],
+                )
+    topics, texts = zip(*pairs, strict=True) if pairs else ((), ())
+    return pa.table({"topic": pa.array(topics, pa.string()), "key": pa.array(texts, pa.string())})
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_dictionary(kind):
+        return _plain(kind.value_type)
+    return pa.large_string() if pa.types.is_string_view(kind) else kind
+
+
+def stage_keys(keys: Iterable[pa.RecordBatch], folder: str, threads: int = 1) -> list[KeyPart]:
+    """Stage keys in this process. Raises the errors of `stage_parts`, and errors of the iterator `keys`."""
+    return list(stage_parts(keys, join(folder, "keys"), threads))
+
+
+def read_and_close(found: Lookup) -> pa.RecordBatchReader:
+    """Return a reader of an answer. Reading it to its end deletes the staged files."""
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        with found:
+            for batch in found.batches():
+                yield batch.replace_schema_metadata(found.schema.metadata)
+
+    return pa.RecordBatchReader.from_batches(found.schema, batches())

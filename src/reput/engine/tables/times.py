@@ -1,0 +1,269 @@
+"""Find the ranges of a CommitLog that may contain messages of a time window.
+
+A scan of a file finds the least and the greatest store time of each part, even if the clock stepped back, and remembers
+them (`reput.core.log.known_ranges`). In a local log, all files with unknown times are scanned, up to a limit that keeps
+planning fast.
+
+In a remote log, only files at the edges of the window are scanned, because each byte must be fetched. From other files,
+only timestamps of first records are sampled. Timestamps increase along the log unless the broker's clock steps back.
+Therefore a sampled file is skipped only if its first timestamp and the next file's first timestamp both lie before the
+window, or both after it, by more than `CLOCK_STEP_MS`. If the next file's first timestamp is lower, the clock
+stepped back within the sampled file. Then this file may contain messages of any time between these two
+timestamps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from functools import partial
+from itertools import accumulate
+from typing import NamedTuple
+
+from reput.base import no_progress, waiting
+from reput.core import (
+    CommitLogFile,
+    CommitLogReader,
+    KnownFile,
+    KnownRanges,
+    ListedLog,
+    LogListing,
+    find_record,
+)
+from reput.core.log.known_file import joined
+from reput.format.commit_log import MIN_RECORD_BYTES, RecordError, decode, read_size_and_magic
+from reput.io import OpenFile, RangeReader
+
+CLOCK_STEP_MS = 3_600_000
+
+_SEARCHED_BYTES = 1 << 20
+# Maximum bytes that one plan scans to find store times. When this limit is reached, the times of the local files
+# that are not scanned yet stay unknown, and the tasks read these files completely.
+_MOST_SCANNED_BYTES = 4 << 30
+# Each sample takes a request to the remote store, so only a few files are sampled.
+_SAMPLED_FILES = 16
+_EVER = (1 << 63) - 1
+_MAX_RECORD_BYTES = 64 << 20  # A longer record is not read just to find its time.
+
+
+class TimedRange(NamedTuple):
+    """Offsets [start, stop) of one file, and the first message's store time (ms); None if the time is unreadable."""
+
+    file: CommitLogFile
+    start: int
+    stop: int
+    first_ms: int | None
+
+
+class StoredRange(NamedTuple):
+    """Offsets [start, stop) of one file, and whether `start` is a boundary between records.
+
+    `at_record` is also true if damage begins at `start`, right after a record.
+    """
+
+    file: CommitLogFile
+    start: int
+    stop: int
+    at_record: bool = True
+
+
+class StoredBetween(NamedTuple):
+    """A window of store times in ms. Both bounds are inclusive."""
+
+    low: int
+    high: int
+
+    @classmethod
+    def of(cls, low_ms: int | None, high_ms: int | None) -> StoredBetween:
+        """Return a window. A bound of None means that the window has no limit there."""
+        return cls(-_EVER if low_ms is None else low_ms, _EVER if high_ms is None else high_ms)
+
+
+def stored_within(
+    source: LogListing,
+    files: Sequence[CommitLogFile],
+    low_ms: int | None,
+    high_ms: int | None,
+) -> Iterator[StoredRange]:
+    """Yield the ranges of a local log, in order, that contain all messages stored from low_ms to high_ms.
+
+    Raises StoreAccessError, StoreChangedError.
+    """
+    window = StoredBetween.of(low_ms, high_ms)
+    left_bytes = _MOST_SCANNED_BYTES
+    with closing(CommitLogReader(ListedLog(source))) as log:
+        known_ranges = KnownRanges(log)
+        for file in files:
+            if not known_ranges.is_known(file):
+                left_bytes -= file.size
+                if left_bytes < 0:
+                    yield StoredRange(file, file.start, file.end)
+                    continue
+            yield from _stored(file, known_ranges.learn(file), window)
+
+
+def _stored(file: CommitLogFile, known: KnownFile, window: StoredBetween) -> Iterator[StoredRange]:
+    """Yield the ranges of a file that may contain messages of a window."""
+    stop = file.start
+    for piece in known.pieces:
+        if not piece.is_outside(*window):
+            yield StoredRange(file, piece.start, piece.stop)
+            stop = piece.stop
+    # The log ended here when it was scanned. It may have grown since.
+    if stop == known.stop < file.end:
+        yield StoredRange(file, known.stop, file.end)
+
+
+class Elsewhere(NamedTuple):
+    """The ranges of a remote log that may contain messages of a time window.
+
+    Attributes:
+        ranges: These ranges, in order.
+        scanned_bytes: Bytes of files that were scanned to find their store times.
+        sampled_files: Number of files that were judged only by their first timestamps.
+    """
+
+    ranges: list[StoredRange]
+    scanned_bytes: int
+    sampled_files: int
+
+
+def stored_elsewhere(
+    source: LogListing,
+    files: Sequence[CommitLogFile],
+    low_ms: int | None,
+    high_ms: int | None,
+    step_bytes: int,
+) -> Elsewhere:
+    """Find the ranges of a remote log that may contain messages stored from low_ms to high_ms.
+
+    Args:
+        source: The log.
+        files: Some of its files, in order.
+        low_ms, high_ms: The window, both inclusive.
+        step_bytes: Distance between samples in files that are not scanned.
+
+    Raises:
+        StoreNotFoundError, StoreAccessError, StoreChangedError.
+    """
+    window = StoredBetween.of(low_ms, high_ms)
+    with closing(CommitLogReader(ListedLog(source))) as log:
+        kept = KnownRanges(log)
+        known = {file: kept.learn(file) for file in files if kept.is_known(file)}
+    timed = [_timed(source, file, known.get(file)) for file in files]
+    near = [one for one in within(timed, low_ms, high_ms) if one.file not in known]
+    to_scan, left_bytes = [], _MOST_SCANNED_BYTES
+    for file in _at_the_edges(timed, {one.file for one in near}, window):
+        left_bytes -= file.size
+        if left_bytes >= 0:
+            to_scan.append(file)
+    learned = waiting(True).run(
+        partial(_learn, source), to_scan, [file.size for file in to_scan], no_progress
+    )
+    known |= dict(zip(to_scan, learned, strict=True))
+    unknown = {one.file for one in near if one.file not in known}
+    if len(unknown) <= _SAMPLED_FILES:
+        # Keep the files with known times in the list: their timestamps may show that the clock stepped back.
+        timed = [
+            part
+            for one in timed
+            for part in (
+                timed_ranges(source.open_file, one.file, step_bytes)
+                if one.file in unknown
+                else [one]
+            )
+        ]
+    rest = [one for one in within(timed, low_ms, high_ms) if one.file in unknown]
+    ranges = [StoredRange(*one[:3], at_record=one.start == one.file.start) for one in rest]
+    ranges += [part for file, found in known.items() for part in _stored(file, found, window)]
+    return Elsewhere(sorted(ranges), sum(file.size for file in to_scan), len(files) - len(known))
+
+
+def _timed(source: LogListing, file: CommitLogFile, known: KnownFile | None) -> TimedRange:
+    if known is None:
+        return next(iter(timed_ranges(source.open_file, file, file.size)))
+    times = joined(known.pieces)
+    return TimedRange(file, file.start, file.end, None if times is None else times.least)
+
+
+def _learn(source: LogListing, file: CommitLogFile) -> KnownFile:
+    """Scan a file with a separate reader, because readers are not thread-safe."""
+    with closing(CommitLogReader(ListedLog(source))) as log:
+        return KnownRanges(log).learn(file)
+
+
+def _at_the_edges(
+    timed: Sequence[TimedRange], near: set[CommitLogFile], window: StoredBetween
+) -> list[CommitLogFile]:
+    """Return the files in which an edge of the window may lie, the nearest to an edge first.
+
+    Only these files are scanned for the store times of their parts, because only these files may have parts outside the
+    window. The files between the edges must be read whole in any case.
+    """
+    found: list[tuple[int, CommitLogFile]] = []
+    for number, one in enumerate(timed):
+        if one.file not in near or one.first_ms is None:
+            continue
+        following = timed[number + 1].first_ms if number + 1 < len(timed) else None
+        times = (one.first_ms,) if following is None else (one.first_ms, following)
+        is_open = following is None and window.high != _EVER
+        inner = range(window.low + CLOCK_STEP_MS, window.high - CLOCK_STEP_MS + 1)
+        if is_open or any(time not in inner for time in times):
+            edges = [edge for edge in window if abs(edge) != _EVER]
+            distance = min(abs(edge - time) for edge in edges for time in times)
+            found.append((distance, one.file))
+    return [file for _, file in sorted(found)]
+
+
+def timed_ranges(open_file: OpenFile, file: CommitLogFile, step_bytes: int) -> Iterator[TimedRange]:
+    """Divide a file into ranges of about `step_bytes`, each with the store time of its first record.
+
+    Raises StoreNotFoundError, StoreAccessError, StoreChangedError.
+    """
+    with open_file(file.path) as reader:
+        for start in range(file.start, file.end, step_bytes):
+            stop = min(start + step_bytes, file.end)
+            at: int | None = start
+            if start > file.start:
+                at = find_record(reader, file, start, min(start + _SEARCHED_BYTES, stop))
+            first_ms = None if at is None else _store_timestamp(reader, file, at)
+            yield TimedRange(file, start, stop, first_ms)
+
+
+def within(
+    ranges: Sequence[TimedRange], low_ms: int | None, high_ms: int | None
+) -> list[TimedRange]:
+    """Return the ranges, in order, that may contain messages stored from low_ms to high_ms."""
+    stamps = [part.first_ms for part in ranges]
+    known = [stamp for stamp in stamps if stamp is not None]
+    if not known:
+        return list(ranges)
+    # Running maximum and minimum of the timestamps. Unreadable timestamps are ignored.
+    highest = list(accumulate((min(known) if s is None else s for s in stamps), max))
+    lowest = list(accumulate((max(known) if s is None else s for s in reversed(stamps)), min))[::-1]
+    kept = []
+    for number, part in enumerate(ranges):
+        last = number + 1 == len(ranges)
+        # After an unreadable first record, use the next readable timestamp.
+        following = next((n for n in range(number + 1, len(ranges)) if stamps[n] is not None), None)
+        newest = None if last or following is None else highest[following]
+        if low_ms is not None and newest is not None and newest < low_ms - CLOCK_STEP_MS:
+            continue
+        oldest = lowest[number] if stamps[number] is not None else None
+        if high_ms is not None and oldest is not None and oldest > high_ms + CLOCK_STEP_MS:
+            continue
+        kept.append(part)
+    return kept
+
+
+def _store_timestamp(reader: RangeReader, file: CommitLogFile, at: int) -> int | None:
+    left = file.end - at
+    if left < MIN_RECORD_BYTES:
+        return None
+    size, _ = read_size_and_magic(reader.read(at - file.start, MIN_RECORD_BYTES), 0)
+    if not MIN_RECORD_BYTES <= size <= min(left, _MAX_RECORD_BYTES):
+        return None
+    try:
+        return decode(reader.read(at - file.start, size)).store_timestamp
+    except RecordError:
+        return None

@@ -1,0 +1,314 @@
+"""Recover a store that is opened for writing: log, ConsumeQueues, IndexFiles, in this order.
+
+This replaces `DefaultMessageStore.load` and `.recover` (tag rocketmq-all-4.9.3). The log ends where a broker would end
+it. After recovery, the indexes have exactly one entry for each message, even if index files were deleted or partly
+written, or had entries beyond the end of the log. Recovery compares the indexes with the log from the recovery point
+(`recovery_point`) to the log's end. Missing entries are dispatched again. Existing entries of messages keep their queue
+offsets (`compare.placement`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from reput.base import Kind, StoreConfig
+from reput.core import (
+    CommitLogFile,
+    CommitLogReader,
+    ConsumeQueueSetWriter,
+    ConsumeQueueWriter,
+    DispatchRules,
+    IndexFileSetWriter,
+    IndexFileWriter,
+    Queue,
+    RocksQueueSetWriter,
+    StoreLog,
+    can_salvage,
+    facts_of,
+    ranges_of,
+    rocksdb_rules,
+)
+from reput.core.queues.store_queues import known_offset
+from reput.engine.writer.dispatch import DispatchService
+from reput.engine.writer.health import Health
+from reput.engine.writer.recovery.batch_queues import batches_agree, recover_batch_queues
+from reput.engine.writer.recovery.cut_end import (
+    REASONS,
+    CutEnd,
+    cut_reason,
+    find_cut_end,
+    keep_cut_end,
+    refusal,
+)
+from reput.engine.writer.recovery.extended_queues import cut_units
+from reput.engine.writer.recovery.indexes import FoundIndexes, reopen_unchanged
+from reput.engine.writer.recovery.log import find_log_end, sync_log, truncate_log
+from reput.engine.writer.recovery.queue_files import QueueFiles
+from reput.engine.writer.recovery.recovery_point import (
+    RecoveryPoint,
+    delete_recovery_point,
+    expired_unindexed,
+    read_recovery_point,
+)
+from reput.engine.writer.recovery.report import RecoveryReport
+from reput.engine.writer.recovery.rocksdb_queues import (
+    RecoveredDatabase,
+    misnumbered,
+    recover_database,
+)
+from reput.errors import StoreError
+from reput.format.checkpoint import Checkpoint
+from reput.format.file_names import (
+    COMMIT_LOG_FOLDER,
+    CONSUME_QUEUE_FOLDER,
+    EXTENSION_FOLDER,
+    INDEX_FOLDER,
+    offset_file_name,
+)
+from reput.io import Disk
+
+
+class Recovered(NamedTuple):
+    """The parts of a recovered store.
+
+    queue_offsets  the next queue offset of each queue
+    """
+
+    report: RecoveryReport
+    queues: ConsumeQueueSetWriter | RocksQueueSetWriter
+    index_files: IndexFileSetWriter
+    dispatcher: DispatchService
+    queue_offsets: dict[tuple[str, int], int]
+
+
+class Recovery:
+    """The recovery of one store.
+
+    `files` are the files of its log, none for a new store; `queues` are its ConsumeQueues. With `is_extended`, the
+    queues have extension files. With `in_rocksdb`, the queues are in a database, which recovery creates if it is
+    missing. With `as_broker`, the log ends where a broker ends it, even if readable messages follow.
+    """
+
+    def __init__(
+        self,
+        store: Path,
+        files: list[CommitLogFile],
+        queues: dict[Queue, QueueFiles],
+        config: StoreConfig,
+        disk: Disk,
+        health: Health,
+        checkpoint: Checkpoint,
+        clock_ms: Callable[[], int],
+        batch_topics: frozenset[str] = frozenset(),
+        in_rocksdb: bool = False,
+        is_extended: bool = False,
+        as_broker: bool = False,
+    ) -> None:
+        self._as_broker = as_broker
+        self._cut: CutEnd | None = None
+        self._database: RecoveredDatabase | None = None
+        self._in_rocksdb, self._is_extended = in_rocksdb, is_extended
+        self._batch_topics = batch_topics
+        self._store, self._files, self._found, self._config = store, files, queues, config
+        self._disk, self._health, self._checkpoint = disk, health, checkpoint
+        self._clock_ms = clock_ms
+        self._report = RecoveryReport()
+
+    def look(self, is_clean: bool) -> None:
+        """Find the necessary changes, without making them. `is_clean`: the store has no file `abort`.
+
+        Raises:
+            StoreError: A part of the log that a starting broker reads is damaged, and the broker would not cut it off.
+            StoreAccessError: A file cannot be read.
+        """
+        report = self._report
+        report.is_clean = is_clean
+        log_begin = report.log_begin = self._files[0].start if self._files else 0
+        known, closed = read_recovery_point(self._store, self._config, log_begin, self._found)
+        if self._files:
+            report.expired_unindexed = expired_unindexed(
+                self._files[0], known, self._found.values()
+            )
+        # All messages before the recovery point have expired. So the point says nothing about the remaining messages,
+        # and is ignored.
+        if known is not None and known.end < log_begin:
+            known = None
+        if known is not None and not batches_agree(
+            self._store, self._batch_topics, self._config, known, closed
+        ):
+            known = None
+        self._is_closed = known is not None and closed and is_clean and bool(self._files)
+        self._known = known
+        # After a clean shutdown, a valid recovery point states the ends of all indexes, so no index is read.
+        if self._files and not self._is_closed:
+            self._look_at_log()
+
+    def _look_at_log(self) -> None:
+        report = self._report
+        queues_know = known_offset(self._store)
+        report.queues_end = queues_know.physical_offset
+        report.log_end = find_log_end(
+            self._store,
+            self._files,
+            self._checkpoint,
+            report,
+            known=queues_know if self._config.is_five else None,
+            whole_records=self._config.check_record_crc,
+        )
+        self._cut = self._cut_end()
+        self._indexes = FoundIndexes(
+            self._store, self._found, self._config, self._disk, report, self._batch_topics,
+            in_rocksdb=self._in_rocksdb,
+        )  # fmt: skip
+        self._known = self._indexes.check(self._known)
+        self._indexes.compare(
+            self._files,
+            self._known,
+            redo_last=not report.is_clean,
+            skips_damaged=not self._as_broker,
+        )
+        if self._in_rocksdb:
+            report.damage += misnumbered(self._store, self._files, self._config, report.log_end)
+        # A message with a wrong record CRC has a valid body. A broker dispatches it, and does not end the log there.
+        wrong = [
+            lost for lost in report.damage
+            if lost.start >= report.checked_from and lost.kind is not Kind.RECORD_CRC
+        ]  # fmt: skip
+        if wrong:
+            raise StoreError(
+                f"{wrong[0]}; a starting broker would read the log from {report.checked_from} on, and could "
+                "give messages new queue offsets; no file was changed; repair the store with reput repair"
+            )
+
+    def _cut_end(self) -> CutEnd | None:
+        """Return the readable messages that recovery cuts off. Raises StoreError if it must not cut them off."""
+        report = self._report
+        cut = find_cut_end(self._files, report.log_end, self._found)
+        if cut is None:
+            return None
+        known = -1 if self._known is None else self._known.end
+        reason = cut_reason(
+            self._store,
+            self._files,
+            cut,
+            as_broker=self._as_broker,
+            is_clean=report.is_clean,
+            durable=known,
+        )
+        if reason is None:
+            raise refusal(self._store, cut, can_salvage(facts_of(self._store)))
+        report.notes.append(f"{REASONS[reason]}: removed the last {cut}")
+        return cut
+
+    def run(self) -> Recovered:
+        """Recover the store. Raises StoreAccessError."""
+        try:
+            return self._run()
+        except BaseException:
+            if self._database is not None:
+                # The caller does not get the database if recovery fails, so close it here.
+                self._database.queues.close(sync=False)
+            raise
+
+    def _run(self) -> Recovered:
+        report, disk = self._report, self._disk
+        for folder in (COMMIT_LOG_FOLDER, CONSUME_QUEUE_FOLDER, INDEX_FOLDER):
+            disk.make_folder(self._store / folder)  # A copy of a store may lack its empty folders.
+        if self._is_closed and self._known is not None:
+            report.log_end = report.checked_from = report.compared_from = self._known.end
+            self._recover_batches(self._known, is_closed=True)
+            return self._join_as_it_was(self._known)
+        if not self._files:
+            self._files = [self._first_file()]
+            self._look_at_log()
+        known, end = self._known, report.log_end
+        if self._cut is not None:
+            # The copy must be durable before anything is deleted.
+            report.kept = str(keep_cut_end(self._store, self._files, end, self._found, disk))
+            report.kept_messages = self._cut.messages
+            report.notes.append(f"{report.kept} has a copy")
+        # If the log now ends before the recovery point, new messages will replace messages that the point covers. So
+        # the point becomes invalid.
+        if known is None or known.end > end:
+            delete_recovery_point(self._store, disk)
+        truncate_log(self._files, end, disk, report)
+        sync_log(self._files, report.checked_from, disk)
+        log = CommitLogReader(StoreLog(self._store))
+        self._recover_batches(known, is_closed=False)
+        cut = self._indexes.cut(log)
+        log.close()
+        return self._join(cut.queues, cut.last)
+
+    def _recover_batches(self, known: RecoveryPoint | None, is_closed: bool) -> None:
+        report = self._report
+        if self._in_rocksdb:
+            self._database = recover_database(
+                self._store, self._batch_topics, report.log_begin, report.log_end
+            )
+            return
+        self._batches = recover_batch_queues(
+            self._store, self._batch_topics, self._config, self._disk, known,
+            compared=None if is_closed else self._indexes.batches,
+        )  # fmt: skip
+
+    def _join_as_it_was(self, known: RecoveryPoint) -> Recovered:
+        """Open a store that has not changed since a clean shutdown."""
+        report = self._report
+        report.queues_from = report.index_from = known.end
+        return self._join(*reopen_unchanged(self._store, self._config, self._disk, known))
+
+    def _join(
+        self, queues: dict[Queue, ConsumeQueueWriter], last: IndexFileWriter | None
+    ) -> Recovered:
+        """Create the writers of the recovered queues and index, and dispatch to them the messages that they lack.
+
+        Dispatch to queues begins at the physical offset `queues_from` of the recovery report, and to the index at
+        `index_from`.
+        """
+        store, config, report = self._store, self._config, self._report
+        writer, rules, again_from = self._queue_writer(queues)
+        lost_before = () if self._known is None else self._known.lost
+        writer.add_lost([*lost_before, *ranges_of(report.damage)])
+        index = IndexFileSetWriter(
+            store / INDEX_FOLDER, config, self._disk, self._clock_ms, last,
+            self._checkpoint.index_msg_timestamp,
+        )  # fmt: skip
+        dispatcher = DispatchService(
+            store / COMMIT_LOG_FOLDER, config.commit_log_file_bytes, rules, writer, index,
+            self._health, min(again_from, report.index_from), report.index_from,
+        )  # fmt: skip
+        if not self._is_closed:
+            dispatcher.skipped = self._indexes.skipped
+        dispatcher.dispatch(report.log_end)
+        return Recovered(report, writer, index, dispatcher, writer.ends())
+
+    def _queue_writer(
+        self, queues: dict[Queue, ConsumeQueueWriter]
+    ) -> tuple[ConsumeQueueSetWriter | RocksQueueSetWriter, DispatchRules, int]:
+        """Return the writer of all queues, its rules of dispatch, and the physical offset from which to dispatch."""
+        config, report = self._config, self._report
+        if self._database is not None:
+            writer, report.queues_from = self._database
+            return writer, rocksdb_rules(tuple(config.delay_table_ms())), report.queues_from
+        batches, batches_from = self._batches
+        again_from = report.queues_from
+        if batches_from is not None:
+            again_from = min(again_from, max(batches_from, report.log_begin))
+        folder = self._store / CONSUME_QUEUE_FOLDER
+        extensions, ends = None, {}
+        if self._is_extended:
+            extensions = self._store / EXTENSION_FOLDER
+            kept = {name: queue.position or 0 for name, queue in queues.items()}
+            ends = cut_units(self._found, kept, config, self._disk)
+            self._disk.make_folder(extensions)
+        files = ConsumeQueueSetWriter(folder, config, self._disk, queues, batches, extensions, ends)
+        return files, DispatchRules.of(config), again_from
+
+    def _first_file(self) -> CommitLogFile:
+        folder, size = self._store / COMMIT_LOG_FOLDER, self._config.commit_log_file_bytes
+        path = folder / offset_file_name(0)
+        self._disk.map(path, size).close()
+        self._disk.sync_folder(folder)
+        return CommitLogFile(0, size, str(path))

@@ -1,0 +1,597 @@
+"""Match the entries of a ConsumeQueue with the messages of the log, by the rule of `reput.engine.compare.placement`.
+
+The number of an entry is its position in the queue: the queue offset at which consumers find it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from reput.base import Finding, Kind
+from reput.core import DispatchBatch, OffsetRange, Queue, is_light
+from reput.engine.compare import (
+    Offsets,
+    Placement,
+    RawEntries,
+    ascending,
+    between,
+    in_ranges,
+    neighbours,
+)
+from reput.engine.writer.recovery.queue_files import BLANK_WORDS, is_blank, physical_offsets, sizes
+from reput.engine.writer.recovery.queue_survey import QueueSurvey
+from reput.format.commit_log import MIN_RECORD_BYTES
+from reput.kernels.queue_entries import lay_out_entries
+
+Flags = npt.NDArray[np.bool_]
+
+
+class Missing(NamedTuple):
+    """Messages without an entry: their physical offsets, the queue offsets that they state, and the entries to write.
+
+    low   position in the queue of the entry that precedes the message in the log; -1 if unknown
+    high  position in the queue of the entry that follows the message in the log; -1 if unknown
+    """
+
+    offsets: Offsets
+    stated: Offsets
+    words: RawEntries
+    low: Offsets
+    high: Offsets
+
+    @classmethod
+    def joined(cls, parts: Sequence[Missing]) -> Missing:
+        columns: list[Any] = [np.concatenate(column) for column in zip(*parts, strict=True)]
+        return cls(*columns)
+
+    def at(self, rows: npt.NDArray[np.intp] | Flags) -> Missing:
+        columns: list[Any] = [column[rows] for column in self]
+        return Missing(*columns)
+
+
+_NO_NUMBERS: Offsets = np.empty(0, np.int64)
+_NO_WORDS: RawEntries = np.empty((0, 5), np.uint32)
+_NONE_MISSING = Missing(_NO_NUMBERS, _NO_NUMBERS, _NO_WORDS, _NO_NUMBERS, _NO_NUMBERS)
+
+
+@dataclass
+class Count:
+    """A number of messages, and the physical offset of the first one."""
+
+    count: int = 0
+    first: int = -1
+
+    def add(self, count: int, first: int) -> None:
+        if count and not self.count:
+            self.first = first
+        self.count += count
+
+
+def out_of_order(folder: str, queue: Queue, unplaced: Count) -> Finding:
+    """Return the finding for messages that have no entry, because no free position of the queue fits them.
+
+    The queue is in `folder`.
+    """
+    return Finding(
+        Kind.QUEUE_OFFSET_DISORDER, folder,
+        f"no place for this message in queue {queue.queue_id} of {queue.topic}",
+        physical_offset=unplaced.first, count=unplaced.count,
+    )  # fmt: skip
+
+
+@dataclass
+class Tail:
+    """The messages of a queue that follow its last entry. They will be dispatched.
+
+    begin        physical offset of the first message
+    first, last  queue offsets that the first and the last message state
+    fall         physical offset of the first message whose queue offset is not higher than that of the previous
+                 message; None if there is no such message
+    """
+
+    begin: int
+    first: int
+    last: int
+    fall: int | None = None
+
+    @classmethod
+    def of(cls, offsets: Offsets, stated: Offsets) -> Tail:
+        falls = np.flatnonzero((stated[1:] <= stated[:-1]) & (stated[1:] != 0))
+        fall = int(offsets[falls[0] + 1]) if len(falls) else None
+        return cls(int(offsets[0]), int(stated[0]), int(stated[-1]), fall)
+
+    def followed_by(self, other: Tail) -> Tail:
+        fall = self.fall
+        if fall is None:
+            fall = other.begin if 0 < other.first <= self.last else other.fall
+        return Tail(self.begin, self.first, other.last, fall)
+
+
+@dataclass
+class QueuePart:
+    """The result of matching a queue's messages in one or several log files.
+
+    rank      rank of the next entry to compare (see QueueSurvey)
+    solid     position in the queue of the last entry before `rank` that leads to a message or to unreadable bytes; -1
+              if there is none
+    moved     count of entries whose position in the queue is not the queue offset of their message
+    kept      count of entries that lead to unreadable bytes
+    right     whether any entry leads to a message
+    unplaced  messages that have no entry and get none: no free position of the queue fits their queue offset
+    missing   messages that have no entry yet; the queue may have a free position for each of them
+    wrong     positions of entries with a wrong size or tags code, and the entries that replace them
+    matched   only if not `is_ordered` (see QueueSurvey): ranks of entries that lead to messages; several entries may
+              lead to the same message
+    stated    the queue offsets that the messages of matched entries state
+    unread    only if not `is_ordered` (see QueueSurvey): ranks of entries that lead to unreadable bytes
+    """
+
+    rank: int
+    solid: int = -1
+    moved: Count = field(default_factory=Count)
+    kept: int = 0
+    right: bool = False
+    unplaced: Count = field(default_factory=Count)
+    missing: list[Missing] = field(default_factory=list)
+    wrong: list[tuple[Offsets, RawEntries]] = field(default_factory=list)
+    matched: list[Offsets] = field(default_factory=list)
+    stated: list[Offsets] = field(default_factory=list)
+    unread: list[Offsets] = field(default_factory=list)
+    tail: Tail | None = None
+
+    def add(self, other: QueuePart) -> None:
+        """Append the part for the next log file."""
+        self.rank, self.solid = other.rank, other.solid
+        self.moved.add(other.moved.count, other.moved.first)
+        self.unplaced.add(other.unplaced.count, other.unplaced.first)
+        self.kept += other.kept
+        self.right |= other.right
+        for name in ("missing", "wrong", "matched", "stated", "unread"):
+            getattr(self, name).extend(getattr(other, name))
+        self._add_tail(other.tail)
+
+    def _add_tail(self, tail: Tail | None) -> None:
+        if tail is not None:
+            self.tail = tail if self.tail is None else self.tail.followed_by(tail)
+
+
+class QueueMatching:
+    """Matches the entries of one queue with its messages. `survey` is None for a queue without entries."""
+
+    def __init__(self, queue: Queue, survey: QueueSurvey | None) -> None:
+        self.queue, self.survey = queue, survey
+        self._is_light = is_light(queue.topic)
+
+    def begin(self, physical_offset: int) -> QueuePart:
+        """Return an empty result, to be filled from the first entry whose message is at or after `physical_offset`."""
+        survey = self.survey
+        if survey is None:
+            return QueuePart(0)
+        rank = survey.rank_at(physical_offset, survey.begin)
+        return QueuePart(rank, survey.number_before(rank) if survey.is_ordered else -1)
+
+    def compare(
+        self,
+        part: QueuePart,
+        batch: DispatchBatch,
+        rows: npt.NDArray[np.int64],
+        stated: Offsets,
+        scanned: OffsetRange,
+        unread: Sequence[OffsetRange],
+        placed: Placement | None,
+    ) -> None:
+        """Match the messages of a batch.
+
+        Args:
+            part: Receives the result.
+            batch: The batch that contains the messages.
+            rows: Rows of this queue's messages in the batch.
+            stated: The queue offsets that these messages state.
+            scanned: Log range of the batch.
+            unread: Unreadable ranges within it.
+            placed: Which messages are at the physical offset that they state; None if all are.
+        """
+        messages = batch.messages
+        if placed is not None:
+            good = placed.is_good[rows]
+            self._leave_misplaced(part, rows[~good], stated[~good], placed)
+            rows, stated, unread = rows[good], stated[good], [*unread, *placed.elsewhere]
+        if not len(rows):
+            return
+        expected = np.empty((len(rows), 5), np.uint32)
+        lay_out_entries(messages, rows, expected)
+        offsets = messages["physical_offset"][rows]
+        survey = self.survey
+        last = -1 if survey is None else survey.last
+        if offsets[-1] > last:
+            # Messages after the last entry were not dispatched yet. That is not damage.
+            after = int(np.searchsorted(offsets, last, side="right"))
+            part._add_tail(Tail.of(offsets[after:], stated[after:]))
+            stated, offsets, expected = stated[:after], offsets[:after], expected[:after]
+        if survey is None or not len(offsets):
+            return
+        found = survey.read(part.rank, len(offsets))
+        # In nearly all batches of the scan, all entries of the queue are right, so one comparison of bytes suffices.
+        is_same = len(found) == len(offsets) and bool((found == expected).all())
+        if is_same and not survey.has_twice(part.rank + len(found) - 1):
+            self._take(part, survey, offsets, stated)
+        else:
+            self._match(part, survey, offsets, stated, expected, scanned, unread)
+
+    def _leave_misplaced(
+        self, part: QueuePart, rows: npt.NDArray[np.int64], stated: Offsets, placed: Placement
+    ) -> None:
+        """Of the messages whose records state a wrong physical offset, count those that have no entry.
+
+        A batch contains only the offset that a record states, so the exact place of such a message is unknown. The
+        message lies in the log between the nearest messages whose offsets are right. Any entry that leads into this
+        range counts as an entry of the message.
+        """
+        survey = self.survey
+        for row, number in zip(rows.tolist(), stated.tolist(), strict=True):
+            start, stop = placed.range_of(row)
+            if survey is None or start > survey.last:
+                part._add_tail(Tail(start, number, number))
+            elif survey.rank_at(start, part.rank) == survey.rank_at(stop, part.rank):
+                part.unplaced.add(1, start)
+
+    def _take(
+        self, part: QueuePart, survey: QueueSurvey, offsets: Offsets, stated: Offsets
+    ) -> None:
+        """Match the next entries, one to one, with the messages at the physical offsets `offsets`."""
+        numbers = survey.numbers(part.rank, len(offsets))
+        if survey.is_ordered:
+            self._count_moved(part, numbers, offsets, stated)
+        else:
+            part.matched.append(np.arange(part.rank, part.rank + len(offsets)))
+            part.stated.append(stated)
+        part.rank += len(offsets)
+        part.solid, part.right = int(numbers[-1]), True
+
+    def _count_moved(
+        self, part: QueuePart, numbers: Offsets, offsets: Offsets, stated: Offsets
+    ) -> None:
+        moved = np.flatnonzero(numbers != stated)
+        # Entries of a light queue (LMQ) have consecutive numbers, which may differ from the queue offsets in messages.
+        if len(moved) and not self._is_light:
+            part.moved.add(len(moved), int(offsets[moved[0]]))
+
+    def _match(
+        self,
+        part: QueuePart,
+        survey: QueueSurvey,
+        offsets: Offsets,
+        stated: Offsets,
+        expected: RawEntries,
+        scanned: OffsetRange,
+        unread: Sequence[OffsetRange],
+    ) -> None:
+        stop = survey.rank_at(scanned.stop, part.rank)
+        found = survey.read(part.rank, stop - part.rank)
+        numbers = survey.numbers(part.rank, len(found))
+        there = physical_offsets(found)
+        place = np.minimum(np.searchsorted(offsets, there), len(offsets) - 1)
+        is_real = ~is_blank(found)
+        # Match by physical offset, so that a lost or additional entry does not affect later entries.
+        matches = (offsets[place] == there) & is_real
+        is_lost = is_real & ~matches & in_ranges(there, unread)
+        differs = matches & (found != expected[place]).any(axis=1)
+        if differs.any():
+            part.wrong.append((numbers[differs], expected[place[differs]]))
+        part.kept += int(np.count_nonzero(is_lost))
+        part.right |= bool(matches.any())
+        right = place[matches]
+        has_entry = np.zeros(len(offsets), np.bool_)
+        has_entry[right] = True
+        none = ~has_entry
+        missing = Missing(
+            offsets[none], stated[none], expected[none], *2 * [np.full(none.sum(), -1, np.int64)]
+        )
+        solid = matches | is_lost
+        if survey.is_ordered:
+            self._count_moved(part, numbers[matches], offsets[right], stated[right])
+            self._find_places(part, survey, missing, there[solid], numbers[solid], stop)
+            part.solid = int(numbers[solid][-1]) if solid.any() else part.solid
+        else:
+            part.matched.append(part.rank + np.flatnonzero(matches))
+            part.stated.append(stated[right])
+            part.unread.append(part.rank + np.flatnonzero(is_lost))
+            part.missing.append(missing)
+        part.rank = stop
+
+    def _find_places(
+        self,
+        part: QueuePart,
+        survey: QueueSurvey,
+        missing: Missing,
+        solid: Offsets,
+        numbers: Offsets,
+        stop: int,
+    ) -> None:
+        """Add the messages of `missing`, which have no entry, to the result if the queue has a free place for them.
+
+        The place must be after the entry that precedes the message in the log, and before the entry that follows it.
+        """
+        if not len(missing.offsets):
+            return
+        edges = part.solid, survey.number_from(stop)
+        missing = self._with_place(part, missing, solid, numbers, edges, survey.last)
+        if len(missing.offsets):
+            part.missing.append(missing)
+
+    def _with_place(
+        self,
+        part: QueuePart,
+        missing: Missing,
+        solid: Offsets,
+        numbers: Offsets,
+        edges: tuple[int, int],
+        last: int,
+    ) -> Missing:
+        """Return the messages of `missing` for which the queue has a free place. Count the other messages as unplaced.
+
+        The place must be after the entry that precedes the message in the log, and before the entry that follows it.
+
+        solid, numbers  physical offsets and positions of the existing entries
+        edges           (before, after): the numbers to use as positions of the preceding and the following entry if
+                        a message has no such entry
+        last            physical offset of the queue's last message that has an entry
+        """
+        low, high = neighbours(missing.offsets, solid, numbers, *edges)
+        missing = missing._replace(low=low, high=high)
+        # `low` and `high` are positions of existing entries. A position between them is free only if they differ by
+        # more than 1.
+        fits = high - low > 1
+        if not self._is_light:
+            fits &= between(missing.stated, low, high)
+            # Only a limited number of messages fit into the log between this message and the next message with an
+            # entry. Reject a queue offset that implies more messages in between.
+            next_offset = np.append(solid, last)[np.searchsorted(solid, missing.offsets)]
+            room = (next_offset - missing.offsets) // MIN_RECORD_BYTES
+            fits &= high - missing.stated <= np.maximum(room, 1)
+            # Do not count a message that lies in the log before the first message with an entry. Such a message needs
+            # no entry: its topic was deleted together with the topic's queues, and created again later.
+            without = np.flatnonzero(~fits & (low >= 0))
+            if len(without):
+                part.unplaced.add(len(without), int(missing.offsets[without[0]]))
+        return missing.at(fits)
+
+    def skip_to(self, part: QueuePart, physical_offset: int, unread: Sequence[OffsetRange]) -> None:
+        """Skip the entries before the first entry that leads to `physical_offset` or later.
+
+        The skipped entries match no message. The queue keeps a skipped entry only if the entry leads into one of the
+        ranges `unread`: the parts of the log whose messages cannot be compared.
+        """
+        survey = self.survey
+        if survey is None:
+            return
+        stop = survey.rank_at(physical_offset, part.rank)
+        if stop == part.rank:
+            return
+        found = survey.read(part.rank, stop - part.rank)
+        lost = ~is_blank(found) & in_ranges(physical_offsets(found), unread)
+        part.kept += int(np.count_nonzero(lost))
+        if not survey.is_ordered:
+            part.unread.append(part.rank + np.flatnonzero(lost))
+        elif lost.any():
+            part.solid = int(survey.numbers(part.rank, len(found))[lost][-1])
+        part.rank = stop
+
+    def kept(self, part: QueuePart) -> KeptQueue:
+        """Return the entries to keep and to write, after the whole log was compared."""
+        if self.survey is None:
+            return KeptQueue(None, 0, part.tail)
+        if self.survey.is_ordered:
+            return self._kept_ordered(part, self.survey)
+        return self._kept_scattered(part, self.survey)
+
+    def _kept_ordered(self, part: QueuePart, survey: QueueSurvey) -> KeptQueue:
+        missing = Missing.joined([_NONE_MISSING, *part.missing])
+        numbers, words = self._placed(part, missing)
+        written = len(numbers) + sum(len(wrong) for wrong, _ in part.wrong)
+        if written and survey.found.has_units:
+            again = self._kept_before_wrong(part, survey, numbers, words)
+            if again is not None:
+                return again
+        first = survey.found.first
+        if len(numbers) and numbers[0] < first:
+            begin = survey.found.file_start(int(numbers[0]))
+            numbers, words = _with_blanks(numbers, words, np.arange(begin, first))
+        for wrong, right in part.wrong:
+            numbers, words = np.concatenate([numbers, wrong]), np.concatenate([words, right])
+        order = np.argsort(numbers)
+        return KeptQueue(None, survey.stop, part.tail, numbers[order], words[order], written)
+
+    def _kept_before_wrong(
+        self, part: QueuePart, survey: QueueSurvey, numbers: Offsets, words: RawEntries
+    ) -> KeptQueue | None:
+        """In a queue with extension files, keep only the entries before the first missing or wrong one.
+
+        Dispatch writes the other entries again. A missing entry of such a queue cannot be inserted: its unit (its
+        record in the extension files) would be out of order.
+
+        Returns None if dispatch would move an entry to another queue offset, or lose an entry or the bit map of a unit.
+        The caller then keeps the right entries, and writes only the missing and wrong ones, without units.
+        """
+        for wrong, right in part.wrong:
+            numbers, words = np.concatenate([numbers, wrong]), np.concatenate([words, right])
+        first = int(np.argmin(numbers))
+        number, offset = int(numbers[first]), int(physical_offsets(words[first : first + 1])[0])
+        if survey.is_ordered:
+            there = number + np.flatnonzero(~is_blank(survey.read(number, survey.stop - number)))
+        else:
+            there = survey.numbers(0, survey.stop)
+        after = np.unique(np.concatenate([there[there >= number], numbers]))
+        # Dispatch gives entries consecutive numbers. So each entry gets its old number again only if the old numbers
+        # have no gaps.
+        is_certain = len(after) == int(after[-1]) + 1 - number and not part.moved.count
+        if self._is_light or part.kept or not is_certain or survey.found.has_bit_maps(number):
+            return None
+        tail = Tail(offset, number, number)
+        return KeptQueue(None, number, tail if part.tail is None else tail.followed_by(part.tail))
+
+    def _kept_scattered(self, part: QueuePart, survey: QueueSurvey) -> KeptQueue:
+        """Return the kept entries of a queue whose entries do not ascend by physical offset, or have gaps.
+
+        Entries that lead to messages are kept. Of the entries that lead to unreadable bytes, the plausible ones are
+        kept.
+        """
+        everything = survey.read(0, survey.stop)
+        all_numbers, all_offsets = survey.numbers(0, survey.stop), physical_offsets(everything)
+        matched = np.concatenate([_NO_NUMBERS, *part.matched])
+        stated = np.concatenate([_NO_NUMBERS, *part.stated])
+        rows = _one_each(all_offsets[matched], all_numbers[matched], stated)
+        matched, stated = matched[rows], stated[rows]
+        self._count_moved(part, all_numbers[matched], all_offsets[matched], stated)
+        unread = np.setdiff1d(np.concatenate([_NO_NUMBERS, *part.unread]), matched)
+        unread = self._credible(
+            unread, matched, all_numbers, all_offsets, sizes(everything), survey
+        )
+        solid = np.sort(np.concatenate([matched, unread]))
+        numbers, offsets = all_numbers[solid], all_offsets[solid]
+        missing = Missing.joined([_NONE_MISSING, *part.missing])
+        last = int(offsets[-1]) if len(offsets) else -1
+        tail, late = part.tail, missing.offsets > last
+        if late.any():
+            before = Tail.of(missing.offsets[late], missing.stated[late])
+            tail = before if tail is None else before.followed_by(tail)
+        if not len(numbers):
+            end = survey.position if survey.found.end_before(survey.position) >= 0 else 0
+            return KeptQueue(None, end, tail)
+        missing = missing.at(~late)
+        floor = survey.position - 1 if survey.position > survey.found.first else -1
+        missing = self._with_place(part, missing, offsets, numbers, (floor, -1), last)
+        placed, words = self._placed(part, missing)
+        for wrong, right in part.wrong:
+            is_there = np.isin(wrong, numbers)
+            placed = np.concatenate([placed, wrong[is_there]])
+            words = np.concatenate([words, right[is_there]])
+        written = len(placed)
+        if written and survey.found.has_units:
+            again = self._kept_before_wrong(part, survey, placed, words)
+            if again is not None:
+                return again
+        first = min([int(numbers[0]), *placed[:1].tolist()])
+        # If the comparison began at a recovery point, the entries before the point were not compared, so keep them. In
+        # this case, fill all holes after the point, and delete no files. Otherwise, recovery deletes the files before
+        # the first kept entry.
+        has_more_before = floor >= 0
+        first = survey.position if has_more_before else survey.found.file_start(first)
+        # A broker ends a queue at an entry of zeros, so fill all positions without an entry with pre-blank entries.
+        holes = np.setdiff1d(np.arange(first, int(numbers[-1]) + 1), numbers)
+        placed, words = _with_blanks(placed, words, holes)
+        begin = None if has_more_before else first
+        return KeptQueue(begin, int(numbers[-1]) + 1, tail, placed, words, written)
+
+    def _credible(
+        self,
+        unread: Offsets,
+        matched: Offsets,
+        numbers: Offsets,
+        offsets: Offsets,
+        lengths: Offsets,
+        survey: QueueSurvey,
+    ) -> Offsets:
+        """Return the ranks of the plausible entries in `unread`. All entries in `unread` lead to unreadable bytes.
+
+        An entry is plausible if its position in the queue lies between the positions of the matched entries before and
+        after it in the log. If n positions of the queue lie between the preceding matched entry and this entry, the log
+        must also have room for n messages between the messages of these two entries. The positions of the returned
+        entries ascend.
+
+        unread, matched            ranks of entries (see QueueSurvey)
+        numbers, offsets, lengths  by rank: position in the queue, physical offset and size
+        """
+        low, high = neighbours(
+            offsets[unread], offsets[matched], numbers[matched], survey.position - 1, 2**62
+        )
+        before = np.searchsorted(offsets[matched], offsets[unread]) - 1
+        ends = np.concatenate([[0], offsets[matched] + lengths[matched]])[before + 1]
+        room = (offsets[unread] - ends) // MIN_RECORD_BYTES
+        good = between(numbers[unread], low, high)
+        good &= (numbers[unread] - low - 1 <= room) | (low < survey.found.first)
+        unread = unread[good]
+        return unread[ascending(numbers[unread])]
+
+    def _placed(self, part: QueuePart, missing: Missing) -> tuple[Offsets, RawEntries]:
+        """Choose which messages of `missing` get an entry. Return the queue offsets of these entries, and the entries.
+
+        Each message of `missing` has a free place in the queue. But several messages may have the same place, or their
+        places may not ascend.
+        """
+        if self._is_light:
+            # Between two neighbouring entries, compare the number of free queue offsets with the number of messages. If
+            # both are equal, the messages get the queue offsets in log order. Otherwise the messages get no entries,
+            # because nothing shows which queue offset belongs to which message.
+            _, inverse, counts = np.unique(missing.low, return_inverse=True, return_counts=True)
+            within = np.arange(len(inverse)) - (np.cumsum(counts) - counts)[inverse]
+            fits = counts[inverse] == missing.high - missing.low - 1
+            return (missing.low + 1 + within)[fits], missing.words[fits]
+        # Queue offsets must ascend. Choose the largest set of messages with ascending queue offsets, so that few remain
+        # without an entry.
+        chosen = ascending(missing.stated)
+        refused = np.setdiff1d(np.arange(len(missing.stated)), chosen)
+        if len(refused):
+            part.unplaced.add(len(refused), int(missing.offsets[refused[0]]))
+        return missing.stated[chosen], missing.words[chosen]
+
+
+class KeptQueue(NamedTuple):
+    """The kept entries of a queue.
+
+    begin           position in the queue; files before it are deleted. None to keep all files
+    end             position after the last kept entry
+    tail            the messages to dispatch
+    numbers, words  positions of the entries to write, and these entries as uint32[n, 5]. They include pre-blank entries
+                    for positions without a message
+    written         number of these entries that belong to messages
+    """
+
+    begin: int | None
+    end: int
+    tail: Tail | None
+    numbers: Offsets = _NO_NUMBERS
+    words: RawEntries = _NO_WORDS
+    written: int = 0
+
+
+def _one_each(offsets: Offsets, numbers: Offsets, stated: Offsets) -> npt.NDArray[np.intp]:
+    """Return the largest set of entries that can all be right.
+
+    Entries can all be right if each leads to a different message, and if their positions in the queue ascend in log
+    order. The arrays have one row per entry: its physical offset, its number (the position in the queue), and the queue
+    offset that its message states. The result has the indices of the chosen rows.
+
+    Of several entries of one message, choose the one whose number is the queue offset that the message states, unless
+    the numbers of the chosen entries would then no longer ascend.
+    """
+    # Sort the rows by physical offset, but the entries of one message by descending position in the queue. Then no
+    # ascending sequence of positions can contain two entries of one message.
+    order = np.lexsort((-numbers, offsets))
+    chosen = order[ascending(numbers[order])]
+    is_stated = numbers == stated
+    for at in np.flatnonzero(~is_stated[chosen]).tolist():
+        row = chosen[at]
+        low = numbers[chosen[at - 1]] if at else -1
+        high = numbers[chosen[at + 1]] if at + 1 < len(chosen) else 2**62
+        first, stop = np.searchsorted(offsets[order], [offsets[row], offsets[row] + 1])
+        for other in order[first:stop]:
+            if is_stated[other] and low < numbers[other] < high:
+                chosen[at] = other
+    return chosen
+
+
+def _with_blanks(
+    numbers: Offsets, words: RawEntries, wanted: Offsets
+) -> tuple[Offsets, RawEntries]:
+    """Add a pre-blank entry for each number in `wanted` that has no entry. Return all entries in order of number."""
+    holes = np.setdiff1d(wanted, numbers)
+    numbers = np.concatenate([numbers, holes])
+    words = np.concatenate([words, np.tile(BLANK_WORDS, (len(holes), 1))])
+    order = np.argsort(numbers)
+    return numbers[order], words[order]

@@ -1,0 +1,333 @@
+"""The recovery point of a store: messages before it need not be compared with the log when the store is opened.
+
+The file `reput.known` states that all messages before one physical offset are in ConsumeQueues and IndexFiles, durably
+and exactly once. It records where each queue and the index end at that offset, the modification times of the files that
+are already full, and the modification time of the store's file `lock`. The file `reput.known` is replaced periodically
+and when the store is closed. A clean shutdown adds a digest. The digest covers `checkpoint`, and the sizes and
+modification times of the CommitLog files and of the queue files and IndexFiles that are not full yet.
+
+A recovery point is valid as long as the files that it names exist unchanged. A broker ignores `reput.known`, but each
+start of a broker changes the modification time of `lock`, which makes an earlier recovery point invalid.
+
+The indexes of `reput.engine.rebuild.follow.follower` have a recovery point under another name. The folder of these
+indexes has no log and no `lock`, so its recovery point contains 0 as the time of `lock`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from reput.base import Finding, StoreConfig
+from reput.core import (
+    BatchEnd,
+    CommitLogFile,
+    OffsetRange,
+    Queue,
+    expired_before,
+    index_paths,
+    queue_folder,
+)
+from reput.engine.writer.recovery.queue_files import QueueFiles
+from reput.errors import StoreError
+from reput.format.batch_consume_queue import BATCH_ENTRY_BYTES
+from reput.format.checkpoint import CHECKPOINT_BYTES
+from reput.format.consume_queue import ENTRY_BYTES, PRE_BLANK
+from reput.format.file_names import (
+    BATCH_QUEUE_FOLDER,
+    CHECKPOINT_FILE,
+    COMMIT_LOG_FOLDER,
+    CONSUME_QUEUE_FOLDER,
+    INDEX_FOLDER,
+    LOCK_FILE,
+    RECOVERY_POINT_FILE,
+    offset_file_name,
+    parse_offset_file_name,
+)
+from reput.format.index_file import HEADER_BYTES, decode_header
+from reput.io import Disk, FileReader, read_file
+from reput.kernels.entry_checks import written_entries
+
+_MOST_BYTES = 1 << 28
+_FORM = 2
+_PIECE_ENTRIES = 1 << 16
+# State of a full file: its name (for a ConsumeQueue, the position of its first entry), its modification time (ns), and
+# the physical offset of its last entry, which shows whether the file may have expired.
+Look = tuple[str | int, int, int]
+
+
+@dataclass(frozen=True)
+class RecoveryPoint:
+    """States that all messages before physical offset `end` have their entries.
+
+    queues       for each queue, the position after its last entry, and the physical offset after that entry's message
+    begun        queues whose last file is empty, because their entries exactly fill the earlier files
+    batches      the end of each batch queue (5.x)
+    index_name   the last IndexFile, or an empty string
+    index_count  number of the last item in this file, plus 1; items are numbered from 1
+    lost         unreadable ranges of the log; like `refused`, they explain gaps in the queue offsets of later messages
+    refused      for each queue, the total size of the messages that dispatch refused since the queue's last entry
+    """
+
+    end: int
+    queues: dict[Queue, tuple[int, int]]
+    index_name: str = ""
+    index_count: int = 1
+    begun: frozenset[Queue] = frozenset()
+    batches: dict[Queue, BatchEnd] = field(default_factory=dict)
+    lost: tuple[OffsetRange, ...] = ()
+    refused: dict[Queue, int] = field(default_factory=dict)
+
+
+class RecoveryPointWriter:
+    """Writes the recovery points of one open store."""
+
+    def __init__(
+        self, store: Path, config: StoreConfig, disk: Disk, name: str = RECOVERY_POINT_FILE
+    ) -> None:
+        self._store, self._config, self._disk, self._name = store, config, disk, name
+        self._looks: dict[Path, Look] = {}  # Full files do not change, so each is read once.
+
+    def write(self, known: RecoveryPoint, closing: bool = False) -> None:
+        """Write `known`. Everything that it covers must be durable. Raises StoreAccessError."""
+        folder, entries = self._store / CONSUME_QUEUE_FOLDER, self._config.queue_entries
+        begun = {
+            name
+            for name, (position, _) in known.queues.items()
+            if position % entries == 0 and _queue_file(folder, name, position).exists()
+        }
+        known = replace(known, begun=frozenset(begun))
+        queues = [
+            [*name, *end, self._full_queue_files(name, end[0]), name in begun]
+            for name, end in sorted(known.queues.items())
+        ]
+        content: dict[str, Any] = {
+            "form": _FORM,
+            "end": known.end,
+            "lock": locked_at(self._store),
+            "queues": queues,
+            "batches": [[*name, *end] for name, end in sorted(known.batches.items())],
+            "index": [known.index_name, known.index_count, self._full_index_files(known)],
+            "lost": known.lost,
+            "refused": [[*name, size] for name, size in sorted(known.refused.items())],
+            "closed": _digest(self._store, known, self._config) if closing else "",
+        }
+        self._disk.replace(self._store / self._name, json.dumps(content).encode())
+
+    def _full_queue_files(self, name: Queue, position: int) -> list[Look]:
+        folder = queue_folder(self._store / CONSUME_QUEUE_FOLDER, *name)
+        entries = self._config.queue_entries
+        if position < entries:
+            return []
+        found = QueueFiles(folder, entries)
+        looks = []
+        for start in found.starts:
+            if start + entries <= position:
+                path = found.path(start)
+                if path not in self._looks:
+                    # Read the modification time before the content, so that a later change of the file is noticed.
+                    changed = path.stat().st_mtime_ns
+                    last = found.entry(start + entries - 1)
+                    offset = -1 if last is None else last.physical_offset
+                    self._looks[path] = (start, changed, offset)
+                looks.append(self._looks[path])
+        return looks
+
+    def _full_index_files(self, known: RecoveryPoint) -> list[Look]:
+        looks = []
+        for path in index_paths(self._store / INDEX_FOLDER):
+            if path.name < known.index_name:
+                if path not in self._looks:
+                    changed = path.stat().st_mtime_ns
+                    with FileReader(str(path)) as reader:
+                        header = decode_header(reader.read(0, HEADER_BYTES))
+                    look = (path.name, changed, header.end_physical_offset)
+                    self._looks[path] = look
+                looks.append(self._looks[path])
+        return looks
+
+
+def delete_recovery_point(store: Path, disk: Disk, name: str = RECOVERY_POINT_FILE) -> None:
+    """Delete the recovery point, durably. Do this before a change to files that it covers. Raises StoreAccessError."""
+    disk.delete(store / name)
+    disk.sync_folder(store)
+
+
+def read_recovery_point(
+    store: Path,
+    config: StoreConfig,
+    log_begin: int,
+    queues: dict[Queue, QueueFiles],
+    name: str = RECOVERY_POINT_FILE,
+    may_be_touched: bool = True,
+) -> tuple[RecoveryPoint | None, bool]:
+    """Return the recovery point (None if invalid), and whether nothing has changed since a clean shutdown.
+
+    If a clean shutdown wrote the point, but files changed later, the point is returned only with `may_be_touched`.
+    """
+    try:
+        content = json.loads(read_file(store / name, _MOST_BYTES))
+        # A broker that started after the recovery point was written has locked `lock`, and may have changed every file.
+        if content["form"] != _FORM or content["lock"] != locked_at(store):
+            return None, False
+        known = RecoveryPoint(
+            int(content["end"]),
+            {
+                Queue(str(topic), int(queue_id)): (int(position), int(end))
+                for topic, queue_id, position, end, _, _ in content["queues"]
+            },
+            str(content["index"][0]),
+            int(content["index"][1]),
+            frozenset(Queue(*row[:2]) for row in content["queues"] if row[5]),
+            {
+                Queue(str(topic), int(queue_id)): BatchEnd(*map(int, end))
+                for topic, queue_id, *end in content.get("batches", [])
+            },
+            tuple(OffsetRange(int(start), int(stop)) for start, stop in content.get("lost", [])),
+            {
+                Queue(str(topic), int(queue_id)): int(size)
+                for topic, queue_id, size in content.get("refused", [])
+            },
+        )
+        # The digest covers only files that the point names. So also check that no queue has a later file, and that no
+        # other queue has files.
+        closed = content["closed"] == _digest(store, known, config) and all(
+            found.ends_at(known.queues[queue][0]) if queue in known.queues else not found.starts
+            for queue, found in queues.items()
+        )
+        if content["closed"] and not (closed or may_be_touched):
+            return None, False
+        # A queue has entries of messages before the recovery point, but the point does not list it. So the queue was
+        # copied into the store later.
+        if any(
+            found.has_before(known.end)
+            for queue, found in queues.items()
+            if queue not in known.queues
+        ):
+            return None, False
+        for topic, queue_id, position, end, looks, _ in content["queues"]:
+            found = queues[Queue(topic, queue_id)]
+            if not _queue_is_good(found, position, end, looks, log_begin, config, closed):
+                return None, False
+        if not _index_is_good(store, known, content["index"][2], log_begin):
+            return None, False
+    # Without a valid recovery point, everything is compared with the log, which is slower but always right.
+    except (OSError, ValueError, TypeError, LookupError, StoreError):
+        return None, False
+    return known, closed
+
+
+def _queue_is_good(
+    found: QueueFiles,
+    position: int,
+    end: int,
+    looks: list[Look],
+    log_begin: int,
+    config: StoreConfig,
+    closed: bool,
+) -> bool:
+    """Return whether the queue's full files are unchanged and the written part of its last file is valid."""
+    entries = config.queue_entries
+    full = [start for start in found.starts if start + entries <= position]
+    there = {start: found.path(start).stat().st_mtime_ns for start in full}
+    if not _same_but_expired(there, looks, log_begin):
+        return False
+    if found.end_before(position) != end or found.stop < position:
+        return False
+    # If `closed` is true, the digest of the store's files equals the digest in the recovery point. The digest includes
+    # the modification time of the queue's last file. So this file is unchanged, and its content need not be checked.
+    if closed:
+        return True
+    last_file = max(position - position % entries, found.first)
+    before = -1
+    for begin in range(last_file, position, _PIECE_ENTRIES):
+        part = found.read(begin, min(_PIECE_ENTRIES, position - begin))
+        if written_entries(part, before) < len(part):
+            return False
+        last = found.entry(begin + len(part) - 1)
+        # A pre-blank entry leads to no message, so it sets no lower bound for the next entries.
+        before = -1 if last is None or last == PRE_BLANK else last.physical_offset
+    return True
+
+
+def _index_is_good(store: Path, known: RecoveryPoint, looks: list[Look], log_begin: int) -> bool:
+    there = {
+        path.name: path.stat().st_mtime_ns
+        for path in index_paths(store / INDEX_FOLDER)
+        if path.name < known.index_name
+    }
+    return _same_but_expired(there, looks, log_begin)
+
+
+def _same_but_expired(there: dict[Any, int], looks: list[Look], log_begin: int) -> bool:
+    """Return whether the files are the recorded files. Only the oldest files may be missing, if they have expired."""
+    noted = {name: changed for name, changed, _ in looks}
+    gone = [look for look in looks if look[0] not in there]
+    oldest = [look[0] for look in looks[: len(gone)]] == [look[0] for look in gone]
+    expired = all(last_offset < log_begin for _, _, last_offset in gone)
+    return oldest and expired and all(noted.get(name) == time for name, time in there.items())
+
+
+def _digest(store: Path, known: RecoveryPoint, config: StoreConfig) -> str:
+    """Return a digest of a closed store. It changes when `checkpoint`, the log or a file that can grow is modified.
+
+    Full ConsumeQueue files and IndexFiles are not part of it, because the recovery point has their modification times.
+    """
+    parts = [str(known.end), read_file(store / CHECKPOINT_FILE, CHECKPOINT_BYTES).hex()]
+    parts += [_look(path) for path in _files_that_grow(store, known, config)]
+    # Names that are not UTF-8 come as surrogates from the operating system.
+    return sha256("\n".join(parts).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _files_that_grow(store: Path, known: RecoveryPoint, config: StoreConfig) -> Iterator[Path]:
+    log = store / COMMIT_LOG_FOLDER
+    names = os.listdir(log) if log.exists() else []  # A folder with only indexes has no log.
+    yield from sorted(log / name for name in names if parse_offset_file_name(name) is not None)
+    for name, (position, _) in sorted(known.queues.items()):
+        start = position - position % config.queue_entries
+        if start < position or name in known.begun:
+            yield _queue_file(store / CONSUME_QUEUE_FOLDER, name, start)
+    file_bytes = config.batch_queue_file_bytes
+    for name, batch in sorted(known.batches.items()):
+        number = (batch.entries - 1) // (file_bytes // BATCH_ENTRY_BYTES)
+        folder = queue_folder(store / BATCH_QUEUE_FOLDER, *name)
+        yield folder / offset_file_name(number * file_bytes)
+    yield from (path for path in index_paths(store / INDEX_FOLDER) if path.name >= known.index_name)
+
+
+def _queue_file(folder: Path, name: Queue, start: int) -> Path:
+    return queue_folder(folder, *name) / offset_file_name(start * ENTRY_BYTES)
+
+
+def locked_at(store: Path) -> int:
+    """Return the time (ns) at which `lock` was last taken; 0 if it is missing, as in a folder with only indexes."""
+    path = store / LOCK_FILE
+    return path.stat().st_mtime_ns if path.exists() else 0
+
+
+def _look(path: Path) -> str:
+    status = path.stat()
+    return f"{path.name} {status.st_size} {status.st_mtime_ns}"
+
+
+def expired_unindexed(
+    first: CommitLogFile, known: RecoveryPoint | None, queues: Iterable[QueueFiles]
+) -> Finding | None:
+    """Return a finding if messages expired before they were indexed, else None.
+
+    Such messages leave no trace except a gap: the indexes end before the start of the log's `first` file. The end
+    of the indexes is the recovery point `known`, or the end of the last message that has a ConsumeQueue entry if that
+    is later. If neither exists, the indexes may be new, so there is no finding. Raises StoreAccessError.
+    """
+    ends = [end for found in queues if (end := found.end_before(found.written)) >= 0]
+    if known is not None:
+        ends.append(known.end)
+    end = max(ends, default=first.start)
+    if end >= first.start:
+        return None
+    return replace(expired_before(first, end), detail="expired before they were indexed")

@@ -1,0 +1,104 @@
+"""Check that a store can be opened for writing: no symbolic links in it, and files of the configured sizes."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from reput.base import Kind, StoreConfig
+from reput.core import StoreFacts
+from reput.errors import StoreAccessError, StoreError, UsageError
+from reput.format.file_names import (
+    ABORT_COPY_FILE,
+    ABORT_FILE,
+    BATCH_QUEUE_FOLDER,
+    CHECKPOINT_FILE,
+    COMMIT_LOG_FOLDER,
+    CONSUME_QUEUE_FOLDER,
+    CUT_FOLDER,
+    INDEX_FOLDER,
+    LOCK_FILE,
+    OWNER_FILE,
+    RECOVERY_POINT_FILE,
+)
+from reput.io import Disk
+from reput.io.links import refuse_links
+
+_NAMES = (
+    LOCK_FILE, ABORT_FILE, CHECKPOINT_FILE, RECOVERY_POINT_FILE, COMMIT_LOG_FOLDER, CONSUME_QUEUE_FOLDER,
+    BATCH_QUEUE_FOLDER, INDEX_FOLDER, OWNER_FILE, CUT_FOLDER,
+)  # fmt: skip
+
+
+def check_places(store: Path, commit_log: str | None) -> Path | None:
+    """Return the folder that commitlog/ links to, or None if commitlog/ is not a link.
+
+    Raises StoreError for any other link in the store, and if commitlog/ does not lead to the folder in the settings.
+    """
+    place = store / COMMIT_LOG_FOLDER
+    if commit_log is not None and not os.path.lexists(place):
+        same = os.path.realpath(commit_log) == os.path.realpath(place)
+        if os.path.isdir(commit_log) and not same:
+            raise StoreError(
+                f"{place}: is missing, and storePathCommitLog is {commit_log}; "
+                f"create {place} as a link to that folder"
+            )
+    allowed = None if commit_log is None else Path(commit_log)
+    refuse_links(store, _NAMES, allowed)
+    return allowed.resolve() if allowed is not None and place.is_symlink() else None
+
+
+def fitting_config(facts: StoreFacts, log_file_bytes: int | None) -> tuple[StoreConfig, list[str]]:
+    """Return the settings for a store: `facts.given`, or settings derived from the store's files.
+
+    Returns:
+        The settings, and a line for each queue file that is too short and will be extended.
+
+    Raises:
+        UsageError: The size of some files is uncertain, or the version in `facts.given` is older than the store's.
+        StoreError: `facts.given` contradicts the sizes of existing files.
+    """
+    facts.require_certain()
+    config = facts.config
+    if facts.is_five and config.store_version != "5.3":
+        raise UsageError(
+            f"{facts.path}: is a store of RocketMQ 5.x, and cannot be written as a store of "
+            f"{config.store_version}",
+            arguments=["store_version"],
+        )
+    if config.store_version is None:
+        is_five = config.append_record_crc or config.queues_in_rocksdb
+        config = replace(config, store_version="5.3" if is_five else "4.9")
+    if log_file_bytes is None:
+        return config, []
+    if facts.given is not None and config.commit_log_file_bytes != log_file_bytes:
+        raise StoreError(
+            f"{facts.path}: its CommitLog files have {log_file_bytes} bytes, "
+            f"but the settings say {config.commit_log_file_bytes} (mappedFileSizeCommitLog)"
+        )
+    facts.require_shown()
+    odd = [str(one) for one in facts.odd_files if one.kind is Kind.QUEUE_FILE_SIZE]
+    return replace(config, commit_log_file_bytes=log_file_bytes), odd
+
+
+def mark_open(store: Path, config: StoreConfig, disk: Disk, *, is_clean: bool = False) -> None:
+    """Create `abort` durably. In a 5.x store, it contains the id of this process (`createTempFile`, 5.3.3).
+
+    A 5.x store also gets an empty file `abort.bak` if it has no such file, because a broker leaves one. If this fails,
+    a store that `is_clean` stays clean. Raises StoreAccessError.
+    """
+    content = str(os.getpid()).encode() if config.is_five else b""
+    try:
+        with disk.open(store / ABORT_FILE, len(content)) as file:
+            if content:
+                file.write(content, 0)
+        if config.is_five and not (store / ABORT_COPY_FILE).exists():
+            disk.open(store / ABORT_COPY_FILE, 0).close()
+        disk.sync_folder(store)
+    except StoreAccessError:
+        if is_clean:
+            with suppress(StoreAccessError):
+                disk.delete(store / ABORT_FILE)
+        raise

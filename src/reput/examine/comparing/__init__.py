@@ -1,1 +1,0 @@
-"""Provide the parts of a comparison of two stores. `reput.examine.diff` joins them."""

@@ -1,1 +1,0 @@
-"""Provide the parts of a store's statistics. `reput.examine.stats` joins them."""

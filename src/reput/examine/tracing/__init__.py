@@ -1,1 +1,0 @@
-"""Provide the parts of a trace. `reput.examine.trace` joins them."""

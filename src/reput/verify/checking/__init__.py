@@ -1,1 +1,0 @@
-"""The parts of `reput.verify.check`: preparation, tasks, and the grouping of findings."""

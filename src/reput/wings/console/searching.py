@@ -1,0 +1,384 @@
+"""Search one store step by step: by key or id, by topic and time, or by content."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, groupby
+from typing import Any
+
+from reput.base import Finding, Kind
+from reput.core import (
+    Coverage,
+    Evidence,
+    MessageStore,
+    OffsetRange,
+    PullResult,
+    QueryResult,
+    SharedStore,
+    TailFilter,
+    finding_of,
+    json_text,
+    messages_of_topic,
+)
+from reput.core.query.answers import QueryProgress
+from reput.core.query.evidence import joined
+from reput.core.query.named_places import coverage_of_id
+from reput.engine.messages import message_fields
+from reput.errors import FormatError, MessageNotFoundError, UsageError
+from reput.format.bodies import sent_body
+from reput.format.commit_log import MessageExt, decode
+from reput.wings.console.arguments import SearchForm
+from reput.wings.console.mounts import Until
+from reput.wings.console.users import Permission, may
+from reput.wings.serve import HTTP
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The outcome of a search.
+
+    Attributes:
+        count: number of messages that were found
+        cursor: physical offset at which a search for older messages can continue, or None. The log from this offset on
+            was searched
+        problems: reasons why messages may be missing; empty if the answer is complete
+        coverage: the ranges that were searched; None if only queues were read or the search ended early
+        is_late: whether the search was stopped, or ended at its time limit
+    """
+
+    count: int
+    cursor: int | None
+    problems: tuple[Finding, ...]
+    coverage: Coverage | None
+    is_late: bool = False
+
+    @property
+    def is_complete(self) -> bool:
+        is_covered = self.coverage is None or self.coverage.is_complete
+        return is_covered and not self.problems
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """The progress of a search, which runs from the end of the log towards its beginning.
+
+    Attributes:
+        offset: Physical offset down to which the log was searched.
+        left_bytes: Bytes of the log before `offset`, which are not searched yet.
+    """
+
+    offset: int
+    left_bytes: int
+
+
+Steps = Generator[tuple[MessageExt, ...] | Progress | Outcome, None, None]
+_FIRST_PAGE = _MOST_LEFT_OUT = 16
+
+
+class Share:
+    """The byte budget of one answer, for messages as JSON or for rows on a page."""
+
+    def __init__(self, most_bytes: int = HTTP.answer_bytes) -> None:
+        self.most_bytes, self._left, self._count = most_bytes, most_bytes, 0
+
+    @property
+    def is_spent(self) -> bool:
+        return self._left <= 0
+
+    def fields(self, message: MessageExt) -> dict[str, Any]:
+        """Return the JSON fields of a message. The body is omitted if it alone exceeds the budget of the answer."""
+        if not may(Permission.BODIES):
+            return {**message_fields(message, 0), "body_error": "this needs the role bodies"}
+        fields = message_fields(message, self.most_bytes)
+        # JSON may be longer than the body: a control character takes six bytes.
+        is_short = len(json_text(fields)) <= self.most_bytes
+        return fields if is_short else message_fields(message, 0)
+
+    def _cost(self, message: MessageExt) -> int:
+        """Return the cost of a message in bytes. A body that is omitted counts as well, because it had to be read."""
+        fields = self.fields(message)
+        least = self.most_bytes // _MOST_LEFT_OUT if fields.get("body_error") else 0
+        return max(len(json_text(fields)), least)
+
+    def take(self, messages: Sequence[MessageExt]) -> tuple[MessageExt, ...]:
+        """Return the first messages that fit into the budget: at least one, and only whole inner batches."""
+        taken: list[MessageExt] = []
+        for _, group in groupby(messages, key=lambda one: one.physical_offset):
+            batch = list(group)
+            size = sum(map(self._cost, batch))
+            if self._count and size > self._left:
+                self._left = 0
+                break
+            self._left -= size
+            self._count += len(batch)
+            taken += batch
+        return tuple(taken)
+
+    def page(self, limit: int) -> int:
+        """Return how many more messages of average size fit into the rest of the budget: from 1 to `limit`."""
+        if not self._count:
+            return min(_FIRST_PAGE, limit)
+        average = max((self.most_bytes - self._left) // self._count, 1)
+        return min(max(self._left // average, 1), limit)
+
+
+def search(
+    store: SharedStore, wanted: SearchForm, share: Share, until: Until | None = None
+) -> Steps:
+    """Yield messages as they are found, newest first, until the byte budget of `share` is spent.
+
+    Also yield the progress. The last value is the outcome.
+
+    Raises UsageError, StoreError.
+    """
+    is_by_queue = wanted.topic is not None and wanted.content is None
+    is_bounded = wanted.begin is not None or wanted.end is not None
+    if not (wanted.keys or is_by_queue or is_bounded or wanted.content):
+        raise UsageError(
+            "pass key, topic, begin, end or contains", arguments=["key", "topic", "begin", "end"]
+        )
+    until = Until() if until is None else until
+    if wanted.keys or is_by_queue:
+        return _paged(store, wanted, share, until)
+    return _swept(store, wanted, share, until)
+
+
+def pull_share(
+    store: SharedStore, place: tuple[str, int, int], limit: int, tags: str | None, share: Share
+) -> PullResult:
+    """Pull as many messages from a queue offset as fit into the budget. Unreadable messages are skipped.
+
+    Raises the errors of `pull`.
+    """
+    pulled = store.pull_records(*place, limit, tags, share.most_bytes, on_corrupt="skip")
+    messages = tuple(map(decode, pulled.records))
+    taken = share.take(messages)
+    # If not all pulled messages fit into the budget, pull only the fitting messages again. The result of the second
+    # pull states the queue offset after these messages, at which the caller continues.
+    if len(taken) < len(messages):
+        pulled = store.pull_records(*place, len(taken), tags, share.most_bytes, on_corrupt="skip")
+    return PullResult(pulled.status, taken, *pulled[2:])
+
+
+def _paged(store: SharedStore, wanted: SearchForm, share: Share, until: Until) -> Steps:
+    ended: Outcome | None = None
+    left, after, count = wanted.limit, wanted.after, 0
+    while True:
+        page = wanted._replace(limit=share.page(left), after=after)
+        steps = _by_key(store, page) if page.keys else _by_topic(store, page)
+        for step in steps:
+            if isinstance(step, Progress):
+                yield step
+                if until.is_over:
+                    steps.close()
+                    problems = ended.problems if ended else ()
+                    yield Outcome(count, step.offset, problems, None, is_late=True)
+                    return
+                continue
+            if isinstance(step, Outcome):
+                ended = _joined(ended, step)
+                break
+            taken = share.take(step)
+            count += len(taken)
+            yield taken
+            if len(taken) < len(step):
+                cursor = taken[-1].physical_offset if taken else after
+                problems = ended.problems if ended else ()
+                yield Outcome(count, cursor, problems, ended.coverage if ended else None)
+                return
+            after = taken[-1].physical_offset if taken else after
+        assert ended is not None
+        left -= page.limit
+        after = ended.cursor
+        if after is None or left <= 0 or share.is_spent:
+            yield replace(ended, count=count)
+            return
+
+
+def _swept(store: SharedStore, wanted: SearchForm, share: Share, until: Until) -> Steps:
+    """Search by content, or by time without a topic. The log is read backwards."""
+    # Import this late, because it loads Arrow and kernels.
+    from reput.engine.tables.sweep import Sweep, SweptTo
+
+    filters = TailFilter(wanted.topic, begin=wanted.begin, end=wanted.end)
+    with store.reader() as reader, reader.known_ranges.interrupted_by(until.check):
+        sweep = Sweep(
+            reader, filters, wanted.content, after=wanted.after, most_body_bytes=HTTP.answer_bytes
+        )
+        stop = reader.known_ranges.end() if wanted.after is None else wanted.after
+        count, last, is_late = 0, stop, False
+        cursor: int | None = None
+        # A record that is a batch contains several messages. Collect the messages of one record here, so that one page
+        # shows all of them.
+        waiting = list[MessageExt]()
+        for step in chain(sweep.steps(), [None]):
+            if waiting and (
+                not isinstance(step, MessageExt)
+                or step.physical_offset != waiting[0].physical_offset
+            ):
+                taken = share.take(waiting) if count < wanted.limit else ()
+                if not taken:
+                    cursor = last
+                    break
+                yield taken
+                count, last = count + len(taken), taken[-1].physical_offset
+                waiting = []
+            if isinstance(step, SweptTo):
+                yield Progress(step.offset, step.left_bytes)
+                if until.is_over:
+                    cursor, is_late = step.offset, True
+                    break
+            elif step is not None:
+                waiting.append(step)
+        begin = reader.begin_offset() if cursor is None else cursor
+        searched = OffsetRange(begin, max(stop, begin))
+        evidence = Evidence(store.path)
+        evidence.damage += sweep.damage
+        for part in sweep.searched():
+            evidence.scanned(*part)
+        # Bodies that were not searched may match, so the answer is not complete.
+        if sweep.unsearched:
+            detail = f"{sweep.unsearched:,} bodies were not searched: they are too long, or damaged"
+            evidence.damage.append(Finding(Kind.BODY_TOO_LARGE, store.path, detail))
+        coverage = evidence.coverage(searched)
+        yield Outcome(count, cursor, coverage.unreadable, None if is_late else coverage, is_late)
+
+
+def _joined(before: Outcome | None, page: Outcome) -> Outcome:
+    """Join the outcome of the newer pages (None at the first page) with the outcome of the next, older page."""
+    if before is None:
+        return page
+    problems = tuple(dict.fromkeys((*before.problems, *page.problems)))
+    first, second = before.coverage, page.coverage
+    if first is None or second is None:
+        return replace(page, problems=problems)
+    log = OffsetRange(second.log.start, first.log.stop)
+    coverage = replace(
+        joined((first, second), log),
+        inner_messages=_sum(first.inner_messages, second.inner_messages),
+    )
+    return replace(page, problems=problems, coverage=coverage)
+
+
+def _sum(first: int | None, second: int | None) -> int | None:
+    return second if first is None else first + (second or 0)
+
+
+def _by_topic(store: SharedStore, wanted: SearchForm) -> Steps:
+    assert wanted.topic is not None
+    bounds = wanted.begin, wanted.end, wanted.limit, wanted.after, HTTP.answer_bytes
+    with store.reader() as reader:
+        page = messages_of_topic(reader, wanted.topic, *bounds)
+    yield page.messages
+    yield Outcome(len(page.messages), page.cursor, page.problems, None)
+
+
+def _by_key(store: SharedStore, wanted: SearchForm) -> Steps:
+    """Search by offset message id, which contains a place in the log, or else by key or unique key."""
+    with store.reader() as reader:
+        begin = reader.begin_offset()
+        at_places, unread = _named(reader, wanted)
+        named = [one for one in at_places if _takes(wanted, one)]
+        # The messages of a single key come newest first, so they can be shown as they are found. Those of several keys
+        # must be merged first.
+        if len(wanted.keys) == 1 and not named:
+            found = 0
+            for step in _queried(reader, wanted, wanted.keys[0]):
+                if isinstance(step, QueryResult):
+                    problems = (
+                        step.coverage.unreadable if found else (*step.coverage.unreadable, *unread)
+                    )
+                    yield Outcome(found, step.cursor, problems, step.coverage)
+                else:
+                    new = tuple(one for one in step.messages if _contains(wanted, one))
+                    found += len(new)
+                    yield new
+                    yield Progress(step.searched_to, max(step.searched_to - begin, 0))
+            return
+        ended: Outcome | None = None
+        messages = dict.fromkeys(named)
+        oldest = [0]  # The physical offsets at which searches for keys ended early.
+        for key in wanted.keys:
+            for step in _queried(reader, wanted, key):
+                if isinstance(step, QueryResult):
+                    outcome = Outcome(0, step.cursor, step.coverage.unreadable, step.coverage)
+                    ended = outcome if ended is None else _beside(ended, outcome)
+                    oldest.append(step.cursor or 0)
+                else:
+                    messages |= dict.fromkeys(step.messages)
+        # There was one search per key, from the end of the log towards its beginning. A search may have ended early, at
+        # an offset in `oldest`. Only the log after the greatest of these offsets was searched for every key. So show
+        # only messages at or after the greatest offset. The next page continues before that offset.
+        reached = max(oldest)
+        shown = [
+            one for one in messages if one.physical_offset >= reached and _contains(wanted, one)
+        ]
+        shown.sort(key=lambda one: (one.physical_offset, one.queue_offset), reverse=True)
+        yield tuple(shown)
+        assert ended is not None
+        problems = ended.problems if shown else tuple(dict.fromkeys((*ended.problems, *unread)))
+        yield replace(ended, count=len(shown), cursor=reached or None, problems=problems)
+
+
+def _queried(
+    reader: MessageStore, wanted: SearchForm, key: str
+) -> Iterator[QueryProgress | QueryResult]:
+    bytes_each = HTTP.answer_bytes // len(wanted.keys)
+    bounds = wanted.begin, wanted.end, wanted.limit, wanted.after, bytes_each
+    return reader.query_steps(wanted.topic, key, *bounds)
+
+
+def _beside(first: Outcome, second: Outcome) -> Outcome:
+    """Combine the outcomes of two searches.
+
+    Return the second outcome, with the problems and the coverage of both searches.
+    """
+    problems = tuple(dict.fromkeys((*first.problems, *second.problems)))
+    if first.coverage is None or second.coverage is None:
+        return replace(second, problems=problems)
+    coverage = joined((first.coverage, second.coverage), second.coverage.log)
+    return replace(second, problems=problems, coverage=coverage)
+
+
+def _named(reader: MessageStore, wanted: SearchForm) -> tuple[list[MessageExt], list[Finding]]:
+    """Return the messages at the places that the search names: an id, a physical offset, or a queue offset.
+
+    Also return why messages at these places cannot be read. If a text is no name of a place, such as most pasted
+    numbers, nothing is there.
+    """
+    found, unread = list[MessageExt](), list[Finding]()
+    for key in wanted.keys:
+        if (message := reader.get_by_offset_id(key)) is not None:
+            found.append(message)
+        elif (coverage := coverage_of_id(reader, key)) is not None:
+            unread += coverage.unreadable
+    reads: list[Callable[[], MessageExt]] = []
+    if (offset := wanted.offset) is not None:
+        reads.append(lambda: reader.get(offset))
+    if (place := wanted.place) is not None:
+        reads.append(lambda: reader.get_by_queue(*place))
+    for read in reads:
+        try:
+            found.append(read())
+        except MessageNotFoundError:
+            continue
+        except FormatError as error:
+            unread.append(finding_of(error))
+    return found, unread
+
+
+def _takes(wanted: SearchForm, message: MessageExt) -> bool:
+    time = message.store_timestamp
+    return (
+        wanted.topic in (None, message.topic)
+        and (wanted.begin is None or wanted.begin <= time)
+        and (wanted.end is None or time <= wanted.end)
+        and (wanted.after is None or message.physical_offset < wanted.after)
+    )
+
+
+def _contains(wanted: SearchForm, message: MessageExt) -> bool:
+    if wanted.content is None:
+        return True
+    return wanted.content.takes(sent_body(message, HTTP.answer_bytes).data, message.properties)

@@ -1,0 +1,156 @@
+"""Collect facts about stores, topics and queues, for JSON and for templates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from reput.core import AnyStore, SharedStore
+from reput.errors import MessageNotFoundError, StoreError
+from reput.format.properties import DEAD_LETTER_TOPIC_PREFIX, RETRY_TOPIC_PREFIX, SYSTEM_TOPICS
+from reput.wings.inspect import covered_log
+from reput.wings.inspect.measuring.figures import CoveredRange
+
+_SYSTEM_PREFIX = "RMQ_SYS_"
+
+
+@dataclass(frozen=True, slots=True)
+class QueueFacts:
+    """A queue with the queue offsets [min_offset, max_offset)."""
+
+    queue_id: int
+    min_offset: int
+    max_offset: int
+
+    @property
+    def messages(self) -> int:
+        return max(self.max_offset - self.min_offset, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicFacts:
+    """A topic and its queues. `messages` is the number of entries that have not expired."""
+
+    topic: str
+    queues: tuple[QueueFacts, ...]
+
+    @property
+    def messages(self) -> int:
+        return sum(queue.messages for queue in self.queues)
+
+    @property
+    def kind(self) -> str:
+        return kind_of(self.topic)
+
+    def as_json(self) -> dict[str, Any]:
+        queues = [
+            {"queue_id": one.queue_id, "min_offset": one.min_offset, "max_offset": one.max_offset}
+            for one in self.queues
+        ]
+        return {"topic": self.topic, "kind": self.kind, "messages": self.messages, "queues": queues}
+
+
+def kind_of(topic: str) -> str:
+    """Return the kind of a topic: "topic", or an internal kind such as retry, dead letter or system."""
+    if topic.startswith(RETRY_TOPIC_PREFIX):
+        return "retry"
+    if topic.startswith(DEAD_LETTER_TOPIC_PREFIX):
+        return "dead letter"
+    is_system = topic in SYSTEM_TOPICS or topic.startswith(_SYSTEM_PREFIX)
+    return "system" if is_system else "topic"
+
+
+def topics_of(store: AnyStore, topic: str | None = None) -> list[TopicFacts]:
+    """Return all topics, or only one topic, with their queues. Raises StoreAccessError."""
+    return list(each_topic(store, topic))
+
+
+def each_topic(
+    store: AnyStore, topic: str | None = None, after: str | None = None
+) -> Iterator[TopicFacts]:
+    """Yield topics with their queues, sorted by name, beginning after the name `after`."""
+    queue_ids: dict[str, list[int]] = {}
+    for name, queue_id in store.list_queues(topic):
+        if after is None or name > after:
+            queue_ids.setdefault(name, []).append(queue_id)
+    for name, ids in sorted(queue_ids.items()):
+        queues = []
+        for queue_id in ids:
+            with suppress(MessageNotFoundError):  # The queue was deleted since it was listed.
+                low = store.min_queue_offset(name, queue_id, check=False)
+                queues.append(QueueFacts(queue_id, low, store.max_queue_offset(name, queue_id)))
+        if queues:
+            yield TopicFacts(name, tuple(queues))
+
+
+@dataclass(frozen=True, slots=True)
+class StoreSummary:
+    """One store.
+
+    Attributes:
+        first_ms, last_ms: store times of the first and the newest message of its queues; None without messages
+        ranges: ranges of the log, oldest first, with the way in which a key is found in each
+        problems: IndexFiles that are not used, with the reasons
+    """
+
+    name: str
+    path: str
+    begin_offset: int
+    end_offset: int
+    first_ms: int | None
+    last_ms: int | None
+    topics: int
+    queues: int
+    messages: int
+    ranges: tuple[CoveredRange, ...]
+    problems: tuple[str, ...]
+
+    @property
+    def size_bytes(self) -> int:
+        return self.end_offset - self.begin_offset
+
+    def bytes_of(self, basis: str) -> int:
+        return sum(one.end - one.begin for one in self.ranges if one.basis == basis)
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "store": self.name, "path": self.path,
+            "begin_offset": self.begin_offset, "end_offset": self.end_offset,
+            "first_store_timestamp": self.first_ms, "last_store_timestamp": self.last_ms,
+            "topics": self.topics, "queues": self.queues, "messages": self.messages,
+            "proven_bytes": self.bytes_of("proven"),
+            "spot_checked_bytes": self.bytes_of("spot-checked"),
+            "scanned_bytes": self.bytes_of("scanned"),
+            "problems": list(self.problems),
+        }  # fmt: skip
+
+
+def facts_of(name: str, store: SharedStore) -> StoreSummary:
+    """Summarize a store. Raises StoreError if the store cannot be read."""
+    with store.reader() as reader:
+        topics = topics_of(reader)
+        begin, end = reader.begin_offset(), reader.end_offset()
+        planner = reader.key_planner()
+        ranges = tuple(covered_log(planner.segments(), end))
+        first, last = _times(reader, topics)
+        return StoreSummary(
+            name, reader.path, begin, end, first, last,
+            len(topics), sum(len(one.queues) for one in topics),
+            sum(one.messages for one in topics),
+            ranges, tuple(str(problem) for problem in planner.problems),
+        )  # fmt: skip
+
+
+def _times(store: AnyStore, topics: list[TopicFacts]) -> tuple[int | None, int | None]:
+    times = []
+    for topic in topics:
+        for queue in topic.queues:
+            # A set: in a queue with a single message, the first and the last offset are the same, and are read once.
+            for offset in {queue.min_offset, queue.max_offset - 1}:
+                if queue.messages:
+                    with suppress(StoreError):  # The check on the store's page reports the problem.
+                        message = store.get_by_queue(topic.topic, queue.queue_id, offset)
+                        times.append(message.store_timestamp)
+    return (min(times), max(times)) if times else (None, None)

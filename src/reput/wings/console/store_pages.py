@@ -1,0 +1,80 @@
+"""Show stores: their contents, index coverage and findings."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from functools import partial
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from reput.base import Finding, Severity
+from reput.core import SharedStore
+from reput.errors import ReputError
+from reput.wings.console.arguments import Failure, choice
+from reput.wings.console.checking import Checks
+from reput.wings.console.mounts import Until
+from reput.wings.console.rendering import Views
+from reput.wings.console.store_facts import StoreSummary, facts_of
+
+
+class StorePages:
+    """The handlers of `/stores` and `/stores/NAME`."""
+
+    def __init__(self, views: Views, checks: Checks) -> None:
+        self._views, self._mounts, self._checks = views, views.mounts, checks
+
+    async def stores(self, request: Request) -> Response:
+        shown = [
+            (name, await self._mounts.run(partial(self._facts, name)))
+            for name in sorted({*self._mounts.names, *self._mounts.missing})
+        ]
+        return await self._views.page(request, "stores.html", view="stores", shown=shown)
+
+    def _facts(self, name: str) -> StoreSummary | Failure:
+        try:
+            return facts_of(*self._mounts.named(name))
+        except ReputError as error:
+            return Failure.of(error)
+
+    async def store(self, request: Request) -> Response:
+        name, store = self._mounts.named(request.path_params["name"])
+        facts = await self._mounts.run(lambda: facts_of(name, store))
+        checkpoint = await self._mounts.run(store.checkpoint)
+        return await self._views.page(
+            request, "store.html", view="stores", store=name, facts=facts, checkpoint=checkpoint
+        )
+
+    async def findings(self, request: Request) -> Response:
+        """Return the findings of the quick check. The page requests them separately, because the check takes time."""
+        return await self._checked(request, "findings.html", "quick")
+
+    async def check(self, request: Request) -> Response:
+        """Return a page that shows findings as they are found."""
+        mode = choice(request.query_params, "mode", ("quick", "full"))
+        return await self._checked(request, "check.html", mode)
+
+    async def _checked(self, request: Request, template: str, mode: str) -> Response:
+        name, store = self._mounts.named(request.path_params["name"])
+        run = _CheckRun(self._checks, store, mode == "full", self._mounts.until())
+        return self._views.stream(request, template, view="stores", store=name, run=run, mode=mode)
+
+
+class _CheckRun:
+    """One check. A template iterates over its findings."""
+
+    def __init__(self, checks: Checks, store: SharedStore, is_full: bool, until: Until) -> None:
+        self._checks, self._store, self._is_full, self._until = checks, store, is_full, until
+        self.wrong = 0
+        self.is_damaged = False
+        self.failure: Failure | None = None
+
+    def findings(self) -> Generator[Finding, None, None]:
+        """Yield findings as they are found. After the last one, `wrong`, `is_damaged` and `failure` are set."""
+        try:
+            for finding in self._checks.findings(self._store, self._is_full, self._until):
+                self.wrong += finding.count if finding.is_wrong else 0
+                self.is_damaged |= finding.severity is Severity.DAMAGE
+                yield finding
+        except ReputError as error:
+            self.failure = Failure.of(error)

@@ -1,0 +1,141 @@
+"""Define the report of an erasure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from reput.base import Report, format_size, printable
+
+
+@dataclass(frozen=True, slots=True)
+class ErasedMessages:
+    """The erased messages of one topic and role.
+
+    Attributes:
+        role: Role of the messages: message, retry, dead_letter, scheduled, timer, half, trace, or another role of
+            `reput.trace`.
+        topic: Topic of the messages.
+        messages: Number of messages.
+    """
+
+    role: str
+    topic: str
+    messages: int
+
+
+@dataclass(frozen=True, slots=True)
+class Mention:
+    """Records of one topic that were not erased but contain an erased key or body.
+
+    Attributes:
+        topic: Topic of the records.
+        records: Number of records.
+        first: Physical offset of the first record.
+    """
+
+    topic: str
+    records: int
+    first: int
+
+
+@dataclass(frozen=True, slots=True)
+class TableRows:
+    """Rows of a lake table that have the content of erased messages.
+
+    Attributes:
+        table: Path of the table.
+        rows: Number of rows.
+    """
+
+    table: str
+    rows: int
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class EraseReport(Report):
+    """The messages that `reput.erase` erased, or would erase.
+
+    Attributes:
+        source: The store or archive.
+        destination: The new store; None for an archive, and for a plan.
+        is_done: Whether messages were erased; false for a plan.
+        id: Id of the erasure, which tombstones contain; empty for a plan.
+        messages: Erased messages, including copies, by role and topic.
+        records: Number of erased records of the log.
+        record_bytes: Size of these records.
+        files: Number of log files with these records.
+        bare: Number of messages whose body and properties are too short for a tombstone.
+        mentions: Remaining records that contain an erased key or body.
+        tables: Rows of lake tables with erased content.
+        audit: Path of the record of the erasure; empty for a plan.
+        is_signed: Whether the record is signed.
+        left_out: Parts of the store that were not copied.
+        notes: Remaining work.
+    """
+
+    source: str
+    destination: str | None
+    is_done: bool
+    id: str
+    messages: tuple[ErasedMessages, ...]
+    records: int
+    record_bytes: int
+    files: int
+    bare: int = 0
+    mentions: tuple[Mention, ...] = ()
+    tables: tuple[TableRows, ...] = ()
+    audit: str = ""
+    is_signed: bool = False
+    left_out: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def is_complete(self) -> bool:
+        """Return False if content of erased messages was found in other records of the log, or in table rows."""
+        return not self.mentions and not any(one.rows for one in self.tables)
+
+    def lines(self) -> Iterator[str]:
+        count = sum(one.messages for one in self.messages)
+        what = "1 message" if count == 1 else f"{count:,} messages"
+        if not self.is_done:
+            yield f"{printable(self.source)}: {what} would be erased; nothing was changed"
+        else:
+            into = f" in the copy {printable(self.destination)}" if self.destination else ""
+            yield f"Erased {what} of {printable(self.source)}{into}"
+        for one in self.messages:
+            yield f"  {one.messages:>9,}  {one.role.replace('_', ' '):<11}  {printable(one.topic)}"
+        yield f"  {self.records:,} records, {format_size(self.record_bytes)}, in {_files(self.files)}"
+        if self.bare:
+            yield f"note: {self.bare:,} messages are too short for a tombstone; their bodies are zeros"
+        for mention in self.mentions:
+            is_one = mention.records == 1
+            what = "1 other record" if is_one else f"{mention.records:,} other records"
+            holds, stays = ("contains", "stays") if is_one else ("contain", "stay")
+            yield (
+                f"warning: {what} of {printable(mention.topic)} {holds} an erased key or body and "
+                f"{stays if self.is_done else 'would stay'}; the first is at physical offset {mention.first:,}"
+            )
+        for table in self.tables:
+            if table.rows:
+                yield f"warning: {printable(table.table)} has {_rows(table.rows)} of these messages; delete them there"
+            else:
+                yield f"  {printable(table.table)}: has no rows of these messages"
+        for name in self.left_out:
+            yield f"note: {printable(name)} was not copied"
+        for note in self.notes:
+            yield f"note: {printable(note)}"
+        if self.audit:
+            yield f"  {'signed ' if self.is_signed else ''}record  {printable(self.audit)}"
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def _rows(count: int) -> str:
+    return "1 row" if count == 1 else f"{count:,} rows"
+
+
+def _files(count: int) -> str:
+    return "1 log file" if count == 1 else f"{count:,} log files"

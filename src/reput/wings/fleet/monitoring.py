@@ -1,0 +1,85 @@
+"""Format the states of stores for monitoring: as output of a Nagios plugin, or as Prometheus text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from reput.base import Severity, one_line, printable
+from reput.engine.stores import StoreAnswer, StoresReport, StoreState
+
+_WIDTH = 300
+_NAGIOS = {"OK": 0, "WARNING": 1, "CRITICAL": 2, "UNKNOWN": 3}
+STORE_METRICS = {
+    "state": "0 ok, 1 warning, 2 damaged, 3 not read.",
+    "log_bytes": "Bytes of CommitLog files.",
+    "newest_message_seconds": "Store time of the newest message, in seconds since 1970.",
+    "growth_bytes_per_day": "Bytes of CommitLog per day.",
+    "days_until_full": "Days until the disk is full if nothing expires.",
+    "index_coverage_ratio": "Share of the log that IndexFiles cover.",
+    "group_lag_messages": "Messages that the consumer group furthest behind has to read.",
+}
+"""The metrics of a store and their explanations. Their full names have the prefix `reput_store_`."""
+_NUMBERS = {StoreState.OK: 0, StoreState.WARNING: 1, StoreState.DAMAGED: 2, StoreState.NOT_READ: 3}
+
+
+def nagios_status(report: StoresReport[Any], fail_on: Severity) -> tuple[str, int]:
+    """Return the status of a Nagios plugin and its exit code. If `fail_on` is damage, warnings count as OK."""
+    counts = report.counts
+    if report.severity is Severity.DAMAGE:
+        name = "CRITICAL"
+    elif counts[StoreState.NOT_READ]:
+        name = "UNKNOWN"
+    elif report.severity is Severity.WARNING and fail_on is Severity.WARNING:
+        name = "WARNING"
+    else:
+        name = "OK"
+    return name, _NAGIOS[name]
+
+
+def nagios_lines(report: StoresReport[Any], status: str) -> Iterator[str]:
+    """Yield a line with counts and performance data, then a line per store that is not OK."""
+    counts = {str(state).replace(" ", "_"): count for state, count in report.counts.items()}
+    data = " ".join(f"{name}={count}" for name, count in {"stores": len(report), **counts}.items())
+    yield f"REPUT {status} - {_plain(report.headline)} | {data}"
+    for one in report.worst_first():
+        if one.state is not StoreState.OK:
+            yield f"{_plain(one.store)}: {one.state}: {_plain(one.headline)}"
+    yield from (_plain(str(finding)) for finding in report.differing)
+
+
+def _plain(text: str) -> str:
+    # In the output of a Nagios plugin, | ends the text, and performance data follow.
+    return one_line(text, _WIDTH).replace("|", "/")
+
+
+def prometheus_lines(answers: Sequence[StoreAnswer[Any]]) -> Iterator[str]:
+    """Yield the metrics of all stores in the format of node_exporter's textfile collector."""
+    figures = [store_figures(one) for one in answers]
+    for name, text in STORE_METRICS.items():
+        rows = [
+            (one.store, values[name])
+            for one, values in zip(answers, figures, strict=True)
+            if values.get(name) is not None
+        ]
+        if rows:
+            yield f"# HELP reput_store_{name} {text}"
+            yield f"# TYPE reput_store_{name} gauge"
+            yield from (
+                f'reput_store_{name}{{store="{_label(store)}"}} {value:.15g}'
+                for store, value in rows
+            )
+
+
+def store_figures(answer: StoreAnswer[Any]) -> dict[str, float | None]:
+    """Return the values of `STORE_METRICS`. Unknown values are None or missing."""
+    found: dict[str, float | None] = {"state": _NUMBERS[answer.state]}
+    if answer.report is None:  # The store was not read, so do not report a size of 0.
+        return found
+    found["log_bytes"] = answer.log_bytes
+    found.update(answer.report.as_dict().get("metrics", {}))
+    return found
+
+
+def _label(text: str) -> str:
+    return printable(text).replace("\\", "\\\\").replace('"', '\\"')

@@ -1,0 +1,319 @@
+"""Identify a store, or any single file of a store, and describe its content."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from os import PathLike
+
+from reput.base import StoreConfig
+from reput.core import BATCH_QUEUE, CONSUME_QUEUE, IndexGeometry, Numbering, StoreReader, gap_of
+from reput.core.index.geometry import DEFAULT_GEOMETRY, GeometryFinder
+from reput.core.queues.kinds import ROCKSDB_QUEUE
+from reput.engine.check import (
+    CheckpointInspection,
+    IndexInspection,
+    MarkerInspection,
+    inspect_checkpoint,
+)
+from reput.engine.check.index_inspection import inspect_index_file
+from reput.engine.check.marker_inspection import inspect_abort, inspect_config, inspect_lock
+from reput.errors import FormatError, StoreNotFoundError, UsageError
+from reput.format import checkpoint
+from reput.format.batch_consume_queue import BATCH_ENTRY_BYTES, NOT_COMPACTED, decode_batch_entry
+from reput.format.commit_log import (
+    BLANK_MAGIC,
+    MAGIC_POSITION,
+    MESSAGE_MAGIC,
+    MESSAGE_MAGIC_V2,
+    read_size_and_magic,
+)
+from reput.format.consume_queue import ENTRY_BYTES, decode_entry
+from reput.format.file_names import (
+    ABORT_FILE,
+    BATCH_QUEUE_FOLDER,
+    CHECKPOINT_FILE,
+    COMMIT_LOG_FOLDER,
+    COMPACTION_QUEUE_FOLDER,
+    CONSUME_QUEUE_FOLDER,
+    EXTENSION_FOLDER,
+    INDEX_FOLDER,
+    LEDGER_PREFIX,
+    LOCK_FILE,
+    TIMER_LOG_FOLDER,
+    TIMER_WHEEL_FILE,
+    is_index_file_name,
+    parse_offset_file_name,
+)
+from reput.io import Storage, expand_to_one, is_url, listed_size, size_of, storage_of
+from reput.wings.inspect.commit_log_inspection import CommitLogInspection, inspect_commit_log_file
+from reput.wings.inspect.queue_inspection import (
+    BatchQueueInspection,
+    ConsumeQueueInspection,
+    QueueInspection,
+    inspect_batch_queue_file,
+    inspect_consume_queue_file,
+)
+from reput.wings.inspect.queue_listing import QueueListing, listing_of_file, listing_of_queue
+from reput.wings.inspect.store_inspection import StoreInspection, inspect_store
+
+Inspection = (
+    StoreInspection
+    | BatchQueueInspection
+    | CommitLogInspection
+    | ConsumeQueueInspection
+    | QueueInspection
+    | IndexInspection
+    | CheckpointInspection
+    | MarkerInspection
+)
+_INDEX_NAME_DIGITS = 17
+# Bytes of all fields of a checkpoint file, including the fields that only 5.x writes. The rest of the file is zero.
+_CHECKPOINT_FIELDS = 40
+
+
+def inspect(
+    path: str | PathLike[str],
+    config: StoreConfig | None = None,
+    hash_slots: int | None = None,
+    index_items: int | None = None,
+    storage_options: Mapping[str, str] | None = None,
+) -> Inspection:
+    """Identify `path` by its folder and name, or else by its content, and read it completely.
+
+    Args:
+        path: A path, a URL, or a pattern that matches exactly one path.
+        config: Settings of the broker, for the walk over a log file.
+        hash_slots: Number of slots of an IndexFile; None to derive it from the file.
+        index_items: Number of items of an IndexFile; None to derive it from the file.
+        storage_options: Options of the URL's file system (`s3.endpoint_override`, ...).
+
+    Returns:
+        The description. Damage is listed in its `findings`, and raises no error.
+
+    Raises StoreNotFoundError, StoreAccessError, FormatError for a file that does not belong to a store,
+    UsageError for an IndexFile whose numbers of slots and items are unknown.
+    """
+    storage, pattern = storage_of(path, storage_options)
+    path = expand_to_one(storage, pattern)
+    entry = storage.entry(path)
+    if entry is None:
+        raise StoreNotFoundError(f"{path}: no such file or directory")
+    if entry.is_dir():
+        return inspect_store(path, storage)
+    if not entry.is_file():
+        raise FormatError(path, 0, "not a regular file")
+    size = entry.stat().st_size
+    if special := _SPECIAL_NAMES.get(os.path.basename(path)):
+        return special(path, storage)
+    kind = _kind_by_place(path)
+    if kind is None and (what := _not_described(path)):
+        raise UsageError(f"{path}: {what}, which inspect does not describe")
+    kind = kind or _kind_by_contents(path, size, storage)
+    if kind == COMMIT_LOG_FOLDER:
+        return inspect_commit_log_file(path, config or StoreConfig(), storage)
+    if kind == CONSUME_QUEUE_FOLDER:
+        return inspect_consume_queue_file(path, storage)
+    if kind == BATCH_QUEUE_FOLDER:
+        return inspect_batch_queue_file(path, storage)
+    if kind == INDEX_FOLDER:
+        geometry = _index_geometry(path, size, hash_slots, index_items, storage)
+        return inspect_index_file(path, *geometry, storage)
+    if kind == CHECKPOINT_FILE:
+        return inspect_checkpoint(path, storage)
+    if path.endswith(".json"):
+        return inspect_config(path, storage)
+    raise FormatError(path, 0, "not a file of a RocketMQ store, by its name and content")
+
+
+def index_file_at(
+    path: str | PathLike[str],
+    hash_slots: int | None = None,
+    index_items: int | None = None,
+    storage_options: Mapping[str, str] | None = None,
+) -> tuple[str, IndexGeometry, Storage]:
+    """Return path, geometry and storage of an IndexFile, for `reput.wings.inspect.index_listing`.
+
+    The arguments are the same as for `inspect`.
+
+    Raises:
+        StoreNotFoundError, StoreAccessError: the file is missing, or cannot be read.
+        FormatError: the file's length does not fit the given slots and items.
+        UsageError: the file is not an IndexFile, or its numbers of slots and items are unknown.
+    """
+    storage, path = storage_of(path, storage_options)
+    if _kind_of(path, storage) != INDEX_FOLDER:
+        raise UsageError(f"{path}: not an IndexFile, so it has no slots, items and chains")
+    size = size_of(path, storage)
+    return path, _index_geometry(path, size, hash_slots, index_items, storage), storage
+
+
+def _kind_of(path: str, storage: Storage) -> str | None:
+    """Return the kind of a file with data, by its place or its content; None if unknown.
+
+    Raises StoreNotFoundError, StoreAccessError.
+    """
+    entry = storage.entry(path)
+    if entry is None:
+        raise StoreNotFoundError(f"{path}: no such file or directory")
+    size = entry.stat().st_size if entry.is_file() else 0
+    if not size or os.path.basename(path) in _SPECIAL_NAMES:
+        return None
+    return _kind_by_place(path) or _kind_by_contents(path, size, storage)
+
+
+@contextmanager
+def queue_at(
+    path: str | PathLike[str],
+    queue: str | None = None,
+    config: StoreConfig | None = None,
+    storage_options: Mapping[str, str] | None = None,
+) -> Iterator[tuple[QueueListing, QueueInspection | None]]:
+    """Open the listing of a queue for a `with` block.
+
+    Args:
+        path: A file of a ConsumeQueue or batch queue; with `queue`, a store.
+        queue: Topic and queue id, as TOPIC/QUEUE.
+        config: The broker's settings.
+        storage_options: Options of the URL's file system.
+
+    Yields:
+        The listing; and for a queue of a store, its ends.
+
+    Raises:
+        StoreNotFoundError, StoreAccessError, FormatError: the file or store cannot be read.
+        MessageNotFoundError: the store has no such queue.
+        UsageError: the file does not belong to a queue, or `queue` is malformed.
+    """
+    if queue is None:
+        storage, path = storage_of(path, storage_options)
+        kind = _QUEUE_KINDS.get(_kind_of(path, storage) or "")
+        if kind is None:
+            raise UsageError(f"{path}: not a file of a queue, so it has no entries")
+        listing = listing_of_file(path, kind, storage)
+        try:
+            yield listing, None
+        finally:
+            listing.close()
+        return
+    topic, _, queue_id = queue.rpartition("/")
+    if not topic or not (queue_id.isascii() and queue_id.isdigit() and len(queue_id) <= 10):
+        raise UsageError(f"{queue}: write a queue as TOPIC/QUEUE, for example orders/1")
+    with StoreReader(path, config=config, storage_options=storage_options) as store:
+        reader = store.queues.queue(topic, int(queue_id))
+        extension = os.path.join(store.path, EXTENSION_FOLDER, topic, str(int(queue_id)))
+        listing = listing_of_queue(reader, topic, store.commit_log, extension, store.storage)
+        first = reader.min_queue_offset(store.commit_log.min_offset)
+        found = QueueInspection(
+            reader.folder, _QUEUE_NAMES.get(reader.kind.name, reader.kind.name), topic,
+            int(queue_id), len(listing.files), first, reader.max_queue_offset(),
+        )  # fmt: skip
+        if reader.kind.numbering is not Numbering.BASE:
+            found.min_logical_offset = found.first * CONSUME_QUEUE.entry_bytes
+            found.max_logical_offset = found.stop * CONSUME_QUEUE.entry_bytes
+        yield listing, found
+
+
+_QUEUE_NAMES = {ROCKSDB_QUEUE.name: "queue in RocksDB"}
+_QUEUE_KINDS = {kind.folder: kind for kind in (CONSUME_QUEUE, BATCH_QUEUE)}
+
+_SPECIAL_NAMES: dict[str, Callable[[str, Storage], CheckpointInspection | MarkerInspection]] = {
+    CHECKPOINT_FILE: inspect_checkpoint,
+    ABORT_FILE: inspect_abort,
+    LOCK_FILE: inspect_lock,
+}
+
+
+def _kind_by_place(path: str) -> str | None:
+    whole = path if is_url(path) else os.path.abspath(path)
+    folders = whole.split("/")[:-1]
+    name = os.path.basename(path)
+    if parse_offset_file_name(name) is not None:
+        if folders[-1:] == [COMMIT_LOG_FOLDER] or gap_of(whole):
+            return COMMIT_LOG_FOLDER
+        queues = folders[-3:-2]
+        return queues[0] if queues in ([CONSUME_QUEUE_FOLDER], [BATCH_QUEUE_FOLDER]) else None
+    return INDEX_FOLDER if folders[-1:] == [INDEX_FOLDER] and is_index_file_name(name) else None
+
+
+def _not_described(path: str) -> str | None:
+    """Describe a file that `inspect` does not support, judged by its folder and name. Return None for other files."""
+    name = os.path.basename(path)
+    folders = (path if is_url(path) else os.path.abspath(path)).split("/")[:-1]
+    if name == TIMER_WHEEL_FILE or folders[-1:] == [TIMER_LOG_FOLDER]:
+        return "a file of the timer (see reput timer)"
+    if folders[-3:-2] == [EXTENSION_FOLDER]:
+        return "a ConsumeQueue extension file"
+    if folders[-3:-2] == [COMPACTION_QUEUE_FOLDER]:
+        return "a queue of a compaction log (see reput compacted)"
+    if name.endswith(".sst") or name.startswith(("MANIFEST-", "OPTIONS-", "CURRENT")):
+        return "a file of a RocksDB database"
+    if any(folder.startswith(LEDGER_PREFIX) for folder in folders[-2:]):
+        return "a file of a DLedger log"
+    return None
+
+
+def _kind_by_contents(path: str, size: int, storage: Storage) -> str | None:
+    """Return the kind of a file that was moved out of its store, judged by its content; None if unknown."""
+    with storage.open(path) as reader:
+        head = reader.read(0, min(size, checkpoint.CHECKPOINT_BYTES))
+    if len(head) >= MAGIC_POSITION + 4:
+        magic = read_size_and_magic(head, 0)[1]
+        if magic in (MESSAGE_MAGIC, MESSAGE_MAGIC_V2, BLANK_MAGIC):
+            return COMMIT_LOG_FOLDER
+    name = os.path.basename(path)
+    if len(name) == _INDEX_NAME_DIGITS and is_index_file_name(name):
+        return INDEX_FOLDER
+    if size == checkpoint.CHECKPOINT_BYTES and not any(head[_CHECKPOINT_FIELDS:]):
+        return CHECKPOINT_FILE
+    # Test the stricter format first: an entry of a batch queue could also pass as one of a ConsumeQueue.
+    if size and size % BATCH_ENTRY_BYTES == 0 and _is_batch_entry(head):
+        return BATCH_QUEUE_FOLDER
+    if size and size % ENTRY_BYTES == 0 and decode_entry(head).is_written:
+        return CONSUME_QUEUE_FOLDER
+    return None
+
+
+def _is_batch_entry(head: bytes) -> bool:
+    entry = decode_batch_entry(head)
+    is_batch = entry.batch_size > 0 and entry.compacted_offset == NOT_COMPACTED
+    return entry.is_written and is_batch and entry.base_offset >= 0
+
+
+def _index_geometry(
+    path: str, size: int, hash_slots: int | None, index_items: int | None, storage: Storage
+) -> IndexGeometry:
+    """Return the given numbers of slots and items, or derive them from the file, or else from other files beside it."""
+    if (hash_slots is not None and hash_slots < 1) or (index_items is not None and index_items < 2):
+        raise UsageError(
+            "hash_slots must be at least 1, and index_items at least 2",
+            arguments=["hash_slots", "index_items"],
+        )
+    if hash_slots is not None and index_items is not None:
+        given = IndexGeometry(hash_slots, index_items)
+        if given.file_bytes == size:
+            return given
+        sizes = f"{hash_slots} slots and {index_items} items take {given.file_bytes}"
+        raise FormatError(path, min(size, given.file_bytes), f"{size} bytes, but {sizes}")
+    folder = os.path.dirname(path if is_url(path) else os.path.abspath(path))
+    beside = sorted(
+        (entry.path, its_size)
+        for entry in storage.list(folder)
+        if is_index_file_name(entry.name) and (its_size := listed_size(entry)) is not None
+    )
+    known = GeometryFinder(hash_slots, index_items, storage).find([*beside, (path, size)])
+    if size in known:
+        return known[size]
+    # The file's entries do not show for how many slots and items the file was created. But a file of this size almost
+    # certainly comes from a broker with default settings.
+    if size == DEFAULT_GEOMETRY.file_bytes and hash_slots is None and index_items is None:
+        return DEFAULT_GEOMETRY
+    if known:
+        usual = ", ".join(str(other) for other in known)
+        raise FormatError(path, size, f"{size} bytes, but the files beside it have {usual}")
+    raise UsageError(
+        f"{path}: has too few entries to determine its numbers of slots and items; "
+        "pass hash_slots and index_items, or broker_config",
+        arguments=["hash_slots", "index_items", "broker_config"],
+    )

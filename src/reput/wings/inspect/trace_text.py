@@ -1,0 +1,114 @@
+"""Format a trace as text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from reput.base import format_duration, format_time, one_line, printable
+from reput.core import coverage_in_words
+
+if TYPE_CHECKING:
+    from reput.wings.inspect.tracing.life import Event, Life, StoreCoverage
+
+_TOPIC_WIDTH = 36
+
+
+def life_lines(life: Life) -> Iterator[str]:
+    """Yield a line per record, then the reasons for late, repeated or missing deliveries, then the searched ranges."""
+    if life.events:
+        yield from _table(life)
+        yield ""
+    for number, reasons in reasons_by_life(life):
+        if number:
+            yield f"Message {number}:"
+        for text in reasons:
+            yield f"  - {printable(text)}"
+    if life.reasons:
+        yield ""
+    count = len(life.events)
+    yield f"{count:,} record{'' if count == 1 else 's'}." if count else "No message."
+    if len(life.searched) == 1:
+        yield from map(printable, searched_in_words(life.searched[0]))
+        return
+    with_records = {event.store for event in life.events}
+    others = []
+    for searched in life.searched:
+        if searched.store in with_records or not searched.is_complete:
+            sentences = " ".join(searched_in_words(searched))
+            yield printable(f"{searched.store}: {sentences}")
+        else:
+            others.append(searched.coverage.log.size_bytes)
+    if others:
+        stores = "1 store" if len(others) == 1 else f"{len(others):,} stores"
+        yield f"{stores} without a record; {sum(others):,} bytes of log."
+
+
+def problems_of(life: Life) -> Iterator[str]:
+    """Yield the unreadable parts of all stores."""
+    for searched in life.searched:
+        for problem in (*searched.coverage.unreadable, *searched.problems):
+            yield printable(str(problem))
+
+
+def _table(life: Life) -> Iterator[str]:
+    several_lives = len({event.life for event in life.events}) > 1
+    rows = [("stored (UTC)", "after", *(["message"] if several_lives else []), "record", "topic",
+             "queue", "offset", *(["store"] if len(life.searched) > 1 else []))]  # fmt: skip
+    for event in life.events:
+        message = event.message
+        rows.append(
+            (
+                format_time(event.stored_ms).replace("T", " ").removesuffix("Z"),
+                "" if event.gap_ms is None else format_duration(event.gap_ms),
+                *([str(event.life)] if several_lives else []),
+                role_in_words(event),
+                one_line(message.topic, _TOPIC_WIDTH),
+                f"{message.queue_id}/{message.queue_offset}",
+                str(message.physical_offset),
+                *([printable(event.store)] if len(life.searched) > 1 else []),
+            )
+        )
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        yield "  ".join(cells).rstrip()
+
+
+def role_in_words(event: Event) -> str:
+    """Return the role of a record in words, as in `retry 3`, `scheduled, level 5` or `dead letter`."""
+    words = event.role.replace("_", " ")
+    if event.role == "retry" and event.message.reconsume_times:
+        words += f" {event.message.reconsume_times}"
+    if event.role == "scheduled" and event.due_ms is not None:
+        words += f", level {event.message.queue_id + 1}"
+    return words
+
+
+def reasons_by_life(life: Life) -> Iterator[tuple[int, list[str]]]:
+    """For each message of a trace, yield its number, and the reasons for its late, repeated or missing delivery.
+
+    Messages are numbered from 1 on. The number is 0 if the trace has only one message, and for reasons that concern
+    several messages.
+    """
+    several = len({event.life for event in life.events}) > 1
+    of: dict[int, list[str]] = {}
+    for reason in life.reasons:
+        lives = {life.events[number].life for number in reason.events}
+        own = lives.pop() if several and len(lives) == 1 else 0
+        of.setdefault(own, []).append(reason.text)
+    yield from sorted(of.items(), key=lambda one: (one[0] == 0, one[0]))
+
+
+def searched_in_words(searched: StoreCoverage) -> Iterator[str]:
+    """Describe which parts of a store were searched, and which were not."""
+    yield from coverage_in_words(searched.coverage)
+    if searched.is_shortened:
+        yield "There are more messages than --limit; only the newest were followed."
+    if searched.unread:
+        yield (
+            f"{searched.unread:,} messages of retry, dead letter, schedule and op queues were not read; "
+            "raise --queue-messages to read them."
+        )
+    if searched.problems:
+        yield "Some queue entries could not be read, so records may be missing."

@@ -1,0 +1,1 @@
+"""Provide the parts of a trace. `reput.wings.inspect.trace` joins them."""

@@ -1,0 +1,131 @@
+"""Define `reput.export`, which writes messages into a lake table, or as JSON lines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from os import PathLike, fspath
+from typing import IO, Any
+
+from reput.base import Progress, checked, silent
+from reput.core import NamedStore
+from reput.engine.stores import Chosen, Stores, opened_runner, stores_of
+from reput.errors import UsageError
+from reput.wings.lakes.driver import export_sources
+from reput.wings.lakes.json_lines import export_lines
+from reput.wings.lakes.merging import TARGET_BYTES
+from reput.wings.lakes.planning import open_stores, without_replicas
+from reput.wings.lakes.report import ExportReport
+from reput.wings.lakes.request import ExportRequest
+from reput.wings.lakes.tables.opening import open_table
+from reput.wings.lakes.task import warm_up
+
+StorePath = str | PathLike[str]
+
+
+@checked
+def export(
+    stores: Stores,
+    destination: StorePath | IO[bytes],
+    *,
+    to: str = "parquet",
+    request: ExportRequest | None = None,
+    names: Sequence[str] = (),
+    name_from: str | None = None,
+    incremental: bool = False,
+    fail_on_data_loss: bool = True,
+    catalog: str | None = None,
+    table: str | None = None,
+    catalog_properties: Mapping[str, str] | None = None,
+    split_bytes: int | None = None,
+    target_file_bytes: int | None = None,
+    commit_every: str | int | None = None,
+    compact_after: int | None = None,
+    max_rejects: str | int | None = None,
+    storage_options: Mapping[str, str] | None = None,
+    runner: Any = "auto",
+    progress: Progress = silent,
+) -> ExportReport:
+    """Write the messages of stores into a table, each message exactly once.
+
+    Args:
+        stores: Store directories, their commitlog folders, patterns or URLs of these, or NamedStores. Of several
+            replicas only the master is exported.
+        destination: The folder of the table; for "jsonl" a file's path or an open binary stream.
+        to: "parquet", "iceberg", "delta" or "jsonl", or the name of a registered format.
+        request: The messages, columns, partitions and JSON bodies to export; None for everything.
+        names: Names of stores in the table's checkpoints, instead of their paths.
+        name_from: A path such as "/data/{cluster}/{broker}/store". If a store's path matches, its name and its columns
+            `cluster` and `broker` come from the path.
+        incremental: Continue after the last commit to the table.
+        fail_on_data_loss: Raise if messages expired before they were exported.
+        catalog: The catalog of an Iceberg table: a URI, or a name in pyiceberg's configuration.
+        table: The name of an Iceberg table.
+        catalog_properties: Properties of the catalog, in addition to pyiceberg's configuration.
+        split_bytes: Bytes of CommitLog per task.
+        target_file_bytes: Size up to which small files of a partition are combined.
+        commit_every: Bytes of CommitLog ("10GB") or time ("10min") after which to commit; None for one commit.
+        compact_after: Combine small files after the last commit if a partition has at least this many.
+        max_rejects: Maximum number of rejected rows, or a share such as "1%". If more rows are rejected, nothing is
+            committed.
+        storage_options: Options of the file systems of URLs, of stores and of the destination.
+        runner: "auto", "serial", "processes", "spark", or a SparkSession.
+        progress: Called with the phase, units done and units in all.
+
+    Returns:
+        A report of the messages read and written. It also states damage of a log, which raises an error only if the
+        request asks for that.
+
+    Raises:
+        StoreNotFoundError, StoreLockedError, StoreAccessError, StoreChangedError, CorruptMessageError, UsageError,
+        RejectedRowsError, SparkJobError.
+    """
+    listed = [stores] if isinstance(stores, str | PathLike | NamedStore) else stores
+    every: list[str | NamedStore] = []
+    for one in listed:
+        every += stores_of(one, storage_options) if isinstance(one, NamedStore) else [fspath(one)]
+    kept, skipped = without_replicas(every)
+    notes = [
+        f"{name}: not exported, because it is a replica of {first}"
+        for name, first in skipped.items()
+    ]
+    sources = open_stores(kept, names, storage_options, name_from)
+    wanted = request or ExportRequest()
+    if to == "jsonl":
+        given: dict[str, Any] = {
+            "catalog": catalog, "table": table, "catalog_properties": catalog_properties or None,
+            "split_bytes": split_bytes,
+            "target_file_bytes": target_file_bytes, "commit_every": commit_every, "compact_after": compact_after,
+            "max_rejects": max_rejects,
+            "runner": None if Chosen.of(runner)[:2] == Chosen()[:2] else runner,
+        }  # fmt: skip
+        if wrong := [name for name, value in given.items() if value is not None]:
+            raise UsageError(f"{', '.join(wrong)}: cannot be used with jsonl", arguments=wrong)
+        output: Any = (
+            fspath(destination) if isinstance(destination, str | PathLike) else destination
+        )
+        report = export_lines(
+            sources, output, wanted, incremental=incremental, fail_on_data_loss=fail_on_data_loss
+        )
+        return replace(report, notes=(*notes, *report.notes)).sealed()
+    if not isinstance(destination, str | PathLike):
+        raise UsageError(f"destination: {to} needs a folder", arguments=["destination"])
+    into = open_table(
+        fspath(destination),
+        to,
+        storage_options=storage_options,
+        catalog=catalog,
+        table=table,
+        catalog_properties=catalog_properties or None,
+    )
+    with ExitStack() as stack:
+        report = export_sources(
+            sources, into, wanted,
+            lambda size: stack.enter_context(opened_runner(Chosen.of(runner), size, warm_up)),
+            incremental=incremental, fail_on_data_loss=fail_on_data_loss, split_bytes=split_bytes,
+            max_rejects=max_rejects, target_file_bytes=target_file_bytes or TARGET_BYTES, commit_every=commit_every,
+            compact_after=compact_after,
+            progress=progress,
+        )  # fmt: skip
+    return replace(report, notes=(*notes, *report.notes)).sealed()

@@ -1,0 +1,449 @@
+"""Keep the committed offsets of each group in each queue (`ConsumerOffsetManager`, tag rocketmq-all-4.9.3).
+
+A served store keeps them in config/consumerOffset.json, under `topic@group`. `committed_offsets` reads the
+offsets from every place in which a broker may keep them, and mirrors `LmqConsumerOffsetManager` and the managers of
+`broker.config.v1` and `.v2` (tag rocketmq-all-5.3.3). `consumer_lag` compares offsets with the ends of the queues.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+from reput.core import AnyStore, facts_of
+from reput.errors import FormatError, MessageNotFoundError, UsageError
+from reput.format.file_names import (
+    CONFIG_FOLDER,
+    CONSUMER_OFFSET_FILE,
+    ROCKSDB_CONFIG_FOLDER,
+    ROCKSDB_GROUPS_FOLDER,
+    ROCKSDB_OFFSETS_FOLDER,
+    ROCKSDB_TOPICS_FOLDER,
+)
+from reput.format.java_json import number_maps_file
+from reput.format.rocksdb_config import (
+    FAMILY,
+    OFFSETS_PREFIX_V2,
+    CommittedOffset,
+    decode_offset_v2,
+    decode_offsets_v1,
+)
+from reput.io import RocksFolder
+from reput.wings.serve.broker.config_file import ConfigFile
+from reput.wings.serve.broker.limits import LimitError, Limits, check_name
+
+_SEPARATOR = "@"
+_TABLE = "offsetTable"
+# Maximum size of a file to read. Brokers may write larger files than this server, so the maximum is far above the size
+# that this server writes.
+_MOST_READ_BYTES = 256 << 20
+# Upper bounds for the size of the file: bytes of one queue id with its offset, and bytes of the punctuation around one
+# key `topic@group`.
+_ENTRY_BYTES, _PAIR_BYTES = 27, 16
+_log = logging.getLogger("reput.broker")
+_DATABASES = (
+    ROCKSDB_CONFIG_FOLDER, ROCKSDB_TOPICS_FOLDER, ROCKSDB_GROUPS_FOLDER, ROCKSDB_OFFSETS_FOLDER,
+)  # fmt: skip
+_LMQ_FILE, _LMQ_TABLE = "lmqConsumerOffset.json", "lmqOffsetTable"
+
+
+class PulledOffsets:
+    """The offset after each group's last pull from a queue (`pullOffsetTable` of 5.3.3), in memory.
+
+    Any thread may call `get`; only one thread may call the other methods. If there are `most` queues, a new one
+    replaces the oldest.
+    """
+
+    def __init__(self, most: int = Limits().counters) -> None:
+        self._most = most
+        self._next: dict[tuple[str, str, int], int] = {}
+
+    def note(self, group: str, topic: str, queue_id: int, next_offset: int) -> None:
+        """Record the queue offset at which the next pull begins."""
+        key = group, topic, queue_id
+        if key not in self._next and len(self._next) >= self._most:
+            del self._next[next(iter(self._next))]
+        self._next[key] = next_offset
+
+    def get(self, group: str, topic: str, queue_id: int) -> int:
+        """Return the queue offset at which the next pull begins, or -1 if unknown."""
+        return self._next.get((group, topic, queue_id), -1)
+
+
+class ConsumerOffsets:
+    """Offsets by topic, group and queue.
+
+    Any thread may commit, because the map of a topic and group is replaced as a whole.
+    """
+
+    def __init__(
+        self,
+        store: Path,
+        is_kept: bool,
+        most_bytes: int = Limits().offsets_bytes,
+        *,
+        uses_backup: bool = False,
+    ) -> None:
+        """Open the offsets of a store.
+
+        Args:
+            store: Folder of the store.
+            is_kept: Whether changes are written.
+            most_bytes: Maximum size of the file.
+            uses_backup: Whether the previous version is used if the file is damaged.
+
+        Raises:
+            FormatError: The file is damaged.
+            StoreAccessError: The file cannot be read.
+        """
+        self._file = ConfigFile(store, CONSUMER_OFFSET_FILE, is_kept, most_bytes=_MOST_READ_BYTES)
+        self._is_kept, self._most_bytes = is_kept, most_bytes
+        self._guard, self._saving = Lock(), Lock()
+        self._resets: dict[str, dict[int, int]] = {}
+        if uses_backup:
+            self._table = self._file.load_either(_parse)
+        else:
+            self._table = _parse(self._file.path, self._file.load())
+        self._bytes = sum(map(_size, self._table.items()))
+
+    def take_over(self, committed: Iterable[CommittedOffset]) -> None:
+        """Replace the file's offsets by offsets that a broker has kept elsewhere, for example in RocksDB."""
+        table: dict[str, dict[int, int]] = {}
+        for each in committed:
+            key = f"{each.topic}{_SEPARATOR}{each.group}"
+            table.setdefault(key, {})[each.queue_id] = each.queue_offset
+        with self._guard:
+            self._table, self._bytes = table, sum(map(_size, table.items()))
+
+    def commit(self, group: str, topic: str, queue_id: int, queue_offset: int) -> None:
+        """Set the queue offset of the group's next message in a queue.
+
+        Raises:
+            LimitError: The file would become too long.
+            NameRefusedError: A broker would refuse a name.
+        """
+        key = f"{topic}{_SEPARATOR}{group}"
+        with self._guard:
+            offsets = self._table.get(key, {})
+            if offsets.get(queue_id) == queue_offset:
+                return
+            if queue_id not in offsets:
+                check_name(group, "group")
+                check_name(topic, "topic")
+                self._grow(_ENTRY_BYTES + (0 if offsets else _PAIR_BYTES + len(key)))
+            self._table[key] = {**offsets, queue_id: queue_offset}
+            self._file.is_changed = self._is_kept
+
+    def reset(self, group: str, topic: str, queue_id: int, queue_offset: int) -> None:
+        """Set an offset.
+
+        The group's consumer learns the offset from the answer to its next pull. Until then, its commits are ignored.
+
+        Raises as `commit` does.
+        """
+        self.commit(group, topic, queue_id, queue_offset)
+        key = f"{topic}{_SEPARATOR}{group}"
+        with self._guard:
+            self._resets[key] = {**self._resets.get(key, {}), queue_id: queue_offset}
+
+    def is_reset(self, group: str, topic: str, queue_id: int) -> bool:
+        """Return whether the queue was reset, and the group's consumer has not received the new offset yet."""
+        return queue_id in self._resets.get(f"{topic}{_SEPARATOR}{group}", ())
+
+    def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
+        """Return the offset to which a queue was reset, or None. A second call returns None."""
+        if not self._resets:  # Every pull calls this, so the usual case is quick.
+            return None
+        key = f"{topic}{_SEPARATOR}{group}"
+        with self._guard:
+            resets = dict(self._resets.get(key, {}))
+            found = resets.pop(queue_id, None)
+            if found is not None:
+                self._resets.pop(key)
+                if resets:
+                    self._resets[key] = resets
+        return found
+
+    def remove(self, is_wanted: Callable[[str, str], bool]) -> None:
+        """Remove the offsets of all topics and groups that the caller wants removed.
+
+        `is_wanted(topic, group)` returns whether to remove the group's offsets in the topic.
+        """
+        with self._guard:
+            for topic, group in self._pairs():
+                if is_wanted(topic, group):
+                    key = f"{topic}{_SEPARATOR}{group}"
+                    self._bytes -= _size((key, self._table.pop(key)))
+                    self._resets.pop(key, None)
+                    self._file.is_changed = self._is_kept
+
+    def clone(self, group: str, other: str, topic: str) -> None:
+        """Copy a group's offsets of a topic to another group. Raises as `commit` does."""
+        for queue_id, offset in self._table.get(f"{topic}{_SEPARATOR}{group}", {}).items():
+            self.commit(other, topic, queue_id, offset)
+
+    def _grow(self, size: int) -> None:
+        if self._bytes + size > self._most_bytes:
+            raise LimitError(
+                f"the offset is not kept: all committed offsets would take more than {self._most_bytes} bytes; "
+                f"remove groups from {self._file.path}"
+            )
+        self._bytes += size
+
+    def drop_strangers(self, is_there: Callable[[str], bool]) -> None:
+        """If the table of committed offsets has too many bytes, remove the offsets of topics that the store lacks.
+
+        The previous file is kept with `.bak` at the end of its name.
+        """
+        if self._bytes <= self._most_bytes:
+            return
+        pairs = len(self._table)
+        self._table = {
+            key: offsets
+            for key, offsets in self._table.items()
+            if is_there(key.partition(_SEPARATOR)[0])
+        }
+        self._bytes = sum(map(_size, self._table.items()))
+        self._file.is_changed = self._is_kept
+        _log.warning(
+            "%s: committed offsets of %d groups and topics are dropped: the store has no such topics",
+            self._file.path, pairs - len(self._table),
+        )  # fmt: skip
+
+    def committed(self, group: str, topic: str, queue_id: int) -> int | None:
+        """Return the queue offset of the group's next message in a queue, or None if it has committed none."""
+        return self._table.get(f"{topic}{_SEPARATOR}{group}", {}).get(queue_id)
+
+    def entries(self) -> Iterator[tuple[str, str, int, int]]:
+        """Yield group, topic, queue id and committed queue offset, in any order."""
+        for topic, group in self._pairs():
+            for queue_id, offset in self._table[f"{topic}{_SEPARATOR}{group}"].items():
+                yield group, topic, queue_id, offset
+
+    def topics_of(self, group: str) -> list[str]:
+        """Return the topics in which a group has committed offsets, sorted."""
+        return sorted(topic for topic, by in self._pairs() if by == group)
+
+    def groups_of(self, topic: str) -> list[str]:
+        """Return the groups that have committed offsets in a topic, sorted."""
+        return sorted(group for of, group in self._pairs() if of == topic)
+
+    def snapshot(
+        self, is_wanted: Callable[[str, str], bool] = lambda topic, group: True
+    ) -> Callable[[], bytes]:
+        """Return a function that encodes the current offsets in the file's form. The function may run in any thread.
+
+        `is_wanted(topic, group)` returns whether to include the group's offsets in the topic.
+        """
+        # A copy of the outer map is enough, because `commit` replaces the inner maps.
+        table = dict(self._table)
+
+        def encode() -> bytes:
+            wanted = {
+                key: offsets
+                for key, offsets in table.items()
+                if is_wanted(key.partition(_SEPARATOR)[0], key.partition(_SEPARATOR)[2])
+            }
+            return number_maps_file(_TABLE, wanted)
+
+        return encode
+
+    def unsaved(self) -> Iterator[Callable[[], None]]:
+        """If any offset has changed, yield a function that saves the offsets. Any thread may call the function."""
+        if self._file.is_changed:
+            yield self.save
+
+    def save(self) -> None:
+        """Save the changes. Any thread may call this; one save serves all waiting threads. Raises StoreAccessError."""
+        # Save one state at a time. Otherwise, a slower thread could replace a newer state by an older one.
+        with self._saving:
+            if not self._file.is_changed:
+                return
+            with self._guard:
+                save = self._file.saving(self.snapshot())
+            save()
+
+    def _pairs(self) -> list[tuple[str, str]]:
+        # Names of topics and groups contain no `@`. Skip keys of the file that do not have the form `topic@group`.
+        pairs = (key.split(_SEPARATOR) for key in list(self._table))
+        return [(pair[0], pair[1]) for pair in pairs if len(pair) == 2]
+
+
+def _parse(path: Path, content: dict[str, Any]) -> dict[str, dict[int, int]]:
+    table = content.get(_TABLE) or {}
+    try:
+        return {key: numbers(value) for key, value in table.items()}
+    except (ValueError, AttributeError, TypeError):
+        raise FormatError(
+            path, 0, f"{_TABLE} must be an object whose values are maps of numbers"
+        ) from None
+
+
+def _size(pair: tuple[str, dict[int, int]]) -> int:
+    return _PAIR_BYTES + len(pair[0]) + _ENTRY_BYTES * len(pair[1])
+
+
+def numbers(values: dict[str, Any]) -> dict[int, int]:
+    """Return the map with its keys and values as numbers. Raises ValueError, TypeError, AttributeError."""
+    return {int(key): int(value) for key, value in values.items()}
+
+
+def check_kept_in_files(store: Path) -> None:
+    """Check that a broker keeps topics, groups and offsets of a store in files. Raises UsageError for RocksDB."""
+    for name in _DATABASES:
+        folder = store / CONFIG_FOLDER / name
+        if folder.is_dir() and facts_of(store).local_database(CONFIG_FOLDER, name) is not None:
+            raise UsageError(
+                f"{folder}: the broker keeps its configuration in RocksDB, which reput only reads; let the broker "
+                "write it as files (mqadmin rocksDBConfigToJson), and move the database away"
+            )
+
+
+def is_kept_elsewhere(store: Path) -> bool:
+    """Return whether a broker may have kept offsets outside of consumerOffset.json."""
+    names = (ROCKSDB_CONFIG_FOLDER, ROCKSDB_OFFSETS_FOLDER, _LMQ_FILE)
+    return any((store / CONFIG_FOLDER / name).exists() for name in names)
+
+
+def committed_offsets(store: Path) -> list[CommittedOffset]:
+    """Return each group's offset in each queue, in any order.
+
+    If RocksDB has offsets, the files of offsets are ignored: a broker that keeps offsets in RocksDB does not delete its
+    old files, but no longer reads them.
+
+    Raises:
+        MissingExtraError: rocksdict is not installed.
+        FormatError: A file or database is damaged.
+        StoreAccessError: A file cannot be read.
+    """
+    offsets: dict[tuple[str, str, int], CommittedOffset] = {}
+    for read in (_of_version_2, _of_version_1, _in_files):
+        for one in read(store):
+            offsets.setdefault(one[:3], one)
+        if offsets:
+            break
+    return list(offsets.values())
+
+
+def _of_version_2(store: Path) -> Iterator[CommittedOffset]:
+    folder = facts_of(store).local_database(CONFIG_FOLDER, ROCKSDB_CONFIG_FOLDER)
+    if folder is not None:
+        with RocksFolder(folder, (FAMILY,)) as database:
+            for key, value in database.family_items(FAMILY, OFFSETS_PREFIX_V2):
+                if not key.startswith(OFFSETS_PREFIX_V2):
+                    return
+                if (found := decode_offset_v2(key, value)) is not None:
+                    yield found
+
+
+def _of_version_1(store: Path) -> Iterator[CommittedOffset]:
+    folder = facts_of(store).local_database(CONFIG_FOLDER, ROCKSDB_OFFSETS_FOLDER)
+    if folder is not None:
+        with RocksFolder(folder, (FAMILY,)) as database:
+            for key, value in database.family_items(FAMILY):
+                yield from decode_offsets_v1(key, value)
+
+
+def _in_files(store: Path) -> Iterator[CommittedOffset]:
+    """Yield offsets from files.
+
+    With `enableLmq`, a broker has a further file for its light queues (LMQ), with one offset per light queue and group.
+    """
+    light = ConfigFile(store, _LMQ_FILE, is_kept=False)
+    content = light.load()
+    try:
+        for pair, offset in (content.get(_LMQ_TABLE) or {}).items():
+            topic, _, group = pair.partition("@")
+            yield CommittedOffset(group, topic, 0, int(offset))
+        for pair, by_queue in (content.get("offsetTable") or {}).items():
+            topic, _, group = pair.partition("@")
+            for queue_id, offset in numbers(by_queue).items():
+                yield CommittedOffset(group, topic, queue_id, offset)
+    except (ValueError, TypeError, AttributeError):
+        raise FormatError(
+            light.path, 0, "offsetTable must be an object whose values are maps of numbers"
+        ) from None
+    for entry in ConsumerOffsets(store, is_kept=False).entries():
+        yield CommittedOffset(*entry)
+
+
+@dataclass(frozen=True, slots=True)
+class QueueLag:
+    """The lag of a group in one queue.
+
+    Attributes:
+        group, topic, queue_id: The group and the queue.
+        committed: Queue offset of the group's next message.
+        min_offset: Queue offset of the first message that has not expired; None if the queue does not exist.
+        max_offset: Queue offset that the next message gets; None if the queue does not exist.
+        problem: The reason why the lag is unknown although the queue exists; otherwise None.
+    """
+
+    group: str
+    topic: str
+    queue_id: int
+    committed: int
+    min_offset: int | None
+    max_offset: int | None
+    problem: str | None = None
+
+    @property
+    def lag(self) -> int | None:
+        """Number of messages that the group has not consumed, including expired ones.
+
+        None if the queue does not exist, or has a `problem`.
+        """
+        if self.max_offset is None or self.problem is not None:
+            return None
+        return max(self.max_offset - max(self.committed, 0), 0)
+
+    @property
+    def expired(self) -> int:
+        """Number of messages that expired before the group consumed them."""
+        return 0 if self.min_offset is None else max(self.min_offset - max(self.committed, 0), 0)
+
+
+def consumer_lag(
+    store: AnyStore, path: str | Path, check_end: Callable[[str, int], None] = lambda *queue: None
+) -> Iterator[QueueLag]:
+    """Yield the lag in every queue with a committed offset, by group, topic and queue id.
+
+    Args:
+        store: An open store.
+        path: The store's folder on this machine, whose config/ has the offsets.
+        check_end: Raises FormatError if a queue lacks entries for its newest messages (`MessageStore.check_end`). By
+            default, this is not checked, because it reads the log.
+
+    Raises:
+        MissingExtraError: The offsets are in RocksDB, and rocksdict is not installed.
+        FormatError: The file or database of offsets is damaged.
+        StoreAccessError: A file cannot be read.
+    """
+    for group, topic, queue_id, committed in sorted(committed_offsets(Path(path))):
+        try:
+            least, most = (
+                store.min_queue_offset(topic, queue_id, check=False),
+                store.max_queue_offset(topic, queue_id),
+            )
+            problem = _beyond_end(topic, queue_id, committed, most)
+            check_end(topic, queue_id)
+        except MessageNotFoundError:
+            yield QueueLag(group, topic, queue_id, committed, None, None)
+        except FormatError as error:
+            yield QueueLag(group, topic, queue_id, committed, None, None, str(error))
+        else:
+            yield QueueLag(group, topic, queue_id, committed, least, most, problem)
+
+
+def _beyond_end(topic: str, queue_id: int, committed: int, end: int) -> str | None:
+    """Return the problem of an offset that was committed after the end of its queue, or None."""
+    if committed <= end:
+        return None
+    return (
+        f"{topic}/{queue_id}: the committed offset {committed} is {committed - end} after the queue's end {end}: "
+        "newest messages or entries are lost, or the topic was created again; a broker sends the group back"
+    )

@@ -1,0 +1,90 @@
+"""Find half messages that wait for a decision: neither committed nor rolled back.
+
+Mirrors `TransactionalMessageServiceImpl.fillOpRemoveMap` and `.check` (tags rocketmq-all-4.9.3 and
+rocketmq-all-5.3.3). An op message records that half messages were decided. It has the same queue id,
+and its body lists their queue offsets (one in 4.9, several with commas in 5.x). Before a broker asks the producer, it
+appends a copy of the half message with a higher TRANSACTION_CHECK_TIMES. The broker writes no op message for the
+earlier message. Instead, it moves its own consumer offset in the half topic past that message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from reput.core import MessageStore
+from reput.format.commit_log import MessageExt
+from reput.format.properties import HALF_TOPIC, OP_TOPIC, REAL_TOPIC
+from reput.format.transactions import check_times, decided_offsets
+from reput.wings.serve.broker.offsets import committed_offsets
+from reput.wings.serve.broker.queue_messages import queue_messages
+from reput.wings.serve.broker.transactions import GROUP
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTransaction:
+    """An undecided half message. `message` is its newest copy, in the topic of half messages."""
+
+    message: MessageExt
+
+    @property
+    def real_topic(self) -> str | None:
+        """The topic to which the message is delivered after a commit."""
+        return self.message.properties.get(REAL_TOPIC)
+
+
+def open_transactions(store: MessageStore) -> Iterator[OpenTransaction]:
+    """Yield the undecided half messages, by queue and queue offset.
+
+    A half message counts as decided in three cases: an op message lists the half message, a message with the same
+    unique key has a higher TRANSACTION_CHECK_TIMES, or the half message is before the committed offset of the group
+    CID_RMQ_SYS_TRANS. (The committed offset is used only if config/ of a local store has it.) All other half messages
+    are undecided. Expired op messages are ignored.
+
+    Raises:
+        MissingExtraError: The offsets are in RocksDB, and rocksdict is not installed.
+        FormatError: The file of offsets is damaged.
+        StoreAccessError: A file cannot be read.
+    """
+    passed = _passed_offsets(store)
+    for topic, queue_id in store.list_queues():
+        if topic == HALF_TOPIC:
+            for message in _undecided(store, queue_id, passed.get(queue_id, 0)):
+                yield OpenTransaction(message)
+
+
+def _passed_offsets(store: MessageStore) -> dict[int, int]:
+    """Return, for each queue of HALF_TOPIC, the queue offset before which no half message is open."""
+    if not store.storage.is_local:
+        return {}
+    return {
+        one.queue_id: one.queue_offset
+        for one in committed_offsets(Path(store.path))
+        if (one.group, one.topic) == (GROUP, HALF_TOPIC)
+    }
+
+
+def _undecided(store: MessageStore, queue_id: int, start: int) -> list[MessageExt]:
+    decided = {
+        offset
+        for message in queue_messages(store, OP_TOPIC, queue_id)
+        for offset in decided_offsets(message.body)
+    }
+    found: dict[int, MessageExt] = {}
+    # For each unique key, the highest number of checks, and the queue offsets of the copies with this number.
+    newest: dict[str, tuple[int, list[int]]] = {}
+    for message in queue_messages(store, HALF_TOPIC, queue_id, start):
+        offset, times = message.queue_offset, check_times(message.properties)
+        if message.unique_key is not None:
+            most, copies = newest.get(message.unique_key, (times, []))
+            if times < most:
+                continue
+            if times > most:
+                for copy in copies:
+                    found.pop(copy, None)
+                copies = []
+            newest[message.unique_key] = times, [*copies, offset]
+        if offset not in decided:
+            found[offset] = message
+    return list(found.values())

@@ -1,0 +1,381 @@
+"""Keep the topics of a store, from config/topics.json and the folders of queues (`TopicConfigManager`, 4.9.3).
+
+A deleted topic is removed from the file. The topic's queues stay, because deleting the queues would not last: the log
+still has the topic's messages, so recovery after a crash would create the queues again. The file notes the ends of a
+deleted topic's queues (`deletedTopicTable`, which a broker ignores). Clients do not see messages before these ends, and
+a new topic of the same name continues after these ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+from reput.base import now_ms
+from reput.core import AnyStore
+from reput.errors import FormatError
+from reput.format.file_names import TOPICS_FILE
+from reput.format.java_json import java_json_file
+from reput.format.pop import REVIVE_TOPIC_PREFIX
+from reput.format.properties import (
+    BENCHMARK_TOPIC,
+    DEFAULT_TOPIC,
+    HALF_TOPIC,
+    MEMBERS_TOPIC_PREFIX,
+    OFFSET_MOVED_TOPIC,
+    OP_TOPIC,
+    REPLY_TOPIC,
+    SCHEDULE_TOPIC,
+    SELF_TEST_TOPIC,
+    SYSTEM_TOPIC_PREFIX,
+    SYSTEM_TOPICS,
+    TIMER_TOPIC,
+    TRACE_TOPIC,
+)
+from reput.wings.serve.broker.config_file import ConfigFile
+from reput.wings.serve.broker.limits import LimitError, Limits
+from reput.wings.serve.broker.offsets import numbers
+
+PERM_INHERIT, PERM_WRITE, PERM_READ = 1, 2, 4
+_DEFAULT_QUEUES = 8
+_MOST_QUEUES = 1 << 16
+_LISTED_FOR_MS = 1_000  # Minimum time between two listings of the folders of queues.
+_TABLE, _DELETED, _VERSION = "topicConfigTable", "deletedTopicTable", "dataVersion"
+
+
+@dataclass(frozen=True, slots=True)
+class TopicConfig:
+    """A topic: its queues and permissions (PERM_…)."""
+
+    name: str
+    read_queues: int = 16
+    write_queues: int = 16
+    perm: int = PERM_READ | PERM_WRITE
+    sys_flag: int = 0
+    is_ordered: bool = False
+    filter_type: str = "SINGLE_TAG"
+    others: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    """Further fields in topics.json, such as `attributes` of 5.x. They are kept unchanged."""
+
+    @property
+    def attributes(self) -> dict[str, str]:
+        """Return the topic's attributes, by name. Only 5.x has them."""
+        found = self.others.get("attributes")
+        return {str(k): str(v) for k, v in found.items()} if isinstance(found, dict) else {}
+
+    @property
+    def is_readable(self) -> bool:
+        return bool(self.perm & PERM_READ)
+
+    @property
+    def is_writable(self) -> bool:
+        return bool(self.perm & PERM_WRITE)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the topic as the JSON object that clients expect, and that the file contains."""
+        return {
+            **self.others,
+            "order": self.is_ordered,
+            "perm": self.perm,
+            "readQueueNums": self.read_queues,
+            "topicFilterType": self.filter_type,
+            "topicName": self.name,
+            "topicSysFlag": self.sys_flag,
+            "writeQueueNums": self.write_queues,
+        }
+
+    @classmethod
+    def of_json(cls, name: str, found: dict[str, Any]) -> TopicConfig:
+        """Parse a topic. Raises ValueError, TypeError if it is malformed."""
+        return cls(
+            name,
+            _queues(found.get("readQueueNums", 16)),
+            _queues(found.get("writeQueueNums", 16)),
+            int(found.get("perm", PERM_READ | PERM_WRITE)),
+            int(found.get("topicSysFlag", 0)),
+            bool(found.get("order", False)),
+            str(found.get("topicFilterType", "SINGLE_TAG")),
+            {name: value for name, value in found.items() if name not in _OWN},
+        )
+
+
+_OWN = TopicConfig("").as_json().keys()
+
+
+def own_topics(broker: str, cluster: str, levels: int, is_five: bool) -> list[TopicConfig]:
+    """Return the topics that a broker creates for itself (`TopicConfigManager.init`), except TBW102.
+
+    The trace topic is as the first send creates it: a broker of the default settings does not create it itself.
+
+    Args:
+        broker: Name of the broker.
+        cluster: Name of the cluster. Clients create topics with the topic of this name as their key.
+        levels: Number of delay levels.
+        is_five: Whether the broker is one of 5.x.
+    """
+    anyone = PERM_INHERIT | PERM_READ | PERM_WRITE
+    topics = [
+        TopicConfig(broker, 1, 1, anyone),
+        TopicConfig(cluster, perm=anyone),
+        TopicConfig(BENCHMARK_TOPIC, 1024, 1024),
+        TopicConfig(SCHEDULE_TOPIC, levels, levels),
+        TopicConfig(TRACE_TOPIC, 4, 4),
+    ]
+    single = [SELF_TEST_TOPIC, OFFSET_MOVED_TOPIC, f"{cluster}{REPLY_TOPIC}", HALF_TOPIC, OP_TOPIC]
+    if is_five:
+        single.append(TIMER_TOPIC)
+        revive, members = f"{REVIVE_TOPIC_PREFIX}{cluster}", f"{MEMBERS_TOPIC_PREFIX}{broker}"
+        topics += [TopicConfig(revive, 8, 8), TopicConfig(members, 1, 1, PERM_INHERIT)]
+    return [*topics, *(TopicConfig(name, 1, 1) for name in single)]
+
+
+def _queues(number: Any) -> int:
+    if not 0 <= int(number) <= _MOST_QUEUES:
+        raise ValueError(f"{number} queues")
+    return int(number)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicView:
+    """A snapshot of a store's topics, for any thread.
+
+    Attributes:
+        known: Topics in topics.json.
+        found: Number of queues by topic, according to the folders.
+        deleted: Ends of the queues of deleted topics.
+        is_writable: Whether messages may be sent to the store.
+    """
+
+    known: Mapping[str, TopicConfig]
+    found: Mapping[str, int]
+    deleted: Mapping[str, Mapping[int, int]]
+    is_writable: bool
+
+    def get(self, topic: str) -> TopicConfig | None:
+        """Return a topic, or None if it does not exist."""
+        known, queues = self.known.get(topic), self.found.get(topic, 0)
+        if known is None:
+            # The folders of a deleted topic remain, so folders alone do not show that it exists.
+            if not queues or topic in self.deleted:
+                return None
+            known = TopicConfig(topic, queues, queues)
+        # Clients must be able to read all existing queues, even if the file states fewer.
+        if known.read_queues < queues:
+            known = replace(known, read_queues=queues)
+        return known if self.is_writable else replace(known, perm=known.perm & ~PERM_WRITE)
+
+    def names(self) -> list[str]:
+        """Return the names of all topics, sorted."""
+        return sorted(self.known.keys() | (self.found.keys() - self.deleted.keys()))
+
+    def all(self) -> list[TopicConfig]:
+        """Return all topics, sorted by name."""
+        found = map(self.get, self.names())
+        return [config for config in found if config is not None]
+
+
+class TopicTable:
+    """The topics of one store, as clients see them.
+
+    Only one thread may call it, except methods marked for any thread.
+    """
+
+    def __init__(
+        self,
+        store: AnyStore,
+        path: Path,
+        is_writable: bool,
+        clock_ms: Callable[[], int] = now_ms,
+        most: int = Limits().topics,
+        own: Sequence[TopicConfig] = (),
+    ) -> None:
+        """Read the topics.
+
+        No new topic is created if there are `most` topics already, without the internal topics `own`.
+
+        Raises StoreAccessError, FormatError.
+        """
+        self._store, self._is_writable = store, is_writable
+        self._own = frozenset(config.name for config in own)
+        self._clock_ms, self._most = clock_ms, most + len(self._own)
+        self._file, self._guard = ConfigFile(path, TOPICS_FILE, is_writable), Lock()
+        self._creating = Lock()
+        self._version: dict[str, int] = {}
+        self._known, self._deleted = self._read()
+        self._version |= {"counter": self._version.get("counter", 0), "timestamp": clock_ms()}
+        # For each topic that is not in the file yet: the counter of the data version when the topic was created.
+        self._unsaved: dict[str, int] = {}
+        self._found = self.find()
+        self._found_at = clock_ms()
+        if is_writable:
+            # When a send creates a topic, the broker copies the settings of the topic TBW102.
+            example = PERM_INHERIT | PERM_READ | PERM_WRITE
+            self._known[DEFAULT_TOPIC] = TopicConfig(
+                DEFAULT_TOPIC, _DEFAULT_QUEUES, _DEFAULT_QUEUES, example
+            )
+            for config in own:
+                # If the file has settings for the topic, keep them.
+                self._known.setdefault(config.name, config)
+
+    def is_own(self, topic: str) -> bool:
+        """Return whether a topic belongs to the broker itself, so that tools cannot change or delete it."""
+        is_system = topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_TOPIC_PREFIX)
+        return is_system or topic in self._own
+
+    def get(self, topic: str) -> TopicConfig | None:
+        """Return a topic, or None if it does not exist."""
+        known = self._known.get(topic)
+        if known and self._is_writable and known.read_queues >= self._found.get(topic, 0):
+            # `TopicView.get` below would return the same, but more slowly. This method runs for every message.
+            return known
+        return TopicView(self._known, self._found, self._deleted, self._is_writable).get(topic)
+
+    def view(self) -> TopicView:
+        """Return the topics as they are now."""
+        return TopicView(dict(self._known), self._found, dict(self._deleted), self._is_writable)
+
+    def floor(self, topic: str, queue_id: int) -> int:
+        """Return the queue offset before which messages belong to a deleted topic of this name."""
+        ends = self._deleted.get(topic)
+        return ends.get(queue_id, 0) if ends else 0
+
+    def create(
+        self, topic: str, queues: int, perm: int = PERM_READ | PERM_WRITE, sys_flag: int = 0
+    ) -> TopicConfig:
+        """Return a topic, and create it if it is missing. The next `save` writes it. Any thread may call this.
+
+        Raises LimitError if there are too many topics.
+        """
+        with self._creating:
+            existing = self.get(topic)
+            if existing is not None:
+                return existing
+            return self._put(TopicConfig(topic, queues, queues, perm, sys_flag))
+
+    def _put(self, config: TopicConfig) -> TopicConfig:
+        is_new = config.name not in self._known and config.name not in self._deleted
+        if is_new and len(self._known) + len(self._deleted) >= self._most:
+            raise LimitError(
+                f"topic[{config.name}] is not created: the maximum of {self._most} topics is reached"
+            )
+        is_unknown = config.name not in self._known
+        self._known[config.name] = config
+        self._change()
+        if is_unknown and self._is_writable:
+            self._unsaved[config.name] = self._version["counter"]
+        return config
+
+    def _change(self) -> None:
+        counter = self._version["counter"] + 1
+        self._version = {**self._version, "counter": counter, "timestamp": self._clock_ms()}
+        self._file.is_changed = self._is_writable
+
+    def update(self, config: TopicConfig) -> None:
+        """Create a topic, or change its settings. The next `save` writes it. Any thread may call this.
+
+        Raises LimitError if there are too many topics.
+        """
+        with self._creating:
+            if self._known.get(config.name) != config:
+                self._put(config)
+
+    def delete(self, topic: str, end_of: Callable[[int], int]) -> None:
+        """Delete a topic if it exists. The next `save` updates the file. Any thread may call this.
+
+        Args:
+            topic: Name of the topic.
+            end_of: A function that takes a queue id, and returns the end of that queue of the topic.
+        """
+        with self._creating:
+            config = self.get(topic)
+            if config is None:
+                return
+            # The topic may have had more queues before, and their files remain.
+            queues = max(config.read_queues, config.write_queues, self._found.get(topic, 0))
+            before = self._deleted.get(topic, {})
+            ends = {number: end for number in range(queues) if (end := end_of(number)) > 0}
+            self._known.pop(topic, None)
+            if ends or before:
+                self._deleted[topic] = {**before, **ends}
+            self._change()
+
+    def data_version(self) -> dict[str, int]:
+        """Return the version number. It changes with each change of topics, so that clients notice changes."""
+        return dict(self._version)
+
+    def unsaved(self) -> Iterator[Callable[[], None]]:
+        """If any topic has changed, yield a function that saves the topics. Any thread may call the function."""
+        if self._file.is_changed:
+            yield self.save
+
+    def save(self) -> None:
+        """Save the changes. Any thread may call this; one save serves all waiting threads. Raises StoreAccessError."""
+        with self._guard:
+            if not self._file.is_changed:
+                return
+            saved: list[int] = []
+
+            def encode() -> bytes:
+                with self._creating:
+                    saved.append(self._version["counter"])
+                    return _encode(dict(self._known), dict(self._deleted), self._version)
+
+            self._file.saving(encode)()
+            # Topics that were created after `encode` ran are not in the written file. So their names stay in
+            # `_unsaved`.
+            with self._creating:
+                after = saved[-1]
+                self._unsaved = {name: at for name, at in self._unsaved.items() if at > after}
+
+    def is_saved(self, topic: str) -> bool:
+        """Return whether the file has the topic. True for a topic that does not exist: there is nothing to save."""
+        return topic not in self._unsaved
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether the folders of queues should be listed again."""
+        return self._clock_ms() - self._found_at >= _LISTED_FOR_MS
+
+    def find(self) -> dict[str, int]:
+        """Return the number of queues by topic, according to the folders. Any thread may call this."""
+        found: dict[str, int] = {}
+        for topic, queue_id in self._store.list_queues():
+            # Ignore huge numbers: a single folder named by a huge number would give its topic that many queues.
+            if queue_id < _MOST_QUEUES:
+                found[topic] = max(found.get(topic, 0), queue_id + 1)
+        return found
+
+    def take_over(self, found: dict[str, int]) -> None:
+        """Replace the known numbers of queues per topic with `found`, a result of `find`."""
+        self._found, self._found_at = found, self._clock_ms()
+
+    def _read(self) -> tuple[dict[str, TopicConfig], dict[str, dict[int, int]]]:
+        content = self._file.load()
+        try:
+            table = content.get(_TABLE) or {}
+            version = content.get(_VERSION) or {}
+            self._version = {name: int(value) for name, value in version.items()}
+            deleted = content.get(_DELETED) or {}
+            return (
+                {name: TopicConfig.of_json(name, found) for name, found in table.items()},
+                {name: numbers(ends) for name, ends in deleted.items()},
+            )
+        except (ValueError, TypeError, AttributeError):
+            raise FormatError(self._file.path, 0, "not a table of topics") from None
+
+
+def _encode(
+    known: Mapping[str, TopicConfig],
+    deleted: Mapping[str, Mapping[int, int]],
+    version: Mapping[str, int],
+) -> bytes:
+    topics = {
+        name: config.as_json() for name, config in sorted(known.items()) if name != DEFAULT_TOPIC
+    }
+    content: dict[str, Any] = {_VERSION: version}
+    if deleted:
+        content[_DELETED] = dict(sorted(deleted.items()))
+    return java_json_file(content | {_TABLE: topics})

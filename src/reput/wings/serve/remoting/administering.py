@@ -1,0 +1,451 @@
+"""Answer requests of tools that change a broker: topics, groups and the offsets of groups.
+
+Mirrors `AdminBrokerProcessor` and `Broker2Client.resetOffset` (tags rocketmq-all-4.9.3 and rocketmq-all-5.3.3). Offsets
+are reset as by a broker of the store's version. A 4.9 broker asks the members of a group to reset their offsets. A 5.3
+broker resets the offsets itself, and members learn of the reset with their next pull.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from reput.errors import ReputError
+from reput.format.java_integer import parse_int64
+from reput.format.message_id import decode_offset_id
+from reput.wings.serve.broker.broker import ServedBroker
+from reput.wings.serve.broker.groups import Client, group_of_tool
+from reput.wings.serve.broker.limits import LimitError, NameRefusedError, check_name
+from reput.wings.serve.broker.locks import MessageQueue
+from reput.wings.serve.broker.topics import TopicConfig
+from reput.wings.serve.remoting.bodies import decode_body, encode_body, queue_as_json, queue_map
+from reput.wings.serve.remoting.codes import RequestCode, ResponseCode
+from reput.wings.serve.remoting.commands import Command, FieldError, request
+from reput.wings.serve.remoting.handling import Answer, Handler, InThread, Later, Peer
+
+_MOST_PERM = 7
+_FILTER_TYPES = ("SINGLE_TAG", "MULTI_TAG")
+_ATTRIBUTES = {
+    "cleanup.policy": ("DELETE",),
+    "message.type": ("UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED"),
+    "queue.type": ("SimpleCQ",),
+    "reserve.time": None,
+}
+"""Supported attributes of topics and their values (`TopicAttributes`, 5.3.3). None means any 64-bit number."""
+# Matches a JSON map whose keys are queues. Each queue is a JSON object itself, so JSON parsers refuse such a map.
+# Possessive quantifiers (++, *+) prevent a hostile body from causing exponential backtracking.
+_STATUS = re.compile(rb'"messageQueueTable":(\{(?:\{[^{}]*+\}:-?[0-9]++,?)*+\})')
+_CHANGEABLE = ("message.type", "reserve.time")
+_MOST_DIGITS = 20
+_PATIENCE_S = 4.0
+"""Maximum wait during the deletion of a topic, in seconds. mqadmin waits 5 s for the answer."""
+_NOT_SET = "not set any response code"  # A broker sends this remark in some answers, and all tools accept it.
+
+
+class Administering:
+    """Handles requests that change the topics, groups and offsets of one broker. Its store is writable."""
+
+    def __init__(self, broker: ServedBroker, on_reset: Callable[[str, str], None]) -> None:
+        """Handle requests to `broker`.
+
+        `on_reset` is called with group and topic after the broker has reset the group's offsets.
+        """
+        self._broker, self._on_reset = broker, on_reset
+
+    def handlers(self) -> dict[int, Handler]:
+        """Return the handlers by request code."""
+        return {
+            RequestCode.UPDATE_AND_CREATE_TOPIC: self._update_topic,
+            RequestCode.DELETE_TOPIC_IN_BROKER: self._delete_topic,
+            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: self._update_group,
+            RequestCode.DELETE_SUBSCRIPTIONGROUP: self._delete_group,
+            RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: self._reset,
+            RequestCode.CLONE_GROUP_OFFSET: self._clone,
+            RequestCode.CONSUME_MESSAGE_DIRECTLY: self._consume_directly,
+        }
+
+    def _update_topic(self, request: Command, peer: Peer) -> Answer:
+        topic = request.text("topic")
+        if (refused := self._bad_topic(request, topic)) is not None:
+            return refused
+        read, write = request.int32("readQueueNums"), request.int32("writeQueueNums")
+        most, perm = self._broker.limits.topic_queues, request.int32("perm")
+        if not 0 <= min(read, write) <= max(read, write) <= most:
+            raise LimitError(f"topic[{topic}] must have 0 to {most} queues, not {read} and {write}")
+        if not 0 <= perm <= _MOST_PERM:
+            raise FieldError(f"perm must be 0 to {_MOST_PERM}, not {perm}")
+        filter_type = request.optional_text("topicFilterType") or _FILTER_TYPES[0]
+        if filter_type not in _FILTER_TYPES:
+            raise FieldError(f"topicFilterType must be {' or '.join(_FILTER_TYPES)}")
+        config = TopicConfig(
+            topic, read, write, perm, request.int32("topicSysFlag", 0),
+            request.boolean("order"), filter_type,
+        )  # fmt: skip
+        known = self._broker.topics.get(topic)
+        others = {} if known is None else dict(known.others)
+        if self._broker.is_five:
+            current = {} if known is None else known.attributes
+            changes = request.optional_text("attributes") or ""
+            others["attributes"] = _changed_attributes(changes, current, known is None)
+        config = replace(config, others=others)
+
+        def work() -> Command:
+            self._broker.topics.update(config)
+            self._broker.topics.save()  # Confirm a change only after it is durable.
+            return request.answer(remark=_NOT_SET)
+
+        return InThread(work)
+
+    def _bad_topic(self, request: Command, topic: str) -> Command | None:
+        """Return the answer that refuses a change of an invalid or internal topic, else None."""
+        code = ResponseCode.INVALID_PARAMETER if self._broker.is_five else ResponseCode.SYSTEM_ERROR
+        try:
+            check_name(topic, "topic")
+        except NameRefusedError as error:
+            return request.answer(code, str(error))
+        if self._broker.topics.is_own(topic):
+            return request.answer(code, f"The topic[{topic}] is conflict with system topic.")
+        return None
+
+    def _delete_topic(self, request: Command, peer: Peer) -> Answer:
+        topic = request.text("topic")
+        if (refused := self._bad_topic(request, topic)) is not None:
+            return refused
+
+        def work() -> Command:
+            broker = self._broker
+            # Wait, so that the recorded ends of the queues include all messages that were sent before the deletion.
+            if not broker.wait_dispatched(timeout_s=_PATIENCE_S):
+                remark = f"{broker.name} dispatches messages of the topic; try again"
+                return request.answer(ResponseCode.SYSTEM_BUSY, remark)
+            broker.topics.delete(topic, lambda queue_id: broker.max_offset(topic, queue_id))
+            broker.topics.save()
+            broker.offsets.remove(lambda of, group: of == topic)
+            broker.offsets.save()
+            return request.answer()
+
+        return InThread(work)
+
+    def _update_group(self, request: Command, peer: Peer) -> Answer:
+        try:
+            config = group_of_tool(decode_body(request))
+        except ValueError as error:
+            raise FieldError(f"the body is not the configuration of a group: {error}") from None
+
+        def work() -> Command:
+            self._broker.subscriptions.update(config)
+            self._broker.subscriptions.save()
+            return request.answer()
+
+        return InThread(work)
+
+    def _delete_group(self, request: Command, peer: Peer) -> Answer:
+        group = request.text("groupName")
+        # The field is removeOffset in 4.9.3, and cleanOffset in 5.3.3.
+        is_forgotten = request.boolean("removeOffset") or request.boolean("cleanOffset")
+
+        def work() -> Command:
+            self._broker.subscriptions.delete(group)
+            self._broker.subscriptions.save()
+            if is_forgotten:
+                self._broker.offsets.remove(lambda topic, of: of == group)
+                self._broker.offsets.save()
+            return request.answer()
+
+        return InThread(work)
+
+    def _clone(self, request: Command, peer: Peer) -> Answer:
+        group, other = request.text("srcGroup"), request.text("destGroup")
+        topic = (request.optional_text("topic") or "").strip()
+        check_name(other, "group")
+        offsets = self._broker.offsets
+
+        def work() -> Command:
+            for name in [topic] if topic else offsets.topics_of(group):
+                if self._broker.topics.get(name) is not None:
+                    offsets.clone(group, other, name)
+            offsets.save()
+            return request.answer()
+
+        return InThread(work)
+
+    def _reset(self, request: Command, peer: Peer) -> Answer:
+        topic, group = request.text("topic"), request.text("group")
+        config = self._broker.topics.get(topic)
+        if self._broker.is_five:
+            return self._reset_here(request, topic, group, config)
+        if config is None:
+            remark = f"[reset-offset] reset offset failed, no topic in this broker. topic={topic}"
+            return request.answer(ResponseCode.SYSTEM_ERROR, remark)
+        return self._have_reset(request, group, config)
+
+    def _have_reset(self, asked: Command, group: str, config: TopicConfig) -> Answer:
+        """Reset offsets as a 4.9 broker does: the members of the group reset their offsets, and commit them."""
+        topic, timestamp = config.name, asked.int64("timestamp")
+        is_forced, is_c = asked.boolean("isForce"), asked.language == "CPP"
+        offsets = self._broker.offsets
+        found: dict[MessageQueue, int] = {}
+
+        def work() -> Command:
+            for queue_id in range(config.write_queues):
+                committed = offsets.committed(group, topic, queue_id)
+                if committed is None:
+                    remark = f"THe consumer group <{group}> not exist"
+                    return asked.answer(ResponseCode.SYSTEM_ERROR, remark)
+                offset = self._offset_at(topic, queue_id, timestamp)
+                if not is_forced and offset >= committed:
+                    offset = committed
+                found[MessageQueue(topic, self._broker.name, queue_id)] = offset
+            return asked.answer(remark=_NOT_SET, body=_offset_table(found))
+
+        def then(answer: Command) -> Command:
+            if answer.code != ResponseCode.SUCCESS:
+                return answer
+            if self._broker.groups.consumer_group(group) is None:
+                remark = (
+                    f"Consumer not online, so can not reset offset, Group: {group} Topic: {topic} "
+                    f"Timestamp: {timestamp}"
+                )
+                return asked.answer(ResponseCode.CONSUMER_NOT_ONLINE, remark)
+            body = _offset_list(found) if is_c else answer.body
+            fields = {"topic": topic, "group": group, "timestamp": timestamp, "isForce": "false"}
+            notice = request(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, fields, body)
+            for client in asked_members(self._broker, group, len(body)):
+                peer_of(client).push(notice)
+            return answer
+
+        return InThread(work, then)
+
+    def _reset_here(
+        self, request: Command, topic: str, group: str, config: TopicConfig | None
+    ) -> Answer:
+        """Reset offsets as a 5.3 broker does: in the broker, without asking the members of the group to reset them."""
+        if config is None:
+            return request.answer(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} does not exist")
+        if not self._broker.subscriptions.is_known(group):
+            return request.answer(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} does not exist"
+            )
+        queue_id, timestamp = request.int32("queueId", -1), request.int64("timestamp")
+        offset = request.int64("offset", -1)
+        if queue_id >= max(config.read_queues, config.write_queues):
+            raise FieldError(f"queueId[{queue_id}] is illegal, topic:[{topic}]")
+
+        def work() -> Command:
+            found: dict[MessageQueue, int] = {}
+            for number in range(config.read_queues) if queue_id < 0 else (queue_id,):
+                to = offset
+                if queue_id < 0 or offset == -1:
+                    to = self._offset_at(topic, number, timestamp)
+                least = self._broker.min_offset(topic, number, check=False)
+                most = self._broker.max_offset(topic, number)
+                if not least <= to <= most + 1:
+                    remark = f"Target offset {to} not in consume queue range [{least}-{most}]"
+                    return request.answer(ResponseCode.SYSTEM_ERROR, remark)
+                found[MessageQueue(topic, self._broker.name, number)] = to
+            if not found:
+                return request.answer(ResponseCode.SYSTEM_ERROR, "No queues to reset.")
+            for queue, to in found.items():
+                self._broker.offsets.reset(group, topic, queue.queue_id, to)
+            self._broker.offsets.save()
+            return request.answer(body=_offset_table(found))
+
+        def then(answer: Command) -> Command:
+            if answer.code == ResponseCode.SUCCESS:
+                self._on_reset(group, topic)
+            return answer
+
+        return InThread(work, then)
+
+    def _offset_at(self, topic: str, queue_id: int, timestamp: int) -> int:
+        """Return the queue offset at a time, or the queue's end for a time below 0."""
+        if timestamp < 0:
+            return self._broker.max_offset(topic, queue_id)
+        return self._broker.offset_by_time(topic, queue_id, timestamp)
+
+    def _consume_directly(self, asked: Command, peer: Peer) -> Answer:
+        """Ask a consumer to consume a message, and pass on its answer."""
+        group, client_id = asked.text("consumerGroup"), asked.text("clientId")
+        try:
+            offset = decode_offset_id(asked.text("msgId")).physical_offset
+        except (ValueError, ReputError):
+            raise FieldError("msgId is not the id of a stored message") from None
+        record: list[bytes] = []
+
+        def work() -> Command:
+            record.append(self._broker.store.get_record(offset))
+            return asked.answer()
+
+        def then(answer: Command) -> Command | Later:
+            if not record:
+                return answer
+            fields = {**asked.fields, "brokerName": self._broker.name}
+            return ask_member(self._broker, asked, group, client_id, fields, record[0])
+
+        return InThread(work, then)
+
+
+class Asking:
+    """Handles requests for the state and progress of clients. Like a broker, it passes them on to the clients."""
+
+    def __init__(self, broker: ServedBroker) -> None:
+        self._broker = broker
+
+    def handlers(self) -> dict[int, Handler]:
+        """Return the handlers by request code."""
+        return {
+            RequestCode.GET_CONSUMER_RUNNING_INFO: self._running_info,
+            RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: self._status,
+        }
+
+    def _running_info(self, request: Command, peer: Peer) -> Answer:
+        group, client_id = request.text("consumerGroup"), request.text("clientId")
+        return ask_member(self._broker, request, group, client_id, request.fields, b"")
+
+    def _status(self, asked: Command, peer: Peer) -> Answer:
+        """Return the progress of each member. Like a broker, exclude members that do not answer."""
+        group, topic = asked.text("group"), asked.text("topic")
+        wanted = (asked.optional_text("clientAddr") or "").strip()
+        everybody = asked_members(self._broker, group)
+        if not everybody:
+            remark = f"No Any Consumer online in the consumer group: [{group}]"
+            return asked.answer(ResponseCode.SYSTEM_ERROR, remark)
+        members = [one for one in everybody if wanted in ("", one.client_id)]
+        later, tables, left = Later(), dict[str, bytes](), len(members)
+        most_bytes = self._broker.limits.body_bytes
+
+        def take(client: Client, answer: Command | None) -> None:
+            nonlocal left
+            left -= 1
+            if answer is not None and answer.code == ResponseCode.SUCCESS:
+                tables[client.client_id] = answer.body
+            if not left:
+                later.resolve(_joined_status(asked, tables, most_bytes))
+
+        for client in members:
+            fields = {"topic": topic, "group": group}
+            command = Command(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, fields=fields)
+            peer_of(client).ask(command, partial(take, client))
+        return later if members else _joined_status(asked, {}, most_bytes)
+
+
+def asked_members(broker: ServedBroker, group: str, body_bytes: int = 0) -> list[Client]:
+    """Return the members of a group, so that the caller can send a request to each member.
+
+    `body_bytes` is the size of the request's body. Raises LimitError if the group has too many members, or if the
+    copies of the body for all members are too large together.
+    """
+    found = broker.groups.consumer_group(group)
+    members = list(found.clients.values()) if found is not None else []
+    limits, size = broker.limits, body_bytes * len(members)
+    if len(members) > limits.asked_members:
+        most = limits.asked_members
+        raise LimitError(
+            f"group {group} has {len(members)} members, but a request can be passed on to at most {most}"
+        )
+    if size > limits.client_bytes:
+        most = limits.client_bytes
+        raise LimitError(
+            f"the request takes {size} bytes for all members of group {group}, but at most {most} are allowed"
+        )
+    return members
+
+
+def ask_member(
+    broker: ServedBroker,
+    asked: Command,
+    group: str,
+    client_id: str,
+    fields: Mapping[str, Any],
+    body: bytes,
+) -> Command | Later:
+    """Pass a request on to a member of a group, and pass the member's answer back (`callConsumer`)."""
+    found = broker.groups.consumer_group(group)
+    members = found.clients.values() if found is not None else ()
+    client = next((one for one in members if one.client_id == client_id), None)
+    if client is None:
+        remark = f"The Consumer <{group}> <{client_id}> not online"
+        return asked.answer(ResponseCode.SYSTEM_ERROR, remark)
+    later = Later()
+
+    def take(answer: Command | None) -> None:
+        if answer is None:
+            remark = f"consumer <{group}> <{client_id}> Timeout: it does not answer"
+            later.resolve(asked.answer(ResponseCode.CONSUME_MSG_TIMEOUT, remark))
+        else:
+            later.resolve(asked.answer(answer.code, answer.remark, answer.fields, answer.body))
+
+    given = {name: value for name, value in fields.items() if name not in _SECRETS}
+    peer_of(client).ask(Command(asked.code, fields=given, body=body), take)
+    return later
+
+
+_SECRETS = ("AccessKey", "Signature", "SecurityToken")
+"""Fields with secrets of the requesting client. They are removed before a request is passed on to another client."""
+
+
+def peer_of(client: Client) -> Peer:
+    """Return the connection of a member of a group."""
+    return client.connection  # type: ignore[return-value]  # the Peer of a heartbeat
+
+
+def _offset_table(found: dict[MessageQueue, int]) -> bytes:
+    return encode_body({"offsetTable": queue_map(found.items())})
+
+
+def _offset_list(found: dict[MessageQueue, int]) -> bytes:
+    """Return the offsets as a list, for clients in C++: they cannot read a map whose keys are JSON objects."""
+    rows = [queue_as_json(queue) | {"offset": offset} for queue, offset in found.items()]
+    return encode_body({"offsetTable": rows})
+
+
+def _joined_status(asked: Command, tables: dict[str, bytes], most_bytes: int) -> Command:
+    """Join the answers of several members.
+
+    Each answer has a map whose keys are JSON objects. JSON parsers refuse such maps, so they are copied as text.
+    """
+    size = sum(map(len, tables.values()))
+    if size > most_bytes:
+        remark = f"the members answer with {size} bytes, but at most {most_bytes} are allowed"
+        return asked.answer(ResponseCode.SYSTEM_ERROR, remark)
+    parts = [
+        encode_body(client_id) + b":" + match[1]
+        for client_id, body in tables.items()
+        if (match := _STATUS.search(body)) is not None
+    ]
+    body = b'{"consumerTable":{' + b",".join(parts) + b'},"messageQueueTable":{}}'
+    return asked.answer(remark=_NOT_SET, body=body)
+
+
+def _changed_attributes(changes: str, current: dict[str, str], is_new: bool) -> dict[str, str]:
+    """Apply changes `+name=value,-name` to attributes (`AttributeParser`, `AttributeUtil`). Raises FieldError."""
+    found = dict(current)
+    for change in filter(None, changes.split(",")):
+        sign, (name, equals, value) = change[:1], change[1:].partition("=")
+        if sign not in ("+", "-") or (sign == "+") != bool(equals):
+            raise FieldError(f"attributes: specify +name=value or -name, not {change[:64]!r}")
+        if name not in _ATTRIBUTES:
+            raise FieldError(f"unsupported key: {name[:64]}")
+        if not is_new and name not in _CHANGEABLE and found.get(name) != value:
+            raise FieldError(f"attempt to update an unchangeable attribute. key: {name}")
+        if sign == "-":
+            found.pop(name, None)
+        elif _is_attribute(name, value):
+            found[name] = value
+        else:
+            raise FieldError(f"value is not in set: {_ATTRIBUTES[name]}")
+    return found
+
+
+def _is_attribute(name: str, value: str) -> bool:
+    allowed = _ATTRIBUTES[name]
+    if allowed is not None:
+        return value in allowed
+    try:
+        # Check the length first: leading zeros are allowed, so the text may be very long.
+        return len(value) <= _MOST_DIGITS and parse_int64(value) >= -1
+    except ValueError:
+        return False

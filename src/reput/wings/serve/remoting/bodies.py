@@ -1,0 +1,75 @@
+"""Encode and decode bodies of answers and requests, in the JSON form of RocketMQ's classes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from reput.wings.serve.broker.limits import LimitError
+from reput.wings.serve.broker.locks import MessageQueue
+from reput.wings.serve.remoting.commands import Command, FieldError
+
+_INT32 = 1 << 31
+_encoder = msgspec.json.Encoder(order="deterministic")
+
+
+def encode_body(content: object) -> bytes:
+    """Return a body as JSON, with sorted names in objects."""
+    return _encoder.encode(content)
+
+
+def decode_body(request: Command) -> dict[str, Any]:
+    """Return a request's body, decoding it only once. Raises FieldError if it is not a JSON object."""
+    if request.content is None:
+        try:
+            found = msgspec.json.decode(request.body)
+        except msgspec.DecodeError as error:
+            raise FieldError(f"the body is not JSON: {error}") from None
+        except RecursionError:
+            raise FieldError("the body is nested too deeply") from None
+        if not isinstance(found, dict):
+            raise FieldError("the body is not a JSON object")
+        request.content = found
+    return request.content
+
+
+def objects_of(body: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
+    """Return the list of objects in a field of a body; an empty list if the body lacks the field. Raises FieldError."""
+    found = body.get(name) or []
+    if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
+        raise FieldError(f"{name} is not a list of objects")
+    return found
+
+
+def queue_map(values: Iterable[tuple[MessageQueue, Any]]) -> msgspec.Raw:
+    """Return a JSON map whose keys are queues. Each key is a JSON object, as fastjson writes and reads such maps."""
+    entries = (
+        encode_body(queue_as_json(queue)) + b":" + encode_body(value) for queue, value in values
+    )
+    return msgspec.Raw(b"{" + b",".join(entries) + b"}")
+
+
+def queue_as_json(queue: MessageQueue) -> dict[str, Any]:
+    """Return a queue as the JSON object that clients expect."""
+    return {"brokerName": queue.broker_name, "queueId": queue.queue_id, "topic": queue.topic}
+
+
+def queues_of(body: Mapping[str, Any], name: str, most: int) -> list[MessageQueue]:
+    """Return the queues that a request contains. Raises FieldError, LimitError for more than `most`."""
+    found = objects_of(body, name)
+    if len(found) > most:
+        raise LimitError(
+            f"{name} has {len(found)} queues, but at most {most} are allowed in one request"
+        )
+    try:
+        queues = [
+            MessageQueue(str(each["topic"]), str(each["brokerName"]), int(each["queueId"]))
+            for each in found
+        ]
+    except (KeyError, TypeError, ValueError, OverflowError):
+        raise FieldError(f"{name} is not a list of queues") from None
+    if any(not -_INT32 <= queue.queue_id < _INT32 for queue in queues):
+        raise FieldError(f"{name} has a queueId that does not fit into 32 bits")
+    return queues

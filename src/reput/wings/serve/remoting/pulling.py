@@ -1,0 +1,447 @@
+"""Answer pulls, including pulls that wait for messages (`PullMessageProcessor`, `PullRequestHoldService`, 4.9.3)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from heapq import heapify, heappop, heappush
+from itertools import count, islice
+from typing import NamedTuple, cast
+
+from reput.base import now_ms
+from reput.core import PullStatus, UnreadableMessages, finding_of
+from reput.core.query.answers import PulledRecords
+from reput.errors import FormatError, MessageNotFoundError, StoreError, UsageError
+from reput.format.commit_log import decode
+from reput.wings.serve.broker.broker import MASTER_ID, ServedBroker
+from reput.wings.serve.broker.groups import TAG_TYPE
+from reput.wings.serve.broker.limits import LimitError, NameRefusedError
+from reput.wings.serve.broker.sql_filter import SQL_TYPE, Matcher
+from reput.wings.serve.remoting.codes import RequestCode, ResponseCode
+from reput.wings.serve.remoting.commands import Command
+from reput.wings.serve.remoting.consuming import check_expression
+from reput.wings.serve.remoting.handling import Answer, Handler, InThread, Later, Peer
+from reput.wings.serve.remoting.rights import holds_others, may_be_of_others
+
+_COMMITS, _WAITS, _HAS_SUBSCRIPTION = 1, 2, 4
+_MOST_BYTES = 256 << 10  # The default of a broker's maxTransferBytesOnMessageInMemory.
+_MOST_WAIT_MS = 60_000
+_MOST_WOKEN = 500  # Pulls examined in a row, before other requests are answered.
+_MOST_LOOKED_AT = 1024
+"""Maximum number of messages that one pull with a filter examines."""
+_OUTCOMES = {
+    PullStatus.FOUND: (ResponseCode.SUCCESS, "FOUND"),
+    PullStatus.NO_MATCHED_MESSAGE: (ResponseCode.PULL_RETRY_IMMEDIATELY, "NO_MATCHED_MESSAGE"),
+    PullStatus.NO_NEW_MESSAGE: (ResponseCode.PULL_NOT_FOUND, "OFFSET_OVERFLOW_ONE"),
+    PullStatus.OFFSET_TOO_SMALL: (ResponseCode.PULL_OFFSET_MOVED, "OFFSET_TOO_SMALL"),
+    PullStatus.OFFSET_TOO_LARGE: (ResponseCode.PULL_OFFSET_MOVED, "OFFSET_OVERFLOW_BADLY"),
+}
+
+
+def keeps_nothing(sys_flag: int) -> bool:
+    """Return whether a pull needs no state of its group, because it has its own subscription and commits no offset."""
+    return bool(sys_flag & _HAS_SUBSCRIPTION) and not sys_flag & _COMMITS
+
+
+class _Refused(Exception):
+    """Raised to refuse a pull with this answer."""
+
+    def __init__(self, answer: Command) -> None:
+        super().__init__()
+        self.answer = answer
+
+
+class _Pull(NamedTuple):
+    request: Command
+    group: str
+    topic: str
+    queue_id: int
+    queue_offset: int
+    tags: str | None
+    matches: Matcher | None
+    floor: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class _Waiting:
+    """A waiting pull, and its answer if no message arrives."""
+
+    pull: _Pull
+    peer: Peer
+    answer: Command
+    later: Later
+    until_ms: int
+    is_over: bool = False
+
+
+class Pulling:
+    """Answers pulls from one broker's store. Use it only in the thread that serves the connections."""
+
+    def __init__(self, broker: ServedBroker, clock_ms: Callable[[], int] = now_ms) -> None:
+        self._broker, self._clock_ms = broker, clock_ms
+        self._waiting: dict[tuple[str, int], dict[_Waiting, None]] = {}
+        self._by_peer: dict[Peer, dict[_Waiting, None]] = {}
+        self._by_time: list[tuple[int, int, _Waiting]] = []
+        self._grown: dict[tuple[str, int], int] = {}
+        self._woken: Iterator[tuple[_Waiting, int]] | None = None
+        self._numbers, self._count = count(), 0
+        self._is_ending = False
+
+    def handlers(self) -> dict[int, Handler]:
+        """Return the handlers by request code."""
+        return {
+            RequestCode.PULL_MESSAGE: self._pull,
+            RequestCode.LITE_PULL_MESSAGE: self._pull,
+        }
+
+    def is_awaited(self, topic: str, queue_id: int) -> bool:
+        """Return whether a pull waits for messages of a queue. Any thread may call this."""
+        return (topic, queue_id) in self._waiting
+
+    def wake_up(self, topic: str, queue_id: int, end: int) -> None:
+        """Answer the pulls that wait for messages of a queue. The queue now ends at `end`."""
+        place = topic, queue_id
+        if place in self._waiting:
+            self._grown[place] = max(end, self._grown.get(place, end))
+            if self._woken is None:
+                self._woken = self._of_grown()
+                self._wake()
+
+    def _of_grown(self) -> Iterator[tuple[_Waiting, int]]:
+        """Yield the pulls waiting for queues that have grown, each with the end of its queue."""
+        while self._grown:
+            place = next(iter(self._grown))
+            end = self._grown.pop(place)
+            for each in list(self._waiting.get(place, ())):
+                yield each, end
+
+    def _wake(self) -> None:
+        """Answer pulls whose queues have grown, some at a time: 100,000 pulls may wait for one queue."""
+        looked_at = 0
+        for each, end in islice(self._woken or (), _MOST_WOKEN):
+            looked_at += 1
+            if not each.is_over and each.pull.queue_offset < end:
+                self._forget(each)
+                each.peer.run(
+                    partial(self._answer, each.pull), each.pull.request, each.later.resolve
+                )
+        if looked_at == _MOST_WOKEN:
+            asyncio.get_running_loop().call_soon(self._wake)
+        else:
+            self._woken = None
+
+    def look(self) -> None:
+        """Answer pulls that have waited long enough. Call this several times per second."""
+        now = self._clock_ms()
+        for _ in range(_MOST_WOKEN):
+            if not self._by_time or self._by_time[0][0] > now:
+                return
+            each = heappop(self._by_time)[2]
+            if not each.is_over:
+                self._forget(each)
+                each.later.resolve(each.answer)
+
+    def growth(self) -> Callable[[], list[tuple[str, int, int]]] | None:
+        """Return a function that finds the ends of awaited queues. Returns None if no queue is awaited.
+
+        The function may run in any thread. It is needed for stores that another process writes, because that process
+        does not notify this one.
+        """
+        queues = list(self._waiting)
+        return (lambda: [(*queue, self._end(*queue)) for queue in queues]) if queues else None
+
+    def answer_all(self) -> None:
+        """Answer all waiting pulls, because the server stops. Later pulls are answered without waiting."""
+        self._is_ending = True  # A pull after this call must not wait: nobody would answer it.
+        for waiting in list(self._waiting.values()):
+            for each in list(waiting):
+                self._forget(each)
+                each.later.resolve(each.answer)
+
+    def disconnected(self, peer: Peer) -> None:
+        """Drop the waiting pulls of a client that has left."""
+        for each in list(self._by_peer.get(peer, ())):
+            self._forget(each)
+
+    def _end(self, topic: str, queue_id: int) -> int:
+        try:
+            return self._broker.max_offset(topic, queue_id)
+        except Exception:  # The pull itself will report the error.
+            return (1 << 63) - 1
+
+    def _pull(self, request: Command, peer: Peer) -> Answer:
+        sys_flag = request.int32("sysFlag")
+        try:
+            pull = self._checked(request, sys_flag)
+        except _Refused as refused:
+            return refused.answer
+        if (moved := self._moved(pull)) is not None:
+            return moved
+        if sys_flag & _COMMITS:
+            offset = request.int64("commitOffset")
+            # The request commits an offset and also asks for messages. If the commit is refused, answer the rest.
+            with suppress(LimitError, NameRefusedError):
+                self._broker.offsets.commit(pull.group, pull.topic, pull.queue_id, offset)
+        wait_ms = min(max(request.int64("suspendTimeoutMillis"), 0), _MOST_WAIT_MS)
+
+        def then(answer: Command) -> Command | Later:
+            self._note(pull, answer)
+            is_held = answer.code == ResponseCode.PULL_NOT_FOUND and sys_flag & _WAITS
+            is_full = self._count >= self._broker.limits.waiting
+            if not is_held or is_full or self._is_ending:
+                return answer
+            waiting = _Waiting(pull, peer, answer, Later(), self._clock_ms() + wait_ms)
+            self._remember(waiting)
+            return waiting.later
+
+        if (answer := self._at_once(pull)) is not None:
+            self._note(pull, answer)
+            return answer
+        return InThread(lambda: self._answer(pull), then)
+
+    def _note(self, pull: _Pull, answer: Command) -> None:
+        """Record how far a group has pulled, because 5.x tools show it."""
+        if self._broker.is_five and answer.code == ResponseCode.SUCCESS:
+            next_offset = int(answer.fields["nextBeginOffset"])
+            self._broker.pulled.note(pull.group, pull.topic, pull.queue_id, next_offset)
+
+    def _moved(self, pull: _Pull) -> Command | None:
+        """Return the answer that tells a client to pull from another offset, or None if the pull's offset is valid.
+
+        The pull's offset is invalid if the group's offset was reset, or if the pull's offset belongs to a deleted topic
+        of the same name.
+        """
+        broker, place = self._broker, (pull.topic, pull.queue_id)
+        reset = broker.offsets.take_reset(pull.group, *place)
+        floor = pull.floor
+        if reset is None and pull.queue_offset >= floor:
+            return None
+        remark, offset = "OFFSET_RESET", reset
+        if offset is None:
+            remark, offset = "OFFSET_TOO_SMALL", floor
+        most = broker.max_offset(*place)
+        return _answered(
+            pull.request, ResponseCode.PULL_OFFSET_MOVED, remark, offset, floor, max(most, floor)
+        )
+
+    def reset(self, group: str, topic: str) -> None:
+        """Answer the waiting pulls of a group and topic, because its offsets were reset."""
+        for (of, _), waiting in list(self._waiting.items()):
+            for each in list(waiting) if of == topic else ():
+                if each.pull.group != group:
+                    continue
+                if (answer := self._moved(each.pull)) is None:
+                    # `_moved` reports a reset of a queue to one pull only. `_moved` returns None if an earlier pull
+                    # has got the report, or if the queue was not reset. The queue's remaining pulls then continue to
+                    # wait. Do not call `_moved` for each remaining pull: there may be 100,000 pulls.
+                    break
+                self._forget(each)
+                each.later.resolve(answer)
+
+    def _remember(self, waiting: _Waiting) -> None:
+        pull = waiting.pull
+        self._waiting.setdefault((pull.topic, pull.queue_id), {})[waiting] = None
+        self._by_peer.setdefault(waiting.peer, {})[waiting] = None
+        heappush(self._by_time, (waiting.until_ms, next(self._numbers), waiting))
+        self._count += 1
+        # Pulls that were answered before their timeout stay in the heap. Remove them before they fill the memory.
+        if len(self._by_time) > 2 * self._count + _MOST_WOKEN:
+            self._by_time = [each for each in self._by_time if not each[2].is_over]
+            heapify(self._by_time)
+
+    def _forget(self, waiting: _Waiting) -> None:
+        waiting.is_over = True
+        self._count -= 1
+        queue, peer = (waiting.pull.topic, waiting.pull.queue_id), waiting.peer
+        del self._waiting[queue][waiting], self._by_peer[peer][waiting]
+        if not self._waiting[queue]:
+            del self._waiting[queue]
+        if not self._by_peer[peer]:
+            del self._by_peer[peer]
+
+    def _checked(self, request: Command, sys_flag: int) -> _Pull:
+        group, topic = request.text("consumerGroup"), request.text("topic")
+        queue_id = request.int32("queueId")
+        config = self._broker.topics.get(topic)
+        if not self._broker.subscriptions.get(group).may_consume:
+            remark = f"subscription group no permission, {group}"
+            raise _Refused(request.answer(ResponseCode.NO_PERMISSION, remark))
+        if config is None:
+            remark = f"topic[{topic}] not exist, apply first please!"
+            raise _Refused(request.answer(ResponseCode.TOPIC_NOT_EXIST, remark))
+        if not config.is_readable:
+            remark = f"the topic[{topic}] pulling message is forbidden"
+            raise _Refused(request.answer(ResponseCode.NO_PERMISSION, remark))
+        if not 0 <= queue_id < config.read_queues:
+            remark = f"queueId[{queue_id}] is illegal, topic:[{topic}] topicConfig.readQueueNums:[{config.read_queues}]"
+            raise _Refused(request.answer(ResponseCode.SYSTEM_ERROR, remark))
+        tags, matches = self._wanted(request, group, topic, sys_flag)
+        offset, floor = request.int64("queueOffset"), self._broker.topics.floor(topic, queue_id)
+        return _Pull(request, group, topic, queue_id, offset, tags, matches, floor)
+
+    def _wanted(
+        self, request: Command, group: str, topic: str, sys_flag: int
+    ) -> tuple[str | None, Matcher | None]:
+        """Return the requested tags, or a filter. Raises _Refused for an invalid expression."""
+        if sys_flag & _HAS_SUBSCRIPTION:
+            kind = request.optional_text("expressionType")
+            expression = request.optional_text("subscription")
+        else:
+            if self._broker.groups.consumer_group(group) is None:
+                remark = "the consumer's group info not exist"
+                raise _Refused(request.answer(ResponseCode.SUBSCRIPTION_NOT_EXIST, remark))
+            found = self._broker.groups.subscription(group, topic)
+            if found is None:
+                remark = "the consumer's subscription not exist"
+                raise _Refused(request.answer(ResponseCode.SUBSCRIPTION_NOT_EXIST, remark))
+            if found.version < request.int64("subVersion"):
+                remark = "the consumer's subscription not latest"
+                raise _Refused(request.answer(ResponseCode.SUBSCRIPTION_NOT_LATEST, remark))
+            kind, expression = found.expression_type, found.expression
+        if expression is not None and len(expression) > self._broker.limits.expression_chars:
+            remark = (
+                f"the expression is longer than {self._broker.limits.expression_chars} characters"
+            )
+            raise _Refused(request.answer(ResponseCode.SUBSCRIPTION_PARSE_FAILED, remark))
+        if kind == SQL_TYPE and self._broker.has_sql_filters:
+            try:
+                return None, check_expression(self._broker, expression or "")
+            except UsageError as error:
+                remark = f"parse the consumer's subscription failed: {error}"
+                refused = request.answer(ResponseCode.SUBSCRIPTION_PARSE_FAILED, remark)
+                raise _Refused(refused) from None
+        if kind not in (None, "", TAG_TYPE):
+            remark = f"The broker does not support consumer to filter message by {kind}"
+            raise _Refused(request.answer(ResponseCode.SYSTEM_ERROR, remark))
+        return expression, None
+
+    def _at_once(self, pull: _Pull) -> Command | None:
+        """Return the answer if it can be read without a thread, or None if reading may take long."""
+        if pull.matches is not None or holds_others(pull.topic) or not self._broker.is_quick:
+            return None
+        most = max(pull.request.int32("maxMsgNums"), 1)
+        found = self._broker.store.quick_records(
+            pull.topic, pull.queue_id, pull.queue_offset, most, pull.tags, _MOST_BYTES
+        )
+        if found is None:
+            return None
+        is_free = pull.request.rights.is_free
+        if not is_free and may_be_of_others(pull.topic, (bytes(found.body),)):
+            return None
+        self._broker.counters.pulled(pull.topic, pull.group, found.messages, len(found.body))
+        code, remark = _OUTCOMES[PullStatus.FOUND]
+        least = max(found.min_offset, pull.floor)
+        # The body is not bytes but a memory view of the log, so that the records are sent without a copy.
+        body = cast(bytes, found.body)
+        return _answered(
+            pull.request, code, remark, found.next_begin_offset, least, found.max_offset, body
+        )
+
+    def _answer(self, pull: _Pull) -> Command:
+        most = max(pull.request.int32("maxMsgNums"), 1)
+        try:
+            found = self._records(pull, most)
+        except MessageNotFoundError:  # The queue exists, but has never had a message.
+            code = (
+                ResponseCode.PULL_OFFSET_MOVED if pull.queue_offset else ResponseCode.PULL_NOT_FOUND
+            )
+            return _answered(pull.request, code, "NO_MESSAGE_IN_QUEUE", 0, 0, 0)
+        except UsageError as error:
+            return pull.request.answer(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error))
+        records: Sequence[bytes] = found.records
+        rights = pull.request.rights
+        if not rights.is_free and may_be_of_others(pull.topic, records):
+            records = rights.readable(records)
+        return self._found(pull, found, records)
+
+    def _records(self, pull: _Pull, most: int) -> PulledRecords:
+        """Return the records for a pull. Raises MessageNotFoundError, UsageError."""
+        matches = pull.matches
+        if matches is None:
+            return self._readable(pull, pull.queue_offset, most)
+        wanted: list[bytes] = []
+        position, looked_at, size = pull.queue_offset, 0, 0
+        while True:
+            try:
+                found = self._readable(pull, position, most - len(wanted))
+            except FormatError:
+                if position == pull.queue_offset:
+                    raise
+                # Answer the messages before the unreadable ones. The next pull reports these.
+                break
+            for record in found.records:
+                if matches(decode(record).properties):
+                    wanted.append(record)
+                    size += len(record)
+            looked_at += len(found.records)
+            position = found.next_begin_offset
+            is_over = found.status is not PullStatus.FOUND or looked_at >= _MOST_LOOKED_AT
+            if is_over or len(wanted) >= most or size >= _MOST_BYTES:
+                break
+        status = found.status
+        if wanted:
+            status = PullStatus.FOUND
+        elif position > pull.queue_offset:
+            status = PullStatus.NO_MATCHED_MESSAGE
+        return PulledRecords(status, tuple(wanted), position, found.min_offset, found.max_offset)
+
+    def _readable(self, pull: _Pull, position: int, most: int) -> PulledRecords:
+        """Return records from a queue offset on. Unreadable messages are skipped, as a broker does.
+
+        If the broker is exact, an error reports them to each group once.
+
+        Raises FormatError, StoreError, and the errors of `pull_records`.
+        """
+        store, place = self._broker.store, (pull.topic, pull.queue_id, position)
+        tags = None if pull.matches is not None else pull.tags
+        if self._broker.is_exact:
+            try:
+                return store.pull_records(*place, most, tags, _MOST_BYTES)
+            except FormatError as error:
+                end = error.resume_offset
+                if end is None:
+                    store.unreadable.note([UnreadableMessages(*place, position, finding_of(error))])
+                if end is None or position > pull.queue_offset:
+                    raise
+                lost = UnreadableMessages(*place, end, finding_of(error))
+                store.unreadable.note([lost])
+                if store.unreadable.tell(pull.group, lost):
+                    raise StoreError(f"{lost}; the next pull continues at {end}") from error
+        return store.pull_records(*place, most, tags, _MOST_BYTES, on_corrupt="skip")
+
+    def _found(self, pull: _Pull, found: PulledRecords, records: Sequence[bytes]) -> Command:
+        body = b"".join(records)
+        self._broker.counters.pulled(pull.topic, pull.group, len(records), len(body))
+        code, remark = _outcome(found, pull.queue_offset)
+        least = max(found.min_offset, pull.floor)
+        return _answered(
+            pull.request, code, remark, found.next_begin_offset, least, found.max_offset, body
+        )
+
+
+def _outcome(found: PulledRecords, queue_offset: int) -> tuple[ResponseCode, str]:
+    if not found.max_offset:
+        code = ResponseCode.PULL_OFFSET_MOVED if queue_offset else ResponseCode.PULL_NOT_FOUND
+        return code, "NO_MESSAGE_IN_QUEUE"
+    return _OUTCOMES[found.status]
+
+
+def _answered(
+    request: Command,
+    code: int,
+    remark: str,
+    next_offset: int,
+    least: int,
+    most: int,
+    body: bytes = b"",
+) -> Command:
+    fields = {
+        "suggestWhichBrokerId": str(MASTER_ID),
+        "nextBeginOffset": str(next_offset),
+        "minOffset": str(least),
+        "maxOffset": str(most),
+    }
+    return request.answer(code, remark, fields, body)

@@ -1,0 +1,270 @@
+"""Serve the connections of all addresses, with threads for long requests."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+from reput.errors import ReputError
+from reput.wings.serve.broker.limits import Limits
+from reput.wings.serve.broker.traffic import Traffic
+from reput.wings.serve.remoting.auditing import (
+    audit_fields,
+    is_audited,
+    request_name,
+    response_name,
+)
+from reput.wings.serve.remoting.commands import Command
+from reput.wings.serve.remoting.connection import Answering, Connection, RelayedPeer
+from reput.wings.serve.remoting.handling import Answer
+from reput.wings.serve.remoting.listening import Listening
+from reput.wings.serve.remoting.memory import Memory
+from reput.wings.serve.remoting.relay import Relay
+from reput.wings.serve.remoting.threads import FairThreads
+
+_log = logging.getLogger("reput.serve")
+_PATIENCE_S, _WARNED_S = 5.0, 1.0
+_MOST_WARNED = 1000
+_MOST_TOGETHER, _LARGE_BYTES = 32, 32 << 10
+"""Sends wait in a list, and one call puts them all into the store. The call is made at once when the list has
+_MOST_TOGETHER sends, or a send of more than _LARGE_BYTES.
+"""
+_SHARED_AGAIN = 16
+"""While only one connection sends, its messages are put as soon as they arrive. But once in _SHARED_AGAIN times, other
+connections are read first, to notice whether they send as well.
+"""
+_UnputSend = tuple[Connection, Command, int]
+"""A send that waits to be put: its connection, its request, and the request's size."""
+
+
+class Server:
+    """The connections of all addresses, in one event loop.
+
+    Attributes:
+        limits: Limits of clients.
+        connections: Open connections.
+        handshakes: Encrypted connections during their handshake.
+        memory: Bytes held by connections.
+        threads: Threads for slow answers.
+        traffic: Counts of requests.
+        audit: Called with the audit record of each request that reads or changes something.
+        hand_back: Gives a connection to the process that has the state of the broker; None in that process itself. The
+            arguments are the connection, its port, its received bytes, and, for a relayed connection, the client.
+    """
+
+    def __init__(self, limits: Limits | None = None, threads: int = 4) -> None:
+        self.limits = limits or Limits()
+        self.connections: set[Connection] = set()
+        self.memory = Memory(self.limits.total_bytes, lambda: self.connections)
+        self.threads = FairThreads(threads)
+        self.handshakes: set[Connection] = set()
+        self.hand_back: Callable[[socket.socket, int, bytes, RelayedPeer | None], bool] | None = (
+            None
+        )
+        self._relays: set[Relay] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.audit: Callable[[dict[str, object]], None] | None = None
+        self.traffic = Traffic(
+            request_name,
+            response_name,
+            {
+                "connections": ("Connections of clients", lambda: len(self.connections)),
+                "held_bytes": (
+                    "Bytes of requests in flight and of answers that clients have not read",
+                    lambda: self.memory.held_bytes,
+                ),
+            },
+        )
+        self._warned: dict[str, float] = {}
+        self._unput: list[_UnputSend] = []
+        self._puts, self._is_shared, self._is_put_due = 0, False, False
+        self._listening: list[Listening] = []
+
+    def listen(
+        self,
+        port: Answering,
+        bound: socket.socket,
+        tls: ssl.SSLContext | None = None,
+        hand_on: Callable[[socket.socket], bool] = lambda connection: False,
+    ) -> None:
+        """Accept connections at a bound address, and serve the connections that `hand_on` does not take.
+
+        Raises OSError.
+        """
+
+        async def take(connection: socket.socket) -> None:
+            if hand_on(connection):
+                connection.close()
+            else:
+                await self.take(port, connection, tls)
+
+        self._listening.append(Listening(bound, take))
+
+    async def take(
+        self,
+        port: Answering,
+        connection: socket.socket,
+        tls: ssl.SSLContext | None = None,
+        received: bytes = b"",
+        peer: RelayedPeer | None = None,
+    ) -> None:
+        """Serve an accepted connection, if the limits allow it. `received` are bytes that were already read from it.
+
+        `peer` is the client if another process relays the connection.
+        """
+        if not self._has_room():
+            self.warn(f"refused a connection: there are {self.limits.connections}")
+            connection.close()
+            return
+        # The bytes of a relayed connection are already decrypted.
+        tls = None if peer else tls
+        limits = {} if tls is None else {"ssl_handshake_timeout": self.limits.handshake_s}
+        loop = asyncio.get_running_loop()
+        made = Connection(self, port, peer)
+        # Handshakes count as connections. Otherwise, clients could begin any number of them.
+        self.handshakes.add(made)
+        try:
+            await loop.connect_accepted_socket(lambda: made, connection, ssl=tls, **limits)
+            if received:
+                made.data_received(received)
+        except OSError:  # The client has left, or its handshake failed.
+            connection.close()
+        finally:
+            self.handshakes.discard(made)
+
+    def put_later(self, connection: Connection, request: Command, size: int) -> None:
+        """Queue a send request. Call `put_soon` next: it puts the messages of all queued requests in one call."""
+        self._unput.append((connection, request, size))
+        if len(self._unput) >= _MOST_TOGETHER or size > _LARGE_BYTES:
+            self.put_now()
+
+    def put_soon(self) -> None:
+        """Put the messages of queued sends.
+
+        If several connections send, first let the event loop read all connections with data.
+        """
+        self._puts += 1
+        if not (self._is_shared or self._puts % _SHARED_AGAIN == 0):
+            self.put_now()
+        elif not self._is_put_due:
+            self._is_put_due = True
+            asyncio.get_running_loop().call_soon(self.put_now)
+
+    def put_now(self) -> None:
+        """Put the queued sends, and answer them."""
+        # Empty `_unput` before answering: a connection that gets an answer may add its next send request to `_unput`.
+        taken, self._unput, self._is_put_due = self._unput, [], False
+        if not taken:
+            return
+        self._is_shared = any(each[0] is not taken[0][0] for each in taken)
+        by_port: dict[Answering, list[_UnputSend]] = {}
+        for each in taken:
+            by_port.setdefault(each[0].port, []).append(each)
+        for port, sends in by_port.items():
+            answers = port.answer_sends([(request, connection) for connection, request, _ in sends])
+            by_connection: dict[Connection, list[tuple[Command, int, Answer]]] = {}
+            for (connection, request, size), answer in zip(sends, answers, strict=True):
+                by_connection.setdefault(connection, []).append((request, size, answer))
+            for connection, answered in by_connection.items():
+                connection.settle_sends(answered)
+
+    def relay(self, client: asyncio.Transport, own: socket.socket) -> None:
+        """Pass on the data of an encrypted connection to another process, which will answer its requests.
+
+        `own` is this process's end of a socket pair. The other process has the other end.
+        """
+
+        async def join() -> None:
+            try:
+                relay = await Relay.between(client, own)
+            except OSError:
+                own.close()
+                client.abort()
+            else:
+                # Forget relays that have ended.
+                self._relays = {each for each in self._relays if each.is_open} | {relay}
+
+        task = asyncio.get_running_loop().create_task(join())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _has_room(self) -> bool:
+        """Return whether there is room for another connection.
+
+        If there is no room, close the oldest connection that has not sent any request yet, unless it is new.
+        """
+        if (
+            len(self.connections) + len(self.handshakes) + len(self._relays)
+            < self.limits.connections
+        ):
+            return True
+        self._relays = {each for each in self._relays if each.is_open}
+        if (
+            len(self.connections) + len(self.handshakes) + len(self._relays)
+            < self.limits.connections
+        ):
+            return True
+        # Close only a client that has sent no request yet, because it loses the least.
+        silent = (each for each in self.connections if not each.has_asked)
+        oldest = min(silent, key=lambda each: each.begun, default=None)
+        # Do not close a new client, which may still be sending its first request.
+        if oldest is None or time.monotonic() - oldest.begun < _PATIENCE_S:
+            return False
+        oldest.drop("it was silent, and there are too many connections")
+        return True
+
+    def note(self, connection: Connection, request: Command, answer: Command | None) -> None:
+        """Count an answered request, and write its audit record if it needs one."""
+        seconds = time.monotonic() - request.begun_s if request.begun_s else None
+        self.traffic.note(request.code, None if answer is None else answer.code, seconds)
+        if self.audit is not None and is_audited(request, answer):
+            self.audit(audit_fields(request, answer, connection.address, seconds))
+
+    def warn(self, text: str) -> None:
+        """Log a warning at a limited rate, because clients can cause many."""
+        # Limit how often each reason is logged. The reason is the text after the last colon. The text before it cannot
+        # be compared, because it contains the client's address.
+        now, kind = time.monotonic(), text.rpartition(": ")[2]
+        if now - self._warned.get(kind, -_WARNED_S) >= _WARNED_S:
+            if len(self._warned) >= _MOST_WARNED:
+                self._warned.clear()
+            self._warned[kind] = now
+            _log.warning("%s", text)
+
+    def prepare(self, work: Callable[[], object]) -> None:
+        """Start slow preparations for the first answers. If these fail, the first answers report the error."""
+
+        def attempt() -> None:
+            with suppress(ReputError):
+                work()
+
+        threading.Thread(target=attempt, name="reput-prepare", daemon=True).start()
+
+    def close_idle(self) -> None:
+        """Close connections that were silent for too long. Call this every few seconds."""
+        now = time.monotonic()
+        for connection in list(self.connections):
+            connection.close_if_idle(now)
+
+    async def drain(self, timeout_s: float) -> None:
+        """Accept no more connections, and wait for the requests in flight."""
+        for listening in self._listening:
+            listening.close()
+        for connection in list(self.connections):
+            connection.stop_reading()
+        end = time.monotonic() + timeout_s
+        while any(each.is_busy for each in self.connections) and time.monotonic() < end:
+            await asyncio.sleep(0.01)
+        for relay in self._relays:
+            relay.close()
+        for connection in list(self.connections):
+            connection.close()
+        while self.connections and time.monotonic() < end:
+            await asyncio.sleep(0.01)
+        self.threads.shutdown()

@@ -1,0 +1,500 @@
+"""Answer mqadmin's requests about topics, groups and the broker itself (`AdminBrokerProcessor`, 4.9.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from reput.base import CONSUME_QUEUE_ENTRY_BYTES, now_ms, usable_cpus
+from reput.errors import MessageNotFoundError, StoreAccessError
+from reput.format.file_names import COMMIT_LOG_FOLDER
+from reput.format.java_json import number_map_file
+from reput.format.properties import SCHEDULE_TOPIC, SYSTEM_TOPICS, TRACE_TOPIC
+from reput.io import Disk
+from reput.wings.serve.broker.broker import MASTER_ID, ServedBroker
+from reput.wings.serve.broker.delays import delay_offsets
+from reput.wings.serve.broker.groups import Client
+from reput.wings.serve.broker.limits import LimitError, check_name
+from reput.wings.serve.broker.locks import MessageQueue
+from reput.wings.serve.broker.topics import PERM_READ, PERM_WRITE
+from reput.wings.serve.remoting.bodies import encode_body, queue_as_json, queue_map
+from reput.wings.serve.remoting.codes import VERSION, VERSION_5, RequestCode, ResponseCode
+from reput.wings.serve.remoting.commands import Command
+from reput.wings.serve.remoting.handling import Answer, Handler, InThread, Peer
+from reput.wings.serve.remoting.rights import PUB, SUB
+
+_VERSION_NAME, _VERSION_NAME_5 = "V4_9_3", "V5_3_3"
+
+
+class Statistics:
+    """Answers requests about one broker."""
+
+    def __init__(self, broker: ServedBroker, is_synced: bool = False) -> None:
+        self._broker, self._is_synced, self._begun_ms = broker, is_synced, now_ms()
+
+    def handlers(self) -> dict[int, Handler]:
+        """Return the handlers by request code."""
+        return {
+            RequestCode.GET_TOPIC_STATS_INFO: self._topic_stats,
+            RequestCode.GET_CONSUME_STATS: self._consume_stats,
+            RequestCode.GET_BROKER_RUNTIME_INFO: self._runtime_info,
+            RequestCode.GET_BROKER_CONFIG: self._config,
+            RequestCode.GET_ALL_TOPIC_CONFIG: self._topic_configs,
+            RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: self._group_configs,
+            RequestCode.GET_ALL_CONSUMER_OFFSET: self._all_offsets,
+            RequestCode.GET_CONSUMER_CONNECTION_LIST: self._consumers,
+            RequestCode.GET_PRODUCER_CONNECTION_LIST: self._producers,
+            RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: self._groups_of_topic,
+            RequestCode.QUERY_CONSUME_TIME_SPAN: self._time_span,
+            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: self._system_topics,
+            RequestCode.GET_ALL_DELAY_OFFSET: self._delay_offsets,
+            RequestCode.GET_BROKER_CONSUME_STATS: self._all_consume_stats,
+            RequestCode.GET_ALL_PRODUCER_INFO: self._all_producers,
+            RequestCode.VIEW_BROKER_STATS_DATA: self._stats_data,
+            RequestCode.QUERY_TOPICS_BY_CONSUMER: self._topics_of_group,
+            RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER: self._subscription,
+            RequestCode.GET_TOPIC_CONFIG: self._topic_config,
+            RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: self._group_config,
+        }
+
+    def _topic_config(self, request: Command, peer: Peer) -> Command:
+        topic = request.text("topic")
+        config = self._broker.topics.get(topic)
+        if config is None:
+            remark = f"No topic in this broker. topic: {topic}"
+            return request.answer(ResponseCode.TOPIC_NOT_EXIST, remark)
+        return request.answer(body=encode_body({"attributes": {}, **config.as_json()}))
+
+    def _group_config(self, request: Command, peer: Peer) -> Command:
+        group = request.text("group")
+        check_name(group, "group")
+        return request.answer(body=encode_body(self._broker.subscriptions.get(group).as_json()))
+
+    def _topics_of_group(self, request: Command, peer: Peer) -> Answer:
+        group = request.text("group")
+        address = f"{peer.server_host}:{self._broker.port}"
+
+        def work() -> Command:
+            topics = [
+                one for one in self._broker.offsets.topics_of(group) if request.rights.may(one, SUB)
+            ]
+            return request.answer(body=encode_body({"brokerAddr": address, "topicList": topics}))
+
+        return InThread(work)
+
+    def _subscription(self, request: Command, peer: Peer) -> Command:
+        group, topic = request.text("group"), request.text("topic")
+        found = self._broker.groups.subscription(group, topic)
+        content: dict[str, Any] = {"group": group, "topic": topic}
+        if found is not None:
+            content["subscriptionData"] = msgspec.Raw(found.raw)
+        return request.answer(body=encode_body(content))
+
+    def _all_producers(self, request: Command, peer: Peer) -> Answer:
+        groups = self._broker.groups.all_producers()
+
+        def work() -> Command:
+            table = {name: list(map(_producer, clients)) for name, clients in groups.items()}
+            return request.answer(body=encode_body({"data": table}))
+
+        return InThread(work)
+
+    def _delay_offsets(self, request: Command, peer: Peer) -> Answer:
+        def work() -> Command:
+            return request.answer(body=number_map_file("offsetTable", self._delivered()))
+
+        return InThread(work)
+
+    def _delivered(self) -> dict[int, int]:
+        """Return the delivery progress of each delay level. Raises StoreAccessError, FormatError."""
+        written = self._broker.written
+        if written is not None:
+            return written.delays.offsets()
+        return delay_offsets(Path(self._broker.store.path)) if self._broker.is_quick else {}
+
+    def _delayed(self) -> dict[str, str]:
+        """Return the delivery progress and the end of each delay level's queue."""
+        return {
+            f"scheduleMessageOffset_{level}": f"{offset},{self._broker.max_offset(SCHEDULE_TOPIC, level - 1)}"
+            for level, offset in self._delivered().items()
+        }
+
+    def _all_consume_stats(self, request: Command, peer: Peer) -> Answer:
+        is_order, view = request.boolean("isOrder"), self._broker.topics.view()
+        groups = [each.name for each in self._broker.subscriptions.known()]
+        address = f"{peer.server_host}:{self._broker.port}"
+
+        def work() -> Command:
+            left, total, rows = self._broker.limits.answer_bytes // _LAG_BYTES, 0, list[Any]()
+            for group in groups:
+                stats = []
+                for name in self._broker.offsets.topics_of(group):
+                    config = view.get(name)
+                    if config is None or (is_order and not config.is_ordered):
+                        continue
+                    left -= config.write_queues
+                    if left < 0:
+                        raise LimitError("the groups have more queues than one answer can hold")
+                    lags = list(self._lags(group, name, config.write_queues))
+                    total += sum(lag["brokerOffset"] - lag["consumerOffset"] for _, lag in lags)
+                    tps = self._broker.counters.group_get_tps(group, name)
+                    stats.append({"consumeTps": tps, "offsetTable": queue_map(lags)})
+                rows.append({group: stats})
+            content = {
+                "brokerAddr": address, "consumeStatsList": rows, "totalDiff": total,
+                "totalInflightDiff": 0,
+            }  # fmt: skip
+            return request.answer(body=encode_body(content))
+
+        return InThread(work)
+
+    def _lags(
+        self, group: str, topic: str, queues: int
+    ) -> Iterator[tuple[MessageQueue, dict[str, int]]]:
+        for queue in self._queues(topic, queues):
+            committed = self._broker.offsets.committed(group, topic, queue.queue_id)
+            yield queue, self._lag(queue, committed, group)
+
+    def _stats_data(self, request: Command, peer: Peer) -> Command:
+        name, key = request.text("statsName"), request.text("statsKey")
+        rates = self._broker.counters.rates(name, key, self._broker.cluster)
+        if rates is None:
+            remark = f"The stats <{name}> <{key}> not exist"
+            return request.answer(ResponseCode.SYSTEM_ERROR, remark)
+        content = {
+            field: {"sum": rate.sum, "tps": rate.tps, "avgpt": rate.average}
+            for field, rate in zip(("statsMinute", "statsHour", "statsDay"), rates, strict=True)
+        }
+        return request.answer(body=encode_body(content))
+
+    def _topic_stats(self, request: Command, peer: Peer) -> Answer:
+        config = self._broker.topics.get(request.text("topic"))
+        if config is None:
+            return _no_topic(request)
+
+        def work() -> Command:
+            table = (
+                (queue, self._queue_stats(queue))
+                for queue in self._queues(config.name, config.write_queues)
+            )
+            return request.answer(body=encode_body({"offsetTable": queue_map(table)}))
+
+        return InThread(work)
+
+    def _queue_stats(self, queue: MessageQueue) -> dict[str, int]:
+        topic, queue_id = queue.topic, queue.queue_id
+        end = self._broker.max_offset(topic, queue_id)
+        last = self._broker.store_time(topic, queue_id, end - 1) if end else 0
+        return {
+            "lastUpdateTimestamp": max(last, 0),
+            "maxOffset": end,
+            "minOffset": self._broker.min_offset(topic, queue_id, check=False),
+        }
+
+    def _consume_stats(self, request: Command, peer: Peer) -> Answer:
+        group, topic = request.text("consumerGroup"), request.optional_text("topic")
+        consumers, view = self._broker.groups.consumer_group(group), self._broker.topics.view()
+        wanted = consumers.subscriptions if consumers else {}
+
+        def work() -> Command:
+            offsets, asked = self._broker.offsets, list[tuple[MessageQueue, int | None]]()
+            names = [topic] if topic and topic.strip() else offsets.topics_of(group)
+            for name in names:
+                config = view.get(name) if request.rights.may(name, SUB) else None
+                # Like a broker, exclude topics to which a connected group no longer subscribes.
+                if config is not None and (not wanted or name in wanted):
+                    for queue in self._queues(name, config.read_queues):
+                        asked.append((queue, offsets.committed(group, name, queue.queue_id)))
+            table = ((queue, self._lag(queue, committed, group)) for queue, committed in asked)
+            counters = self._broker.counters
+            tps = sum(counters.group_get_tps(group, name) for name in names)
+            content = {"consumeTps": float(tps), "offsetTable": queue_map(table)}
+            return request.answer(body=encode_body(content))
+
+        return InThread(work)
+
+    def _lag(self, queue: MessageQueue, committed: int | None, group: str) -> dict[str, int]:
+        end = self._broker.max_offset(queue.topic, queue.queue_id)
+        position = max(committed or 0, 0)
+        time_of_last = 0
+        if position:
+            # The committed offset is that of the next message, so subtract one.
+            time_of_last = self._broker.store_time(queue.topic, queue.queue_id, position - 1)
+        lag = {
+            "brokerOffset": end,
+            "consumerOffset": position,
+            "lastTimestamp": max(time_of_last, 0),
+        }
+        if self._broker.is_five:
+            pulled = self._broker.pulled.get(group, queue.topic, queue.queue_id)
+            lag["pullOffset"] = max(position, pulled)
+        return lag
+
+    def _time_span(self, request: Command, peer: Peer) -> Answer:
+        group, topic = request.text("group"), request.text("topic")
+        config = self._broker.topics.get(topic)
+        if config is None:
+            return _no_topic(request)
+
+        def work() -> Command:
+            spans = [
+                self._span(queue, self._broker.offsets.committed(group, topic, queue.queue_id) or 0)
+                for queue in self._queues(topic, config.write_queues)
+            ]
+            return request.answer(body=encode_body({"consumeTimeSpanSet": spans}))
+
+        return InThread(work)
+
+    def _span(self, queue: MessageQueue, committed: int) -> dict[str, Any]:
+        broker, topic, queue_id = self._broker, queue.topic, queue.queue_id
+        end = broker.max_offset(topic, queue_id)
+        first = broker.store_time(topic, queue_id, broker.min_offset(topic, queue_id, check=False))
+        consumed = broker.store_time(topic, queue_id, committed - 1) if committed > 0 else first
+        delay = 0
+        if committed < end:
+            delay = now_ms() - broker.store_time(topic, queue_id, committed)
+        return {
+            "consumeTimeStamp": consumed,
+            "delayTime": delay,
+            "maxTimeStamp": broker.store_time(topic, queue_id, end - 1) if end else -1,
+            "messageQueue": queue_as_json(queue),
+            "minTimeStamp": first,
+        }
+
+    def _runtime_info(self, request: Command, peer: Peer) -> Answer:
+        store, behind = self._broker.store, 0
+        if self._broker.writable is not None:
+            behind = self._broker.writable.dispatch_lag_bytes
+
+        def work() -> Command:
+            used_ratio, disk = 0.0, dict[str, str]()
+            with suppress(StoreAccessError):  # A remote store has no disk usage.
+                used, free = Disk().usage(Path(store.path))
+                used_ratio = used / max(used + free, 1)
+                disk = _disk(Path(store.path), used, free)
+            begin = store.begin_offset()
+            try:
+                earliest = store.get(begin).store_timestamp
+            except MessageNotFoundError:
+                earliest = -1
+            table = {
+                **dict.fromkeys(_NOT_COUNTED, "0"),
+                **(_ONLY_OF_FIVE if self._broker.is_five else {}),
+                **disk,
+                **self._delayed(),
+                **self._broker.counters.as_table(),
+                "bootTimestamp": str(self._begun_ms),
+                "brokerVersion": str(VERSION_5 if self._broker.is_five else VERSION),
+                "brokerVersionDesc": _VERSION_NAME_5 if self._broker.is_five else _VERSION_NAME,
+                "commitLogDiskRatio": str(used_ratio),
+                "consumeQueueDiskRatio": str(used_ratio),
+                "commitLogMaxOffset": str(store.end_offset()),
+                "commitLogMinOffset": str(begin),
+                "dispatchBehindBytes": str(behind),
+                "earliestMessageTimeStamp": str(earliest),
+                "remainHowManyDataToFlush": "0 B",
+                # The value of a broker without a TransientStorePool.
+                "remainTransientStoreBufferNumbs": str(_NEVER),
+                "runtime": _runtime(now_ms() - self._begun_ms),
+                "startAcceptSendRequestTimeStamp": "0",
+            }
+            return request.answer(body=encode_body({"table": table}))
+
+        return InThread(work)
+
+    def _config(self, request: Command, peer: Peer) -> Command:
+        """Answer with a broker's settings that have a counterpart here."""
+        broker, config = self._broker, self._broker.store.config
+        is_written = broker.writable is not None
+        settings: dict[str, object] = {
+            "autoCreateSubscriptionGroup": True,
+            "autoCreateTopicEnable": is_written,
+            "brokerClusterName": broker.cluster,
+            "brokerIP1": peer.server_host,
+            "brokerId": MASTER_ID,
+            "brokerName": broker.name,
+            "brokerPermission": PERM_READ | (PERM_WRITE if is_written else 0),
+            "brokerRole": "ASYNC_MASTER",
+            "clientCallbackExecutorThreads": usable_cpus(),
+            "enablePropertyFilter": broker.has_sql_filters,
+            "fileReservedTime": _NEVER,
+            "filterServerNums": 0,
+            "flushDiskType": "SYNC_FLUSH" if self._is_synced else "ASYNC_FLUSH",
+            "listenPort": broker.port,
+            "mappedFileSizeCommitLog": config.commit_log_file_bytes,
+            "mappedFileSizeConsumeQueue": config.queue_entries * CONSUME_QUEUE_ENTRY_BYTES,
+            "maxHashSlotNum": config.hash_slots,
+            "maxIndexNum": config.index_items,
+            "maxMessageSize": config.max_message_bytes,
+            "messageDelayLevel": config.delay_levels,
+            "msgTraceTopicName": TRACE_TOPIC,
+            "slaveReadEnable": False,
+            "traceOn": True,
+            "traceTopicEnable": True,
+            "useTLS": broker.is_encrypted,
+        }
+        texts = (f"{name}={_text_of(value)}" for name, value in settings.items())
+        version = encode_body({"counter": 0, "timestamp": self._begun_ms})
+        return request.answer(fields={"version": version.decode()}, body="\n".join(texts).encode())
+
+    def _topic_configs(self, request: Command, peer: Peer) -> Answer:
+        view, version = self._broker.topics.view(), self._broker.topics.data_version()
+        rights = request.rights
+
+        def work() -> Command:
+            table = {
+                config.name: config.as_json()
+                for config in view.all()
+                if rights.may(config.name, PUB | SUB)
+            }
+            content = {"dataVersion": version, "topicConfigTable": table}
+            return request.answer(body=encode_body(content))
+
+        return InThread(work)
+
+    def _group_configs(self, request: Command, peer: Peer) -> Answer:
+        def work() -> Command:
+            table = {
+                group.name: group.as_json()
+                for group in self._broker.subscriptions.known()
+                if request.rights.may_group(group.name)
+            }
+            version = self._broker.subscriptions.data_version()
+            content = {"dataVersion": version, "subscriptionGroupTable": table}
+            return request.answer(body=encode_body(content))
+
+        return InThread(work)
+
+    def _all_offsets(self, request: Command, peer: Peer) -> Answer:
+        may = request.rights
+        encode = self._broker.offsets.snapshot(
+            lambda topic, group: may.may(topic, SUB) and may.may_group(group)
+        )
+        return InThread(lambda: request.answer(body=encode()))
+
+    def _consumers(self, request: Command, peer: Peer) -> Answer:
+        group = request.text("consumerGroup")
+        found = self._broker.groups.consumer_group(group)
+        if found is None:
+            return request.answer(
+                ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{group}] not online"
+            )
+        clients, subscriptions = list(found.clients.values()), found.subscriptions
+
+        def work() -> Command:
+            content = {
+                "connectionSet": list(map(_connection, clients)),
+                "consumeFromWhere": found.consume_from,
+                "consumeType": found.consume_type,
+                "messageModel": found.message_model,
+                "subscriptionTable": {
+                    name: msgspec.Raw(each.raw) for name, each in subscriptions.items()
+                },
+            }
+            return request.answer(body=encode_body(content))
+
+        return InThread(work)
+
+    def _producers(self, request: Command, peer: Peer) -> Answer:
+        group = request.text("producerGroup")
+        found = self._broker.groups.producers(group)
+        if not found:
+            return request.answer(
+                ResponseCode.SYSTEM_ERROR, f"the producer group[{group}] not exist"
+            )
+
+        def work() -> Command:
+            return request.answer(
+                body=encode_body({"connectionSet": list(map(_connection, found))})
+            )
+
+        return InThread(work)
+
+    def _groups_of_topic(self, request: Command, peer: Peer) -> Answer:
+        topic, broker = request.text("topic"), self._broker
+
+        def work() -> Command:
+            groups = {*broker.groups.consumers_of(topic), *broker.offsets.groups_of(topic)}
+            known = sorted(filter(request.rights.may_group, groups))
+            return request.answer(body=encode_body({"groupList": known}))
+
+        return InThread(work)
+
+    def _system_topics(self, request: Command, peer: Peer) -> Command:
+        return request.answer(body=encode_body({"topicList": sorted(SYSTEM_TOPICS)}))
+
+    def _queues(self, topic: str, count: int) -> Iterator[MessageQueue]:
+        return (MessageQueue(topic, self._broker.name, queue_id) for queue_id in range(count))
+
+
+_NEVER = (1 << 31) - 1
+_LAG_BYTES = 150
+"""Approximate bytes that an answer needs for each queue of a group."""
+_NOT_COUNTED = (
+    "sendThreadPoolQueueSize", "sendThreadPoolQueueCapacity", "pullThreadPoolQueueSize",
+    "pullThreadPoolQueueCapacity", "sendThreadPoolQueueHeadWaitTimeMills",
+    "pullThreadPoolQueueHeadWaitTimeMills", "queryThreadPoolQueueHeadWaitTimeMills",
+    "pageCacheLockTimeMills", "queryThreadPoolQueueSize", "queryThreadPoolQueueCapacity",
+    "EndTransactionQueueSize", "EndTransactionThreadPoolQueueCapacity", "dispatchMaxBuffer",
+)  # fmt: skip
+"""Statistics of a broker's internal queues and locks. This server has none, but tools expect numbers: report zeros."""
+_ONLY_OF_FIVE = {
+    "brokerActive": "true",
+    **dict.fromkeys(
+        (
+            "ackThreadPoolQueueHeadWaitTimeMills", "ackThreadPoolQueueSize", "ackThreadPoolQueueCapacity",
+            "litePullThreadPoolQueueHeadWaitTimeMills", "litePullThreadPoolQueueSize",
+            "litePullThreadPoolQueueCapacity",
+        ),
+        "0",
+    ),
+}  # fmt: skip
+
+
+def _disk(store: Path, used: int, free: int) -> dict[str, str]:
+    """Return the lines about the file system of a log, as a broker writes them."""
+    gib = 1 << 30
+    total = (used + free) / gib
+    return {
+        "commitLogDirCapacity": f"Total : {total:.1f} GiB, Free : {free / gib:.1f} GiB.",
+        f"commitLogDiskRatio_{store / COMMIT_LOG_FOLDER}": str(used / max(used + free, 1)),
+    }
+
+
+def _text_of(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _runtime(ms: int) -> str:
+    """Return a time as a broker writes it: `[ 0 days, 0 hours, 8 minutes, 36 seconds ]`."""
+    minutes, seconds = divmod(ms // 1000, 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    return f"[ {days} days, {hours} hours, {minutes} minutes, {seconds} seconds ]"
+
+
+def _producer(client: Client) -> dict[str, Any]:
+    return {
+        "clientId": client.client_id,
+        "language": client.language,
+        "lastUpdateTimestamp": client.seen_ms,
+        "remoteIP": f"/{client.address}",
+        "version": client.version,
+    }
+
+
+def _no_topic(request: Command) -> Command:
+    return request.answer(ResponseCode.TOPIC_NOT_EXIST, f"topic[{request.text('topic')}] not exist")
+
+
+def _connection(client: Client) -> dict[str, Any]:
+    return {
+        "clientAddr": client.address,
+        "clientId": client.client_id,
+        "language": client.language,
+        "version": client.version,
+    }
