@@ -91,7 +91,9 @@ MODULES: dict[str, tuple[str, ...]] = {
         "recovery/test_recovery.py", "recovery/test_record_crc.py", "crash/test_model.py",
         "crash/test_power_cut.py",
     ),
-    "engine/writer/recovery/queue_files": ("recovery/test_queue_files.py", "recovery/test_recovery.py", "crash/test_model.py"),
+    "engine/writer/recovery/queue_files": (
+        "recovery/test_queue_files.py", "recovery/test_recovery.py", "crash/test_model.py",
+    ),
     "engine/writer/dispatch": ("writer/test_dispatch.py", "crash/test_model.py", "writer/test_closing.py"),
     "engine/writer/flush": ("crash/test_model.py", "crash/test_power_cut.py", "writer/test_closing.py"),
     "engine/writer/expiry": ("writer/test_expiry.py", "crash/test_model.py"),
@@ -157,7 +159,10 @@ CHANGES_BY_HAND: tuple[tuple[str, str, str, str], ...] = (
     ("engine/check/repair/places", "Attempt.write_record", "sync_folder(self.folder)", "pass"),
     ("engine/check/repair/places", "RepairPlaces._rename", "sync_folder(folder)", "pass"),
     ("wings/archive/new_store", "NewStore.finish", "sync_tree(self.folder)", "pass"),
-    ("engine/writer/recovery/recovery_point", "read_recovery_point", 'content["closed"] == _digest(store, known, config)', "True"),
+    (
+        "engine/writer/recovery/recovery_point", "read_recovery_point",
+        'content["closed"] == _digest(store, known, config)', "True",
+    ),
     (
         "engine/writer/recovery/recovery_point", "_digest",
         "parts += [_look(path) for path in _files_that_grow(store, known, config)]", "pass",

@@ -21,9 +21,9 @@ from hypothesis.internal.conjecture import providers
 IS_THOROUGH = os.environ.get("REPUT_TESTS") == "thorough"
 """Whether properties are tried on many examples; `make test-slow` sets it."""
 
-_QUICK_ROOMS = ("docs", "files", "format", "golden", "kernels", "oracle")
+_QUICK_ROOMS = ("docs", "format", "golden", "io", "kernels", "oracle")
 # Folders whose tests that are not slow run in seconds, without Spark and without a process per test.
-_FAST_ROOMS = ("files", "format", "kernels", "queues")
+_FAST_ROOMS = ("format", "io", "kernels", "queues")
 _TESTS = Path(__file__).parent
 _EXAMPLES, _MORE = 10, 20
 SAMPLED = 40

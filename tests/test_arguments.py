@@ -3,13 +3,10 @@
 import inspect
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta, timezone
-from importlib import import_module
 from pathlib import Path
-from pkgutil import iter_modules
 from typing import Any
 
 import pytest
-import reput.operations
 from pyspark.sql import SparkSession
 
 import reput
@@ -55,10 +52,6 @@ def _functions() -> Iterator[tuple[str, Callable[..., Any]]]:
     for name in reput.__all__:
         if inspect.isfunction(function := getattr(reput, name)):
             yield f"reput.{name}", function
-    for module in iter_modules(reput.operations.__path__):
-        home = import_module(f"reput.operations.{module.name}")
-        if inspect.isfunction(function := getattr(home, module.name, None)):
-            yield f"reput.operations.{module.name}", function
     for name in reput.spark.__all__:
         yield f"reput.spark.{name}", getattr(reput.spark, name)
     yield "messages_of_topic", messages_of_topic
@@ -105,7 +98,7 @@ def test_methods(store: dict[str, Any], how: str) -> None:
     for name, method in inspect.getmembers(opened, inspect.ismethod):
         if name.startswith("_") or name in _UNCHECKED or not inspect.signature(method).parameters:
             continue
-        if inspect.unwrap(method.__func__).__module__.startswith("reput.store"):
+        if inspect.unwrap(method.__func__).__module__.startswith("reput.core.store"):
             continue  # inherited from a class that is not public
         if method.__self__ is not opened:
             continue

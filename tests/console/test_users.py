@@ -209,7 +209,7 @@ def test_headers_from_elsewhere_mean_nothing(store: Path) -> None:
 
 
 def test_the_server_trusts_no_forwarded_address() -> None:
-    source = Path(reput.__file__).with_name("console") / "server.py"
+    source = Path(reput.__file__).parent / "wings" / "console" / "server.py"
     assert re.search(r"proxy_headers=False", source.read_text())
 
 

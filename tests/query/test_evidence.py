@@ -106,7 +106,7 @@ def test_only_evidence_makes_a_coverage() -> None:
         for path in source.rglob("*.py")
         if re.search(r"(?<![\w.])Coverage\(", path.read_text())
     }
-    assert makers == {"query/evidence.py"}
+    assert makers == {"core/query/evidence.py"}
 
 
 @pytest.mark.parametrize("key", ["K1", "no such key"])

@@ -84,11 +84,13 @@ _OLD = {"compact": "compact-table", **{name: f"state {name}" for name in _STATE}
 _QUICK = ("query", "trace", "show")
 _COMPILING = "Compiling kernels for this processor, once"
 _KERNELS = {
-    "check": "reput.engine.check.warm_up", "repair": "reput.engine.check.warm_up", "rebuild": "reput.engine.rebuild.warm_up",
-    "lookup": "reput.engine.tables.lookup.warm_up", "export": "reput.wings.lakes.task", "compact-table": "reput.wings.lakes.task",
-    "put": "reput.engine.stores.warm_up", "serve": "reput.engine.stores.warm_up", "recover": "reput.engine.stores.warm_up",
-    "expire": "reput.engine.stores.warm_up", "archive": "reput.engine.rebuild.warm_up",
-    "restore": "reput.engine.rebuild.warm_up", "erase": "reput.wings.erase.overwriting",
+    "check": "reput.engine.check.warm_up", "repair": "reput.engine.check.warm_up",
+    "rebuild": "reput.engine.rebuild.warm_up", "lookup": "reput.engine.tables.lookup.warm_up",
+    "export": "reput.wings.lakes.task", "compact-table": "reput.wings.lakes.task",
+    "put": "reput.engine.stores.warm_up", "serve": "reput.engine.stores.warm_up",
+    "recover": "reput.engine.stores.warm_up", "expire": "reput.engine.stores.warm_up",
+    "archive": "reput.engine.rebuild.warm_up", "restore": "reput.engine.rebuild.warm_up",
+    "erase": "reput.wings.erase.overwriting",
 }  # fmt: skip
 """For each command, the module whose `warm_up()` calls the kernels that the command needs."""
 

@@ -14,8 +14,8 @@ from reput.cli.main import FOUND
 
 # Each module compiles different kernels, in a separate process. The longest compilation starts first.
 _PARTS = (
-    "reput.engine.stores.warm_up", "reput.engine.tables.warm_up", "reput.engine.tables.lookup.warm_up", "reput.engine.check.warm_up",
-    "reput.wings.lakes.task", "reput.cli.warm_up_commands",
+    "reput.engine.stores.warm_up", "reput.engine.tables.warm_up", "reput.engine.tables.lookup.warm_up",
+    "reput.engine.check.warm_up", "reput.wings.lakes.task", "reput.cli.warm_up_commands",
 )  # fmt: skip
 
 

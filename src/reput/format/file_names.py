@@ -29,7 +29,7 @@ LOCK_FILE = "lock"
 RECOVERY_POINT_FILE = "reput.known"
 """The recovery point of reput (`reput.engine.writer.recovery.recovery_point`), in a store to which reput writes."""
 OWNER_FILE = "reput.owner"
-"""The owner of a store (`reput.engine.writer.recovery.cut_end.OwnerRecord`), while reput writes to the store, and after a crash."""
+"""The owner of a store (`OwnerRecord`), while reput writes to the store, and after a crash."""
 CUT_FOLDER = "reput.cut"
 """Copies of messages that recovery removed from the end of the log (`reput.engine.writer.recovery.cut_end`)."""
 

@@ -1,4 +1,4 @@
-"""Look up many keys with Spark: `reput.spark.lookup` runs the tasks of the bulk look-up `reput.engine.tables.lookup` on a cluster."""
+"""Look up many keys with Spark: `reput.spark.lookup` runs the tasks of `reput.engine.tables.lookup` on a cluster."""
 
 from __future__ import annotations
 

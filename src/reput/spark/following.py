@@ -1,4 +1,4 @@
-"""Run `reput.engine.rebuild.follow`, with the first rebuild on Spark. Later, new messages are indexed in the driver, without Spark."""
+"""Run `reput.engine.rebuild.follow`: the first rebuild on Spark, all later work in the driver."""
 
 from __future__ import annotations
 

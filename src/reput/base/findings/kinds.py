@@ -14,7 +14,7 @@ class Severity(StrEnum):
 
 
 class Remedy(StrEnum):
-    """The remedy of a finding, in words. `reput.engine.check.operation.repair_command` returns the command for a finding."""
+    """The remedy of a finding, in words. `reput.engine.check.operation.repair_command` returns the command."""
 
     NONE = "nothing to do"
     REBUILD_INDEXES = "rebuild the indexes from the CommitLog"

@@ -1,4 +1,4 @@
-"""Scan a log file for `reput.core.log.known_ranges`: find store times, queues, and message ids that have no index entry."""
+"""Scan a log file for `known_ranges`: find store times, queues, and message ids that have no index entry."""
 
 from __future__ import annotations
 

@@ -7,3 +7,30 @@ prove              finds the log ranges that an IndexFile covers (`proof`)
 diff               pairs the entries of two stores
 recover, rebuild   assign queue offsets to messages (`placement`)
 """
+
+from typing import TYPE_CHECKING
+
+from reput.base.lazy import face
+
+if TYPE_CHECKING:
+    from reput.engine.compare.columns import in_ranges as in_ranges
+    from reput.engine.compare.columns import unmatched as unmatched
+    from reput.engine.compare.found import EntryPlaces as EntryPlaces
+    from reput.engine.compare.found import IndexSpan as IndexSpan
+    from reput.engine.compare.found import LogEdges as LogEdges
+    from reput.engine.compare.found import QueueSpan as QueueSpan
+    from reput.engine.compare.found import RawEntries as RawEntries
+    from reput.engine.compare.found import Span as Span
+    from reput.engine.compare.found import Spans as Spans
+    from reput.engine.compare.log_file import ComparedFile as ComparedFile
+    from reput.engine.compare.placement import Offsets as Offsets
+    from reput.engine.compare.placement import Placement as Placement
+    from reput.engine.compare.placement import ascending as ascending
+    from reput.engine.compare.placement import between as between
+    from reput.engine.compare.placement import entry_of_each as entry_of_each
+    from reput.engine.compare.placement import neighbours as neighbours
+    from reput.engine.compare.proof import Proved as Proved
+    from reput.engine.compare.proof import prove_all as prove_all
+    from reput.engine.compare.stretch import LogStretch as LogStretch
+else:
+    __getattr__, __dir__ = face(__name__)

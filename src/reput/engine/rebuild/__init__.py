@@ -10,3 +10,19 @@ The phases are plain functions over small picklable tasks. The caller runs the t
 
 See docs/architecture.md for the picture.
 """
+
+from typing import TYPE_CHECKING
+
+from reput.base.lazy import face
+
+if TYPE_CHECKING:
+    from reput.engine.rebuild.driver import rebuild_store as rebuild_store
+    from reput.engine.rebuild.follow.report import FollowReport as FollowReport
+    from reput.engine.rebuild.operation import rebuild as rebuild
+    from reput.engine.rebuild.report import RebuildReport as RebuildReport
+    from reput.engine.rebuild.report import damage_lines as damage_lines
+    from reput.engine.rebuild.warm_up import SMALL as SMALL
+    from reput.engine.rebuild.warm_up import small_log as small_log
+    from reput.engine.rebuild.warm_up import small_message as small_message
+else:
+    __getattr__, __dir__ = face(__name__)

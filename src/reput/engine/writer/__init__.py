@@ -1,0 +1,17 @@
+"""Own a store: put messages, dispatch, flush, expire, and recover after a crash."""
+
+from typing import TYPE_CHECKING
+
+from reput.base.lazy import face
+
+if TYPE_CHECKING:
+    from reput.engine.writer.put.message import Message as Message
+    from reput.engine.writer.put.message import PutResult as PutResult
+    from reput.engine.writer.put.record_form import RecordForm as RecordForm
+    from reput.engine.writer.recovery.recovery_point import (
+        delete_recovery_point as delete_recovery_point,
+    )
+    from reput.engine.writer.recovery.report import RecoveryReport as RecoveryReport
+    from reput.engine.writer.writable_store import WritableStore as WritableStore
+else:
+    __getattr__, __dir__ = face(__name__)

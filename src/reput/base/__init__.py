@@ -1,0 +1,65 @@
+"""Errors of arguments, findings, settings, tasks, clocks and words: what every room uses."""
+
+from typing import TYPE_CHECKING
+
+from reput.base.lazy import face
+
+if TYPE_CHECKING:
+    from reput.base.arguments import Time as Time
+    from reput.base.arguments import check_fields as check_fields
+    from reput.base.arguments import check_time as check_time
+    from reput.base.arguments import checked as checked
+    from reput.base.arguments import is_spark_session as is_spark_session
+    from reput.base.arguments import milliseconds as milliseconds
+    from reput.base.arguments import optional_milliseconds as optional_milliseconds
+    from reput.base.clock import SECONDS as SECONDS
+    from reput.base.clock import format_days as format_days
+    from reput.base.clock import format_duration as format_duration
+    from reput.base.clock import format_time as format_time
+    from reput.base.clock import in_seconds as in_seconds
+    from reput.base.clock import looks_like_seconds as looks_like_seconds
+    from reput.base.clock import now_ms as now_ms
+    from reput.base.clock import parse_time as parse_time
+    from reput.base.closing import Closing as Closing
+    from reput.base.config import CONSUME_QUEUE_ENTRY_BYTES as CONSUME_QUEUE_ENTRY_BYTES
+    from reput.base.config import INDEX_SETTINGS as INDEX_SETTINGS
+    from reput.base.config import LOG_SETTING as LOG_SETTING
+    from reput.base.config import QUEUE_SETTINGS as QUEUE_SETTINGS
+    from reput.base.config import STORE_VERSIONS as STORE_VERSIONS
+    from reput.base.config import StoreConfig as StoreConfig
+    from reput.base.config import read_properties as read_properties
+    from reput.base.config import whole_number as whole_number
+    from reput.base.findings import Finding as Finding
+    from reput.base.findings import Kind as Kind
+    from reput.base.findings import Remedy as Remedy
+    from reput.base.findings import Severity as Severity
+    from reput.base.nearest import did_you_mean as did_you_mean
+    from reput.base.nearest import nearest_first as nearest_first
+    from reput.base.notebook import Report as Report
+    from reput.base.notebook import Sealable as Sealable
+    from reput.base.notebook import ShownAsTable as ShownAsTable
+    from reput.base.notebook import table_of as table_of
+    from reput.base.notebook import time_of as time_of
+    from reput.base.ownership import is_out_of_reach as is_out_of_reach
+    from reput.base.sizes import format_size as format_size
+    from reput.base.sizes import parse_size as parse_size
+    from reput.base.tasks import Progress as Progress
+    from reput.base.tasks import Result as Result
+    from reput.base.tasks import Runner as Runner
+    from reput.base.tasks import SerialRunner as SerialRunner
+    from reput.base.tasks import Task as Task
+    from reput.base.tasks import WrappedRunner as WrappedRunner
+    from reput.base.tasks import no_progress as no_progress
+    from reput.base.tasks import retried as retried
+    from reput.base.tasks import silent as silent
+    from reput.base.tasks import waiting as waiting
+    from reput.base.tasks.forks import in_forks as in_forks
+    from reput.base.tasks.processes import ProcessRunner as ProcessRunner
+    from reput.base.tasks.processors import usable_cpus as usable_cpus
+    from reput.base.tasks.threads import call_in_threads as call_in_threads
+    from reput.base.text import counted as counted
+    from reput.base.text import lines_of as lines_of
+    from reput.base.text import one_line as one_line
+    from reput.base.text import printable as printable
+else:
+    __getattr__, __dir__ = face(__name__)

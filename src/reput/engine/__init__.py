@@ -1,0 +1,1 @@
+"""Write, rebuild, check and repair stores, and read their messages as tables."""

@@ -1,0 +1,1 @@
+"""Read what only RocketMQ 5 has: timers, compacted topics, tiered storage."""

@@ -1,0 +1,23 @@
+"""Open a store or many, choose who runs an operation, and ask all stores the same question."""
+
+from typing import TYPE_CHECKING
+
+from reput.base.lazy import face
+
+if TYPE_CHECKING:
+    from reput.engine.stores.find import FoundMessage as FoundMessage
+    from reput.engine.stores.runners import Chosen as Chosen
+    from reput.engine.stores.runners import local_runner as local_runner
+    from reput.engine.stores.runners import opened_runner as opened_runner
+    from reput.engine.stores.runners import spark_session as spark_session
+    from reput.engine.stores.stores import StoreAnswer as StoreAnswer
+    from reput.engine.stores.stores import Stores as Stores
+    from reput.engine.stores.stores import StoresReport as StoresReport
+    from reput.engine.stores.stores import StoreState as StoreState
+    from reput.engine.stores.stores import bytes_of as bytes_of
+    from reput.engine.stores.stores import open_named as open_named
+    from reput.engine.stores.stores import over_stores as over_stores
+    from reput.engine.stores.stores import stores_of as stores_of
+    from reput.engine.stores.stores import takes_stores as takes_stores
+else:
+    __getattr__, __dir__ = face(__name__)

@@ -1,0 +1,18 @@
+"""Serve stores to RocketMQ's clients: `remoting` has the protocol, `broker` what a broker keeps beside messages."""
+
+from typing import TYPE_CHECKING
+
+from reput.base.lazy import face
+
+if TYPE_CHECKING:
+    from reput.wings.serve.broker.limits import HTTP as HTTP
+    from reput.wings.serve.broker.limits import HttpLimits as HttpLimits
+    from reput.wings.serve.broker.limits import LimitError as LimitError
+    from reput.wings.serve.broker.offsets import QueueLag as QueueLag
+    from reput.wings.serve.broker.offsets import consumer_lag as consumer_lag
+    from reput.wings.serve.broker.traffic import Traffic as Traffic
+    from reput.wings.serve.remoting.port import PortOptions as PortOptions
+    from reput.wings.serve.remoting.service import Service as Service
+    from reput.wings.serve.remoting.service import ServiceOptions as ServiceOptions
+else:
+    __getattr__, __dir__ = face(__name__)
