@@ -199,3 +199,13 @@ def test_the_lag_in_a_queue_that_lost_its_last_entries_is_unknown(
     assert lost["lag"] is None
     assert "the queue ends before queue offset" in lost["problem"]
     assert whole["lag"] > 0
+
+
+def test_the_lag_in_a_lost_queue_is_unknown(store: Path) -> None:
+    shutil.rmtree(store / "consumequeue")
+    shutil.rmtree(store / "batchconsumequeue", ignore_errors=True)
+    ran = run("state", "lag", store, "--format", "jsonl")
+    assert ran.code == DAMAGED
+    rows = {(r["topic"], r["queue_id"]): r for r in map(json.loads, ran.lines)}
+    assert "the queue is lost" in rows["Batch2", 0]["problem"]
+    assert rows["Gone", 0]["problem"] is None

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import reput
 from reput.engine.check.index_inspection import inspect_index_file
 from reput.engine.stores.open_store import open_store
 from reput.errors import StoreNotFoundError
@@ -22,6 +23,7 @@ from tests.inspect.stories import Story
 from tests.oracle.forge import write_store
 from tests.oracle.records import Record
 from tests.oracle.walk import read_log, walk
+from tests.small import SMALL_16K
 
 Golden = Callable[[str], GoldenStore]
 Torn = Callable[[str], TornCase]
@@ -195,6 +197,18 @@ def test_damage_is_left_out_and_said(torn: Torn) -> None:
     whole = measured(case.base.path)
     assert found.size_bytes + lost.length == whole.size_bytes
     assert found.messages == whole.messages - 1
+
+
+@pytest.mark.parametrize("number", [1, -1], ids=["a missing file", "a lost end"])
+def test_a_count_without_a_lost_file_is_incomplete(tmp_path: Path, number: int) -> None:
+    path = tmp_path / "store"
+    with reput.open_store(path, mode="rw", config=SMALL_16K) as store:
+        store.put_many(reput.Message("T", bytes(300), keys=["k"]) for _ in range(140))
+    sorted((path / "commitlog").iterdir())[number].unlink()
+    found = reput.stats(path)
+    assert not found.is_complete
+    assert found.headline.startswith("at least ")
+    assert "of the log could not be read, and are not counted" in str(found)
 
 
 def test_the_end_of_a_killed_log_is_no_damage(torn: Torn) -> None:

@@ -13,6 +13,7 @@ from reput.core.log import wanted_scan
 from reput.core.log.walk import WALKED_BYTES
 from reput.core.query.tail import LogTail, TailFilter
 from reput.errors import CorruptMessageError, StoreError
+from reput.format.commit_log import decode
 from tests.cli.running import reput as command
 from tests.small import SMALL_16K
 
@@ -127,3 +128,23 @@ def test_a_look_up_is_incomplete_over_a_replaced_file(damaged: tuple[Path, set[i
     assert sorted(filter(None, answer["keys"].to_pylist())) == sorted(
         [f"k{number}"] for number in range(_MESSAGES) if number not in lost
     )
+
+
+def test_a_brokers_answer_has_what_a_broker_would_send(tmp_path: Path) -> None:
+    """A broker does not notice that records belong to another file, so its answers have them."""
+    path = tmp_path / "store"
+    with reput.open_store(path, mode="rw", config=SMALL_16K) as store:
+        store.put_many(reput.Message("T", b"x" * 300, keys=["k"]) for _ in range(_MESSAGES))
+    files = sorted((path / "commitlog").iterdir())
+    shutil.copyfile(files[0], files[2])
+    with reput.open_store(path) as store:
+        found, records, _ = store.query_records("T", "k", 64, 0, 1 << 62, 1 << 20)
+        stated = [decode(record).physical_offset for record in records]
+    assert len(records) == len(found.physical_offsets) == 64
+    begin, end = int(files[2].name), int(files[3].name)
+    expected = [at - begin if begin <= at < end else at for at in found.physical_offsets]
+    assert stated == expected
+    assert stated != list(found.physical_offsets)
+    printed = command("query", path, "--topic", "T", "--key", "k", "--compat", "--format", "jsonl")
+    lines = map(json.loads, printed.lines)
+    assert sorted(one["physical_offset"] for one in lines) == sorted(expected)

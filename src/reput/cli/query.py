@@ -86,7 +86,7 @@ def ask_as_broker(
     records, damage = [], []
     for offset in found.physical_offsets:
         try:
-            located = store.locate(offset)
+            located = store.commit_log.locate(offset, in_place=False).alone()
             # A broker returns the offset that a record states, even if its file was renamed and the record
             # is at another offset.
             _, stated = read_size_and_physical_offset(located.data, 0)

@@ -203,13 +203,16 @@ class BrokerView:
         return size
 
     def record(self, physical_offset: int) -> bytes:
-        """Return the bytes of the record that begins at an offset. Raises as `CommitLogReader.get` does."""
+        """Return the bytes of the record that begins at an offset. Raises as `CommitLogReader.get` does.
+
+        A broker does not compare the physical offset that the record states.
+        """
         begin, data = self._seen
         if begin == physical_offset:
             with suppress(RecordError):
                 layout = locate(data, 0, len(data))
                 return data[: layout.total_bytes]
-        return self._log.read_record(physical_offset)
+        return self._log.locate(physical_offset, in_place=False).record()
 
     def _read(self, file: CommitLogFile, physical_offset: int, length: int) -> bytes:
         """Return bytes of a file. Several calls for one record read the file once."""

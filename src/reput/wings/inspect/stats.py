@@ -144,6 +144,7 @@ def measure_store(store: MessageStore, parts: int = PARTS) -> StoreFigures:
     log = LogFigures(Timeline(first_ms, max(-(-(span_ms + 1) // parts), 1), parts))
     index_files = _measure(store, log, end)
     queues = log.queues()
+    lost_end = store.lost_end(end)
     return StoreFigures(
         store=store.path,
         log_begin=store.begin_offset(),
@@ -162,7 +163,7 @@ def measure_store(store: MessageStore, parts: int = PARTS) -> StoreFigures:
         coverage=index_coverage(store),
         index_files=index_files,
         sizing=sizing_of(store, log, index_files, span_ms),
-        damage=log.damage,
+        damage=log.damage if lost_end is None else [*log.damage, lost_end],
     )
 
 

@@ -48,7 +48,8 @@ class StatsReport(Report):
     def headline(self) -> str:
         figures = self.figures
         size, topics = format_size(figures.size_bytes), len(figures.topics)
-        return f"{figures.messages:,} messages in {topics:,} topics, {size}"
+        least = "" if self.is_complete else "at least "
+        return f"{least}{figures.messages:,} messages in {topics:,} topics, {size}"
 
     def lines(self) -> Iterator[str]:
         return figure_lines(self.figures)
@@ -84,6 +85,9 @@ def figure_lines(figures: StoreFigures) -> Iterator[str]:
         batches = f" ({figures.inner_batches:,} of them inner batches of several)"
     name, entries = printable(figures.store), f"{figures.index_entries:,} index entries"
     yield f"{name}: {figures.messages:,} messages{batches}, {size}, {entries}"
+    if figures.damage:
+        lost = format_size(sum(one.length for one in figures.damage))
+        yield f"The figures are incomplete: {lost} of the log could not be read, and are not counted."
     line = figures.timeline
     if figures.messages:
         end = line.begin_ms + line.parts * line.part_ms

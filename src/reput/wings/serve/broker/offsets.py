@@ -380,7 +380,7 @@ class QueueLag:
         committed: Queue offset of the group's next message.
         min_offset: Queue offset of the first message that has not expired; None if the queue does not exist.
         max_offset: Queue offset that the next message gets; None if the queue does not exist.
-        problem: The reason why the lag is unknown although the queue exists; otherwise None.
+        problem: The reason why the lag is unknown although the queue exists or was lost; otherwise None.
     """
 
     group: str
@@ -425,10 +425,9 @@ def consumer_lag(
     """
     for group, topic, queue_id, committed in sorted(committed_offsets(Path(path))):
         try:
-            least, most = (
-                store.min_queue_offset(topic, queue_id, check=False),
-                store.max_queue_offset(topic, queue_id),
-            )
+            # For a lost queue, this raises FormatError.
+            most = store.max_queue_offset(topic, queue_id)
+            least = store.min_queue_offset(topic, queue_id, check=False)
             problem = _beyond_end(topic, queue_id, committed, most)
             check_end(topic, queue_id)
         except MessageNotFoundError:
