@@ -291,6 +291,7 @@ INSIDE = {
     "reput.engine.tables": 37,
     "reput.engine.writer": 39,
     "reput.io": 61,
+    "reput.spark": 8,
     "reput.wings.fleet": 9,
     "reput.wings.inspect": 33,
     "reput.wings.lakes": 13,
@@ -312,7 +313,8 @@ def test_rooms_use_the_faces_of_others() -> None:
                     is_inner = inner.startswith(f"{package}.") and inner != f"{package}."
                     if is_inner and not importer.startswith(f"{package}."):
                         names.update(f"{inner}{alias.name}" for alias in node.names)
-    assert {package: len(names) for package, names in taken.items()} == INSIDE
+    grown = {name: len(names) for name, names in taken.items() if len(names) > INSIDE.get(name, 0)}
+    assert grown == {}, "take names from the __init__ of a package, or offer them there"
 
 
 def imported_modules() -> dict[str, set[str]]:

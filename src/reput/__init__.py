@@ -17,6 +17,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from reput.base.lazy import face, offers
+
 if TYPE_CHECKING:
     from reput.base.config import StoreConfig as StoreConfig
     from reput.core.query.message_store import MessageStore as MessageStore
@@ -53,45 +55,15 @@ if TYPE_CHECKING:
 
 __version__ = "0.3.0"
 
-# A module is imported when one of its names is first used, because importing all modules takes seconds.
-_NAMES = {
-    "reput.base.config": "StoreConfig",
-    "reput.errors": "ReputError",
-    "reput.format.commit_log": "MessageExt",
-    "reput.wings.archive.api": "archive restore verify_archive with_archive",
-    "reput.engine.check.operation": "check",
-    "reput.wings.inspect.diff_operation": "diff",
-    "reput.wings.erase.api": "erase",
-    "reput.wings.lakes.api": "export",
-    "reput.engine.stores.find": "find",
-    "reput.wings.inspect.api": "inspect",
-    "reput.wings.fleet.lag": "lag",
-    "reput.engine.tables.look_up": "look_up",
-    "reput.wings.inspect.one_file": "ConsumeQueue IndexFile",
-    "reput.engine.check.prove": "prove",
-    "reput.engine.rebuild.operation": "rebuild",
-    "reput.engine.check.repair_operation": "repair undo_repair",
-    "reput.wings.inspect.report": "report",
-    "reput.wings.inspect.stats_operation": "stats",
-    "reput.core.store.named_stores": "NamedStore",
-    "reput.engine.stores.tail": "tail",
-    "reput.wings.inspect.trace_operation": "trace",
-    "reput.core.query.message_store": "MessageStore",
-    "reput.engine.stores.open_store": "open_store",
-    "reput.engine.writer.writable_store": "WritableStore",
-    "reput.engine.tables.arrow": "dataset",
-    "reput.engine.writer.put.message": "Message",
-    "reput.engine.writer.writer_settings": "WriterSettings",
-}
-_HOMES = {name: home for home, names in _NAMES.items() for name in names.split()}
-__all__ = sorted(_HOMES)
+__all__ = sorted(offers(__name__))
+_offered, _names = face(__name__)
 
 
 def __getattr__(name: str) -> Any:
     if name in ("errors", "reports"):
         return import_module(f"reput.{name}")
-    if name in _HOMES:
-        return getattr(import_module(_HOMES[name]), name)
+    if name in __all__:
+        return _offered(name)
     if name == "to_arrow":
         _warn("reput.to_arrow(...) is deprecated: use reput.dataset(...).to_reader()")
         return import_module("reput.engine.tables.arrow").to_arrow
@@ -108,4 +80,4 @@ def _warn(text: str) -> None:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES, "errors", "reports"})
+    return sorted({*_names(), "errors", "reports"})

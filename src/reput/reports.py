@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from reput.base.lazy import face, offers
 
 if TYPE_CHECKING:
     from reput.base.findings import Finding as Finding
@@ -68,55 +69,6 @@ if TYPE_CHECKING:
     from reput.wings.inspect.stats_operation import StatsReport as StatsReport
     from reput.wings.inspect.trace_operation import TraceReport as TraceReport
     from reput.wings.lakes.report import ExportReport as ExportReport
-
-# A module is imported when one of its names is first used, because importing all modules takes seconds.
-_NAMES = {
-    "reput.wings.archive.report": "ArchiveReport ProvenMessage RestoreReport VerifyReport",
-    "reput.wings.erase.report": "EraseReport ErasedMessages Mention TableRows",
-    "reput.base.findings": "Finding Kind Remedy Severity",
-    "reput.format.checkpoint": "Checkpoint",
-    "reput.format.host": "Host",
-    "reput.core.index.key_index": "Basis",
-    "reput.wings.lakes.report": "ExportReport",
-    "reput.core.log.dispatch_batch": "DispatchBatch DispatchRequest Queue QueueEntries",
-    "reput.core.log.offset_range": "OffsetRange",
-    "reput.engine.tables.lookup.coverage": "coverage_of",
-    "reput.core.query.inner_batch": "unwrap",
-    "reput.engine.check.operation": "CheckReport",
-    "reput.wings.inspect.diff_operation": "DiffReport",
-    "reput.engine.stores.find": "FindReport FoundMessage",
-    "reput.wings.inspect.api": "InspectReport",
-    "reput.wings.fleet.lag": "LagReport",
-    "reput.engine.check.prove": "ProofReport",
-    "reput.engine.check.repair_operation": "RepairReport UndoReport",
-    "reput.wings.inspect.report": "StoreReport",
-    "reput.wings.inspect.stats_operation": "StatsReport",
-    "reput.engine.stores.stores": "StoreAnswer StoreState StoresReport",
-    "reput.engine.stores.tail": "TailReport",
-    "reput.wings.inspect.trace_operation": "TraceReport",
-    "reput.engine.rebuild.report": "RebuildReport",
-    "reput.engine.writer.recovery.report": "RecoveryReport",
-    "reput.core.query.answers": "PullResult PullStatus PulledBody PulledRecords QueryMessageResult "
-    "QueryOffsetResult QueryProgress QueryResult UnreadableMessages",
-    "reput.core.query.evidence": "Coverage IndexedRange Question",
-    "reput.core.store.store_reader": "ReaderOptions",
-    "reput.engine.writer.expiry": "ExpiryReport",
-    "reput.engine.writer.put.columns": "PutColumnsResult",
-    "reput.engine.writer.put.message": "PutResult",
-    "reput.engine.writer.put.results": "PutResults",
-    "reput.engine.writer.retention": "RetentionLimits",
-    "reput.engine.writer.subscribers": "Dispatcher Subscription",
-    "reput.engine.writer.writer_settings": "WriterOptions",
-}
-_HOMES = {name: home for home, names in _NAMES.items() for name in names.split()}
-__all__ = sorted(_HOMES)
-
-
-def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(import_module(_HOMES[name]), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES})
+else:
+    __getattr__, __dir__ = face(__name__)
+__all__ = sorted(offers(__name__))

@@ -30,4 +30,4 @@ def test_a_public_name_is_a_function_even_when_its_module_is_imported(name: str)
 def test_these_are_all() -> None:
     assert sorted(_MODULES) == reput.spark.__all__
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
-        _ = reput.spark.nothing
+        _ = reput.spark.nothing  # type: ignore[attr-defined]

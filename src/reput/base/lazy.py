@@ -11,16 +11,21 @@ from typing import Any
 _OFFER = re.compile(r"^    from (\S+) import \(?\s*\w+ as (\w+)", re.MULTILINE)
 
 
-def face(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Return `__getattr__` and `__dir__` of a package.
+def offers(package: str) -> dict[str, str]:
+    """Return the names that a package offers, with their modules.
 
-    It offers what its `__init__` imports below `if TYPE_CHECKING`, each name on a line `from MODULE import NAME as
-    NAME`. So readers, type checkers and Python read the same list. Importing all modules at once would take seconds.
+    They are those that its `__init__` imports below `if TYPE_CHECKING`, each in a statement `from MODULE import NAME as
+    NAME`. So readers, type checkers and Python read the same list.
     """
     module = sys.modules[package]
     loader: Any = module.__loader__
     source = loader.get_data(module.__file__).decode()
-    homes = {name: home for home, name in _OFFER.findall(source)}
+    return {name: home for home, name in _OFFER.findall(source)}
+
+
+def face(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Return `__getattr__` and `__dir__` of a package that offers names. Importing all modules would take seconds."""
+    module, homes = sys.modules[package], offers(package)
 
     def get(name: str) -> Any:
         if name not in homes:

@@ -17,38 +17,23 @@ has the name of a module of this package, because one would hide the other.
 
 from __future__ import annotations
 
-from importlib import import_module
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from reput.base.lazy import face, offers
 from reput.errors import MissingExtraError
 
 if TYPE_CHECKING:
-    from reput.spark.bulk_lookup import coverage_of, lookup
-    from reput.spark.following import follow
-    from reput.spark.source import register
+    from reput.spark.bulk_lookup import coverage_of as coverage_of
+    from reput.spark.bulk_lookup import lookup as lookup
+    from reput.spark.following import follow as follow
+    from reput.spark.on_spark import export as export
+    from reput.spark.on_spark import rebuild as rebuild
+    from reput.spark.source import register as register
+else:
+    __getattr__, __dir__ = face(__name__)
 
-__all__ = ["coverage_of", "export", "follow", "lookup", "rebuild", "register"]
+__all__ = sorted(offers(__name__))
 
 if find_spec("pyspark") is None:
     raise MissingExtraError("reput.spark needs PySpark: pip install 'reput[spark]'")
-
-# Import functions on first use: the kernels take time to load, and `reput.operations` imports this package.
-_HOMES = {
-    "coverage_of": "reput.spark.bulk_lookup",
-    "export": "reput.spark.on_spark",
-    "follow": "reput.spark.following",
-    "lookup": "reput.spark.bulk_lookup",
-    "rebuild": "reput.spark.on_spark",
-    "register": "reput.spark.source",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(import_module(_HOMES[name]), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES})
