@@ -14,7 +14,7 @@ import reput
 from reput.errors import FormatError
 from reput.io.archive import Archive, packed
 from reput.io.archive_storage import ArchiveEntry, ArchiveStorage
-from tests.archive.test_hostile import _first_queue_index, _replace_queue_index
+from tests.archive.test_hostile import _end_of, _first_queue_index, _replace_queue_index
 from tests.golden.stores import GoldenStore
 
 Golden = Callable[[str], GoldenStore]
@@ -61,14 +61,28 @@ def test_a_short_list_of_queues_takes_no_more_memory_than_its_text(
     assert most < 140 * _MIB
 
 
-def test_queues_with_more_files_than_a_store_has_are_refused(place: Path) -> None:
+def test_queues_with_more_files_than_a_store_has_are_refused(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("reput.io.archive_storage._MOST_QUEUE_FILES", 5000)
     index = _first_queue_index(place)
     queues = list(index.queues)
     for at, queue in enumerate(queues[:2]):
-        queues[at] = queue._replace(greatest=1 << 40, follows=False)
+        queues[at] = queue._replace(greatest=1 << 20, follows=False)
     _replace_queue_index(place, queues)
     with pytest.raises(FormatError, match=r"would have [\d,]+ further files"):
         reput.inspect(place)
+
+
+def test_a_queue_with_more_entries_than_its_log_could_have_is_refused(place: Path) -> None:
+    """Readers pass each missing entry, so few bytes could make them run for ever."""
+    index = _first_queue_index(place)
+    queue = index.queues[0]._replace(follows=False)
+    _replace_queue_index(place, [queue._replace(greatest=1 << 20), *index.queues[1:]])
+    _end_of(place, queue.topic, queue.queue_id)
+    _replace_queue_index(place, [queue._replace(greatest=1 << 21), *index.queues[1:]])
+    with pytest.raises(FormatError, match=r"more than [\d,]+ entries"):
+        _end_of(place, queue.topic, queue.queue_id)
 
 
 def test_each_file_of_a_long_queue_is_opened_in_one_step(

@@ -24,6 +24,7 @@ from reput.base import Closing
 from reput.errors import FormatError, StoreChangedError, StoreNotFoundError
 from reput.format.archive import LogFile, Snapshot
 from reput.format.batch_consume_queue import BATCH_ENTRY_BYTES, BATCH_ENTRY_DTYPE, NOT_COMPACTED
+from reput.format.commit_log import MIN_RECORD_BYTES
 from reput.format.consume_queue import ENTRY_BYTES
 from reput.format.dtypes import ENTRY_DTYPE
 from reput.format.file_names import (
@@ -51,6 +52,8 @@ _MOST_QUEUE_FILES = 1 << 17
 
 With files of the default size, they have 39 billion entries.
 """
+_MOST_GAPS = 1 << 20
+"""Maximum number of entries of a queue without a message in the log, which no reader should have to pass."""
 _QUEUE_FOLDERS = (CONSUME_QUEUE_FOLDER, BATCH_QUEUE_FOLDER)
 _Read = Callable[[int, int], bytes]
 
@@ -339,6 +342,15 @@ class ArchiveStorage:
                 name = rows.topic, rows.queue_id
                 spans[name] = (*spans.get(name, ()), _QueueSpan(index, rows))
         queues = {name: _Queue(found) for name, found in spans.items()}
+        log = archive.manifest.log
+        most = (log[-1].end - log[0].begin if log else 0) // MIN_RECORD_BYTES + _MOST_GAPS
+        for (topic, queue_id), queue in queues.items():
+            if not queue.is_batch and queue.end - queue.begin > most:
+                raise FormatError(
+                    archive.path(ARCHIVE_MANIFEST),
+                    0,
+                    f"queue {queue_id} of {topic!r} would have more than {most:,} entries",
+                )
         files = sum(len(self._files_of(queue)) - 1 for queue in queues.values())
         if files > _MOST_QUEUE_FILES:
             raise FormatError(
