@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import NamedTuple
 from zlib import crc32
 
@@ -29,7 +30,12 @@ from reput.format.java_string import decode_utf8, encode_utf8
 from reput.format.message_id import encode_offset_id
 from reput.format.properties import KEYS, TAGS, UNIQ_KEY, decode_properties, split_keys, unique_keys
 
-HEAD = struct.Struct(">iiiiiqqiq")  # The fields from TOTALSIZE to BORNTIMESTAMP.
+# The fields from TOTALSIZE to BORNTIMESTAMP, and how struct reads them.
+_HEAD_FIELDS = {
+    "TOTALSIZE": "i", "MAGIC": "i", "BODYCRC": "i", "QUEUEID": "i", "FLAG": "i", "QUEUEOFFSET": "q",
+    "PHYSICALOFFSET": "q", "SYSFLAG": "i", "BORNTIMESTAMP": "q",
+}  # fmt: skip
+HEAD = struct.Struct(">" + "".join(_HEAD_FIELDS.values()))
 STORE_TIMESTAMP = struct.Struct(">q")
 # RECONSUMETIMES, PREPAREDTRANSACTIONOFFSET, and the length of the body.
 TAIL = struct.Struct(">iqi")
@@ -45,10 +51,19 @@ FIXED_BYTES = HEAD.size + STORE_TIMESTAMP.size + TAIL.size + PROPERTIES.size
 MESSAGE_MAGIC = 0xDAA320A7 - (1 << 32)
 MESSAGE_MAGIC_V2 = 0xDAA320AB - (1 << 32)
 BLANK_MAGIC = 0xCBD43194 - (1 << 32)
-MAGIC_POSITION = 4
-BODY_CRC_POSITION = 8
-QUEUE_OFFSET_POSITION = 20
-PHYSICAL_OFFSET_POSITION = 28
+# Where the fields of a record begin.
+(
+    _,
+    MAGIC_POSITION,
+    BODY_CRC_POSITION,
+    QUEUE_ID_POSITION,
+    FLAG_POSITION,
+    QUEUE_OFFSET_POSITION,
+    PHYSICAL_OFFSET_POSITION,
+    SYS_FLAG_POSITION,
+    BORN_TIMESTAMP_POSITION,
+    BORN_HOST_POSITION,
+) = accumulate((struct.calcsize(">" + form) for form in _HEAD_FIELDS.values()), initial=0)
 PHYSICAL_OFFSET = struct.Struct(f">{PHYSICAL_OFFSET_POSITION}xq")
 """Reads the field PHYSICALOFFSET from the beginning of a record."""
 
@@ -60,6 +75,7 @@ SYS_FLAG_COMMIT = 8
 SYS_FLAG_ROLLBACK = 12
 SYS_FLAG_BORN_HOST_V6 = 16
 SYS_FLAG_STORE_HOST_V6 = 32
+SYS_FLAG_HOSTS_V6 = SYS_FLAG_BORN_HOST_V6 | SYS_FLAG_STORE_HOST_V6
 SYS_FLAG_INNER_BATCH = 128
 
 BLANK_BYTES = SIZE_AND_MAGIC.size

@@ -11,6 +11,15 @@ from __future__ import annotations
 
 import numpy as np
 
+from reput.format.commit_log import (
+    PHYSICAL_OFFSET_POSITION,
+    QUEUE_ID_POSITION,
+    QUEUE_OFFSET_POSITION,
+    SYS_FLAG_POSITION,
+    SYS_FLAG_PREPARED,
+    SYS_FLAG_ROLLBACK,
+    SYS_FLAG_TRANSACTION_MASK,
+)
 from reput.kernels.integers import byte_at, read_i32, read_i64, same_bytes, wrapped_sum
 from reput.kernels.java_hash import hash_unit, java_hash, positive_hash, signed_hash
 from reput.kernels.jit import njit
@@ -81,14 +90,14 @@ def scan_records(
         )
         if status != STOPPED:
             break
-        physical_offset = read_i64(data, position + 28)
+        physical_offset = read_i64(data, position + PHYSICAL_OFFSET_POSITION)
         if in_place and physical_offset != base + position:
             status = OUT_OF_PLACE
             needed = bytes_out_of_place(data, position, end, stop, base, at_file_end, gap)
             break
         record_end = position + needed
         properties_bytes = record_end - properties_at
-        sys_flag = read_i32(data, position + 36)
+        sys_flag = read_i32(data, position + SYS_FLAG_POSITION)
 
         # 2. Check that there is room for all rows of this record. Each key and each further queue is
         # a row, and takes at least two bytes of the properties. So the length of the properties limits the rows.
@@ -109,7 +118,7 @@ def scan_records(
             break
 
         # 3. Find the queue. Its topic is hashed only once for consecutive messages of one queue.
-        queue_id = read_i32(data, position + 12)
+        queue_id = read_i32(data, position + QUEUE_ID_POSITION)
         same = topic_bytes == topic_count and same_bytes(
             data, topic_at, names, topic_start, topic_bytes
         )
@@ -148,7 +157,10 @@ def scan_records(
         # (IndexService.buildIndex).
         first_key = key_row
         # Rolled-back messages, and messages before the index's end, get no index entries (IndexService.buildIndex).
-        if sys_flag & 12 != 12 and physical_offset >= end_offset:
+        if (
+            sys_flag & SYS_FLAG_TRANSACTION_MASK != SYS_FLAG_ROLLBACK
+            and physical_offset >= end_offset
+        ):
             # 35 is the # between topic and key.
             prefix = hash_unit(topic_hash, 35)
             if unique < unique_stop:
@@ -167,7 +179,7 @@ def scan_records(
         # 6. Write the message's row, and the rows of further queues.
         message = messages[row]
         message.physical_offset = physical_offset
-        message.queue_offset = read_i64(data, position + 20)
+        message.queue_offset = read_i64(data, position + QUEUE_OFFSET_POSITION)
         message.store_timestamp = store_timestamp
         message.tags_code = tags_code
         message.size = needed
@@ -176,7 +188,7 @@ def scan_records(
         message.key_count = key_row - first_key
         # Prepared and rolled-back messages (flag 4) are in no queue. In most other messages, even the longest property
         # name is too short to be the name INNER_MULTI_QUEUE_OFFSET. Do not search such messages for this property.
-        if multi_dispatch and sys_flag & 4 == 0 and longest >= len(_QUEUE_OFFSETS):
+        if multi_dispatch and sys_flag & SYS_FLAG_PREPARED == 0 and longest >= len(_QUEUE_OFFSETS):
             multi_row = _add_multi(
                 data, properties_at, record_end, row, multi_row, queue_id, lmq, state, multi,
                 used, slots, queues, names,

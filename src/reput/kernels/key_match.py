@@ -9,13 +9,22 @@ from __future__ import annotations
 
 import numpy as np
 
-from reput.format.commit_log import MESSAGE_MAGIC, MESSAGE_MAGIC_V2, MIN_RECORD_BYTES
+from reput.format.commit_log import (
+    MAGIC_POSITION,
+    MESSAGE_MAGIC,
+    MESSAGE_MAGIC_V2,
+    MIN_RECORD_BYTES,
+    PHYSICAL_OFFSET_POSITION,
+    SYS_FLAG_POSITION,
+    SYS_FLAG_ROLLBACK,
+    SYS_FLAG_TRANSACTION_MASK,
+)
 from reput.format.properties import UNIQ_KEY
 from reput.kernels.integers import byte_at, read_i16, read_i32, read_i64, same_bytes
 from reput.kernels.java_hash import character_at, hash_unit, java_hash, positive_hash
 from reput.kernels.jit import njit
 from reput.kernels.properties_scan import find_index_properties, next_property, next_space
-from reput.kernels.record_walk import equals
+from reput.kernels.record_walk import body_length_of, equals, store_timestamp_at
 
 # Results of locating a record.
 WHOLE = 0
@@ -91,13 +100,12 @@ def locate_records(data, begins, ends, at_file_end, records):
         if position + MIN_RECORD_BYTES > end:
             continue
         total = read_i32(data, position)
-        magic = read_i32(data, position + 4)
+        magic = read_i32(data, position + MAGIC_POSITION)
         if (magic != MESSAGE_MAGIC and magic != MESSAGE_MAGIC_V2) or total < MIN_RECORD_BYTES:
             record.status = NO_RECORD
             continue
-        sys_flag = read_i32(data, position + 36)
-        store_timestamp_at = position + (68 if sys_flag & 16 else 56)
-        body_length_at = store_timestamp_at + 8 + (20 if sys_flag & 32 else 8) + 12
+        sys_flag = read_i32(data, position + SYS_FLAG_POSITION)
+        body_length_at = body_length_of(position, sys_flag)
         topic_length_bytes = 1 if magic == MESSAGE_MAGIC else 2
         record.needed = body_length_at + 4 + topic_length_bytes - position
         if position + record.needed > end:
@@ -128,10 +136,10 @@ def locate_records(data, begins, ends, at_file_end, records):
             data, properties_at, position + total
         )
         # Rolled-back messages have no index entries (IndexService.buildIndex).
-        indexed = sys_flag & 12 != 12
+        indexed = sys_flag & SYS_FLAG_TRANSACTION_MASK != SYS_FLAG_ROLLBACK
         record.status = WHOLE
-        record.stated_offset = read_i64(data, position + 28)
-        record.store_timestamp = read_i64(data, store_timestamp_at)
+        record.stated_offset = read_i64(data, position + PHYSICAL_OFFSET_POSITION)
+        record.store_timestamp = read_i64(data, store_timestamp_at(position, sys_flag))
         record.topic_at, record.topic_bytes = topic_at, topic_bytes
         record.unique_at = unique
         record.unique_bytes = unique_stop - unique if indexed else 0

@@ -8,6 +8,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from reput.format.commit_log import (
+    PHYSICAL_OFFSET_POSITION,
+    QUEUE_ID_POSITION,
+    QUEUE_OFFSET_POSITION,
+    SYS_FLAG_POSITION,
+)
 from reput.kernels.integers import read_i32, read_i64, same_bytes
 from reput.kernels.java_hash import java_hash
 from reput.kernels.jit import njit
@@ -51,7 +57,7 @@ def scan_places(
         status, needed, topic, topic_bytes, _ = check_record(data, position, end, at_file_end)
         if status != STOPPED:
             break
-        physical_offset = read_i64(data, position + 28)
+        physical_offset = read_i64(data, position + PHYSICAL_OFFSET_POSITION)
         if in_place and physical_offset != base + position:
             status = OUT_OF_PLACE
             needed = bytes_out_of_place(data, position, end, stop, base, at_file_end, gap)
@@ -63,7 +69,7 @@ def scan_places(
         if used[QUEUES_USED] >= len(queues) or used[NAME_BYTES_USED] + topic_bytes > len(names):
             status = TABLE_FULL
             break
-        queue_id = read_i32(data, position + 12)
+        queue_id = read_i32(data, position + QUEUE_ID_POSITION)
         # Consecutive messages often have the same topic. Comparing it is faster than hashing it.
         same = topic_bytes == topic_count and same_bytes(
             data, topic, names, topic_start, topic_bytes
@@ -81,10 +87,10 @@ def scan_places(
                 )
             topic_start, topic_count = queues[queue].name_start, topic_bytes
             topic_queue_id = queue_id
-        sys_flag = read_i32(data, position + 36)
+        sys_flag = read_i32(data, position + SYS_FLAG_POSITION)
         message = messages[row]
         message.physical_offset = physical_offset
-        message.queue_offset = read_i64(data, position + 20)
+        message.queue_offset = read_i64(data, position + QUEUE_OFFSET_POSITION)
         message.store_timestamp = read_i64(data, store_timestamp_at(position, sys_flag))
         message.tags_code = 0
         message.size = needed

@@ -9,11 +9,15 @@ from __future__ import annotations
 import numpy as np
 
 from reput.format.commit_log import (
+    MAGIC_POSITION,
     MESSAGE_MAGIC,
     MIN_RECORD_BYTES,
-    SYS_FLAG_BORN_HOST_V6,
+    PHYSICAL_OFFSET_POSITION,
+    QUEUE_ID_POSITION,
+    QUEUE_OFFSET_POSITION,
     SYS_FLAG_COMMIT,
-    SYS_FLAG_STORE_HOST_V6,
+    SYS_FLAG_HOSTS_V6,
+    SYS_FLAG_POSITION,
     SYS_FLAG_TRANSACTION_MASK,
     body_length_position,
 )
@@ -28,7 +32,6 @@ from reput.kernels.properties_scan import find_index_properties
 # Positions of fields in a ConsumeQueue entry.
 _SIZE_AT, _TAGS_CODE_AT = 8, 12
 _BODY_LENGTH_AT = body_length_position(0)
-_HOSTS_V6 = SYS_FLAG_BORN_HOST_V6 | SYS_FLAG_STORE_HOST_V6
 # Copying a gap of this size costs as much as another system call.
 _MOST_GAP_BYTES = 8 << 10
 
@@ -146,17 +149,17 @@ def _is_right(
     """
     if (
         read_i32(data, position) != size
-        or read_i32(data, position + 4) != MESSAGE_MAGIC
-        or read_i32(data, position + 12) != queue_id
-        or read_i64(data, position + 20) != queue_offset
-        or read_i64(data, position + 28) != offset
+        or read_i32(data, position + MAGIC_POSITION) != MESSAGE_MAGIC
+        or read_i32(data, position + QUEUE_ID_POSITION) != queue_id
+        or read_i64(data, position + QUEUE_OFFSET_POSITION) != queue_offset
+        or read_i64(data, position + PHYSICAL_OFFSET_POSITION) != offset
     ):
         return False
-    sys_flag = read_i32(data, position + 36)
+    sys_flag = read_i32(data, position + SYS_FLAG_POSITION)
     transaction = sys_flag & SYS_FLAG_TRANSACTION_MASK
     # The caller handles rare records: those with IPv6 hosts, uncommitted transactions, or topics of more than 127
     # bytes. Records with such a topic have magic V2, which the test above excludes.
-    if sys_flag & _HOSTS_V6 != 0 or (transaction != 0 and transaction != SYS_FLAG_COMMIT):
+    if sys_flag & SYS_FLAG_HOSTS_V6 != 0 or (transaction != 0 and transaction != SYS_FLAG_COMMIT):
         return False
     at = _BODY_LENGTH_AT + 4 + max(read_i32(data, position + _BODY_LENGTH_AT), 0)
     if at + len(topic) + 2 > size:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from reput.format.commit_log import MESSAGE_MAGIC
+from reput.format.commit_log import MAGIC_POSITION, MESSAGE_MAGIC, SYS_FLAG_POSITION
 from reput.kernels.bytes_out import copy_bytes, put_i64
 from reput.kernels.checksum import crc32
 from reput.kernels.integers import (
@@ -22,6 +22,7 @@ from reput.kernels.integers import (
 )
 from reput.kernels.java_utf8 import WORST_GROWTH, is_ascii, put_text
 from reput.kernels.jit import njit
+from reput.kernels.record_walk import body_length_of, store_timestamp_at
 
 PARTS_DTYPE = np.dtype(
     [
@@ -47,16 +48,16 @@ def locate_parts(data, positions, parts):
     """
     for row in range(len(positions)):
         at = positions[row]
-        sys_flag = read_i32(data, at + 36)
+        sys_flag = read_i32(data, at + SYS_FLAG_POSITION)
         part = parts[row]
         part.record = at
-        store_timestamp = at + (68 if sys_flag & 16 else 56)
+        store_timestamp = store_timestamp_at(at, sys_flag)
         part.store_timestamp = store_timestamp
-        body = store_timestamp + 8 + (20 if sys_flag & 32 else 8) + 16
+        body = body_length_of(at, sys_flag) + 4
         # As in the broker, a negative length of body or properties counts as 0.
         body_bytes = max(read_i32(data, body - 4), 0)
         part.body, part.body_bytes = body, body_bytes
-        if read_i32(data, at + 4) == MESSAGE_MAGIC:
+        if read_i32(data, at + MAGIC_POSITION) == MESSAGE_MAGIC:
             topic = body + body_bytes + 1
             topic_bytes = byte_at(data, topic - 1)
         else:

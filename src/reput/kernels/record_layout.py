@@ -10,11 +10,20 @@ import numpy as np
 
 from reput.format.commit_log import (
     BLANK_BYTES,
+    BODY_CRC_POSITION,
+    BORN_HOST_POSITION,
+    BORN_TIMESTAMP_POSITION,
     FIXED_BYTES,
+    FLAG_POSITION,
+    MAGIC_POSITION,
     MAX_TOPIC_BYTES,
     MESSAGE_MAGIC,
     MESSAGE_MAGIC_V2,
+    PHYSICAL_OFFSET_POSITION,
+    QUEUE_ID_POSITION,
+    QUEUE_OFFSET_POSITION,
     SYS_FLAG_BORN_HOST_V6,
+    SYS_FLAG_POSITION,
     SYS_FLAG_PREPARED,
     SYS_FLAG_STORE_HOST_V6,
 )
@@ -94,14 +103,14 @@ def lay_out_records(
         crc = 0
         if body_bytes > 0:
             crc = crc32(bodies, body_start, body_start + body_bytes) & 0x7FFFFFFF
-        put_i32(out, position + 8, crc)
-        put_i32(out, position + 12, record.queue_id)
-        put_i32(out, position + 16, record.flag)
-        put_i64(out, position + 20, number)
-        put_i64(out, position + 28, base + position)
-        put_i32(out, position + 36, sys_flag)
-        put_i64(out, position + 40, record.born_timestamp)
-        at = position + 48
+        put_i32(out, position + BODY_CRC_POSITION, crc)
+        put_i32(out, position + QUEUE_ID_POSITION, record.queue_id)
+        put_i32(out, position + FLAG_POSITION, record.flag)
+        put_i64(out, position + QUEUE_OFFSET_POSITION, number)
+        put_i64(out, position + PHYSICAL_OFFSET_POSITION, base + position)
+        put_i32(out, position + SYS_FLAG_POSITION, sys_flag)
+        put_i64(out, position + BORN_TIMESTAMP_POSITION, record.born_timestamp)
+        at = position + BORN_HOST_POSITION
         copy_bytes(out, at, hosts, born_start, born_bytes)
         at += born_bytes
         put_i64(out, at, store_timestamp)
@@ -127,7 +136,7 @@ def lay_out_records(
             _put_crc(out, position, position + total, head)
         # Size and magic are written last, so that no concurrent reader takes half a record for a whole one.
         release()
-        put_i32(out, position + 4, magic)
+        put_i32(out, position + MAGIC_POSITION, magic)
         release()
         put_i32(out, position, total)
         physical_offset[row] = base + position

@@ -9,7 +9,20 @@ from __future__ import annotations
 
 import numpy as np
 
-from reput.format.commit_log import BLANK_MAGIC, MESSAGE_MAGIC, MESSAGE_MAGIC_V2, MIN_RECORD_BYTES
+from reput.format.commit_log import (
+    BLANK_MAGIC,
+    BORN_HOST_POSITION,
+    MAGIC_POSITION,
+    MESSAGE_MAGIC,
+    MESSAGE_MAGIC_V2,
+    MIN_RECORD_BYTES,
+    PHYSICAL_OFFSET_POSITION,
+    SYS_FLAG_BORN_HOST_V6,
+    SYS_FLAG_HOSTS_V6,
+    SYS_FLAG_POSITION,
+    SYS_FLAG_STORE_HOST_V6,
+)
+from reput.format.host import HOST_V4_BYTES, HOST_V6_BYTES
 from reput.kernels.integers import byte_at, read_i16, read_i32, read_i64, same_bytes
 from reput.kernels.jit import njit
 
@@ -60,15 +73,15 @@ def check_record(data, position, end, at_file_end):
     if position + 8 > end:
         return beyond, 8, 0, 0, 0
     total = read_i32(data, position)
-    magic = read_i32(data, position + 4)
+    magic = read_i32(data, position + MAGIC_POSITION)
     if magic == BLANK_MAGIC:
         return BLANK, 8, 0, 0, 0
     if (magic != MESSAGE_MAGIC and magic != MESSAGE_MAGIC_V2) or total < 0:
         return UNREADABLE, 8, 0, 0, 0
     if position + MIN_RECORD_BYTES > end:
         return beyond, MIN_RECORD_BYTES, 0, 0, 0
-    sys_flag = read_i32(data, position + 36)
-    body_length_at = store_timestamp_at(position, sys_flag) + 8 + (20 if sys_flag & 32 else 8) + 12
+    sys_flag = read_i32(data, position + SYS_FLAG_POSITION)
+    body_length_at = body_length_of(position, sys_flag)
     topic_length_bytes = 1 if magic == MESSAGE_MAGIC else 2
     if body_length_at + 4 + topic_length_bytes > end:
         return beyond, body_length_at + 4 + topic_length_bytes - position, 0, 0, 0
@@ -91,7 +104,9 @@ def check_record(data, position, end, at_file_end):
     needed = properties + properties_bytes - position
     if position + needed > end:
         return beyond, needed, 0, 0, 0
-    if total < (20 if sys_flag & 48 else 8) or total < max(topic_bytes, properties_bytes):
+    if total < (HOST_V6_BYTES if sys_flag & SYS_FLAG_HOSTS_V6 else HOST_V4_BYTES) or total < max(
+        topic_bytes, properties_bytes
+    ):
         # Java's reader copies hosts, topic and properties into an array of TOTALSIZE bytes. If one does not fit, it
         # throws.
         return UNREADABLE, 8, 0, 0, 0
@@ -110,7 +125,10 @@ def bytes_out_of_place(data, position, end, stop, base, at_file_end, gap):
     begin = position
     while position < stop:
         status, needed, _, _, _ = check_record(data, position, end, at_file_end)
-        if status != STOPPED or read_i64(data, position + 28) == base + position:
+        if (
+            status != STOPPED
+            or read_i64(data, position + PHYSICAL_OFFSET_POSITION) == base + position
+        ):
             break
         position += needed + gap
     return position - begin
@@ -119,7 +137,15 @@ def bytes_out_of_place(data, position, end, stop, base, at_file_end, gap):
 @njit(inline="always")
 def store_timestamp_at(position, sys_flag):
     """Return where STORETIMESTAMP is in the record at `position`: after the born host, which has 8 or 20 bytes."""
-    return position + (68 if sys_flag & 16 else 56)
+    host_bytes = HOST_V6_BYTES if sys_flag & SYS_FLAG_BORN_HOST_V6 else HOST_V4_BYTES
+    return position + BORN_HOST_POSITION + host_bytes
+
+
+@njit(inline="always")
+def body_length_of(position, sys_flag):
+    """Return where the length of the body is in the record at `position`: after the last field of a fixed size."""
+    host_bytes = HOST_V6_BYTES if sys_flag & SYS_FLAG_STORE_HOST_V6 else HOST_V4_BYTES
+    return store_timestamp_at(position, sys_flag) + 8 + host_bytes + 12
 
 
 @njit(inline="always")
