@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import reput
+from reput.base import Kind
 from reput.core.query.by_time import messages_of_topic
 from reput.core.query.tail import LogTail, TailFilter
 from reput.errors import CorruptMessageError, FormatError
@@ -169,3 +170,18 @@ def test_a_window_over_a_missing_queue_is_incomplete(store: Path, queue: str) ->
     shutil.rmtree(os.path.join(store, "consumequeue", "TopicA", queue))
     for window in WINDOWS:
         assert is_complete(store, *window) == (False, False)
+
+
+def test_a_window_over_lost_light_queues(golden: Golden, tmp_path: Path) -> None:
+    """The queues of a light topic (%LMQ%) are named in properties of messages only."""
+    store = copy_store(golden("lmq").path, tmp_path / "store")
+    window = {"begin": 0, "end": 1 << 50}
+    whole = reput.find([store], topic="%LMQ%a", **window)
+    assert len(whole) == 222
+    assert whole.is_complete
+    shutil.rmtree(store / "consumequeue" / "%LMQ%a")
+    assert not reput.find([store], topic="%LMQ%a", **window).is_complete
+    with reput.open_store(store) as opened:
+        found = messages_of_topic(opened, "%LMQ%a", **window)
+        assert [one.kind for one in found.coverage.unreadable] == [Kind.MISSING_QUEUE]
+        assert messages_of_topic(opened, "%LMQ%never", **window).coverage.is_complete

@@ -550,7 +550,9 @@ class LogTail:
     def _prove(self, within: OffsetRange) -> None:
         """Report the evidence of the queues in a range of the log, and the damage that withdraws it."""
         wanted, evidence = self._wanted, Evidence(self._log.source.name)
-        window = WindowEvidence(self._store, wanted.takes_queue, wanted.begin, wanted.end)
+        window = WindowEvidence(
+            self._store, wanted.takes_queue, wanted.begin, wanted.end, topic=wanted.topic
+        )
         window.add_to(evidence, within)
         coverage = evidence.coverage(within)
         self._notes = window.notes

@@ -24,6 +24,8 @@ from reput.core.log.known_file import KnownFile, StatedOffsets, TimedPiece
 from reput.core.log.offset_range import OffsetRange, without
 from reput.core.log.reader import CommitLogReader
 from reput.core.query.evidence import Coverage, Evidence, Question, bytes_of
+from reput.core.query.light_queues import lost_light_queue
+from reput.core.queues.kinds import is_light
 from reput.core.queues.queue_index import LostEntriesError, QueueReader
 from reput.errors import CorruptMessageError, FormatError, MessageNotFoundError
 from reput.format.file_names import CONSUME_QUEUE_FOLDER, is_folder_name
@@ -49,9 +51,16 @@ class WindowEvidence:
     """
 
     def __init__(
-        self, store: MessageStore, takes_queue: TakesQueue, begin: int | None, end: int | None
+        self,
+        store: MessageStore,
+        takes_queue: TakesQueue,
+        begin: int | None,
+        end: int | None,
+        topic: str | None = None,
     ) -> None:
         """Prepare for messages stored between `begin` and `end` (ms, inclusive). None is no limit.
+
+        `topic` is the topic of all queues that `takes_queue` accepts, if it is only one.
 
         Without both limits, no log file is scanned: only results of earlier scans in this process are used.
         """
@@ -59,6 +68,7 @@ class WindowEvidence:
         self._scans = begin is not None or end is not None
         self._begin = -_EVER if begin is None else begin
         self._end = _EVER if end is None else end
+        self._topic = topic
         self._facts: dict[CommitLogFile, KnownFile | None] = {}
         self.notes: tuple[str, ...] = ()
 
@@ -99,6 +109,7 @@ class WindowEvidence:
             else:
                 evidence.excluded(one.start, one.stop)
                 self.notes = (_WITHIN_AN_HOUR,)
+        evidence.damage += self._light(within)
         if not self._scans or within.stop < self._log.files_end:
             return None
         lost_end = self._store.lost_end(known.end())
@@ -120,6 +131,31 @@ class WindowEvidence:
             if max(first, span.start) < min(stop, span.stop):
                 return one
         return None
+
+    def _light(self, within: OffsetRange) -> Iterator[Finding]:
+        """Yield a finding if the topic has light queues, and all of them may be lost."""
+        topic, store = self._topic, self._store
+        # An archive has queues for all messages of its log.
+        if topic is None or not is_light(topic) or store.storage.is_archive:
+            return
+        if not store.queues.list(topic):
+            lost = lost_light_queue(store, topic, self._ranges(within))
+            if lost is not None:
+                yield lost
+
+    def _ranges(self, within: OffsetRange) -> list[OffsetRange]:
+        """Return ranges of files that may have messages of the window."""
+        found: list[OffsetRange] = []
+        for file in self._log.files:
+            facts = self._facts.get(file)
+            if within.stop <= file.start or file.end <= within.start:
+                continue
+            pieces = () if facts is None else facts.pieces
+            found += [OffsetRange(*one[:2]) for one in pieces if self._may_hold(one)]
+            rest = file.start if facts is None else facts.stop
+            if rest < file.end:
+                found.append(OffsetRange(rest, file.end))
+        return found
 
     def _may_hold(self, piece: TimedPiece) -> bool:
         return not piece.is_outside(self._begin, self._end)
@@ -222,7 +258,7 @@ def window_coverage(
     searched = OffsetRange(
         log.min_offset if start is None else start, log.files_end if stop is None else stop
     )
-    window = WindowEvidence(store, lambda name, _: name == topic, *times)
+    window = WindowEvidence(store, lambda name, _: name == topic, *times, topic=topic)
     evidence = Evidence(log.source.name)
     evidence.damage += [_placed(log, problem) for problem in problems]
     lost_end = window.add_to(evidence, searched)
