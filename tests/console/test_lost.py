@@ -87,6 +87,8 @@ def test_a_search_for_an_unreadable_place_is_incomplete(store: Path, client: Tes
     answer = client.get(f"/api/messages/{message.message_id}")
     assert answer.status_code == 200
     assert not answer.json()["complete"]
+    assert not client.get("/api/trace", params={"message": message.message_id}).json()["complete"]
+    assert client.get("/api/trace", params={"message": "another"}).json()["complete"]
     # The index shows that no message has another key.
     assert "This answer is incomplete" not in _text(client, "/?key=another")
 

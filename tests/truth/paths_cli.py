@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 from tests.cli.running import Ran, reput
@@ -10,6 +11,7 @@ from tests.truth.answers import Answer, Session, path
 from tests.truth.messages import Question
 
 _COMPLETE = (0, 1)
+_OLDER = re.compile(r"older messages with this id, by offset: ([0-9, ]+)")
 _WINDOW = {"begin": "--begin", "end": "--end"}
 
 
@@ -54,9 +56,11 @@ def show(session: Session, asked: Question) -> Answer:
     topic = [one for one in topic if one not in ("--key", asked.key)]
     ran = reput("show", session.path, what, "--format", "json", *topic)
     assert "unexpected" not in ran.err, ran.err
-    found = [json.loads(ran.out)] if ran.out.strip() else []
+    found = [json.loads(ran.out)["physical_offset"]] if ran.out.strip() else []
+    if older := _OLDER.search(ran.err):
+        found += map(int, older[1].split(", "))
     return Answer(
-        tuple(one["physical_offset"] for one in found),
+        tuple(found),
         ran.code in _COMPLETE,
         f"exit code {ran.code}: {ran.err.strip()}",
     )

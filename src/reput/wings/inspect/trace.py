@@ -134,6 +134,7 @@ class _Tracer:
         self._asked_origins: set[str] = set()
         # The retry queues have already been searched for copies of the messages with these ids.
         self._named: set[str] = set()
+        self._unplaced: set[str] = set()  # Ids that no readable record has as its offset id.
         self._unknown: set[str] = set()  # Requested ids without a message in any store.
         self._halves: set[_Place] = set()
         self._asked_for = ""
@@ -174,6 +175,7 @@ class _Tracer:
             self._read_op_queues()
             self._read_retry_queues()
             if len(self._found) == before:
+                self._add_unread_places()
                 return
 
     def _batch_topics(self) -> set[str] | None:
@@ -251,7 +253,16 @@ class _Tracer:
                     self._take(number, message, found_by)
                     is_found = True
             if not is_found:
+                self._unplaced.add(origin)
                 self._want_key(origin)
+
+    def _add_unread_places(self) -> None:
+        """Report the places of ids whose messages were not found, if they cannot be read."""
+        messages = [event.message for event in self._found.values()]
+        read = {name for one in messages for name in (one.message_id, one.unique_key)}
+        for message_id in sorted(self._unplaced - read):
+            for searched in self._searched:
+                searched.add_unread(message_id)
 
     def _read_op_queues(self) -> None:
         for number, searched in enumerate(self._searched):

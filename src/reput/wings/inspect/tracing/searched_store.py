@@ -15,6 +15,7 @@ from reput.core import (
     answer_of,
 )
 from reput.core.query.evidence import joined
+from reput.core.query.named_places import coverage_of_id
 from reput.errors import CorruptMessageError, MessageNotFoundError, StoreNotFoundError
 from reput.format.commit_log import MessageExt, decode_located
 from reput.format.consume_queue import PRE_BLANK, ConsumeQueueEntry
@@ -231,6 +232,12 @@ class SearchedStore:
         """
         if not self._answers:
             self._answers.append(answer_of(self.store, message).coverage)
+
+    def add_unread(self, message_id: str) -> None:
+        """Add the evidence of the place that an offset id names, if the message there cannot be read."""
+        coverage = coverage_of_id(self.store, message_id)
+        if coverage is not None and not coverage.is_complete:
+            self._answers.append(coverage)
 
     def coverage(self) -> StoreCoverage:
         return StoreCoverage(
