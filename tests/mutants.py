@@ -78,13 +78,14 @@ MODULES: dict[str, tuple[str, ...]] = {
     ),
     "core/queues/writer": ("queues/test_writer.py", "crash/test_model.py", "recovery/test_recovery_point.py"),
     "core/queues/set_writer": (
-        "writer/test_rocksdb_queues.py", "writer/test_extended_queues.py", "crash/test_model.py",
+        "writer/test_rocksdb_queues.py", "writer/test_extended_queues.py",
+        "writer/test_failing_append.py", "crash/test_model.py",
     ),
     "core/index/writer": ("index/test_writer.py", "crash/test_model.py"),
     "core/index/set_writer": ("index/test_writer.py", "crash/test_model.py", "crash/test_operations_power_cut.py"),
     "core/index/plan": ("index/test_who_proves.py", "index/test_changed_files.py", "query/test_short_tail.py"),
     "core/log/verdict": ("log",),
-    "core/log/ends": ("log", "store/test_facts.py"),
+    "core/log/ends": ("log/test_ends.py", "store/test_facts.py"),
     "core/log/broker_end": ("log", "recovery/test_recovery_point.py", "recovery/test_recovery.py"),
     "engine/writer/recovery/recovery_point": ("recovery/test_recovery_point.py", "crash/test_model.py"),
     "engine/writer/recovery/log": (
@@ -99,8 +100,8 @@ MODULES: dict[str, tuple[str, ...]] = {
     "engine/writer/expiry": ("writer/test_expiry.py", "crash/test_model.py"),
     "engine/writer/retention": ("writer/test_retention.py",),
     "engine/writer/put/log_files": ("writer/test_log_files.py", "crash/test_model.py", "crash/test_power_cut.py"),
-    "wings/serve/broker/offsets": ("broker/test_state.py",),
-    "engine/compare/placement": ("recovery/test_recovery.py", "recovery/test_no_entry_moves.py"),
+    "wings/serve/broker/offsets": ("broker/test_state.py", "cli/test_lag.py"),
+    "engine/compare/placement": ("recovery/test_placement.py", "recovery/test_recovery.py"),
     "core/store/file_sizes": ("store/test_facts.py",),
 }  # fmt: skip
 """Modules below src/reput, and their tests below tests, the most important first."""

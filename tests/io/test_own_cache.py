@@ -78,3 +78,5 @@ def test_a_full_folder_loses_its_oldest_files_until_a_quarter_is_free(cache: Own
     cache.write("9", content, most_bytes=9 * size)
     assert sorted(path.name for path in cache.folder.iterdir()) == list("456789")
     assert cache.read("9", 100) == content
+    cache.write("a", content, most_bytes=4 * size)
+    assert sorted(path.name for path in cache.folder.iterdir()) == list("89a")

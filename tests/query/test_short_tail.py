@@ -1,5 +1,6 @@
 """Every query reads the log after the index again, even if an earlier query of the same store has read it."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -48,3 +49,19 @@ def test_a_cursor_in_the_tail_leaves_out_what_is_newer(path: Path) -> None:
             assert [one.physical_offset for one in rest.messages] == newest[place + 1 :]
             assert rest.is_complete
             assert rest.coverage.log.stop == offset
+
+
+def test_messages_after_the_index_are_found_newest_first(path: Path) -> None:
+    index = path.with_name("index before")
+    shutil.copytree(path / "index", index)
+    with reput.open_store(path, mode="rw", config=SMALL_64K) as store:
+        store.put_many(reput.Message("T", b"x" * 50, keys=["k"]) for _ in range(9))
+    with reput.open_store(path, config=SMALL_64K) as store:
+        whole = offsets(store)
+    assert len(whole) == 29
+    assert whole == sorted(whole, reverse=True)
+    shutil.rmtree(path / "index")
+    index.rename(path / "index")
+    with reput.open_store(path, config=SMALL_64K) as store:
+        for _ in range(2):
+            assert offsets(store) == whole

@@ -134,6 +134,21 @@ def test_a_queue_that_is_cut_under_an_open_reader(tmp_path: Path) -> None:
     assert queue.entry(2).physical_offset == 700
 
 
+def test_entries_are_read_in_bulk_over_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("reput.core.queues.reader._BULK_ENTRIES", 3)
+    folder = tmp_path / "consumequeue" / "T" / "0"
+    folder.mkdir(parents=True)
+    whole = [entries(100 * number) for number in range(1, 13)]
+    for start in range(0, 12, 4):
+        (folder / f"{start * 20:020d}").write_bytes(b"".join(whole[start : start + 4]))
+    queue = ConsumeQueueSetReader(tmp_path).queue("T", 0)
+    for begin in range(13):
+        for stop in range(begin, 14):
+            assert b"".join(queue.entry_bytes(begin, stop)) == b"".join(whole[begin:stop])
+
+
 def test_empty_queues(tmp_path: Path) -> None:
     assert ConsumeQueueSetReader(tmp_path).list() == []
     (tmp_path / "consumequeue" / "T" / "0").mkdir(parents=True)

@@ -1,0 +1,61 @@
+"""The ends of a log: of its readable records, of its complete records and of its data."""
+
+from pathlib import Path
+
+import pytest
+
+from reput.base.findings import Kind
+from reput.core.log.ends import find_log_ends
+from reput.core.log.sources import StoreLog
+from tests.oracle.forge import RecordFields, forge_log
+
+FILE_BYTES = 4096
+
+
+def new_log(store: Path, count: int) -> int:
+    """Write a log of `count` messages, and return its end."""
+    (store / "commitlog").mkdir()
+    log = forge_log(
+        [
+            RecordFields(body=b"x" * 200, properties={"TAGS": "a"}, queue_offset=n)
+            for n in range(count)
+        ],
+        file_bytes=FILE_BYTES,
+    )
+    for start, data in log.files():
+        (store / "commitlog" / f"{start:020d}").write_bytes(data)
+    return log.end_offset
+
+
+def write(store: Path, position: int, data: bytes) -> None:
+    start = position - position % FILE_BYTES
+    with (store / "commitlog" / f"{start:020d}").open("r+b") as file:
+        file.seek(position - start)
+        file.write(data)
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize("count", [1, 5, 30])
+def test_all_ends_are_equal_after_complete_records(tmp_path: Path, count: int) -> None:
+    end = new_log(tmp_path, count)
+    ends = find_log_ends(StoreLog(tmp_path))
+    assert (ends.reader, ends.rebuild, ends.data) == (end, end, end)
+    assert ends.findings() == []
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize("junk", [b"\x01", b"junk", b"\xff" * 40])
+def test_data_after_the_last_record_is_a_torn_end(tmp_path: Path, junk: bytes) -> None:
+    end = new_log(tmp_path, 30)
+    write(tmp_path, end, junk)
+    ends = find_log_ends(StoreLog(tmp_path))
+    assert (ends.reader, ends.rebuild, ends.data) == (end, end, end + len(junk))
+    (finding,) = ends.findings()
+    assert (finding.kind, finding.start, finding.stop) == (Kind.TORN_LOG_END, end, ends.data)
+
+
+def test_a_log_without_data_ends_where_it_begins(tmp_path: Path) -> None:
+    (tmp_path / "commitlog").mkdir()
+    (tmp_path / "commitlog" / f"{FILE_BYTES:020d}").write_bytes(bytes(FILE_BYTES))
+    ends = find_log_ends(StoreLog(tmp_path))
+    assert (ends.reader, ends.rebuild, ends.data, ends.file) == (*[FILE_BYTES] * 3, None)
