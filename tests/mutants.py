@@ -302,7 +302,8 @@ def chosen(count: int = COUNT) -> list[Change]:
         rest += changes_of(module, source)
     taken = {(change.module, change.place, change.before) for change in hand}
     rest = [change for change in rest if (change.module, change.place, change.before) not in taken]
-    rest.sort(key=lambda change: sha256(change.name.encode()).digest())
+    # Without the module, so that a module that moves keeps its changes.
+    rest.sort(key=lambda change: sha256(change.name.partition(" ")[2].encode()).digest())
     return [*hand, *rest][:count]
 
 
