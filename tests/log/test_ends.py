@@ -43,6 +43,17 @@ def test_all_ends_are_equal_after_complete_records(tmp_path: Path, count: int) -
     assert ends.findings() == []
 
 
+def test_records_after_a_damaged_one_in_the_last_file_are_before_the_end(tmp_path: Path) -> None:
+    end = new_log(tmp_path, 30)
+    start = end - end % FILE_BYTES
+    size = int.from_bytes((tmp_path / "commitlog" / f"{start:020d}").read_bytes()[:4], "big")
+    assert end > start + 3 * size - 1
+    for data in (bytes(8), b"\xff" * 8):
+        write(tmp_path, start + size, data)
+        ends = find_log_ends(StoreLog(tmp_path))
+        assert (ends.reader, ends.rebuild, ends.data) == (end, end, end)
+
+
 @pytest.mark.every_case
 @pytest.mark.parametrize("junk", [b"\x01", b"junk", b"\xff" * 40])
 def test_data_after_the_last_record_is_a_torn_end(tmp_path: Path, junk: bytes) -> None:

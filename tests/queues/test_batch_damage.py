@@ -152,6 +152,16 @@ def test_lost_queue_offsets_span_the_lost_batches(short: Path, first: int, stop:
         assert reader.entry(queue_offset).is_written
 
 
+def test_queue_offsets_that_no_entry_has_span_the_gap(short: Path) -> None:
+    path = short / f"{0:020d}"
+    data = path.read_bytes()
+    path.write_bytes(data[:ENTRY_BYTES] + data[2 * ENTRY_BYTES :])
+    reader = BatchQueueReader(str(short))
+    assert [reader.span(queue_offset) for queue_offset in (0, 1, 2, 3)] == [
+        (0, 1), (1, 3), (1, 3), (3, 6)
+    ]  # fmt: skip
+
+
 def test_an_entry_without_messages_is_lost_as_well(short: Path) -> None:
     path = short / f"{0:020d}"
     data = bytearray(path.read_bytes())

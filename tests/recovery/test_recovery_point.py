@@ -10,12 +10,20 @@ from pathlib import Path
 import pytest
 
 from reput.core.log.dispatch_batch import Queue
+from reput.core.log.files import CommitLogFile
 from reput.engine.writer.put.message import Message
+from reput.engine.writer.recovery import recovery_point
 from reput.engine.writer.recovery.queue_files import QueueFiles
-from reput.engine.writer.recovery.recovery_point import Look, _same_but_expired, read_recovery_point
+from reput.engine.writer.recovery.recovery_point import (
+    Look,
+    _queue_is_good,
+    _same_but_expired,
+    expired_unindexed,
+    read_recovery_point,
+)
 from reput.engine.writer.store_writer import StoreWriter, WriterSettings
 from reput.errors import StoreError
-from reput.format.consume_queue import ENTRY_BYTES
+from reput.format.consume_queue import ENTRY_BYTES, PRE_BLANK, ConsumeQueueEntry, encode_entry
 from tests.alive import copy_alive
 from tests.rebuild.rebuilding import tree
 from tests.recovery.checking import check_store
@@ -189,6 +197,7 @@ def test_a_queue_with_an_entry_too_many(tmp_path: Path) -> None:
     assert tree(store) == before
 
 
+@pytest.mark.every_case
 @pytest.mark.parametrize("folder", ["consumequeue/T/1", "index", "commitlog"])
 def test_a_file_that_changed_after_a_clean_shutdown_is_read_again(
     tmp_path: Path, folder: str
@@ -220,3 +229,51 @@ def test_only_the_oldest_files_may_be_missing_and_only_if_they_have_expired() ->
     assert not _same_but_expired({"a": 1, "b": 2}, looks, 1000)
     assert not _same_but_expired({"b": 2, "c": 4}, looks, 91)
     assert not _same_but_expired({"a": 1, "b": 2, "c": 3, "d": 4}, looks, 0)
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize(
+    ("places", "is_good"),
+    [
+        ((1, 2, 3, 4, 5, 6), True),
+        ((1, 2, 4, 3, 5, 6), False),  # it leads back at the beginning of a piece
+        ((1, 2, 3, 5, 4, 6), False),
+        ((1, 2, None, 3, 4, 5), True),
+        ((1, 2, 3, 0, 0, 6), False),
+    ],
+)
+def test_entries_before_the_recovery_point_must_be_in_order(
+    tmp_path: Path,
+    places: tuple[int | None, ...],
+    is_good: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(recovery_point, "_PIECE_ENTRIES", 3)
+    entries = [
+        PRE_BLANK if place is None else ConsumeQueueEntry(100 * place, 100 if place else 0, 0)
+        for place in places
+    ]
+    data = b"".join(map(encode_entry, entries))
+    (tmp_path / f"{0:020d}").write_bytes(data.ljust(SMALL_16K.queue_file_bytes, b"\0"))
+    queue = QueueFiles(tmp_path, SMALL_16K.queue_entries)
+    end = queue.end_before(6)
+    assert _queue_is_good(queue, 6, end, [], 0, SMALL_16K, False) == is_good
+    assert not _queue_is_good(queue, 6, end + 1, [], 0, SMALL_16K, False)
+    # The entries need not be read if the digest of a closed store shows that the file is unchanged.
+    assert _queue_is_good(queue, 6, end, [], 0, SMALL_16K, True)
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize(("end", "is_lost"), [(299, True), (300, False), (301, False)])
+def test_messages_expired_unindexed_if_the_indexes_end_before_the_log(
+    tmp_path: Path, end: int, is_lost: bool
+) -> None:
+    first = CommitLogFile(300, 100, str(tmp_path / "log"))
+    entry = encode_entry(ConsumeQueueEntry(end - 100, 100, 0))
+    (tmp_path / f"{0:020d}").write_bytes(entry.ljust(SMALL_16K.queue_file_bytes, b"\0"))
+    queue = QueueFiles(tmp_path, SMALL_16K.queue_entries)
+    finding = expired_unindexed(first, None, [queue])
+    assert (finding is not None) == is_lost
+    if finding is not None:
+        assert (finding.start, finding.stop) == (end, 300)
+    assert expired_unindexed(first, None, []) is None
