@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from reput.base.clock import format_time, parse_time
-from reput.base.sizes import format_size, parse_size
+from reput.base.words import format_size, parse_size
 from reput.cli.main import WRONG_USE
 from reput.errors import UsageError
 from reput.wings.lakes.request import ExportRequest

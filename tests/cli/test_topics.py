@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from reput.base.nearest import nearest_first
+from reput.base.words import nearest_first
 from reput.cli.main import FOUND, NOT_FOUND
 from tests.cli.running import one_line, reput
 from tests.golden.stores import GoldenStore

@@ -77,7 +77,7 @@ def row_of(name: str) -> str:
 def test_rows_with_a_position_a_size_or_a_formula_are_right() -> None:
     from reput.format import commit_log, consume_queue, index_file
     from reput.format.consume_queue import ENTRY_BYTES
-    from reput.io.dirty_pages import is_worth_a_flush
+    from reput.io.mapped_writer import is_worth_a_flush
 
     # Positions of the header's fields: each is the place of its value in an encoded header.
     header = index_file.IndexHeader(*range(1, 7))

@@ -15,7 +15,7 @@ from random import Random
 
 import pyarrow as pa
 
-from reput.base.text import first_line
+from reput.base.words import first_line
 from reput.engine.tables.lookup.local_files import read_keys
 from reput.errors import ReputError
 from reput.format.parquet_footer import TAIL_BYTES, footer_bytes

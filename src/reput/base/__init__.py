@@ -33,16 +33,12 @@ if TYPE_CHECKING:
     from reput.base.findings import Kind as Kind
     from reput.base.findings import Remedy as Remedy
     from reput.base.findings import Severity as Severity
-    from reput.base.nearest import did_you_mean as did_you_mean
-    from reput.base.nearest import nearest_first as nearest_first
     from reput.base.notebook import Report as Report
     from reput.base.notebook import Sealable as Sealable
     from reput.base.notebook import ShownAsTable as ShownAsTable
     from reput.base.notebook import table_of as table_of
     from reput.base.notebook import time_of as time_of
     from reput.base.ownership import is_out_of_reach as is_out_of_reach
-    from reput.base.sizes import format_size as format_size
-    from reput.base.sizes import parse_size as parse_size
     from reput.base.tasks import Progress as Progress
     from reput.base.tasks import Result as Result
     from reput.base.tasks import Runner as Runner
@@ -57,9 +53,14 @@ if TYPE_CHECKING:
     from reput.base.tasks.processes import ProcessRunner as ProcessRunner
     from reput.base.tasks.processors import usable_cpus as usable_cpus
     from reput.base.tasks.threads import call_in_threads as call_in_threads
-    from reput.base.text import counted as counted
-    from reput.base.text import lines_of as lines_of
-    from reput.base.text import one_line as one_line
-    from reput.base.text import printable as printable
+    from reput.base.words import counted as counted
+    from reput.base.words import did_you_mean as did_you_mean
+    from reput.base.words import first_line as first_line
+    from reput.base.words import format_size as format_size
+    from reput.base.words import lines_of as lines_of
+    from reput.base.words import nearest_first as nearest_first
+    from reput.base.words import one_line as one_line
+    from reput.base.words import parse_size as parse_size
+    from reput.base.words import printable as printable
 else:
     __getattr__, __dir__ = face(__name__)

@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from reput.io.copies import look_like as look_like
     from reput.io.copies import own_like as own_like
     from reput.io.copies import tree_entries as tree_entries
-    from reput.io.dirty_pages import is_worth_a_flush as is_worth_a_flush
     from reput.io.disk import Disk as Disk
     from reput.io.file_systems import resolve as resolve
     from reput.io.lock import locked as locked
     from reput.io.mapped_writer import MappedWriter as MappedWriter
+    from reput.io.mapped_writer import is_worth_a_flush as is_worth_a_flush
     from reput.io.object_store import MOST_PUT_BYTES as MOST_PUT_BYTES
     from reput.io.object_store import ObjectStore as ObjectStore
     from reput.io.open_files import OpenFiles as OpenFiles

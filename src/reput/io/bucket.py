@@ -11,7 +11,7 @@ from os import PathLike
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-from reput.base.text import first_line
+from reput.base import first_line
 from reput.errors import (
     MissingExtraError,
     ObjectConflictError,

@@ -14,8 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.fs
 
-from reput.base import Closing
-from reput.base.text import first_line
+from reput.base import Closing, first_line
 from reput.errors import (
     StoreAccessError,
     StoreChangedError,

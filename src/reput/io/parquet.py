@@ -16,7 +16,7 @@ import pyarrow.dataset as ds
 import pyarrow.fs
 import pyarrow.parquet as pq
 
-from reput.base.text import first_line
+from reput.base import first_line
 from reput.errors import FormatError, ReputError
 from reput.format.parquet_footer import (
     MOST_FOOTER_BYTES,

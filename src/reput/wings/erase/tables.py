@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from reput.base.text import first_line
+from reput.base import first_line
 from reput.errors import StoreAccessError, UsageError
 from reput.wings.erase.choosing import ChosenMessages
 from reput.wings.erase.report import TableRows

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from reput.base.text import first_line
+from reput.base import first_line
 from reput.core import ReadMark
 from reput.engine.messages import BodyShape, Widenings
 from reput.errors import ReputError, StoreAccessError, StoreLockedError

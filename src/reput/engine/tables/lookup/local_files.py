@@ -20,8 +20,7 @@ import pyarrow.csv
 import pyarrow.dataset
 import pyarrow.parquet as pq
 
-from reput.base import Runner, no_progress
-from reput.base.text import first_line
+from reput.base import Runner, first_line, no_progress
 from reput.engine.messages import bytes_of
 from reput.engine.tables.lookup.arrow import Keys, Lookup, keys_of
 from reput.engine.tables.lookup.coverage import coverage_of

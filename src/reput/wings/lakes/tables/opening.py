@@ -19,8 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from reput.base import is_out_of_reach
-from reput.base.text import first_line
+from reput.base import first_line, is_out_of_reach
 from reput.errors import StoreAccessError, UsageError
 from reput.io import is_url, local_path
 from reput.wings.lakes.commit import Destination

@@ -1,6 +1,6 @@
 """The names that are most similar to an unknown one."""
 
-from reput.base.nearest import did_you_mean, nearest_first
+from reput.base.words import did_you_mean, nearest_first
 
 
 def test_only_names_that_are_alike_are_meant() -> None:
