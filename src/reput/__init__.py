@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 __version__ = "0.3.0"
 
 __all__ = sorted(offers(__name__))
-_offered, _names = face(__name__)
+_offered, _ = face(__name__)
 
 
 def __getattr__(name: str) -> Any:
@@ -80,4 +80,4 @@ def _warn(text: str) -> None:
 
 
 def __dir__() -> list[str]:
-    return sorted({*_names(), "errors", "reports"})
+    return sorted({*__all__, "__version__", "errors", "reports"})

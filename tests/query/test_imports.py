@@ -46,7 +46,7 @@ def test_a_server_starts_without_kernels() -> None:
 def test_every_public_name_is_there() -> None:
     for name in reput.__all__:
         assert getattr(reput, name).__name__ == name
-        assert name in dir(reput)
+    assert set(dir(reput)) == {*reput.__all__, "__version__", "errors", "reports"}
     assert reput.errors is errors
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = reput.nothing
