@@ -20,6 +20,7 @@ from tests.cli.running import reput as reput_command
 from tests.five import CONFIG
 from tests.golden.stores import GoldenStore
 from tests.recovery.entries import entries_of
+from tests.recovery.test_nothing_readable_lost import kept_messages, messages_of
 
 Golden = Callable[[str], GoldenStore]
 FORCED = replace(CONFIG, check_record_crc=True)
@@ -64,12 +65,40 @@ def test_recovery_follows_the_setting(tmp_path: Path) -> None:
     with reput.open_store(tmp_path / "s", mode="rw", config=CONFIG) as opened:
         assert opened.end_offset() > offsets[-1]
     (tmp_path / "s" / "abort").write_bytes(b"")
-    with pytest.raises(StoreError, match="readable messages: 9"):
+    with pytest.raises(
+        StoreError, match=r"readable messages: 10.*without this setting, all messages"
+    ):
         reput.open_store(tmp_path / "s", mode="rw", config=FORCED)
     with reput.open_store(tmp_path / "s", mode="rw", config=FORCED, as_broker=True) as opened:
         assert opened.recovery.log_end == offsets[20]
         assert [m.queue_offset for m in opened.query("T", "k19").messages] == [19]
         assert opened.query("T", "k21").messages == ()
+
+
+def test_the_last_message_is_kept_in_a_copy(tmp_path: Path) -> None:
+    """Its body is right, so readers find it until the log is cut there."""
+    offsets = written(tmp_path / "s")
+    change(tmp_path / "s", offsets[-1], b"k29", b"k28")
+    before = messages_of(tmp_path / "s")
+    with reput.open_store(tmp_path / "s", mode="rw", config=FORCED) as opened:
+        assert opened.recovery.log_end == offsets[-1]
+        assert opened.recovery.kept_messages == 1
+        assert any("does not match its CRC" in note for note in opened.recovery.notes)
+        opened.put(Message("T", b"new"))
+    after = kept_messages(tmp_path / "s")
+    copy = messages_of(tmp_path / "s" / "reput.cut" / "1")
+    assert {at: after[at] for at in before if at != offsets[-1]} | copy == before
+
+
+def test_salvage_keeps_a_message_that_does_not_match_the_crc_of_its_record(tmp_path: Path) -> None:
+    offsets = written(tmp_path / "s")
+    (tmp_path / "s" / "abort").unlink()
+    change(tmp_path / "s", offsets[20], b"k20", b"kxx")
+    before = messages_of(tmp_path / "s")
+    done = reput_command("repair", tmp_path / "s", "--salvage", "--runner", "serial")
+    assert done.code == 3
+    assert "remains  record_crc" in done.out
+    assert messages_of(tmp_path / "s") == before
 
 
 @pytest.mark.parametrize("crash", [True, False])

@@ -77,6 +77,7 @@ class SharedStore:
     """An open store for any thread. It has a reader for each call in progress, and a few idle readers.
 
     Attributes:
+        path, settings: the arguments with which the store was opened
         config: the settings on which its answers depend
         told_config: the settings if the caller passed them, else None
         is_writable: whether it is a WritableStore
@@ -87,7 +88,7 @@ class SharedStore:
 
     def __init__(self, path: str | PathLike[str], **settings: Unpack[ReaderOptions]) -> None:
         """Open the store as MessageStore does. Raises the same errors."""
-        self.path, self._settings = fspath(path), settings
+        self.path, self.settings = fspath(path), settings
         self._guard = Lock()
         self._is_closed = False
         self._expiries = 0
@@ -100,7 +101,7 @@ class SharedStore:
         self._idle = [first]
 
     def _open(self) -> MessageStore:
-        return MessageStore(self.path, self._known_end, **self._settings)
+        return MessageStore(self.path, self._known_end, **self.settings)
 
     def close(self) -> None:
         """Close the files: at once, or after the last call in flight."""

@@ -68,6 +68,9 @@ class Content:
     _bodies: Callable[[pa.Array], Mask] | None
     _properties: Callable[[pa.MapArray], Mask] | None
 
+    def __reduce__(self) -> tuple[Callable[[str, str], Content], tuple[str, str]]:
+        return parse_content, (self.how, self.text)
+
     @property
     def reads_bodies(self) -> bool:
         return self._bodies is not None

@@ -103,11 +103,11 @@ class Api:
     ) -> Response:
         share = Share()
         until = self._mounts.until()
-        steps = search(store, wanted, share, until)
+        steps, in_child = search(store, wanted, share, until), wanted.is_in_child
         # Raise BusyError now if too many searches are running: once an answer has begun, its status cannot change.
         self._mounts.check_room()
         if choice(request.query_params, "format", ("json", "jsonl")) == "jsonl":
-            return self._stream(_search_lines(steps, share, until))
+            return self._stream(_search_lines(steps, share, until), in_child=in_child)
 
         def answer() -> Response:
             *parts, outcome = steps
@@ -118,7 +118,7 @@ class Api:
             end = _end_fields(outcome, until)
             return JSON({"messages": list(map(share.fields, messages)), **end})
 
-        return await self._mounts.search(answer)
+        return await self._mounts.search(answer, request, until, in_child=in_child)
 
     async def queue(self, request: Request) -> Response:
         _, store = self._store(request)
@@ -185,8 +185,8 @@ class Api:
     def _store(self, request: Request) -> tuple[str, SharedStore]:
         return self._mounts.named(text(request.query_params, "store"))
 
-    def _stream(self, lines: Lines) -> Response:
-        return StreamingResponse(self._mounts.iterate(lines), media_type=LINES)
+    def _stream(self, lines: Lines, *, in_child: bool = False) -> Response:
+        return StreamingResponse(self._mounts.iterate(lines, in_child=in_child), media_type=LINES)
 
 
 def _listed(name: str, key: str, entries: Iterator[dict[str, Any]]) -> Response:
@@ -206,7 +206,7 @@ def _listed(name: str, key: str, entries: Iterator[dict[str, Any]]) -> Response:
 
 
 def _search_lines(steps: Steps, share: Share, until: Until) -> Lines:
-    """Yield a line per message, then a line with `complete`.
+    """Yield a line per message, nothing for progress, then a line with `complete`.
 
     An error also becomes a line, because the status was sent before.
     """
@@ -214,8 +214,9 @@ def _search_lines(steps: Steps, share: Share, until: Until) -> Lines:
         for step in steps:
             if isinstance(step, Outcome):
                 yield _line(_end_fields(step, until))
-            elif isinstance(step, tuple) and step:
-                yield b"".join(map(_line, map(share.fields, step)))
+            else:
+                messages = step if isinstance(step, tuple) else ()
+                yield b"".join(map(_line, map(share.fields, messages)))
     except ReputError as error:
         yield _line({"complete": False, **Failure.of(error).as_json()})
     finally:

@@ -54,6 +54,11 @@ class SearchForm(NamedTuple):
     offset: int | None = None
     place: tuple[str, int, int] | None = None
 
+    @property
+    def is_in_child(self) -> bool:
+        """Return whether a child process runs this search: it reads the whole log to test contents."""
+        return self.content is not None and not self.keys
+
 
 def search_of(
     query: QueryParams,

@@ -53,7 +53,8 @@ class Downloads:
         names = [store] if store else self._mounts.names
         missing = [] if store else list(self._mounts.missing)
         stores = [self._mounts.named(name) for name in names]
-        collected = _Gathered(stores, wanted, self._mounts.until())
+        until = self._mounts.until()
+        collected = _Gathered(stores, wanted, until)
         file = unnamed_file()
 
         def write() -> None:
@@ -65,7 +66,7 @@ class Downloads:
                 file.close()
                 raise
 
-        await self._mounts.search(write)
+        await self._mounts.search(write, request, until, in_child=wanted.is_in_child)
         is_complete = not collected.problems and not missing
         name = "messages" if is_complete else "messages-incomplete"
         name += f"-first-{collected.count}" if collected.is_limited else ""

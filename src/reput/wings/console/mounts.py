@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ from weakref import WeakSet
 import anyio
 from anyio import CapacityLimiter
 from anyio.to_thread import run_sync
+from starlette.requests import Request
 
 from reput.core import MissingStore, SharedStore
 from reput.errors import StoreNotFoundError, StoreUnreachableError, UsageError
@@ -56,6 +58,11 @@ class Until:
     def is_over(self) -> bool:
         return self._stopped.is_set() or time.monotonic() > self._deadline
 
+    @property
+    def left_s(self) -> float:
+        """Return the seconds until the deadline; negative after it."""
+        return self._deadline - time.monotonic()
+
     def check(self) -> None:
         """Raise StoppedError if the search was stopped."""
         if self.is_stopped:
@@ -75,6 +82,7 @@ class Mounts:
         self._stores, self._missing, self._limits = stores, missing, limits
         self._threads: CapacityLimiter | None = None
         self._searching: CapacityLimiter | None = None
+        self._waiting: CapacityLimiter | None = None
         self._aside: CapacityLimiter | None = None
         self._searches = 0
         self._untils = WeakSet[Until]()
@@ -162,23 +170,46 @@ class Mounts:
         """Run a short call in a thread. Raises the errors of the call."""
         return await run_sync(call, limiter=self._limiter())
 
-    async def search(self, call: Callable[[], Result]) -> Result:
-        """Run a search in one of the threads for searches. Raises BusyError, and the errors of the call."""
-        with self._search_counted():
-            return await run_sync(call, limiter=self._search_limiter())
+    async def search(
+        self,
+        call: Callable[[], Result],
+        request: Request | None = None,
+        until: Until | None = None,
+        *,
+        in_child: bool = False,
+    ) -> Result:
+        """Run a search in one of the threads for searches. Raises BusyError, and the errors of the call.
 
-    async def iterate(self, pieces: Generator[Result, None, None]) -> AsyncIterator[Result]:
+        With a request and the end of its search, the search is stopped when the client leaves. A search that runs
+        `in_child` gets a thread that only waits.
+        """
+        watching = None
+        if request is not None and until is not None:
+            watching = asyncio.create_task(_stop_without_client(request, until))
+        try:
+            with self._search_counted():
+                return await run_sync(call, limiter=self._search_limiter(in_child))
+        finally:
+            if watching is not None:
+                watching.cancel()
+
+    async def iterate(
+        self, pieces: Generator[Result, None, None], *, in_child: bool = False
+    ) -> AsyncIterator[Result]:
         """Yield the pieces of a generator. It is closed when the client leaves.
 
-        The generator runs in the threads for searches. Raises BusyError.
+        The generator runs in the threads that `search` uses. Its empty pieces give the client an opportunity to leave,
+        and are not yielded. Raises BusyError.
         """
         try:
             with self._search_counted():
                 while True:
-                    piece = await run_sync(next, pieces, _END, limiter=self._search_limiter())
+                    limiter = self._search_limiter(in_child)
+                    piece = await run_sync(next, pieces, _END, limiter=limiter)
                     if piece is _END:
                         return
-                    yield piece  # type: ignore[misc]
+                    if piece:
+                        yield piece  # type: ignore[misc]
         finally:
             # When the client has left, this task is already cancelled. Without the shield, it would not wait until the
             # generator is closed.
@@ -199,10 +230,11 @@ class Mounts:
         finally:
             self._searches -= 1
 
-    def _search_limiter(self) -> CapacityLimiter:
-        if self._searching is None:
+    def _search_limiter(self, in_child: bool) -> CapacityLimiter:
+        if self._searching is None or self._waiting is None:
             self._searching = CapacityLimiter(self._limits.search_threads)
-        return self._searching
+            self._waiting = CapacityLimiter(self._limits.searches)
+        return self._waiting if in_child else self._searching
 
     def _limiter(self) -> CapacityLimiter:
         # A limiter belongs to the event loop in which it is created. This loop may not run yet when `__init__` is
@@ -210,3 +242,10 @@ class Mounts:
         if self._threads is None:
             self._threads = CapacityLimiter(_MOST_THREADS)
         return self._threads
+
+
+async def _stop_without_client(request: Request, until: Until) -> None:
+    """Stop a search when the client leaves."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+    until.stop()

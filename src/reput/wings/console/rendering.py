@@ -170,13 +170,16 @@ class Views:
 
         return await self.mounts.run(render)
 
-    def stream(self, request: Request, template: str, **values: Any) -> Response:
+    def stream(
+        self, request: Request, template: str, *, in_child: bool = False, **values: Any
+    ) -> Response:
         """Return a page that is sent while it is rendered, so that results appear as they are found."""
         self.mounts.check_room()
         context = self._context(request, values)
         pieces = self._templates.get_template(template).generate(context)
         html = flushed(pieces)  # type: ignore[arg-type]
-        return StreamingResponse(self.mounts.iterate(html), media_type="text/html; charset=utf-8")
+        lines = self.mounts.iterate(html, in_child=in_child)
+        return StreamingResponse(lines, media_type="text/html; charset=utf-8")
 
     async def failure(self, request: Request, failure: Failure) -> Response:
         return await self.page(request, "failure.html", failure.status, failure=failure, view="")

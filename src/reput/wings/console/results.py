@@ -214,7 +214,9 @@ class Results:
         share = Share(max(HTTP.answer_bytes // max(len(self._stores), 1), _LEAST_SHARE_BYTES))
         wanted = self._wanted._replace(after=self._given.get(part.name))
         try:
-            for step in _in_turn(search(store, wanted, share, self.until)):
+            steps = search(store, wanted, share, self.until)
+            # A child process takes the memory of its steps, and the number of child processes is limited.
+            for step in steps if wanted.is_in_child else _in_turn(steps):
                 if isinstance(step, Outcome):
                     part.outcome = step
                 elif isinstance(step, Progress):

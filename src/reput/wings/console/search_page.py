@@ -58,7 +58,7 @@ class SearchPage:
         missing = {} if q["store"] else self._mounts.missing
         found = self._searches.add(Results(chosen, missing, wanted, cursors, self._mounts.until()))
         return self._views.stream(
-            request, "results.html", found=found, wanted=wanted,
+            request, "results.html", in_child=wanted.is_in_child, found=found, wanted=wanted,
             older=lambda: _link(q, wanted.limit, found.cursors), is_continued=bool(cursors),
             most_downloaded=MOST_MESSAGES, **common,
         )  # fmt: skip

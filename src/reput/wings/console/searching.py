@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import chain, groupby
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from reput.base import Finding, Kind
 from reput.core import (
@@ -25,13 +26,16 @@ from reput.core.query.answers import QueryProgress
 from reput.core.query.evidence import joined
 from reput.core.query.named_places import coverage_of_id
 from reput.engine.messages import message_fields
-from reput.errors import FormatError, MessageNotFoundError, UsageError
+from reput.errors import FormatError, MessageNotFoundError, ReputError, UsageError
 from reput.format.bodies import sent_body
 from reput.format.commit_log import MessageExt, decode
 from reput.wings.console.arguments import SearchForm
 from reput.wings.console.mounts import Until
 from reput.wings.console.users import Permission, may
 from reput.wings.serve import HTTP
+
+if TYPE_CHECKING:
+    from reput.engine.tables.sweep import Sweep
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +78,8 @@ class Progress:
 
 Steps = Generator[tuple[MessageExt, ...] | Progress | Outcome, None, None]
 _FIRST_PAGE = _MOST_LEFT_OUT = 16
+_PATIENCE_S = 2.0
+"""Time after its limit after which a search in a child process is ended from outside."""
 
 
 class Share:
@@ -141,7 +147,9 @@ def search(
     until = Until() if until is None else until
     if wanted.keys or is_by_queue:
         return _paged(store, wanted, share, until)
-    return _swept(store, wanted, share, until)
+    if wanted.is_in_child:
+        return _in_child(store, wanted, share, until)
+    return swept(store, wanted, share, until, [])
 
 
 def pull_share(
@@ -196,8 +204,43 @@ def _paged(store: SharedStore, wanted: SearchForm, share: Share, until: Until) -
             return
 
 
-def _swept(store: SharedStore, wanted: SearchForm, share: Share, until: Until) -> Steps:
-    """Search by content, or by time without a topic. The log is read backwards."""
+def _in_child(store: SharedStore, wanted: SearchForm, share: Share, until: Until) -> Steps:
+    """Search by content in a child process, which is killed when the search is stopped or the generator closed."""
+    # Import this late, because only searches by content need it.
+    from reput.wings.console.children import CHILDREN, Job
+
+    count, problems = 0, tuple[Finding, ...]()
+    cursor = store.end_offset() if wanted.after is None else wanted.after
+    progress = Progress(cursor, max(cursor - store.begin_offset(), 0))
+    with closing(CHILDREN.steps(Job.of(store, wanted, share.most_bytes, until))) as steps:
+        for step in steps:
+            value = step.value if step else progress
+            if step and step.problems is not None:
+                problems = step.problems
+            if isinstance(value, ReputError):
+                raise value
+            if isinstance(value, Outcome):
+                yield value
+                return
+            if isinstance(value, Progress):
+                progress, cursor = value, min(cursor, value.offset)
+            elif value:
+                # Messages come newest first, so the log is searched from the last one on.
+                count, cursor = count + len(value), value[-1].physical_offset
+            yield value
+            # At its time limit, a search ends by itself, and reports all that it found.
+            if until.is_stopped or until.left_s < -_PATIENCE_S:
+                yield Outcome(count, cursor, problems, None, is_late=True)
+                return
+
+
+def swept(
+    store: SharedStore, wanted: SearchForm, share: Share, until: Until, problems: list[Finding]
+) -> Steps:
+    """Search by content, or by time without a topic. The log is read backwards.
+
+    The list `problems` gets the reasons why messages may be missing, as soon as they are known.
+    """
     # Import this late, because it loads Arrow and kernels.
     from reput.engine.tables.sweep import Sweep, SweptTo
 
@@ -213,6 +256,7 @@ def _swept(store: SharedStore, wanted: SearchForm, share: Share, until: Until) -
         # shows all of them.
         waiting = list[MessageExt]()
         for step in chain(sweep.steps(), [None]):
+            problems[:] = _problems_of(sweep, store)
             if waiting and (
                 not isinstance(step, MessageExt)
                 or step.physical_offset != waiting[0].physical_offset
@@ -234,15 +278,20 @@ def _swept(store: SharedStore, wanted: SearchForm, share: Share, until: Until) -
         begin = reader.begin_offset() if cursor is None else cursor
         searched = OffsetRange(begin, max(stop, begin))
         evidence = Evidence(store.path)
-        evidence.damage += sweep.damage
+        evidence.damage += _problems_of(sweep, store)
         for part in sweep.searched():
             evidence.scanned(*part)
-        # Bodies that were not searched may match, so the answer is not complete.
-        if sweep.unsearched:
-            detail = f"{sweep.unsearched:,} bodies were not searched: they are too long, or damaged"
-            evidence.damage.append(Finding(Kind.BODY_TOO_LARGE, store.path, detail))
         coverage = evidence.coverage(searched)
         yield Outcome(count, cursor, coverage.unreadable, None if is_late else coverage, is_late)
+
+
+def _problems_of(sweep: Sweep, store: SharedStore) -> list[Finding]:
+    found = list(sweep.damage)
+    # Bodies that were not searched may match, so the answer is not complete.
+    if sweep.unsearched:
+        detail = f"{sweep.unsearched:,} bodies were not searched: they are too long, or damaged"
+        found.append(Finding(Kind.BODY_TOO_LARGE, store.path, detail))
+    return found
 
 
 def _joined(before: Outcome | None, page: Outcome) -> Outcome:

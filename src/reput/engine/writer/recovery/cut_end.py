@@ -1,7 +1,7 @@
 """Decide whether recovery may cut the end of a log, and keep a copy of the messages that it cuts.
 
 A broker that starts ends its log at the first unreadable record, and loses the readable messages after this record.
-Recovery cuts at the same offset. If readable messages follow, it cuts only in three cases, and keeps a copy:
+Recovery cuts at the same offset. If that removes readable messages, it cuts only in four cases, and keeps a copy:
 
 - The user asks for it.
 - A power cut explains the damage. The store was not shut down cleanly, reput was its last owner, and a part of the
@@ -9,6 +9,8 @@ Recovery cuts at the same offset. If readable messages follow, it cuts only in t
   covers all earlier bytes. So no message after this record was ever durable.
 - A broker has cut the log here before, and has stored newer messages since. The messages after the cut are remains:
   each was stored before the last message of the log.
+- The only readable message is the last one, whose body is right. A broker with forceVerifyPropCRC cuts it, because it
+  does not match the CRC of its record.
 
 In any other case the store is refused. Copies are stores of their own: `reput.cut/N` has files of the log with the
 bytes after the cut, and ConsumeQueues with their entries.
@@ -52,13 +54,14 @@ from reput.format.file_names import (
 )
 from reput.io import Disk, FileReader, data_runs, read_file
 
-CutReason = Literal["asked", "power_cut", "remains"]
+CutReason = Literal["asked", "power_cut", "remains", "record_crc"]
 REASONS: dict[CutReason, str] = {
     "asked": "the log was cut as a broker does",
     "power_cut": "a power cut lost a part of the log before it was synced",
     "remains": "a broker had already cut the log here",
+    "record_crc": "the last record does not match its CRC",
 }
-"""What a report says about each reason."""
+"""The words of a report for each reason."""
 _SECTOR_BYTES = 512
 # A size field of which fewer bytes are zeros could be a small size.
 _LEAST_ZEROS = 3
@@ -87,6 +90,11 @@ class CutEnd:
     messages: int
     entries: int
     newest: int
+
+    @property
+    def is_readable(self) -> bool:
+        """Return whether the record at the cut is readable, and only its record CRC is wrong."""
+        return self.first == self.end
 
     def __str__(self) -> str:
         return (
@@ -133,7 +141,7 @@ class OwnerRecord:
 def find_cut_end(
     files: Sequence[CommitLogFile], end: int, queues: Mapping[Queue, QueueFiles]
 ) -> CutEnd | None:
-    """Return the messages that a cut at `end` would remove; None if no readable message begins after `end`.
+    """Return the messages that a cut at `end` would remove; None if no readable message begins there or later.
 
     A message is readable if its record states its own offset, and its body matches its CRC. Raises StoreAccessError.
     """
@@ -141,8 +149,7 @@ def find_cut_end(
     for file in files:
         if file.end <= end:
             continue
-        # The record at `end` is damaged by a broker's rules, even if its body matches its CRC.
-        start = max(end + 1, file.start)
+        start = max(end, file.start)
         with FileReader(file.path) as reader:
             last = reader.last_nonzero(file.size)
             if last is None or file.start + last < start:
@@ -185,7 +192,9 @@ def cut_reason(
     """
     if as_broker:
         return "asked"
-    if not is_clean:
+    if cut.is_readable and cut.messages == 1:
+        return "record_crc"
+    if not is_clean and not cut.is_readable:
         begin = max(durable, _durable_for_owner(store))
         if 0 <= begin <= cut.end and _has_unwritten_part(files, cut):
             return "power_cut"
@@ -230,11 +239,15 @@ def _has_unwritten_part(files: Sequence[CommitLogFile], cut: CutEnd) -> bool:
 
 def refusal(store: Path, cut: CutEnd, can_salvage: bool) -> StoreError:
     """Return the error for a cut that would lose readable messages."""
-    keeps = (
-        "reput repair with salvage keeps these messages"
-        if can_salvage
-        else "reput repair with salvage does not support this store's queues: restore the file from a replica"
-    )
+    if cut.is_readable:
+        keeps = (
+            "the record there does not match its CRC, and only a broker with forceVerifyPropCRC ends the CommitLog "
+            "there: without this setting, all messages stay"
+        )
+    elif can_salvage:
+        keeps = "reput repair with salvage keeps these messages"
+    else:
+        keeps = "reput repair with salvage does not support this store's queues: restore the file from a replica"
     return StoreError(
         f"{store}: the CommitLog is damaged at physical offset {cut.end}, and opening it for writing would remove the "
         f"last {cut}; no file was changed; {keeps}; reput recover with as_broker ends the CommitLog there, as a "

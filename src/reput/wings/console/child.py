@@ -1,0 +1,86 @@
+"""The main function of a child process, which runs searches by content for `reput.wings.console.children`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import suppress
+from multiprocessing.connection import Connection
+from time import monotonic
+
+from reput.base import Finding
+from reput.core import SharedStore
+from reput.errors import ReputError, WorkerLostError
+from reput.wings.console.children import Job, Step
+from reput.wings.console.mounts import Until
+from reput.wings.console.searching import Outcome, Share, swept
+from reput.wings.console.users import CURRENT
+
+_MEMORY_BYTES = 2 << 30
+"""Memory of a child, mapped files excluded. A search needs some 200 MB."""
+_IDLE_S = 30.0
+"""Time after which a child without a search ends. Until then it may keep the space of expired log files."""
+_MOST_STORES = 4
+_NICENESS, _KILLED_FIRST = 5, "500"
+
+
+def main(descriptor: int) -> None:
+    """Answer the searches that arrive on a socket, until it is closed or silent."""
+    _limit()
+    stores: OrderedDict[str, SharedStore] = OrderedDict()
+    connection = Connection(descriptor)
+    with suppress(EOFError, OSError):
+        while connection.poll(_IDLE_S):
+            job: Job | None = connection.recv()
+            if job is None:
+                connection.send(None)
+                continue
+            for step in _steps(stores, job):
+                connection.send(step)
+
+
+def _steps(stores: OrderedDict[str, SharedStore], job: Job) -> Iterator[Step]:
+    CURRENT.set(job.user)
+    problems, sent = list[Finding](), 0
+    try:
+        store = _opened(stores, job)
+        until = Until(monotonic() + job.search_s)
+        for value in swept(store, job.wanted, Share(job.share_bytes), until, problems):
+            news = tuple(problems) if len(problems) > sent else None
+            sent = len(problems)
+            yield Step(value, news, isinstance(value, Outcome))
+    except ReputError as error:
+        yield Step(error, is_last=True)
+    except MemoryError:
+        text = f"the search needs more than {_MEMORY_BYTES >> 20:,} MiB of memory"
+        yield Step(WorkerLostError(text), is_last=True)
+
+
+def _opened(stores: OrderedDict[str, SharedStore], job: Job) -> SharedStore:
+    """Return the store of a search. A few stores stay open, because their readers know the times of their logs."""
+    name = repr((job.path, job.settings))
+    store = stores.pop(name, None) or SharedStore(job.path, **job.settings)
+    stores[name] = store
+    while len(stores) > _MOST_STORES:
+        stores.popitem(last=False)[1].close()
+    return store
+
+
+def _limit() -> None:
+    """Limit memory, and let the server run before this process and survive it."""
+    with suppress(ImportError, OSError, ValueError):
+        import resource
+
+        _, most = resource.getrlimit(resource.RLIMIT_DATA)
+        limit = _MEMORY_BYTES if most < 0 else min(_MEMORY_BYTES, most)
+        resource.setrlimit(resource.RLIMIT_DATA, (limit, most))
+    with suppress(OSError, AttributeError):
+        os.nice(_NICENESS)
+    with suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
+        file.write(_KILLED_FIRST)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

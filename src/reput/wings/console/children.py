@@ -1,0 +1,219 @@
+"""Run searches by content in child processes.
+
+A search by content decodes every message of a log. In a thread of the server it would hold up all requests, health
+checks included, because only one thread of a process runs Python at a time. So each such search runs in a child process
+(`reput.wings.console.child`), which has limits: their number, memory, and time. A child that finished its search is
+kept for the next one. A child is killed if its search is stopped: by the user, because the client left, at the time
+limit, or because the server stops. A child ends by itself when the server ends.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Generator
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from queue import Empty, SimpleQueue
+from threading import BoundedSemaphore, Lock, Thread
+from typing import Any
+
+from reput.base import Finding
+from reput.core import ReaderOptions, SharedStore
+from reput.errors import WorkerLostError
+from reput.wings.console.arguments import SearchForm
+from reput.wings.console.mounts import Until
+from reput.wings.console.users import CURRENT, ConsoleUser
+from reput.wings.serve import HTTP
+
+_PAUSE_S = 0.1
+"""Time after which a waiting search looks whether it was stopped."""
+# Arrow's default allocator reserves more memory than it uses, and the limit of a child counts reserved memory.
+_ENVIRONMENT = {"ARROW_DEFAULT_MEMORY_POOL": "system"}
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A search for a child.
+
+    Attributes:
+        path, settings: The store, and how it was opened.
+        wanted: The conditions.
+        share_bytes: The byte budget of the answer.
+        user: The user of the request.
+        search_s: Seconds after which the search ends.
+    """
+
+    path: str
+    settings: ReaderOptions
+    wanted: SearchForm
+    share_bytes: int
+    user: ConsoleUser
+    search_s: float
+
+    @classmethod
+    def of(cls, store: SharedStore, wanted: SearchForm, share_bytes: int, until: Until) -> Job:
+        user, seconds = CURRENT.get(), until.left_s
+        return cls(store.path, store.settings, wanted, share_bytes, user, seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A message from a child.
+
+    Attributes:
+        value: A step of the search, or the error that ended it.
+        problems: All reasons so far why messages may be missing; None if there is no new one.
+        is_last: Whether the child is ready for another search.
+    """
+
+    value: Any
+    problems: tuple[Finding, ...] | None = None
+    is_last: bool = False
+
+
+class _Child:
+    """A child process, and the connection to it."""
+
+    def __init__(self) -> None:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            # A child has a session of its own, because Ctrl-C in a terminal must reach only the server, which then ends
+            # its children.
+            self.process = subprocess.Popen(
+                [sys.executable, "-P", "-m", f"{__package__}.child", str(theirs.fileno())],
+                pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                start_new_session=True, env={**os.environ, **_ENVIRONMENT},
+            )  # fmt: skip
+        self.connection = Connection(ours.detach())
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def end(self) -> None:
+        self.connection.close()
+        self.kill()
+
+
+class _Search:
+    """A search that waits for a child, or runs in one.
+
+    Attributes:
+        job: The search for the child.
+        steps: Its steps that are not read yet.
+        is_cancelled: Whether nobody waits for it.
+    """
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.steps: SimpleQueue[Step] = SimpleQueue()
+        self._guard = Lock()
+        self._child: _Child | None = None
+        self.is_cancelled = False
+
+    def begin(self, child: _Child) -> bool:
+        """Set the child. Return False if the search was cancelled."""
+        with self._guard:
+            self._child = None if self.is_cancelled else child
+            return not self.is_cancelled
+
+    def end(self) -> None:
+        """Release the child, which has finished."""
+        with self._guard:
+            self._child = None
+
+    def cancel(self) -> None:
+        with self._guard:
+            self.is_cancelled = True
+            if self._child is not None:
+                self._child.kill()
+
+
+class Children:
+    """The child processes of this process, at most `most` at a time."""
+
+    def __init__(self, most: int = HTTP.search_threads) -> None:
+        self._most, self._slots = most, BoundedSemaphore(most)
+        self._guard = Lock()
+        self._idle: list[_Child] = []
+
+    def steps(self, job: Job) -> Generator[Step | None, None, None]:
+        """Yield the steps of a search, and None after each pause without a step. Closing the generator kills the child.
+
+        A thread waits for a child and receives the steps, so that clients who read slowly do not occupy children. The
+        byte budget of the answer limits the steps.
+        """
+        search = _Search(job)
+        Thread(target=self._run, args=(search,), name="search", daemon=True).start()
+        try:
+            while True:
+                try:
+                    step = search.steps.get(timeout=_PAUSE_S)
+                except Empty:
+                    yield None
+                    continue
+                yield step
+                if step.is_last:
+                    return
+        finally:
+            search.cancel()
+
+    def _run(self, search: _Search) -> None:
+        with self._slots:
+            if search.is_cancelled:
+                return
+            child = None
+            try:
+                child = self._child()
+                if not search.begin(child):
+                    self._keep(child)
+                    return
+                child.connection.send(search.job)
+                while not (step := child.connection.recv()).is_last:
+                    search.steps.put(step)
+            # The child was killed: by `cancel`, or by the system because it lacked memory. Or none could be started.
+            except (EOFError, OSError) as error:
+                if child is not None:
+                    child.end()
+                reason = f": {error.strerror}" if isinstance(error, OSError) else ""
+                lost = WorkerLostError(f"the process of this search ended before its end{reason}")
+                search.steps.put(Step(lost, is_last=True))
+                return
+            search.end()
+            self._keep(child)
+            search.steps.put(step)
+
+    def _child(self) -> _Child:
+        """Return a child that waits for a search. Raises OSError if none can be started."""
+        while True:
+            with self._guard:
+                child = self._idle.pop() if self._idle else None
+            if child is None:
+                return _Child()
+            # Children without a search end by themselves. A child that answers will wait again for a while.
+            with suppress(EOFError, OSError):
+                child.connection.send(None)
+                child.connection.recv()
+                return child
+            child.end()
+
+    def _keep(self, child: _Child) -> None:
+        with self._guard:
+            if child.process.poll() is None and len(self._idle) < self._most:
+                self._idle.append(child)
+                return
+        child.end()
+
+    def close(self) -> None:
+        """End the children that wait for a search."""
+        with self._guard:
+            idle, self._idle = self._idle, []
+        for child in idle:
+            child.end()
+
+
+CHILDREN = Children()
