@@ -91,3 +91,18 @@ def test_memory_that_cannot_be_had_is_told_to_the_writer(tmp_path: Path) -> None
         files.prepare(13 << 20)
     assert files.ready == 12 << 20
     files.close()
+
+
+def test_a_file_is_closed_once_its_last_byte_is_synced(tmp_path: Path) -> None:
+    size = 1 << 16
+    files = LogFiles(Disk(), tmp_path, size, 0)
+    files.roll()
+    for begin, until, is_open in ((0, 100, True), (100, size - 1, True), (size - 1, size, False)):
+        syncs = files.syncs
+        files.sync(begin, until)
+        assert files.syncs == syncs + 1
+        assert (0 in files._open) == is_open
+    # The last file stays open, even if it is full.
+    files.sync(size, 2 * size)
+    assert list(files._open) == [size]
+    files.close()
