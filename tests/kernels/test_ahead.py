@@ -25,25 +25,26 @@ from importlib import import_module
 from reput.kernels import ahead, jit, on_compile
 ahead.shipped = jit.shipped = lambda: None
 seen = []
-if __name__ == "__main__":
-    ahead.compile_all(sys.argv[1:], lambda done, count: seen.append((done, count)))
-    on_compile.append(print)
-    for module in sys.argv[1:]:
-        import_module(module).warm_up()
-    assert seen == [(done, seen[0][1]) for done in range(seen[0][1] + 1)], seen
-    assert len(seen) > 10
+ahead.compile_all(sys.argv[1:], lambda done, count: seen.append((done, count)))
+on_compile.append(print)
+for module in sys.argv[1:]:
+    import_module(module).warm_up()
+assert seen == [(done, seen[0][1]) for done in range(seen[0][1] + 1)], seen
+assert len(seen) > 10
 """
 
-INTERRUPTED = """
-from reput.kernels import ahead, jit, kernel_cache
-ahead.shipped = jit.shipped = lambda: None
-# Compile the kernels even if they are compiled already. The processes that compile run these lines as well.
+# Compile the kernels even if they are compiled already. The processes that compile import this module, too.
+ALL_MISSING = """
+from reput.kernels import kernel_cache
 kernel_cache.folders = list
-if __name__ == "__main__":
-    try:
-        ahead.compile_all(["reput.engine.rebuild.warm_up"], lambda done, count: done == 1 and print(count, flush=True))
-    except KeyboardInterrupt:
-        print("interrupted")
+"""
+INTERRUPTED = """
+from reput.kernels import ahead, jit
+ahead.shipped = jit.shipped = lambda: None
+try:
+    ahead.compile_all(["reput.engine.rebuild.warm_up"], lambda done, count: done == 1 and print(count, flush=True))
+except KeyboardInterrupt:
+    print("interrupted")
 """
 
 
@@ -75,9 +76,11 @@ def test_nothing_is_left_to_compile(tmp_path: Path) -> None:
 def test_ctrl_c_ends_the_compilation(tmp_path: Path) -> None:
     script, cache = tmp_path / "compile.py", tmp_path / "cache"
     script.write_text(INTERRUPTED)
+    (tmp_path / "sitecustomize.py").write_text(ALL_MISSING)
+    own = {"NUMBA_CACHE_DIR": str(cache), "PYTHONPATH": str(tmp_path)}
     with subprocess.Popen(
-        [sys.executable, script], env=os.environ | {"NUMBA_CACHE_DIR": str(cache)}, text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
+        [sys.executable, script], env=os.environ | own, text=True, start_new_session=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     ) as process:  # fmt: skip
         assert process.stdout is not None
         kernels = int(process.stdout.readline())

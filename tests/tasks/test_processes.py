@@ -68,17 +68,20 @@ def test_there_is_at_least_one_process() -> None:
         ProcessRunner(0)
 
 
-PROGRAM = """
-import os, sys, time
-from reput.base.tasks.processes import ProcessRunner
+TASK = """
+import os, time
 
 def wait(path):
     with open(path, "w") as file:
         file.write(str(os.getpid()))
     time.sleep(600)
+"""
+PROGRAM = """
+import sys
+from task import wait
+from reput.base.tasks.processes import ProcessRunner
 
-if __name__ == "__main__":
-    ProcessRunner(1).run(wait, [sys.argv[1]], [1], lambda *done: None)
+ProcessRunner(1).run(wait, [sys.argv[1]], [1], lambda *done: None)
 """
 
 
@@ -86,12 +89,29 @@ if __name__ == "__main__":
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_workers_end_with_whoever_started_them(tmp_path: Path, number: int) -> None:
     program, told = tmp_path / "program.py", tmp_path / "worker"
+    (tmp_path / "task.py").write_text(TASK)
     program.write_text(PROGRAM)
     with subprocess.Popen([sys.executable, program, told]) as started:
         worker = wait_for(lambda: int(told.read_text() or 0) if told.exists() else 0)
         started.send_signal(number)
         started.wait()
     wait_for(lambda: not _is_running(worker))  # the worker does not outlive its parent
+
+
+SCRIPT = """
+import sys
+from reput.base.tasks.processes import ProcessRunner
+
+print("script", __file__)
+print(sorted(ProcessRunner(2).run(abs, [-1, -2, -3], [1, 1, 1], lambda *done: None)))
+print(__file__, __spec__)
+"""
+
+
+def test_workers_do_not_run_the_script_that_starts_them(tmp_path: Path) -> None:
+    (program := tmp_path / "program.py").write_text(SCRIPT)
+    ended = subprocess.run([sys.executable, program], capture_output=True, text=True, check=True)
+    assert ended.stdout == f"script {program}\n[1, 2, 3]\n{program} None\n"
 
 
 def _is_running(process: int) -> bool:

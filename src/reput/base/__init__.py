@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from reput.base.tasks import silent as silent
     from reput.base.tasks import waiting as waiting
     from reput.base.tasks.forks import in_forks as in_forks
+    from reput.base.tasks.processes import WITHOUT_SCRIPT as WITHOUT_SCRIPT
     from reput.base.tasks.processes import ProcessRunner as ProcessRunner
     from reput.base.tasks.processors import usable_cpus as usable_cpus
     from reput.base.tasks.threads import call_in_threads as call_in_threads

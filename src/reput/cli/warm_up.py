@@ -6,10 +6,10 @@ import time
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from importlib import import_module
 from importlib.util import find_spec
-from multiprocessing import get_context
 
 import click
 
+from reput.base import WITHOUT_SCRIPT
 from reput.cli.main import FOUND
 
 # Each module compiles different kernels, in a separate process. The longest compilation starts first.
@@ -43,7 +43,7 @@ def command(spark: bool) -> int:
         return FOUND
     begun = time.monotonic()
     compile_all(_PARTS)
-    with ProcessPoolExecutor(len(_PARTS), mp_context=get_context("spawn")) as pool:
+    with ProcessPoolExecutor(len(_PARTS), mp_context=WITHOUT_SCRIPT) as pool:
         for part in as_completed([pool.submit(_warm_up, name) for name in _PARTS]):
             part.result()
     click.echo(f"Compiled the kernels in {time.monotonic() - begun:.1f} s.")

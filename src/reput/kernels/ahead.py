@@ -18,10 +18,10 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from importlib.util import find_spec
-from multiprocessing import active_children, get_context
+from multiprocessing import active_children
 from typing import Any, NamedTuple
 
-from reput.base import usable_cpus
+from reput.base import WITHOUT_SCRIPT, usable_cpus
 from reput.kernels.compile_cache import compiling, shipped
 
 PLANNING_VARIABLE = "REPUT_PLANS_KERNELS"
@@ -82,7 +82,7 @@ def compile_all(modules: Sequence[str], progress: Progress = lambda done, count:
         progress(0, len(forms))
         # A forked process would inherit the locks of other threads, so processes are spawned.
         others = active_children()
-        with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+        with ProcessPoolExecutor(processes, mp_context=WITHOUT_SCRIPT) as pool:
             try:
                 with _without_interrupts():
                     tasks = [pool.submit(_compile, form) for form in forms]

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from multiprocessing import connection, get_context, parent_process
+from contextlib import contextmanager
+from multiprocessing import connection, parent_process
+from multiprocessing.context import SpawnContext, SpawnProcess
+from typing import Any
 
 from reput.base.closing import Closing
 from reput.base.tasks import Result, Task, TaskProgress, retried
@@ -19,8 +23,8 @@ from reput.errors import UsageError, WorkerLostError
 class ProcessRunner(Closing):
     """Runs tasks in processes, which the first run starts and `close` ends. It is a context manager and thread-safe.
 
-    The processes are spawned, not forked. A program that uses them must therefore guard its main part with `if __name__
-    == "__main__":`, as `multiprocessing` requires. The processes end when this process ends, even if it is killed.
+    The processes are spawned, not forked, and run functions of reput only: they never import the user's script, so it
+    needs no guard `if __name__ == "__main__":`. They end when this process ends, even if it is killed.
     """
 
     def __init__(
@@ -85,9 +89,42 @@ class ProcessRunner(Closing):
             if self._pool is None:
                 self._prepare()
                 self._pool = ProcessPoolExecutor(
-                    self.parallelism, mp_context=get_context("spawn"), initializer=_begin
+                    self.parallelism, mp_context=WITHOUT_SCRIPT, initializer=_begin
                 )
             return self._pool
+
+
+_starting = threading.Lock()
+
+
+@contextmanager
+def _hidden_script() -> Iterator[None]:
+    """Hide the file of `__main__`, which a spawned process would import under another name."""
+    main = vars(sys.modules["__main__"])
+    with _starting:
+        hidden: dict[str, Any] = {
+            name: main.pop(name) for name in ("__spec__", "__file__") if name in main
+        }
+        main["__spec__"] = None
+        try:
+            yield
+        finally:
+            main.update({"__spec__": None, **hidden})
+
+
+class _Process(SpawnProcess):
+    @staticmethod
+    def _Popen(process_obj: Any) -> Any:
+        with _hidden_script():
+            return SpawnProcess._Popen(process_obj)
+
+
+class _Context(SpawnContext):
+    Process = _Process
+
+
+WITHOUT_SCRIPT = _Context()
+"""Starts processes that do not import the user's script. Their functions and arguments come from other modules."""
 
 
 def _begin() -> None:

@@ -36,8 +36,7 @@ def look_up(
             (topic, key) pairs or of mappings. It has the columns `topic` and `key` (a unique key, or one of a message's
             KEYS), and optionally `begin` and `end`: store times, both inclusive, as milliseconds or timestamps, null
             for no limit. Further columns are copied to the answer.
-        runner: "auto", "serial", "processes", "spark", or a SparkSession. A program that uses processes must guard its
-            main part with `if __name__ == "__main__":`.
+        runner: "auto", "serial", "processes", "spark", or a SparkSession.
         processes: Number of processes to use, instead of a runner. 1 means this process only.
         options: `columns` of a message to add, `index` (another directory with index/), `config`, `staging` (a
             folder or URL), `storage_options` of URLs, `coverage` ("rows" adds the coverage to each row), `progress`.
