@@ -19,7 +19,12 @@ from reput.wings.serve.broker.groups import (
     TopicSubscription,
 )
 from reput.wings.serve.broker.locks import LOCK_MS, MessageQueue, QueueLocks
-from reput.wings.serve.broker.offsets import ConsumerOffsets, PulledOffsets, check_kept_in_files
+from reput.wings.serve.broker.offsets import (
+    ConsumerOffsets,
+    PulledOffsets,
+    QueueLag,
+    check_kept_in_files,
+)
 from reput.wings.serve.broker.topics import PERM_READ, PERM_WRITE, TopicTable
 from tests.small import SMALL
 
@@ -323,3 +328,26 @@ def test_a_pull_of_a_new_queue_replaces_the_oldest_of_too_many() -> None:
     assert [pulled.get("g", "T", queue_id) for queue_id in range(3)] == [-1, 6, 8]
     pulled.note("g", "T", 1, 9)
     assert [pulled.get("g", "T", queue_id) for queue_id in range(3)] == [-1, 9, 8]
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize(
+    ("committed", "ends", "problem", "lag", "expired"),
+    [
+        (3, (1, 10), None, 7, 0),
+        (3, (5, 10), None, 7, 2),
+        (-1, (2, 10), None, 10, 2),
+        (12, (0, 10), None, 0, 0),
+        (3, (None, None), None, None, 0),
+        (3, (5, 10), "lost", None, 2),
+    ],
+)
+def test_the_lag_of_a_group_counts_expired_messages_and_may_be_unknown(
+    committed: int,
+    ends: tuple[int | None, int | None],
+    problem: str | None,
+    lag: int | None,
+    expired: int,
+) -> None:
+    queue = QueueLag("g", "T", 0, committed, *ends, problem)
+    assert (queue.lag, queue.expired) == (lag, expired)

@@ -1,6 +1,7 @@
 """Large files that the user's cache folder keeps for other programs."""
 
 import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,7 @@ def test_a_file_is_kept_whole_and_replaced_at_once(cache: OwnCache) -> None:
         assert keep(cache, data) == cache.kept("file")
         assert (cache.folder / "file").read_bytes() == data
     assert {path.name for path in cache.folder.iterdir()} == {"file", "file.identity"}
+    assert stat.S_IMODE(cache.folder.stat().st_mode) == 0o700
 
 
 def test_what_fails_while_it_is_written_leaves_the_file_before(cache: OwnCache) -> None:
