@@ -37,7 +37,8 @@ def client(store: Path) -> Iterator[TestClient]:
 def _text(client: TestClient, page: str) -> str:
     answer = client.get(page)
     assert answer.status_code == 200
-    return answer.text
+    text: str = answer.text
+    return text
 
 
 @pytest.mark.parametrize("page", ["/live", "/queues/orders/0?offset=0", "/topics/orders"])

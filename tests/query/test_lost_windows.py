@@ -7,6 +7,7 @@ import shutil
 import struct
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -175,7 +176,7 @@ def test_a_window_over_a_missing_queue_is_incomplete(store: Path, queue: str) ->
 def test_a_window_over_lost_light_queues(golden: Golden, tmp_path: Path) -> None:
     """The queues of a light topic (%LMQ%) are named in properties of messages only."""
     store = copy_store(golden("lmq").path, tmp_path / "store")
-    window = {"begin": 0, "end": 1 << 50}
+    window: dict[str, Any] = {"begin": 0, "end": 1 << 50}
     whole = reput.find([store], topic="%LMQ%a", **window)
     assert len(whole) == 222
     assert whole.is_complete

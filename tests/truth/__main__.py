@@ -45,8 +45,8 @@ def main() -> int:
             for seed in seeds:
                 show(harness.run(seed, lambda path: given.path in str(path)))
     if given.times:
-        for name, seconds in every.seconds.most_common():
-            print(f"{seconds:8.2f} s {name}")
+        for name, spent_ns in every.processor_ns.most_common():
+            print(f"{spent_ns / 1e9:8.2f} s {name}")
     print(every.summary())
     return bool(every.violations)
 

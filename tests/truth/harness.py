@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from random import Random
-from time import process_time
+from time import process_time_ns
 from zlib import crc32
 
 import pytest
@@ -341,7 +341,7 @@ class Result:
     answers: int = 0
     complete: int = 0
     violations: list[Violation] = field(default_factory=list)
-    seconds: Counter[str] = field(default_factory=Counter)
+    processor_ns: Counter[str] = field(default_factory=Counter)
     """Processor time of each path."""
 
     def add(self, other: Result) -> None:
@@ -349,7 +349,7 @@ class Result:
         self.answers += other.answers
         self.complete += other.complete
         self.violations += other.violations
-        self.seconds += other.seconds
+        self.processor_ns += other.processor_ns
 
     def summary(self) -> str:
         """Return the numbers, and how often each path broke each rule."""
@@ -357,7 +357,7 @@ class Result:
         lines = [f"{count:6} {rule:9} {path}" for (rule, path), count in counts]
         lines.append(
             f"{self.combinations:,} combinations, {self.answers:,} answers, {self.complete:,} of them complete, "
-            f"{len(self.violations):,} violations, {self.seconds.total():,.0f} s of processor time"
+            f"{len(self.violations):,} violations, {self.processor_ns.total() / 1e9:,.0f} s of processor time"
         )
         return "\n".join(lines)
 
@@ -500,7 +500,7 @@ def _ask_all(
         for path in PATHS.values():
             if path.kind != kind or not only(path):
                 continue
-            before, begin = result.answers, process_time()
+            before, begin = result.answers, process_time_ns()
             for question in asked:
                 answer, violations = ask(scene, path, session, question)
                 if answer is None:
@@ -511,7 +511,7 @@ def _ask_all(
                 if not violations and not path.is_brokers and answer.is_complete:
                     answered.setdefault(question, []).append((path, answer))
             result.combinations += result.answers > before
-            result.seconds[str(path)] += process_time() - begin
+            result.processor_ns[str(path)] += process_time_ns() - begin
         result.violations += _differing(scene, answered)
     return result
 

@@ -23,7 +23,8 @@ _BODY = re.compile(r'href="/messages/(\d+)/body')
 def _get(session: Session, url: str, **query: object) -> Response:
     given = {name: str(value) for name, value in query.items() if value is not None}
     # An empty dictionary would remove the query of a link.
-    return client_of(session).get(url, params=given or None)
+    page: Response = client_of(session).get(url, params=given or None)
+    return page
 
 
 def _answer(session: Session, page: Response, rows: re.Pattern[str] = _ROW) -> Answer:

@@ -161,6 +161,7 @@ def _placed(messages: Iterable[TrueMessage]) -> tuple[LogForge, Truth]:
             ends[place] = fields.queue_offset + max(len(message.inner), 1)
         if message.inner:
             count, first = len(message.inner), fields.queue_offset
+            assert isinstance(fields.properties, str)
             text = f"{fields.properties}INNER_NUM\x01{count}\x02INNER_BASE\x01{first}\x02"
             fields = replace(fields, properties=text)
         at = forge.make_room(len(encode_record(fields)))
