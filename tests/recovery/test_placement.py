@@ -3,7 +3,7 @@
 from itertools import pairwise
 
 import numpy as np
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from reput.engine.compare.placement import ascending, between, entry_of_each, neighbours
@@ -45,6 +45,8 @@ def test_as_many_rows_as_possible_ascend(values: list[int]) -> None:
 
 
 @given(numbers, st.lists(st.tuples(st.integers(0, 12), st.integers(0, 5)), max_size=8))
+@example([5], [(5, 1), (5, 5), (5, 2)])
+@example([5, 4], [(4, 3), (5, 1), (5, 2)])
 def test_the_entry_at_the_stated_queue_offset_wins(
     offsets: list[int], entries: list[tuple[int, int]]
 ) -> None:
