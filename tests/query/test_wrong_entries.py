@@ -125,3 +125,57 @@ def test_a_flipped_bit_of_an_offset(store: Path, bit: int, has_expired: bool) ->
                     if is_complete and found < wanted:
                         wrong.append((path.__name__, window, number, wanted - found))
     assert not wrong
+
+
+@pytest.fixture
+def two_queues(tmp_path: Path) -> Path:
+    fields = [
+        RecordFields(queue_id=number % 2, queue_offset=number // 2, body=b"body")
+        for number in range(COUNT)
+    ]
+    files = forge_log(fields, file_bytes=1 << 13).files()
+    return build_store(tmp_path / "store", files, hash_slots=64, index_items=300)
+
+
+def newest_by_topic(store: MessageStore, count: int) -> tuple[list[int], bool]:
+    found = messages_of_topic(store, "T", limit=count)
+    return sorted(one.physical_offset for one in found.messages), found.is_complete
+
+
+def newest_by_tail(store: MessageStore, count: int) -> tuple[list[int], bool]:
+    tail = LogTail(store, TailFilter("T"))
+    found = [one.physical_offset for one in tail.last(count)]
+    return found, not tail.damage
+
+
+NEWEST = (newest_by_topic, newest_by_tail)
+
+
+@pytest.mark.parametrize("bit", [None, 0, 5, 8, 9, 10, 11, 12, 40])
+def test_the_newest_messages_next_to_wrong_entries(two_queues: Path, bit: int | None) -> None:
+    """A wrong entry that leads to an old message hides newer messages of its queue."""
+    expected = {}
+    with reput.open_store(two_queues) as opened:
+        for path in NEWEST:
+            for count in (1, 4, 20):
+                expected[path, count], is_complete = path(opened, count)
+                assert len(expected[path, count]) == count
+                assert is_complete
+    queue = sorted((two_queues / "consumequeue/T/1").iterdir())[0]
+    data = queue.read_bytes()
+    wrong = []
+    for number in (29, 28, 27, 22, 20, 16):
+        at = ENTRY_BYTES * number + 7 - (bit or 0) // 8
+        if bit is None:
+            other = sorted((two_queues / "consumequeue/T/0").iterdir())[0].read_bytes()
+            entry = ENTRY_BYTES * (number - 16)
+            changed = data[: at - 7] + other[entry : entry + ENTRY_BYTES] + data[at + 13 :]
+        else:
+            changed = data[:at] + bytes([data[at] ^ 1 << bit % 8]) + data[at + 1 :]
+        queue.write_bytes(changed)
+        with reput.open_store(two_queues) as opened:
+            for (path, count), messages in expected.items():
+                found, is_complete = path(opened, count)
+                if is_complete and found != messages:
+                    wrong.append((path.__name__, count, number))
+    assert not wrong

@@ -33,13 +33,7 @@ class Known(NamedTuple):
         )
 
 
-_QUEUES_LOST = r"consumequeue\S* .*(deleted|replaced|cut|zeroed|flipped|exchanged|repeats|restored)"
-
 KNOWN: tuple[Known, ...] = (
-    Known(
-        "missing", "newest$", _QUEUES_LOST, "the newest messages of a topic pass over a wrong entry", 29,
-        "LogTail newest:newest",
-    ),
     Known(
         "missing", "dataset:key", "a letter of", "a dataset passes over a record that has lost a key", 20024,
         "reput.dataset:key",

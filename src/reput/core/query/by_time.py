@@ -10,7 +10,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from heapq import merge
 from itertools import islice
 from typing import NamedTuple
@@ -267,11 +267,30 @@ def _read(
             if offset < store.min_queue_offset(*queue, check=False):
                 break
             problems.append(Finding(Kind.MISSING_LOG_FILE, f"{queue[0]}/{queue[1]}", str(error)))
-        except (CorruptMessageError, FormatError) as error:
+        except CorruptMessageError as error:
+            # An entry that is not in the order of its queue leads to another message than the missing one.
+            newer = found[-1].physical_offset if found else _AT_THE_END
+            is_placed = error.physical_offset < newer and _is_after(store, queue, offset, error)
+            problem = _problem(error)
+            problems.append(problem if is_placed else replace(problem, physical_offset=None))
+        except FormatError as error:
             problems.append(_problem(error))
         if len(problems) - mark > _MOST_PROBLEMS:
             break
     return found[::-1]
+
+
+def _is_after(
+    store: AnyStore, queue: tuple[str, int], queue_offset: int, error: CorruptMessageError
+) -> bool:
+    """Return whether an unreadable message is known to be after the previous message of its queue."""
+    try:
+        before = store.get_by_queue(*queue, queue_offset - 1).physical_offset
+    except CorruptMessageError as other:
+        before = other.physical_offset
+    except (FormatError, MessageNotFoundError):
+        return queue_offset <= store.min_queue_offset(*queue, check=False)
+    return before < error.physical_offset
 
 
 def _places(messages: Iterable[MessageExt], bounds: _Bounds) -> list[_QueuePosition]:

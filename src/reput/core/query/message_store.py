@@ -661,8 +661,11 @@ class MessageStore(StoreReader):
             found = queue_times(self, topic, queue_id).end_until(time, self.commit_log.min_offset)
             if check:
                 queue = self.queues.queue(topic, queue_id)
-                self._ends.check_missing(topic, queue_id)
-                self._check_lost(queue, range(found, queue.max_queue_offset()), None, time)
+                most = queue.max_queue_offset()
+                if found >= most:
+                    # The queue may have lost its last entries.
+                    self._ends.check(topic, queue_id)
+                self._check_lost(queue, range(found, most), None, time)
             return found
 
         return self._of_queue(topic, queue_id, find) if check else self._following(find)

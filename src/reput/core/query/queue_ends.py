@@ -131,7 +131,8 @@ class QueueEnds:
             # The last entry is missing or damaged. A pull of this entry reports that.
             return
         try:
-            log.locate(offset, size)
+            if queue_offset_in(log.locate(offset, size), topic, queue_id) is None:
+                self._check_foreign(queue, end - 1, offset)
             return
         except CorruptMessageError:
             # The message is damaged. A pull of this message reports that.
@@ -145,6 +146,14 @@ class QueueEnds:
             f"has no message there; the newest messages are lost"
         )
         raise FormatError(queue.folder, (end - 1) * ENTRY_BYTES, reason)
+
+    def _check_foreign(self, queue: QueueReader, queue_offset: int, physical_offset: int) -> None:
+        """Raise FormatError if the newest entry still leads to a message of another queue, and is not half written."""
+        time.sleep(_PATIENCE_S)
+        with suppress(MessageNotFoundError):
+            if queue.entry(queue_offset).physical_offset == physical_offset:
+                reason = "the newest entry leads to a message of another queue; rebuild the ConsumeQueues"
+                raise FormatError(queue.folder, queue_offset * ENTRY_BYTES, reason)
 
     def _find(self, topic: str, queue_id: int, end: int) -> LocatedRecord | None:
         """Search the log for the queue's first message after its last entry, and return it.

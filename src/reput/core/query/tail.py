@@ -7,13 +7,13 @@ dispatched message is walked. New messages are read in the order of the log. No 
 from __future__ import annotations
 
 import os
-import sys
 from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from heapq import merge
-from itertools import islice
+from itertools import chain, islice
 from typing import NamedTuple
 
 from reput.base import Finding, Kind
@@ -35,12 +35,13 @@ from reput.core.query.evidence import Coverage, Evidence, Question, bytes_of
 from reput.core.query.message_store import MessageStore
 from reput.core.query.queue_place import QueuePlace, is_in_place
 from reput.core.query.window_evidence import WindowEvidence, lost_beside
-from reput.core.queues.queue_index import LostEntriesError
+from reput.core.queues.queue_index import LostEntriesError, QueueReader, finding_of
 from reput.errors import (
     CorruptMessageError,
     FormatError,
     MessageNotFoundError,
     StoreChangedError,
+    StoreError,
     StoreNotFoundError,
 )
 from reput.format.commit_log import MessageExt, crc_matches
@@ -64,7 +65,7 @@ _PAGE = 256
 # range, records are read at `_PLACES` places.
 _WALKED_BYTES, _PLACES = 1 << 20, 64
 _FURTHER = INNER_MULTI_DISPATCH.encode()
-_OUT_OF_ORDER = "the entry leads to a later message than the entry after it"
+_OUT_OF_ORDER = "the entry leads to an earlier message than an entry before it"
 
 
 class QueuedEntry(NamedTuple):
@@ -113,10 +114,13 @@ class QueueTail:
         self.damage: list[Finding] = []
         self._newer: dict[tuple[str, int], _Read] = {}
 
-    def entries(self) -> Iterator[QueuedEntry]:
-        """Yield entries of the queues, newest first, without verifying their records."""
+    def entries(self, *, check: bool = False) -> Iterator[QueuedEntry]:
+        """Yield entries of the queues, newest first, without verifying their records.
+
+        With `check`, report entries that are not in the order of their queue.
+        """
         queues = [
-            self._entries_back(topic, queue_id)
+            self._entries_back(topic, queue_id, check)
             for topic, queue_id in self._store.queues.list()
             if self._takes_queue(topic, queue_id)
         ]
@@ -132,7 +136,7 @@ class QueueTail:
         # A message may have entries in several queues, but is yielded once. `offset` is the physical offset of the last
         # yielded message.
         offset = -1
-        for entry in self.entries():
+        for entry in self.entries(check=True):
             if entry.physical_offset >= stop:
                 continue
             queue = entry.topic, entry.queue_id
@@ -253,7 +257,7 @@ class QueueTail:
             self.damage += lost_beside(self._store, topic, queue_id, range(least, stop))
         return least, stop
 
-    def _entries_back(self, topic: str, queue_id: int) -> Iterator[QueuedEntry]:
+    def _entries_back(self, topic: str, queue_id: int, check: bool) -> Iterator[QueuedEntry]:
         """Yield the entries of a queue that have not expired, newest first."""
         queue = self._store.queues.queue(topic, queue_id)
         least, stop = self._bounds(topic, queue_id)
@@ -261,8 +265,6 @@ class QueueTail:
         # Queue offset of the entry after the current one in the queue. The loop reads entries newest first, so it has
         # already read that entry. None at the queue's end, or if that entry is lost.
         newer: int | None = None
-        # Physical offset of the last yielded entry. Each entry leads to an earlier message than the entry after it.
-        before = sys.maxsize
         while least < stop:
             start = max(stop - step, least)
             # An item with None in place of an entry marks lost entries.
@@ -283,14 +285,12 @@ class QueueTail:
                         self.damage.append(Finding.of_error(Kind.QUEUE_GAP, error))
                     position = max(error.resume_offset, position + 1)
                     found.append((position, None))
+            if check:
+                self._check_order(queue, (topic, queue_id), found)
             for number, entry_there in reversed(found):
                 if entry_there is not None and entry_there != PRE_BLANK:
                     unnumbered = 0 if newer is None else newer - number - 1
-                    queued = QueuedEntry(*entry_there, topic, queue_id, number, unnumbered)
-                    if queued.physical_offset > before:
-                        self._report(Kind.FOREIGN_QUEUE_ENTRY, queued, _OUT_OF_ORDER)
-                    before = queued.physical_offset
-                    yield queued
+                    yield QueuedEntry(*entry_there, topic, queue_id, number, unnumbered)
                 newer = None if entry_there is None else number
             # Entries are read from the end of the queue to its beginning. The entry with the lowest queue offset in
             # this read may be a batch that begins before `start`. So the next read, of earlier entries, must end where
@@ -304,6 +304,53 @@ class QueueTail:
         # The file has expired meanwhile.
         except MessageNotFoundError:
             return
+
+    def _check_order(
+        self,
+        queue: QueueReader,
+        place: tuple[str, int],
+        entries: Sequence[tuple[int, ConsumeQueueEntry | None]],
+    ) -> None:
+        """Report the first of some successive entries that leads to an earlier message than an entry before it.
+
+        Such an entry would hide the entries before it, because the entries of all queues are merged by their offsets.
+        """
+        highest = -1
+        if entries:
+            with suppress(StoreError):
+                highest = queue.entry(entries[0][0] - 1).physical_offset
+        for number, entry in entries:
+            if entry is None or entry == PRE_BLANK:
+                continue
+            if entry.physical_offset < highest:
+                # The newest entry may have been half written. Then it is complete now.
+                with suppress(StoreError):
+                    entry = queue.entry(number)
+                if entry.physical_offset < highest:
+                    self._report(
+                        Kind.FOREIGN_QUEUE_ENTRY, QueuedEntry(*entry, *place, number), _OUT_OF_ORDER
+                    )
+                    return
+            highest = max(highest, entry.physical_offset)
+
+    def check_next(self) -> None:
+        """Report the entries before the last ones that were read, if they do not lead to the messages before these.
+
+        Such an entry may hide a message that is newer than the oldest one returned.
+        """
+        for (topic, queue_id), newer in self._newer.items():
+            queue = self._store.queues.queue(topic, queue_id)
+            if newer.number <= queue.min_queue_offset(self._log.min_offset):
+                continue
+            try:
+                self._store.get_by_queue(topic, queue_id, newer.number - 1)
+            except CorruptMessageError as error:
+                self.damage.append(replace(finding_of(error), physical_offset=None))
+            except FormatError as error:
+                self.damage.append(finding_of(error))
+            # A pre-blank entry, or it has expired.
+            except MessageNotFoundError:
+                continue
 
 
 def _may_match(entry: QueuedEntry, hashes: Collection[int]) -> bool:
@@ -403,8 +450,9 @@ class LogTail:
         """Return the messages of `last` as records."""
         self._store.check_open()
         self._log.refresh()
-        newest = next(self._entries(), None)
-        dispatched = self._dispatched_end()
+        entries = self._entries()
+        newest = next(entries, None)
+        dispatched = self._dispatched_end(chain(() if newest is None else (newest,), entries))
         found = self._behind(dispatched, count)
         self._check_end(-1 if newest is None else newest.physical_offset)
         missing = count - len(found)
@@ -541,7 +589,12 @@ class LogTail:
             return found
         if self._wanted.key is not None:
             return list(islice(self._by_key(stop), count))[::-1]
-        found = list(islice(self._by_queue(stop), count))[::-1]
+        wanted = self._wanted
+        queues = QueueTail(self._store, wanted.takes_queue, wanted.begin, wanted.end)
+        found = list(islice(self._by_queue(queues, stop), count))[::-1]
+        if len(found) == count:
+            queues.check_next()
+            self._report(queues)
         start = found[0].physical_offset if len(found) == count else self._log.min_offset
         self._check_queues(start, stop)
         self._prove(OffsetRange(start, stop))
@@ -628,10 +681,8 @@ class LogTail:
             self._evidence.answered(result.coverage)
             cursor = result.cursor
 
-    def _by_queue(self, stop: int) -> Iterator[LocatedRecord]:
+    def _by_queue(self, queues: QueueTail, stop: int) -> Iterator[LocatedRecord]:
         """Yield the messages of the queues, newest first."""
-        wanted = self._wanted
-        queues = QueueTail(self._store, wanted.takes_queue, wanted.begin, wanted.end)
         queues.check_ends()
         for record in queues.records(stop, self._wanted.tags):
             self._report(queues)
@@ -643,9 +694,12 @@ class LogTail:
         self.damage += queues.damage
         queues.damage.clear()
 
-    def _dispatched_end(self) -> int:
-        """Return the end of the newest message that is both in a ConsumeQueue and in the log."""
-        for entry in filter(self._is_there, self._entries()):
+    def _dispatched_end(self, entries: Iterable[QueuedEntry]) -> int:
+        """Return the end of the newest message that is both in a ConsumeQueue and in the log.
+
+        `entries` are those of all queues, newest first.
+        """
+        for entry in filter(self._is_there, entries):
             return entry.physical_offset + entry.size
         return self._log.min_offset
 
