@@ -23,7 +23,7 @@ _MEMORY_BYTES = 2 << 30
 _IDLE_S = 30.0
 """Time after which a child without a search ends. Until then it may keep the space of expired log files."""
 _MOST_STORES = 4
-_NICENESS, _KILLED_FIRST = 5, "500"
+_NICENESS = 5
 
 
 def main(descriptor: int) -> None:
@@ -69,7 +69,7 @@ def _opened(stores: OrderedDict[str, SharedStore], job: Job) -> SharedStore:
 
 
 def _limit() -> None:
-    """Limit memory, and let the server run before this process and survive it."""
+    """Limit memory, and let the server run before this process."""
     with suppress(ImportError, OSError, ValueError):
         import resource
 
@@ -78,8 +78,6 @@ def _limit() -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (limit, most))
     with suppress(OSError, AttributeError):
         os.nice(_NICENESS)
-    with suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
-        file.write(_KILLED_FIRST)
 
 
 if __name__ == "__main__":
