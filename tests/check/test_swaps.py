@@ -262,6 +262,26 @@ def compact(home: Path, start: Start) -> None:
     run_all(home, start, "compact-table {home}/page/many")
 
 
+def archive_and_restore(home: Path, start: Start) -> None:
+    reput_command("archive", home / "store", home / "page" / "before", "--with-last")
+    run_all(
+        home, start, "archive {home}/store {home}/page/archive --with-last",
+        "archive --verify {home}/page/before --message 0 --proof {home}/page/proof{turn}",
+        "restore {home}/page/before {home}/page/new{turn}",
+    )  # fmt: skip
+
+
+def erase_messages(home: Path, start: Start) -> None:
+    reput_command("archive", home / "store", home / "page" / "before", "--with-last")
+    erase = "erase {home}/store --key k1 --reason x"
+    run_all(
+        home, start, f"{erase} --output {{home}}/page/copy{{turn}}",
+        f"{erase} --output {{home}}/page/other{{turn}} --audit {{home}}/page/audit{{turn}}",
+        "erase {home}/page/before --key k1 --reason x",
+        "check {home}/store {home}/page/copy0 --resume {home}/page/journal --runner serial",
+    )  # fmt: skip
+
+
 def serve_it(home: Path, start: Start) -> None:
     """Run an owner that saves its topics, groups and offsets when it stops."""
     start()
@@ -278,7 +298,8 @@ def serve_it(home: Path, start: Start) -> None:
 
 COMMANDS = (
     repair, plan_and_repair, undo, rebuild, rebuild_elsewhere, recover, put_and_expire, follow_it, export,
-    write_pages, look_up, remember, put_lines, export_files, compact, serve_it,
+    write_pages, look_up, remember, put_lines, export_files, compact, archive_and_restore,
+    erase_messages, serve_it,
 )  # fmt: skip
 
 
