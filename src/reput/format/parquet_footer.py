@@ -27,7 +27,13 @@ _VALUE_BYTES: dict[int, int | None] = {0: 1, 1: 4, 2: 8, 3: 12, 4: 4, 5: 8, 6: N
 _BYTE_ARRAY, _FIXED_LENGTH = 6, 7
 # Fields of the structs of parquet.thrift.
 _SCHEMA, _ROW_GROUPS = 2, 4
-_ELEMENT_TYPE, _ELEMENT_LENGTH, _ELEMENT_REPETITION, _ELEMENT_CHILDREN = 1, 2, 3, 5
+_ELEMENT_TYPE, _ELEMENT_LENGTH, _ELEMENT_REPETITION, _ELEMENT_NAME, _ELEMENT_CHILDREN = (
+    1,
+    2,
+    3,
+    4,
+    5,
+)
 _OTHER_LISTS = (5, 7)
 _COLUMNS, _ROWS, _SORTING = 1, 3, 4
 _COLUMN_METADATA, _CRYPTO, _ENCRYPTED = 3, 8, 9
@@ -141,7 +147,7 @@ def _metadata(column: Struct, leaf: _Leaf) -> Struct:
 
 
 def _leaves(schema: list[Struct]) -> list[_Leaf]:
-    """Return the columns of a schema. Raises ValueError if its elements do not form one tree."""
+    """Return the columns of a schema. Raises ValueError if its elements do not form one tree or have other names."""
     leaves: list[_Leaf] = []
     # For each open group: the number of elements that are still to come, and its levels. The first element is the root.
     groups = [(1, 0, 0)]
@@ -150,6 +156,8 @@ def _leaves(schema: list[Struct]) -> list[_Leaf]:
             groups.pop()
         if not groups:
             raise ValueError("the schema has elements outside of its root")
+        # pyarrow decodes names when somebody asks for them.
+        (element.get(_ELEMENT_NAME, BINARY) or b"").decode()
         left, repetition, definition = groups[-1]
         groups[-1] = (left - 1, repetition, definition)
         if len(groups) > 1:

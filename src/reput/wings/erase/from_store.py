@@ -75,7 +75,8 @@ def erase_from_store(
             # After a power cut, no copy exists without this record.
             sync_folder(record_path.parent)
 
-    copy.write(record)
+    with writing_to(target, [store]):
+        copy.write(record)
     return replace(
         report, destination=str(target), is_done=True, id=erasure_id, bare=eraser.bare,
         audit=str(record_path), is_signed=purpose.signing_key is not None, left_out=tuple(copy.left_out),
