@@ -13,7 +13,7 @@ from time import monotonic
 from reput.base import Finding
 from reput.core import SharedStore
 from reput.errors import ReputError, WorkerLostError
-from reput.wings.console.children import Job, Step
+from reput.wings.console.children import ChildStep, SearchJob
 from reput.wings.console.mounts import Until
 from reput.wings.console.searching import Outcome, Share, swept
 from reput.wings.console.users import CURRENT
@@ -33,7 +33,7 @@ def main(descriptor: int) -> None:
     connection = Connection(descriptor)
     with suppress(EOFError, OSError):
         while connection.poll(_IDLE_S):
-            job: Job | None = connection.recv()
+            job: SearchJob | None = connection.recv()
             if job is None:
                 connection.send(None)
                 continue
@@ -41,7 +41,7 @@ def main(descriptor: int) -> None:
                 connection.send(step)
 
 
-def _steps(stores: OrderedDict[str, SharedStore], job: Job) -> Iterator[Step]:
+def _steps(stores: OrderedDict[str, SharedStore], job: SearchJob) -> Iterator[ChildStep]:
     CURRENT.set(job.user)
     problems, sent = list[Finding](), 0
     try:
@@ -50,15 +50,15 @@ def _steps(stores: OrderedDict[str, SharedStore], job: Job) -> Iterator[Step]:
         for value in swept(store, job.wanted, Share(job.share_bytes), until, problems):
             news = tuple(problems) if len(problems) > sent else None
             sent = len(problems)
-            yield Step(value, news, isinstance(value, Outcome))
+            yield ChildStep(value, news, isinstance(value, Outcome))
     except ReputError as error:
-        yield Step(error, is_last=True)
+        yield ChildStep(error, is_last=True)
     except MemoryError:
         text = f"the search needs more than {_MEMORY_BYTES >> 20:,} MiB of memory"
-        yield Step(WorkerLostError(text), is_last=True)
+        yield ChildStep(WorkerLostError(text), is_last=True)
 
 
-def _opened(stores: OrderedDict[str, SharedStore], job: Job) -> SharedStore:
+def _opened(stores: OrderedDict[str, SharedStore], job: SearchJob) -> SharedStore:
     """Return the store of a search. A few stores stay open, because their readers know the times of their logs."""
     name = repr((job.path, job.settings))
     store = stores.pop(name, None) or SharedStore(job.path, **job.settings)

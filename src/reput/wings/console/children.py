@@ -36,7 +36,7 @@ _ENVIRONMENT = {"ARROW_DEFAULT_MEMORY_POOL": "system"}
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class SearchJob:
     """A search for a child.
 
     Attributes:
@@ -55,13 +55,15 @@ class Job:
     search_s: float
 
     @classmethod
-    def of(cls, store: SharedStore, wanted: SearchForm, share_bytes: int, until: Until) -> Job:
+    def of(
+        cls, store: SharedStore, wanted: SearchForm, share_bytes: int, until: Until
+    ) -> SearchJob:
         user, seconds = CURRENT.get(), until.left_s
         return cls(store.path, store.settings, wanted, share_bytes, user, seconds)
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ChildStep:
     """A message from a child.
 
     Attributes:
@@ -108,9 +110,9 @@ class _Search:
         is_cancelled: Whether nobody waits for it.
     """
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: SearchJob) -> None:
         self.job = job
-        self.steps: SimpleQueue[Step] = SimpleQueue()
+        self.steps: SimpleQueue[ChildStep] = SimpleQueue()
         self._guard = Lock()
         self._child: _Child | None = None
         self.is_cancelled = False
@@ -141,7 +143,7 @@ class Children:
         self._guard = Lock()
         self._idle: list[_Child] = []
 
-    def steps(self, job: Job) -> Generator[Step | None, None, None]:
+    def steps(self, job: SearchJob) -> Generator[ChildStep | None, None, None]:
         """Yield the steps of a search, and None after each pause without a step. Closing the generator kills the child.
 
         A thread waits for a child and receives the steps, so that clients who read slowly do not occupy children. The
@@ -181,7 +183,7 @@ class Children:
                     child.end()
                 reason = f": {error.strerror}" if isinstance(error, OSError) else ""
                 lost = WorkerLostError(f"the process of this search ended before its end{reason}")
-                search.steps.put(Step(lost, is_last=True))
+                search.steps.put(ChildStep(lost, is_last=True))
                 return
             search.end()
             self._keep(child)

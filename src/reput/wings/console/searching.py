@@ -207,12 +207,12 @@ def _paged(store: SharedStore, wanted: SearchForm, share: Share, until: Until) -
 def _in_child(store: SharedStore, wanted: SearchForm, share: Share, until: Until) -> Steps:
     """Search by content in a child process, which is killed when the search is stopped or the generator closed."""
     # Import this late, because only searches by content need it.
-    from reput.wings.console.children import CHILDREN, Job
+    from reput.wings.console.children import CHILDREN, SearchJob
 
     count, problems = 0, tuple[Finding, ...]()
     cursor = store.end_offset() if wanted.after is None else wanted.after
     progress = Progress(cursor, max(cursor - store.begin_offset(), 0))
-    with closing(CHILDREN.steps(Job.of(store, wanted, share.most_bytes, until))) as steps:
+    with closing(CHILDREN.steps(SearchJob.of(store, wanted, share.most_bytes, until))) as steps:
         for step in steps:
             value = step.value if step else progress
             if step and step.problems is not None:
