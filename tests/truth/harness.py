@@ -508,7 +508,8 @@ def _ask_all(
                 result.answers += 1
                 result.complete += answer.is_complete
                 result.violations += violations
-                if not violations and not path.is_brokers and answer.is_complete:
+                is_comparable = not (path.is_brokers or path.is_of_records)
+                if not violations and is_comparable and answer.is_complete:
                     answered.setdefault(question, []).append((path, answer))
             result.combinations += result.answers > before
             result.processor_ns[str(path)] += process_time_ns() - begin

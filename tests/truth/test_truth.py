@@ -12,7 +12,7 @@ from tests.truth.known import KNOWN, Known, is_known
 from tests.truth.sampling import SAMPLE, is_sampled, run_many
 
 # `make test` runs a fixed sample; `make test-truth` sets the number of scenes.
-_SCENES, _FIRST = 560, 10_000
+_SCENES, _FIRST = 800, 10_000
 
 
 @pytest.fixture(scope="module")
