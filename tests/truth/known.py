@@ -41,7 +41,7 @@ KNOWN: tuple[Known, ...] = (
         "an offset by time is that of the entries that a queue has", 30206, "MessageStore.offset_by_time:window",
     ),
     Known(
-        "missing", "(queue|place|behind)$", "config restored",
+        "missing", "(queue|place|behind|window)$", "config restored",
         "a store whose derived files are all older looks like one that has not dispatched its newest messages", 30058,
         "MessageStore.pull:queue",
     ),
