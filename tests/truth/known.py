@@ -33,13 +33,7 @@ class Known(NamedTuple):
         )
 
 
-_QUEUES_LOST = r"consumequeue\S* .*(deleted|replaced|cut|zeroed|flipped|exchanged|repeats|restored)"
-
 KNOWN: tuple[Known, ...] = (
-    Known(
-        "missing", "(offset_by_time|SEARCH_OFFSET).*:window", f"{_QUEUES_LOST}|archive: queues",
-        "an offset by time is that of the entries that a queue has", 30206, "MessageStore.offset_by_time:window",
-    ),
     Known(
         "missing", "(queue|place|behind|window)$", "config restored",
         "a store whose derived files are all older looks like one that has not dispatched its newest messages", 30058,
@@ -49,7 +43,6 @@ KNOWN: tuple[Known, ...] = (
         "missing", "dataset:(key|id)", "a letter of|restored", "a dataset passes over a record that has lost a key",
         20024, "reput.dataset:key",
     ),
-    Known("invented", "lag", "replaced", "entries of another queue count as lag", 20131, "reput.lag:behind"),
 )  # fmt: skip
 
 
