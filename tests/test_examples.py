@@ -1,4 +1,4 @@
-"""Properties try the same examples on every machine, or those of a seed."""
+"""Properties try the same examples on every machine, or the examples of a seed."""
 
 from __future__ import annotations
 

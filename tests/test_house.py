@@ -82,7 +82,7 @@ def test_names_of_a_store_s_files_stand_in_one_module() -> None:
     names = {
         text for name, text in vars(file_names).items() if name.isupper() and isinstance(text, str)
     }
-    names.discard("data")  # Iceberg has a folder of this name, too
+    names.discard("data")  # Iceberg also has a folder of this name
     assert len(names) > 25
     assert names > WORDS
     found = [

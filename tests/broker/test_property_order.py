@@ -119,7 +119,7 @@ def test_a_served_message_of_several_queues_counts_wait(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("version", "ending"), [("4.9", ""), ("5.3", "\x02")])
 def test_a_decision_has_wait_before_tags(tmp_path: Path, version: str, ending: str) -> None:
-    """As brokers of both versions stored it. The map has 16 buckets in 5.x, too."""
+    """As brokers of both versions stored it. In 5.x the map also has 16 buckets."""
     config = replace(SMALL, store_version=version)
     with open_store(tmp_path / "s", mode="rw", config=config) as store:
         half = Message(HALF_TOPIC, b"x", properties=b"REAL_TOPIC\x01T\x02REAL_QID\x010")
@@ -159,7 +159,7 @@ _REPLY = "MSG_TYPE\x01reply\x02REPLY_TO_CLIENT\x01c\x02UNIQ_KEY\x01F1\x02TTL\x01
     ("version", "expected"),
     [
         ("4.9", _REPLY),
-        # The order of MSG_REGION to TRACE_ON is that of a broker's answer.
+        # MSG_REGION and TRACE_ON are ordered as in a broker's answer.
         ("5.3", "MSG_REGION\x01DefaultRegion\x02UNIQ_KEY\x01F1\x02CORRELATION_ID\x01a\x02MSG_TYPE\x01reply\x02"
          "TTL\x018000\x02REPLY_TO_CLIENT\x01c\x02TRACE_ON\x01true\x02"),
     ],

@@ -26,7 +26,7 @@ READING = frozenset(
 
 
 class Inputs(NamedTuple):
-    """What the commands read."""
+    """The files that the commands read."""
 
     store: Path
     archive: Path

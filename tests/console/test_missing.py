@@ -273,7 +273,7 @@ def test_who_asks_for_a_store_that_is_there_does_not_wait_for_a_look_at_the_othe
 
 
 def test_a_scrape_does_not_wait_long_for_counts(golden: Golden) -> None:
-    """A scrape returns the counts of the quick stores. Later scrapes also return those of the slow store."""
+    """A scrape returns the counts of the quick stores. Later scrapes also return the figures of the slow store."""
     may_end, looked = Event(), list[str]()
 
     def look(name: str) -> str:

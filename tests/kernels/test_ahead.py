@@ -33,7 +33,7 @@ assert seen == [(done, seen[0][1]) for done in range(seen[0][1] + 1)], seen
 assert len(seen) > 10
 """
 
-# Compile the kernels even if they are compiled already. The processes that compile import this module, too.
+# Compile the kernels even if they are compiled already. The processes that compile also import this module.
 ALL_MISSING = """
 from reput.kernels import kernel_cache
 kernel_cache.folders = list

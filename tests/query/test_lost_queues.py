@@ -1,4 +1,4 @@
-"""A queue whose messages are in the log is lost if it has no entries. It is not taken for an empty queue."""
+"""A queue whose messages are in the log is lost if it has no entries. It differs from an empty queue."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ def test_windows_more_than_an_hour_away_stay_complete(
 
 
 def test_lost_messages_that_were_stored_before_the_clock_was_set_back(tmp_path: Path) -> None:
-    """The messages of the lost file are later than those of the next file, so the messages around it do not show it."""
+    """The messages of the lost file are later than the messages of the next file, so its neighbours do not show it."""
 
     def forge(hasty: range) -> LogForge:
         return forge_log(

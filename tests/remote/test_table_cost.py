@@ -80,7 +80,7 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 Ask = Callable[[Any], Any]
-"""What a dataset is asked for."""
+"""The columns and keys that a dataset is asked for."""
 
 
 def _cost(log: Log, ask: Ask, **given: Any) -> tuple[Any, int, int]:

@@ -1,6 +1,6 @@
 """No request blocks the event loop: each callback takes at most 20 ms of its thread's processor time.
 
-Processor time, too, grows on a busy machine, whose caches others use. So these tests are not part of `make test`.
+Processor time also grows on a busy machine, whose caches others use. So these tests are not part of `make test`.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""The first record of a range, and the end of a log, equal those of a walk from the beginning."""
+"""The first record of a range, and the end of a log, are found as by a walk from the beginning."""
 
 from collections.abc import Callable
 from dataclasses import replace

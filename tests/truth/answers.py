@@ -34,7 +34,7 @@ class Answer:
 
 @dataclass
 class Session:
-    """A store while questions are asked. What is opened stays open until `close`."""
+    """A store while questions are asked. Opened files stay open until `close`."""
 
     path: str
     folder: Path
@@ -86,7 +86,7 @@ class ReadingPath:
 
     Attributes:
         is_brokers: Whether the path answers as a broker would, so that it may miss messages without saying so.
-        is_of_log: Whether the path returns all records of the log, also those that no queue and no index has.
+        is_of_log: Whether the path returns all records of the log, also records that no queue and no index has.
         has_index: Whether the path uses the index for keys, which shows that a record has lost a key.
         is_of_records: Whether the path compares the keys of records alone, and not those of messages in inner batches.
     """

@@ -29,7 +29,7 @@ from tests.truth.stores import BUILDERS, LOG_BYTES, Built
 _EACH = 2
 """Number of questions of each kind in one scene."""
 STATES = ("closed", "proven", "open", "grown", "restored")
-"""What has happened to a store before its damage.
+"""The history of a store before its damage.
 
 closed    nothing; no process has read it
 proven    it was proved and read

@@ -50,7 +50,7 @@ def _keys(properties: dict[str, str]) -> list[str]:
 
 @dataclass(frozen=True)
 class TrueMessage:
-    """One record of a log: its fields, and what a broker derives from them."""
+    """One record of a log: its fields, and the values that a broker derives from them."""
 
     fields: RecordFields
     inner: tuple[InnerMessage, ...] = ()
@@ -93,7 +93,7 @@ class TrueMessage:
 
     @cached_property
     def own_keys(self) -> tuple[str, ...]:
-        """Return the keys of the record, without those of inner messages."""
+        """Return the keys of the record, without the keys of inner messages."""
         return tuple(_keys(self.properties))
 
     @cached_property

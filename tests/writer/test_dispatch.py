@@ -1,4 +1,4 @@
-"""What dispatch does with a log that it cannot read: like a broker, it continues with the next file, and says so."""
+"""What dispatch does with a log that it cannot read: like a broker, it continues with the next file, and reports it."""
 
 import shutil
 from pathlib import Path
