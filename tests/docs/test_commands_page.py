@@ -5,10 +5,12 @@ import re
 import click
 import pytest
 
+from reput.cli import main
 from reput.cli.main import cli
 from tests.cli.running import reput as run
 from tests.docs.pages import CHECKOUT
 
+SOURCE = CHECKOUT / "src" / "reput" / "cli"
 _ROW = re.compile(r"^\| (?P<commands>`[^|]*) \| (?P<store>[^|]*) \|", re.MULTILINE)
 _NAME = re.compile(r"`([a-z][a-z-]*)[^`]*`")
 
@@ -29,6 +31,32 @@ def test_every_command_is_there(page: str) -> None:
     assert len(commands) > 20
     assert sorted(commands - rows(page).keys()) == []
     assert sorted(rows(page).keys() - commands) == []
+
+
+def test_the_page_on_exit_codes_has_every_command_and_every_code() -> None:
+    page = (CHECKOUT / "docs" / "exit-codes.md").read_text(encoding="utf-8")
+    codes = {int(code) for code in re.findall(r"^\| (\d+) \|", page, re.MULTILINE)}
+    named = (
+        "FOUND",
+        "NOT_FOUND",
+        "WRONG_USE",
+        "DAMAGED",
+        "FAILED",
+        "WARNED",
+        "INTERRUPTED",
+        "NO_READER",
+    )
+    assert codes == {getattr(main, name) for name in named}
+    rows = [line.split("|") for line in page.splitlines() if line.startswith("| `")]
+    assert {command for row in rows for command in _NAME.findall(row[1])} == set(
+        cli.list_commands(click.Context(cli))
+    )
+    for row in rows:
+        for command in _NAME.findall(row[1]):
+            source = (SOURCE / f"{command.replace('-', '_')}.py").read_text(encoding="utf-8")
+            returned = re.findall(r"\breturn .*\b(NOT_FOUND|WARNED)\b", source)
+            assert ("NOT_FOUND" in returned) <= bool(row[3].strip()), command
+            assert ("WARNED" in returned) <= bool(row[5].strip()), command
 
 
 def test_the_help_names_the_commands_that_write() -> None:
