@@ -6,7 +6,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import click
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
@@ -26,7 +25,6 @@ _FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the generated pages."""
     pages = {page: (CHECKOUT / source).read_text("utf-8") for page, source in COPIED.items()}
-    pages["reference/cli.md"] = cli_page()
     pages["reference/api.md"] = api_page("reput", "Python API")
     pages["reference/reports.md"] = api_page("reput.reports", "Reports and answers")
     pages["reference/spark.md"] = api_page("reput.spark", "Spark API")
@@ -70,31 +68,6 @@ def _relinked(text: str, source: str, page: str) -> str:
         return f"{picture}[{label}]({to}{anchor or ''})"
 
     return _LINK.sub(link, text)
-
-
-def cli_page() -> str:
-    """`--help` of every command."""
-    from reput.cli.main import cli
-
-    parts = ["# Command line\n", _help(cli, "reput")]
-    with click.Context(cli, info_name="reput") as parent:
-        for name in cli.list_commands(parent):
-            command = cli.get_command(parent, name)
-            assert command is not None
-            parts += [f"## reput {name}\n", _help(command, f"reput {name}")]
-            for inner in command.list_commands(parent) if isinstance(command, click.Group) else ():
-                found = command.get_command(parent, inner)
-                assert found is not None
-                parts += [f"### reput {name} {inner}\n", _help(found, f"reput {name} {inner}")]
-    return "\n".join(parts)
-
-
-def _help(command: click.Command, name: str) -> str:
-    context = click.Context(
-        command, info_name=name, max_content_width=90, terminal_width=90,
-        help_option_names=["-h", "--help"],
-    )  # fmt: skip
-    return f"```text\n{command.get_help(context)}\n```\n"
 
 
 def api_page(package: str, title: str) -> str:

@@ -1,6 +1,7 @@
 """docs/what-changes.md and docs/killed.md: both tables have every command, and the help names commands that write."""
 
 import re
+from importlib.util import module_from_spec, spec_from_file_location
 
 import click
 import pytest
@@ -31,6 +32,15 @@ def test_every_command_is_there(page: str) -> None:
     assert len(commands) > 20
     assert sorted(commands - rows(page).keys()) == []
     assert sorted(rows(page).keys() - commands) == []
+
+
+def test_the_reference_is_the_help_of_all_commands() -> None:
+    spec = spec_from_file_location("commands", CHECKOUT / "docs" / "site" / "commands.py")
+    assert spec is not None
+    assert spec.loader is not None
+    spec.loader.exec_module(script := module_from_spec(spec))
+    written = (CHECKOUT / "docs" / "commands.md").read_text(encoding="utf-8")
+    assert written == script.page(), "run: python docs/site/commands.py"
 
 
 def test_the_page_on_exit_codes_has_every_command_and_every_code() -> None:
