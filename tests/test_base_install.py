@@ -44,7 +44,7 @@ _EXTRA = (("testing", "strategies"), ("testing", "fixtures"))
 names = set()
 for path in root.rglob("*.py"):
     parts = path.relative_to(root).with_suffix("").parts
-    if parts[0] in ("spark", "console", "__main__") or parts in _EXTRA:
+    if parts[0] in ("spark", "__main__") or parts[:2] == ("wings", "console") or parts in _EXTRA:
         continue
     name = ".".join(["reput", *parts]).removesuffix(".__init__")
     importlib.import_module(name)

@@ -169,7 +169,11 @@ def test_one_sync_serves_many_threads(tmp_path: Path, monkeypatch: pytest.Monkey
             wait_for(lambda: waiting() >= sum(each.is_alive() for each in threads))
         fdatasync(descriptor)
 
+    # A thread that puts before the others have started would have syncs of its own.
+    begin = threading.Barrier(16)
+
     def put_some() -> None:
+        begin.wait()
         for number in range(40):
             result = store.put(Message("T", b"x" * 1000, [f"{number:02}"]))
             assert store._writer.flusher.flushed > result.physical_offset
