@@ -199,6 +199,19 @@ def test_wrong_use(asked: dict[str, object], tmp_path: Path) -> None:
         trace([store], **asked)  # type: ignore[arg-type]
 
 
+def test_sampled_topics_are_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    story = Story()
+    story.put("orders")
+    store = story.store(tmp_path / "s")
+    (store / "consumequeue").rename(tmp_path / "away")
+    assert traced(store).searched[0].coverage.notes == ()
+    with reput.open_store(store) as opened:
+        monkeypatch.setattr(opened.log_topics, "find", lambda: frozenset({"orders"}))
+        opened.log_topics.are_all = False
+        (searched,) = trace([opened], key=KEY).searched
+    assert "spot-checked" in searched.coverage.notes[-1]
+
+
 def test_without_queues_the_topics_are_those_of_the_log(golden: Golden, tmp_path: Path) -> None:
     story = Story()
     sent = story.put("orders")

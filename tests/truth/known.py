@@ -39,10 +39,6 @@ KNOWN: tuple[Known, ...] = (
         "a store whose derived files are all older looks like one that has not dispatched its newest messages", 30058,
         "MessageStore.pull:queue",
     ),
-    Known(
-        "missing", "dataset:(key|id)", "a letter of|restored", "a dataset passes over a record that has lost a key",
-        20024, "reput.dataset:key",
-    ),
 )  # fmt: skip
 
 

@@ -117,6 +117,11 @@ class Planner:
         """Return one finding for each part of the index that was not trusted when the segments were planned."""
         return self._index.problems
 
+    @property
+    def damage(self) -> list[Finding]:
+        """Return a finding for each record outside of the trusted parts that has lost a key of an entry."""
+        return without_keys(self._log, self._damaged)
+
     def segments(self) -> tuple[Segment, ...]:
         """Return the segments of the log as it is now, newest first; each segment to scan lies within one file.
 

@@ -125,6 +125,12 @@ class IndexSearch:
             raise StaleEntryError(self._part.path, start, reason, lost)
 
 
+def lost_keys(log: CommitLogReader, error: UntrustedIndexError) -> list[Finding]:
+    """Return a finding about the record that has lost a key, if this is why a search by key failed."""
+    damaged = error.damaged if isinstance(error, StaleEntryError) else None
+    return [] if damaged is None else without_keys(log, [damaged])
+
+
 def without_keys(log: CommitLogReader, damaged: Iterable[OffsetRange]) -> list[Finding]:
     """Return a finding for each record that has lost a key for which an index has an entry."""
     reason = "the record's properties are damaged: an index has a key of it that it lacks"

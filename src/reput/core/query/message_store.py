@@ -69,10 +69,6 @@ _REASONS = {
     DISCARDED_HALF_TOPIC: "the broker stopped asking whether its transaction is committed",
 }
 WAITING_TOPICS = frozenset(_REASONS)
-_SAMPLED_TOPICS = (
-    "The topics of the log are spot-checked: topics without ConsumeQueues were looked for in samples of the log. "
-    "`reput prove` finds all of them."
-)
 _Answer = TypeVar("_Answer")
 _AnyPulled = TypeVar("_AnyPulled", Pulled, PulledRecords)
 OnUnreadable = Literal["fail", "skip"]
@@ -284,8 +280,8 @@ class MessageStore(StoreReader):
         A broker keeps undelivered messages in internal topics. Long ranges without an IndexFile are not searched for
         these messages, because that would be slow.
         """
-        if topic is None and not self.log_topics.are_all:
-            notes = (*found.coverage.notes, _SAMPLED_TOPICS)
+        if topic is None and (on_topics := self.notes_on_topics()):
+            notes = (*found.coverage.notes, *on_topics)
             return found._replace(coverage=replace(found.coverage, notes=notes))
         if found.records or topic is None or topic in WAITING_TOPICS:
             return found

@@ -13,15 +13,9 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from reput.base import Finding
-from reput.core.index.key_index import (
-    ARCHIVED_KEYS,
-    IndexPart,
-    StaleEntryError,
-    TimeWindow,
-    UntrustedIndexError,
-)
+from reput.core.index.key_index import ARCHIVED_KEYS, IndexPart, TimeWindow, UntrustedIndexError
 from reput.core.index.plan import Planner, Segment
-from reput.core.index.search import IndexSearch, without_keys
+from reput.core.index.search import IndexSearch, lost_keys
 from reput.core.log.files import CommitLogFile
 from reput.core.log.keyed_record import KeyedRecord, read_keyed_record
 from reput.core.log.known_file import KnownFile
@@ -292,9 +286,8 @@ class Search:
             del self._found[mark:]
             scanned = f"offsets {segment.start} to {segment.stop} were scanned"
             self._evidence.problems.append(Finding.of_error(error.kind, error, f"; {scanned}"))
-            if isinstance(error, StaleEntryError) and error.damaged is not None:
-                # The scan cannot find this message by its key either.
-                self._evidence.damage += without_keys(self._log, [error.damaged])
+            # The scan cannot find a message that has lost its key either.
+            self._evidence.damage += lost_keys(self._log, error)
             self._scan_range(segment.start, segment.stop, entries.followed)
         else:
             self._evidence.indexed(segment.start, segment.stop, part)

@@ -46,6 +46,10 @@ _LOOKED_AT_FILES = 8
 # Create the default settings once, because the check of all their fields takes longer than opening a file.
 _DEFAULTS = StoreConfig()
 _SEPARATOR = PROPERTY_SEPARATOR.encode()
+_SAMPLED_TOPICS = (
+    "The topics of the log are spot-checked: topics without ConsumeQueues were looked for in samples of the log. "
+    "`reput prove` finds all of them."
+)
 
 
 class ReaderOptions(TypedDict, total=False):
@@ -198,6 +202,10 @@ class StoreReader(Closing):
         names = self.queues.topics()
         # An archive has queues for all messages of its log.
         return names if self.storage.is_archive else sorted(self.log_topics.find().union(names))
+
+    def notes_on_topics(self) -> tuple[str, ...]:
+        """Return a note if the last call of `all_topics` looked for topics only in samples of the log."""
+        return () if self.log_topics.are_all else (_SAMPLED_TOPICS,)
 
     def has_lost(self, topic: str, queue_id: int) -> bool:
         """Return whether the log has messages of a queue for which no entries exist.

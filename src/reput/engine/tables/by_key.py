@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Self
 
@@ -18,9 +18,9 @@ from reput.core import (
     StoreReader,
     find_log_end,
 )
-from reput.core.index.key_index import UntrustedIndexError
+from reput.core.index.key_index import TimeWindow, UntrustedIndexError
 from reput.core.index.plan import Planner
-from reput.core.index.search import IndexSearch
+from reput.core.index.search import IndexSearch, lost_keys
 from reput.engine.tables.found_records import FoundRecords
 from reput.errors import StoreError, UsageError
 from reput.format.index_file import index_key, key_hash
@@ -28,6 +28,8 @@ from reput.format.properties import may_be_replaced_id
 
 _CANDIDATE_BYTES = 128 << 10
 """Verifying a candidate (an index entry with the key's hash) takes about as long as scanning this many bytes of log."""
+_NO_TIME = TimeWindow(2**63 - 1, -(2**63))
+"""A search with this window verifies all entries, but returns few or no records if there are many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +38,26 @@ class KeyedStretch:
 
     records: the requested messages; None if the whole range must be read to find them
     is_frequent: whether the whole range must be read because too many index entries have a requested key's hash
+    damage: the records that have lost a requested key, according to the index
     """
 
     range: OffsetRange
     records: FoundRecords | None = None
     is_frequent: bool = False
+    damage: tuple[Finding, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedLog:
+    """The stretches of a log, oldest first, and what their search by key has to report.
+
+    damage: records that may have a requested key, but have lost it
+    notes: remarks on the evidence
+    """
+
+    stretches: list[KeyedStretch]
+    damage: list[Finding]
+    notes: tuple[str, ...]
 
 
 class IndexBesideLog:
@@ -71,8 +88,9 @@ class IndexBesideLog:
         keys: Collection[str],
         *,
         with_replaced_ids: bool = False,
-    ) -> list[KeyedStretch] | None:
-        """Return stretches of the log, oldest first, with all messages that have one of these topics and keys.
+        within: OffsetRange | None = None,
+    ) -> KeyedLog | None:
+        """Find all messages that have one of these topics and keys.
 
         Return None if the log is not part of a store, for example a single file, or if the store cannot be read.
 
@@ -81,16 +99,27 @@ class IndexBesideLog:
             keys: Unique keys, or keys in KEYS.
             with_replaced_ids: Whether to search also for ids that are in no index, because a later UNIQ_KEY of the same
                 record replaces them (5.x).
+            within: The range of the log to search; None for the whole log.
         """
         with suppress(StoreError, UsageError):
             if (opened := self._opened()) is not None:
                 store, planner = opened
                 named = store.all_topics() if topics is None else topics
                 hashes = {key_hash(index_key(topic, key)) for topic in named for key in keys}
-                found = [_look_up(store.commit_log, each, hashes) for each in planner.segments()]
+                segments = planner.segments()
+                if within is not None:
+                    segments = tuple(_clipped(segments, within))
+                found = [_look_up(store.commit_log, each, hashes) for each in segments]
+                damage = [lost for each in found for lost in each.damage]
+                damage += [
+                    lost for lost in planner.damage
+                    if within is None or within.start <= lost.start < within.stop
+                ]  # fmt: skip
+                notes = store.notes_on_topics() if topics is None else ()
                 if with_replaced_ids and any(map(may_be_replaced_id, keys)):
                     found = [_with_replaced_ids(store, each, hashes) for each in found]
-                return _joined(sorted(found, key=lambda each: each.range))
+                stretches = _joined(sorted(found, key=lambda each: each.range))
+                return KeyedLog(stretches, damage, notes)
         return None
 
     def find_lost_end(self) -> list[Finding]:
@@ -122,6 +151,13 @@ class IndexBesideLog:
         return self._store, self._planner
 
 
+def _clipped(segments: Iterable[Segment], within: OffsetRange) -> Iterator[Segment]:
+    for each in segments:
+        start, stop = max(each.start, within.start), min(each.stop, within.stop)
+        if start < stop:
+            yield replace(each, start=start, stop=stop)
+
+
 def _joined(stretches: list[KeyedStretch]) -> list[KeyedStretch]:
     """Join adjacent stretches if all their records must be read.
 
@@ -148,15 +184,23 @@ def _look_up(log: CommitLogReader, segment: Segment, hashes: Collection[int]) ->
     if segment.part is None:
         return KeyedStretch(segment.range)
     most = max((segment.stop - segment.start) // _CANDIDATE_BYTES, 1)
+    is_frequent = False
     try:
         # Counting candidates reads only the index, not the messages, and so is fast.
         counted = islice(segment.part.candidates(hashes, segment.range), most + 1)
-        if sum(1 for _ in counted) > most:
+        is_frequent = sum(1 for _ in counted) > most
+        if is_frequent and not log.source.is_local:
             return KeyedStretch(segment.range, is_frequent=True)
-        search = IndexSearch(log, segment.part, hashes, segment.range)
-        places = sorted((record.physical_offset, record.size_bytes) for _, record in search)
-    except UntrustedIndexError:
-        return KeyedStretch(segment.range)
+        # A scan does not notice that a record has lost its key. So the entries of a frequent key are verified, too.
+        window = _NO_TIME if is_frequent else None
+        search = IndexSearch(log, segment.part, hashes, segment.range, window)
+        places = [(record.physical_offset, record.size_bytes) for _, record in search]
+    except UntrustedIndexError as error:
+        damage = tuple(lost_keys(log, error))
+        return KeyedStretch(segment.range, is_frequent=is_frequent, damage=damage)
+    if is_frequent:
+        return KeyedStretch(segment.range, is_frequent=True)
+    places.sort()
     return KeyedStretch(segment.range, FoundRecords.of(places, segment.stop))
 
 

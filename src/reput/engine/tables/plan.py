@@ -15,6 +15,7 @@ from reput.core import (
     BrokerNames,
     CommitLogFile,
     LogListing,
+    OffsetRange,
     ScanBuffers,
     cut,
     find_log_end,
@@ -290,8 +291,8 @@ def _plan_source(
     ]
     _note(plan, source, len(files), len(ranges), "physical_offset")
     by_key = None
-    if use_indexes and not unwrap_batches:
-        by_key = _by_key(plan, index, ranges, conditions)
+    if use_indexes:
+        by_key = _by_key(plan, index, ranges, conditions, unwrap_batches)
     if by_key is not None:
         ranges = by_key
     else:
@@ -322,18 +323,30 @@ def _by_key(
     index: IndexBesideLog,
     ranges: Sequence[LogRange],
     conditions: Sequence[Condition],
+    unwrap_batches: bool,
 ) -> list[LogRange] | None:
-    """Return the ranges to which IndexFiles lead; None if there is no condition on keys, or no usable index."""
+    """Return the ranges to which IndexFiles lead; None if there is no condition on keys, or no usable index.
+
+    Adds records that have lost a requested key to `plan.missing`. IndexFiles lack the keys of inner messages: if these
+    are to be read, the whole log is scanned.
+    """
     sought, topics = sought_keys(conditions), choices(conditions, "topic")
     if sought is None or len(sought[1]) > _MAX_KEYS:
         return None
     column, keys = sought
     with_replaced_ids = column == "unique_keys"
-    found = index.find_by_key(topics, keys, with_replaced_ids=with_replaced_ids)
+    if not ranges:
+        return None
+    within = OffsetRange(ranges[0].start, ranges[-1].stop)
+    keyed = index.find_by_key(topics, keys, with_replaced_ids=with_replaced_ids, within=within)
     # In notes, write the option's name unique_key, because users do not know the column's name unique_keys.
     column = "unique_key" if with_replaced_ids else column
-    if found is None:  # No readable index: scan the log.
+    if keyed is None:  # No readable index: scan the log.
         return None
+    plan.missing += MissingLog.of(index.source, keyed.damage)
+    if unwrap_batches:
+        return None
+    found = keyed.stretches
     if frequent := sum(each.range.stop - each.range.start for each in found if each.is_frequent):
         plan.notes.append(
             f"{index.source.name}: {column}: too frequent in {frequent} bytes of the log, which are scanned instead"
@@ -342,6 +355,7 @@ def _by_key(
     # exclude parts of the log.
     if all(each.records is None for each in found):
         return None
+    plan.notes += [f"{index.source.name}: {note}" for note in keyed.notes]
     parts = [
         replace(part, start=begin, stop=end, found=records)
         for stretch in found

@@ -1,7 +1,8 @@
 """Choose the messages to erase: the requested messages, and all their copies in the log.
 
-The whole log is read, once to find the requested messages and once or more to find copies. Indexes cannot be used,
-because retries, rolled-back messages and messages inside a batch have no index entries.
+The whole log is read, once to find the requested messages and once or more to find copies. Indexes cannot find them,
+because retries, rolled-back messages and messages inside a batch have no index entries. An index only shows whether a
+record has lost a requested key.
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from reput.base import Progress, silent
-from reput.core import find_logs
+from reput.core import LogListing, find_logs
 from reput.engine.messages import CORRUPT_REASON
 from reput.engine.tables import dataset
+from reput.engine.tables.by_key import IndexBesideLog
 from reput.errors import StoreError, UsageError
 from reput.format.commit_log import SYS_FLAG_COMPRESSED, SYS_FLAG_INNER_BATCH
 from reput.format.pop import REVIVE_TOPIC_PREFIX
@@ -290,6 +292,7 @@ class Chooser:
         """
         (log,) = find_logs([self._store], self._options)
         self._begins = [file.start for file in log.files]
+        self._check_keys(log)
         for rows, is_inner in self._read("choose"):
             self._take(rows, self._choice.keeps(rows.rows), is_inner)
         for _ in range(_MOST_PASSES if copies and self._rows else 0):
@@ -305,6 +308,15 @@ class Chooser:
         self._found.ids = self._links.ids - self._links.lists
         self._found.message_ids = self._links.message_ids
         return self._found
+
+    def _check_keys(self, log: LogListing) -> None:
+        """Raise StoreError if the index shows that a record has lost one of the keys of the choice."""
+        if not self._choice.keys:
+            return
+        with IndexBesideLog(log) as index:
+            keyed = index.find_by_key(self._choice.topics or None, self._choice.keys)
+        for lost in () if keyed is None else keyed.damage:
+            raise self._refused(lost.start, lost.detail)
 
     def _read(self, phase: str) -> Iterator[tuple[_Messages, bool]]:
         """Yield (rows, is_inner): the records of the log, and then the messages inside inner batches (5.x).

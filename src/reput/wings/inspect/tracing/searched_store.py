@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from reput.base import Finding, Kind, now_ms
 from reput.core import (
@@ -240,9 +241,12 @@ class SearchedStore:
             self._answers.append(coverage)
 
     def coverage(self) -> StoreCoverage:
+        found = joined(self._answers)
+        # A trace follows keys through all topics of the log.
+        notes = tuple(dict.fromkeys((*found.notes, *self.store.notes_on_topics())))
         return StoreCoverage(
             self.store.path,
-            joined(self._answers),
+            replace(found, notes=notes),
             tuple(self.unindexed.problems),
             self.unindexed.unread,
             self._is_shortened,
