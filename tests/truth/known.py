@@ -39,6 +39,16 @@ KNOWN: tuple[Known, ...] = (
         "a store whose derived files are all older looks like one that has not dispatched its newest messages", 30058,
         "MessageStore.pull:queue",
     ),
+    Known(
+        "missing", "window$", "log file .* replaced by its state",
+        "records missing at the end of the last log file are seen by queues, but not by a scan of a window", 30270,
+        "reput.export:window",
+    ),
+    Known(
+        "missing", "newest$", "consumequeue deleted",
+        "the newest messages of a joined store whose queues are lost are those of its archive", 3337517461,
+        "messages_of_topic newest:newest",
+    ),
 )  # fmt: skip
 
 
