@@ -45,19 +45,19 @@ class FolderWatch:
         Also return True for two seconds after a change, because a second change within this time may leave the folder's
         modification time unaltered.
         """
-        stamp = self._stamp()
+        # Each read of a store asks this several times, so it calls nothing but `stat`.
+        stamp: _Stamp
+        try:
+            status = os.stat(self._folder)
+        except OSError:
+            stamp = None
+        else:
+            stamp = status.st_ino, status.st_mtime_ns
         if stamp == self._seen:
             return False
         fresh = stamp is not None and time.time_ns() - stamp[1] < _SETTLED_NS
         self._seen = (0, 0) if fresh else stamp
         return True
-
-    def _stamp(self) -> _Stamp:
-        try:
-            status = os.stat(self._folder)
-        except OSError:
-            return None
-        return status.st_ino, status.st_mtime_ns
 
 
 class FileStatus(Protocol):
@@ -127,15 +127,16 @@ class GrowthWatch:
 
     def changed(self) -> bool:
         """Return True at the first call, and if entries of the folder or sizes of files may have changed."""
-        return self._watch.changed() or any(map(self._has_other_size, self._counts))
-
-    def _has_other_size(self, file: tuple[str, int]) -> bool:
-        path, count = file
-        try:
-            return os.stat(path).st_size // self._unit != count
-        # The folder's watch reports a deleted file.
-        except OSError:
-            return False
+        if self._watch.changed():
+            return True
+        for path, count in self._counts:
+            try:
+                if os.stat(path).st_size // self._unit != count:
+                    return True
+            # The folder's watch reports a deleted file.
+            except OSError:
+                continue
+        return False
 
 
 def whole_size(starts: Sequence[int]) -> int:

@@ -261,17 +261,21 @@ class KnownRanges:
         return None
 
     def _holds(self, file: CommitLogFile, known: KnownFile) -> bool:
-        return known.stamp in ((), _stamp(file)) and self._witnessed(known) == known
+        is_same = not known.stamp or known.stamp == _stamp(file)
+        return is_same and self._witness(known) == known.witness
 
     def _witnessed(self, known: KnownFile) -> KnownFile:
         """Return `known` with the CRC of its last record as `witness`.
 
         Raises ReputError if the log has lost this record.
         """
+        return replace(known, witness=self._witness(known))
+
+    def _witness(self, known: KnownFile) -> int:
         if not known.pieces or known.pieces[-1].last < 0:
             # No record was found, so there is no CRC to compare later.
-            return known
-        return replace(known, witness=zlib.crc32(self._log.read_record(known.pieces[-1].last)))
+            return known.witness
+        return zlib.crc32(self._log.read_record(known.pieces[-1].last))
 
     def _keep(self, file: CommitLogFile, known: KnownFile) -> KnownFile:
         with suppress(ReputError, OSError):

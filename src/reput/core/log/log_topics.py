@@ -110,6 +110,8 @@ class LogTopics:
         self.are_all = True
         self._walked: dict[CommitLogFile, tuple[int, frozenset[str]]] = {}
         self._sampled: tuple[tuple[CommitLogFile, ...], frozenset[str]] = (), frozenset()
+        # The facts about the last file, and the topics in them.
+        self._of_last: tuple[KnownFile | None, frozenset[str]] = None, frozenset()
 
     @cached_property
     def topic_map(self) -> TopicMap:
@@ -129,7 +131,9 @@ class LogTopics:
         known = self._known.known(last)
         position = last.start
         if known is not None and known.queues is not None:
-            names.update(one.topic for one in known.queues)
+            if known is not self._of_last[0]:
+                self._of_last = known, frozenset(one.topic for one in known.queues)
+            names |= self._of_last[1]
             position = known.stop
         # Often, the last file has only few messages after the known ones.
         if position < last.end and not self._walk(last, position, _LAST_BYTES, names):

@@ -600,10 +600,10 @@ class MessageStore(StoreReader):
 
         def find() -> int:
             log_begin = self.commit_log.min_offset
-            found = queue_times(self, topic, queue_id).first_since(time, log_begin)
+            times = queue_times(self, topic, queue_id)
+            found, queue = times.first_since(time, log_begin), times.queue
             if not check or found <= 0:
                 return found
-            queue = self.queues.queue(topic, queue_id)
             self._check_lost(queue, range(found), time, None)
             # If the queue has lost its first entries, the wanted message may be before the first remaining entry. The
             # slow check for lost entries is needed only if `found` is the offset of the first remaining entry.
@@ -654,9 +654,9 @@ class MessageStore(StoreReader):
         time = milliseconds(timestamp)
 
         def find() -> int:
-            found = queue_times(self, topic, queue_id).end_until(time, self.commit_log.min_offset)
+            times = queue_times(self, topic, queue_id)
+            found, queue = times.end_until(time, self.commit_log.min_offset), times.queue
             if check:
-                queue = self.queues.queue(topic, queue_id)
                 most = queue.max_queue_offset()
                 if found >= most:
                     # The queue may have lost its last entries.

@@ -23,6 +23,7 @@ from reput.core.log.reader import CommitLogReader
 from reput.core.query.answers import PulledBody, PulledRecords, PullStatus
 from reput.core.query.pull import Pulled, wanted_tags
 from reput.core.query.queue_place import QueuePlace
+from reput.core.queues.queue_index import QueueReader
 from reput.core.queues.reader import ConsumeQueueReader
 from reput.core.store.store_reader import StoreReader
 from reput.errors import StoreError
@@ -160,7 +161,7 @@ def quick_records(
             # Load the kernel for later pulls. With many entries, the kernel compares tags faster than Python code.
             _KERNEL.load()
         return None
-    run = _read_run(store, place, max_messages, max_bytes)
+    run = _read_run(store, place, max_messages, max_bytes, queue)
     if run is None or not len(run.begins) or not run.is_full:
         return None
     count = len(run.begins)
@@ -290,11 +291,19 @@ def _as_records(before: list[bytes], pulled: Pulled) -> PulledRecords:
 
 
 def _read_run(
-    store: StoreReader, place: QueuePlace, max_messages: int, max_bytes: int | None
+    store: StoreReader,
+    place: QueuePlace,
+    max_messages: int,
+    max_bytes: int | None,
+    queue: QueueReader | None = None,
 ) -> _ReadRun | None:
-    """Return the verified records from a queue offset on, or None if `reput.core.query.pull` must read them."""
+    """Return the verified records from a queue offset on, or None if `reput.core.query.pull` must read them.
+
+    `queue` is the queue of the place, if the caller has looked it up.
+    """
     try:
-        queue = store.queues.queue(place.topic, place.queue_id)
+        if queue is None:
+            queue = store.queues.queue(place.topic, place.queue_id)
         # In other kinds of queues (5.x), an entry may cover several queue offsets. `reput.core.query.pull` reads them.
         if type(queue) is not ConsumeQueueReader:
             return None

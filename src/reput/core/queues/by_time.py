@@ -36,11 +36,13 @@ class _FoundTime(NamedTuple):
 class QueueTimes:
     """A search by time in one queue. It uses the store times that are known for pieces of the log (`KnownRanges`).
 
+    queue  the queue
+
     Methods raise MessageNotFoundError if a file expires during the search, and the errors of QueueReader's methods.
     """
 
     def __init__(self, queue: QueueReader, known: KnownRanges, timestamp_of: TimestampOf) -> None:
-        self._queue, self._known, self._timestamp_of = queue, known, timestamp_of
+        self.queue, self._known, self._timestamp_of = queue, known, timestamp_of
 
     def first_since(self, timestamp: int, min_physical_offset: int) -> int:
         """Return the queue offset of the first message stored at or after a time (ms), or else the queue's end.
@@ -53,15 +55,15 @@ class QueueTimes:
                 continue
             found = self._from(max(piece.start, position))
             if found is None:
-                return self._queue.max_queue_offset()
+                return self.queue.max_queue_offset()
             position = max(found.entry.physical_offset, piece.start)
             if position < piece.stop:
                 number = self._first_in(piece, found.number, timestamp)
                 if number is not None:
                     return number
         # Messages that were put after the log was examined are searched one by one.
-        first, stop = self._from_known_end(), self._queue.max_queue_offset()
-        for number, entry in self._queue.numbered(first, stop):
+        first, stop = self._from_known_end(), self.queue.max_queue_offset()
+        for number, entry in self.queue.numbered(first, stop):
             if entry != PRE_BLANK and (self._timestamp_of(number, entry) or 0) >= timestamp:
                 return number
         return stop
@@ -73,7 +75,7 @@ class QueueTimes:
         """
         least = self._place_of(min_physical_offset)
         high = self._from_known_end()
-        if high < (stop := self._queue.max_queue_offset()):
+        if high < (stop := self.queue.max_queue_offset()):
             return stop
         for piece in self._known.pieces(-_EVER - 1, timestamp, newest_first=True):
             if high <= least:
@@ -94,7 +96,7 @@ class QueueTimes:
         Messages put after the log was examined are included.
         """
         high = self._from_known_end()
-        found = [range(high, self._queue.max_queue_offset())]
+        found = [range(high, self.queue.max_queue_offset())]
         for start, stop in self._stretches(begin, end):
             low = self._place_of(start)
             found.append(range(low, max(self._place_of(stop), low)))
@@ -115,23 +117,23 @@ class QueueTimes:
 
     def _place_of(self, physical_offset: int) -> int:
         """Return the queue offset of the first message at or after a physical offset, or else the queue's end."""
-        number = self._queue.min_queue_offset(physical_offset)
-        check_order(self._queue, number)
+        number = self.queue.min_queue_offset(physical_offset)
+        check_order(self.queue, number)
         return number
 
     def _from_known_end(self) -> int:
         """Return the queue offset of the first message that was put after the log was examined."""
-        return self._queue.min_queue_offset(self._known.end())
+        return self.queue.min_queue_offset(self._known.end())
 
     def _from(self, physical_offset: int) -> _FoundTime | None:
         """Return the first entry whose message begins at or after a physical offset; None if there is none."""
-        number, stop = self._place_of(physical_offset), self._queue.max_queue_offset()
-        return _first(self._queue, number, stop)
+        number, stop = self._place_of(physical_offset), self.queue.max_queue_offset()
+        return _first(self.queue, number, stop)
 
     def _lies_before(self, piece: TimedPiece, stop: int) -> bool:
         """Return whether the message of queue offset `stop` - 1 begins before `piece`, a range of the log."""
         try:
-            return self._queue.entry(stop - 1).physical_offset < piece.start
+            return self.queue.entry(stop - 1).physical_offset < piece.start
         # The entry is missing or unreadable, so the place of its message is unknown.
         except (MessageNotFoundError, LostEntriesError):
             return False
@@ -149,7 +151,7 @@ class QueueTimes:
             later = self._known.stored_within(piece, timestamp, _EVER)
             return next(self._numbers_of(piece, later, first, stop), None)
         number = self._bisected(first, stop, timestamp)
-        found = _first(self._queue, number, stop)
+        found = _first(self.queue, number, stop)
         return None if found is None else found.number
 
     def _end_in(self, piece: TimedPiece, first: int, stop: int, timestamp: int) -> int | None:
@@ -159,7 +161,7 @@ class QueueTimes:
         if not (piece.is_whole and piece.ascends):
             earlier = self._known.stored_within(piece, -_EVER - 1, timestamp)
             numbers = list(self._numbers_of(piece, earlier, first, stop))
-            return self._queue.span(numbers[-1])[1] if numbers else None
+            return self.queue.span(numbers[-1])[1] if numbers else None
         # Find the first message stored after `timestamp`.
         number = self._bisected(first, stop, timestamp + 1)
         return number if number > first else None
@@ -167,11 +169,11 @@ class QueueTimes:
     def _numbers_of(
         self, piece: TimedPiece, places: set[int], first: int, stop: int
     ) -> Iterator[int]:
-        for number, entry in self._queue.numbered(first, stop) if places else ():
+        for number, entry in self.queue.numbered(first, stop) if places else ():
             if entry.physical_offset in places:
                 yield number
             elif entry != PRE_BLANK and not piece.start <= entry.physical_offset < piece.stop:
-                check_order(self._queue, number)
+                check_order(self.queue, number)
 
     def _bisected(self, low: int, high: int, timestamp: int) -> int:
         """Return the number of the first entry in [low, high) whose message was stored at or after a time, else `high`.
@@ -180,7 +182,7 @@ class QueueTimes:
         """
         while low < high:
             middle = (low + high) // 2
-            found = _first(self._queue, middle, high)
+            found = _first(self.queue, middle, high)
             if found is None:
                 # The rest of the range has only pre-blank entries, which have no message.
                 high = middle
@@ -188,7 +190,7 @@ class QueueTimes:
             stored = self._timestamp_of(*found)
             if stored is None or stored < timestamp:
                 # A message whose log file is missing counts as stored before `timestamp`.
-                low = self._queue.after(*found)
+                low = self.queue.after(*found)
             else:
                 high = middle
         return low

@@ -45,6 +45,8 @@ from reput.io import LOCAL, GrowthWatch, OpenFiles, SparseReader, Storage, Watch
 _READ_ENTRIES = 512
 _BULK_ENTRIES = 1 << 15
 _BATCH_ENTRIES = 1 << 12
+# Number of results of `min_queue_offset` that a queue keeps.
+_MOST_PLACES = 1 << 8
 # Seconds to wait before an empty entry is read again. A writer may already have written the entry: the writer's memory
 # pages may become visible to readers out of order.
 _PATIENCE_S = 0.01
@@ -76,6 +78,8 @@ class ConsumeQueueReader:
         self._end: int | None = None
         # The argument of the last call of `min_queue_offset`, and the result.
         self._least: tuple[int, int] | None = None
+        # Earlier results by argument. Each is compared with the entries around it before it is used again.
+        self._places: dict[int, int] = {}
         self.refresh()
 
     def _list(self) -> None:
@@ -86,6 +90,7 @@ class ConsumeQueueReader:
             self._open_files.drop((file.path, file.inode) for file in gone)
             self._files, self._starts = files, [file.start for file in files]
             self._end = self._least = None
+            self._places.clear()
 
     def refresh(self) -> bool:
         """List the files again if the folder or their sizes have changed. Return whether there are any files."""
@@ -263,12 +268,32 @@ class ConsumeQueueReader:
 
     def _min(self, min_physical_offset: int) -> int:
         if self._least is None or self._least[0] != min_physical_offset:
-            first = self._first_left(min_physical_offset)
-            if first is None:
-                # All entries belong to expired messages.
-                return self._max()
+            first = self._places.get(min_physical_offset)
+            if first is None or not self._parts_at(first, min_physical_offset):
+                first = self._first_left(min_physical_offset)
+                if first is None:
+                    # All entries belong to expired messages.
+                    return self._max()
+                if len(self._places) >= _MOST_PLACES:
+                    self._places.clear()
+                self._places[min_physical_offset] = first
             self._least = min_physical_offset, first
         return self._least[1]
+
+    def _parts_at(self, queue_offset: int, physical_offset: int) -> bool:
+        """Return whether the entry of a queue offset is the first one that leads to or after a physical offset.
+
+        In an ordered queue, the entries on either side show it.
+        """
+        if not self._leads(queue_offset, lambda offset: offset >= physical_offset):
+            return False
+        is_first = queue_offset == self._starts[0]
+        return is_first or self._leads(queue_offset - 1, lambda offset: offset < physical_offset)
+
+    def _leads(self, queue_offset: int, is_right: Callable[[int], bool]) -> bool:
+        file = self._file_of(queue_offset)
+        entry = PRE_BLANK if file is None else self._entry(file, queue_offset)
+        return entry != PRE_BLANK and entry.is_written and is_right(entry.physical_offset)
 
     def _first_left(self, min_physical_offset: int) -> int | None:
         for file in self._files:

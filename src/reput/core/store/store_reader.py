@@ -127,6 +127,8 @@ class StoreReader(Closing):
         self.known_ranges = KnownRanges(self.commit_log)
         self._log_queues = LogQueues(self.commit_log, self.known_ranges)
         self.log_topics = LogTopics(self.commit_log, self.known_ranges)
+        # The topics of the log and those with queues, as last read, and both sorted.
+        self._named: tuple[frozenset[str], list[str], list[str]] = frozenset(), [], []
         queues = storage, indexes
         if not _is_folder(storage, os.path.join(indexes, CONSUME_QUEUE_FOLDER)):
             queues = self.storage, self.path
@@ -201,7 +203,12 @@ class StoreReader(Closing):
         """
         names = self.queues.topics()
         # An archive has queues for all messages of its log.
-        return names if self.storage.is_archive else sorted(self.log_topics.find().union(names))
+        if self.storage.is_archive:
+            return names
+        of_log = self.log_topics.find()
+        if (of_log, names) != self._named[:2]:
+            self._named = of_log, names, sorted(of_log.union(names))
+        return list(self._named[2])
 
     def notes_on_topics(self) -> tuple[str, ...]:
         """Return a note if the last call of `all_topics` looked for topics only in samples of the log."""
