@@ -122,7 +122,8 @@ class BrokerView:
         now = self._log.files
         files, end = self._known.found
         if (files is now or files == now) and self._is_unwritten(end):
-            # Nothing was appended since the end was found.
+            # Nothing was appended since the end was found. Later calls need not compare the files one by one.
+            self._known.found = now, end
             return end
         if self._effort is not None:
             # A search for the end takes an unknown number of steps. Do not begin it if steps are limited.

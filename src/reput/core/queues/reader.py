@@ -225,19 +225,18 @@ class ConsumeQueueReader:
 
     def _max(self) -> int:
         # The end only moves forwards, unless the entry before it was cut off.
-        end = self._end
-        if not end or not self._is_written(end - 1):
+        end = self._end or 0
+        later = self._on_from(end - 1) if end else iter(())
+        last = next(later, None)
+        if last is None or not last.is_written:
             end = self._last_written()
-        for entry in self._on_from(end):
+            later = self._on_from(end)
+        for entry in later:
             if not entry.is_written:
                 break
             end += 1
         self._end = end
         return end
-
-    def _is_written(self, queue_offset: int) -> bool:
-        file = self._file_of(queue_offset)
-        return file is not None and self._entry(file, queue_offset).is_written
 
     def _on_from(self, queue_offset: int) -> Iterator[ConsumeQueueEntry]:
         """Yield the entries from a queue offset to the end of the files.
