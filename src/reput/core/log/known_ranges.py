@@ -251,7 +251,7 @@ class KnownRanges:
             known = self._learned.get(file, file.known)
             if known is not None and self._holds(file, known):
                 return known
-            if file.size >= _LEAST_RANGE_BYTES:
+            if is_worth_keeping(file):
                 data = self._cache.read(_name(file), _MOST_BYTES)
                 known = None if data is None else decoded(data)
                 is_as_kept = known is not None and _stamp(file) in (known.stamp, known.kept_at)
@@ -334,6 +334,11 @@ def decoded(data: bytes) -> KnownFile | None:
     return KnownFile(
         start, stop, pieces, ids, queues, stamp=stamp, kept_at=kept_at, witness=witness
     )
+
+
+def is_worth_keeping(file: CommitLogFile) -> bool:
+    """Return whether facts about a file may be stored. A short file is scanned faster."""
+    return file.size >= _LEAST_RANGE_BYTES
 
 
 def _name(file: CommitLogFile) -> str:

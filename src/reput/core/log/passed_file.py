@@ -8,7 +8,7 @@ from contextlib import closing, suppress
 from reput.core.log.dispatch_batch import DispatchBatch
 from reput.core.log.files import CommitLogFile
 from reput.core.log.known_file import KnownFile
-from reput.core.log.known_ranges import KnownRanges, settled
+from reput.core.log.known_ranges import KnownRanges, is_worth_keeping, settled
 from reput.core.log.log_topics import LogTopics
 from reput.core.log.range_scan import PassedRange
 from reput.core.log.reader import CommitLogReader
@@ -27,7 +27,8 @@ class PassedFile:
         """Prepare to collect. Call this before the scan begins."""
         self._file = file
         # In a DLedger log, records do not begin where they state.
-        self._stamp = () if file.gap else settled(file)
+        may_keep = is_worth_keeping(file) and not file.gap
+        self._stamp = settled(file) if may_keep else ()
         self.restart()
 
     def restart(self) -> None:
@@ -82,7 +83,7 @@ class PassedLog:
 
     def _begin(self, file: CommitLogFile, begin: int) -> PassedRange | None:
         known, self._resumed = self._resumed, None
-        if begin == file.start and not file.gap:
+        if begin == file.start and is_worth_keeping(file) and not file.gap:
             return PassedRange.begin(file, begin)
         if (
             known is None
@@ -119,10 +120,12 @@ def _log_of(file: CommitLogFile) -> CommitLogReader:
 
 def keep_passed(file: CommitLogFile, passed: KnownFile, stamp: tuple[int, ...]) -> None:
     """Keep facts about a local log file (see `KnownRanges.take`)."""
-    with closing(_log_of(file)) as log:
-        KnownRanges(log).take(file, passed, stamp)
+    if is_worth_keeping(file):
+        with closing(_log_of(file)) as log:
+            KnownRanges(log).take(file, passed, stamp)
 
 
 def keep_topics(log: CommitLogReader) -> None:
     """Add the topics of all files whose facts were kept to the map of topics (`LogTopics`)."""
-    LogTopics(log, KnownRanges(log)).keep()
+    if any(map(is_worth_keeping, log.files)):
+        LogTopics(log, KnownRanges(log)).keep()

@@ -27,7 +27,7 @@ from reput.core import (
 )
 from reput.core.index.remembered import log_stamps
 from reput.core.log.known_file import adjacent
-from reput.core.log.known_ranges import decoded
+from reput.core.log.known_ranges import decoded, is_worth_keeping
 from reput.core.log.passed_file import keep_passed, keep_topics
 from reput.engine.compare.proof import remember
 from reput.engine.rebuild.batch_file import read_facts
@@ -434,6 +434,8 @@ class _Rebuild:
         # The facts are only a cache. The rebuild is complete without them.
         with suppress(StoreError):
             for file, summaries in stitcher.readable_files():
+                if not is_worth_keeping(file):
+                    continue
                 stamp = self.known.stamps.get(file.start)
                 texts = [read_facts(join(str(staging.scanned), one.staged)) for one in summaries]
                 if stamp is not None and all(texts):

@@ -17,7 +17,7 @@ from reput.core import (
     ScanBuffers,
     guess_record,
 )
-from reput.core.log.known_ranges import encoded
+from reput.core.log.known_ranges import encoded, is_worth_keeping
 from reput.core.log.range_scan import PassedRange
 from reput.engine.rebuild.batch_file import BatchFileWriter, read_summary
 from reput.engine.rebuild.queue_runs import QueueRuns, joined, new_runs, runs_of
@@ -128,10 +128,13 @@ def _walk(
         split.file, summary.end, split.stop, SALVAGE if job.salvage else BROKER, job.rules,
         end_offset=summary.end_offset_in, buffers=_buffers(), open_file=job.open_file,
     )  # fmt: skip
-    runs, passed = new_runs(0), PassedRange.begin(split.file, scan.end.position)
+    runs, passed = new_runs(0), None
+    if is_worth_keeping(split.file) and not split.file.gap:
+        passed = PassedRange.begin(split.file, scan.end.position)
     for batch in scan.batches():
         writer.append(batch)
-        passed.add(batch)
+        if passed is not None:
+            passed.add(batch)
         _count(batch, summary)
         runs = joined(runs, runs_of(batch))
     summary.entries = int(runs["entries"].sum())
@@ -141,8 +144,9 @@ def _walk(
     summary.end_offset_out = scan.end_offset
     summary.misplaced, summary.bad_multi = scan.misplaced, scan.bad_multi
     summary.damage, summary.hiding = scan.damage, scan.hiding
-    is_whole = not (scan.damage or scan.misplaced or split.file.gap)
-    return runs, encoded(passed.result(summary.end)).decode() if is_whole else ""
+    if passed is None or scan.damage or scan.misplaced:
+        return runs, ""
+    return runs, encoded(passed.result(summary.end)).decode()
 
 
 def _count(batch: DispatchBatch, summary: SplitSummary) -> None:
