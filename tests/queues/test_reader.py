@@ -186,3 +186,15 @@ def test_an_entry_that_points_to_no_message_is_damage_unless_it_has_expired(
         pytest.raises(MessageNotFoundError, match="any more: the log begins at 65536"),
     ):
         opened.get_by_queue(row.topic, row.queue_id, 1)
+
+
+def test_a_place_is_searched_for_again_if_its_entries_have_changed(tmp_path: Path) -> None:
+    folder = tmp_path / "consumequeue" / "T" / "0"
+    folder.mkdir(parents=True)
+    file = folder / f"{0:020d}"
+    file.write_bytes(entries(0, 100, 200, 300, 400, 500))
+    queue = ConsumeQueueSetReader(tmp_path).queue("T", 0)
+    places = [100, 300, 150]
+    assert [queue.min_queue_offset(at) for at in places] == [1, 3, 2]
+    file.write_bytes(entries(0, 90, 100, 110, 120, 300))
+    assert [queue.min_queue_offset(at) for at in places] == [2, 5, 5]

@@ -148,7 +148,7 @@ def _ends_in(log: CommitLogReader, file: CommitLogFile, data: int) -> LogEnds:
     while start is not None:
         walk = LogWalk(log, start, file.end, in_place=False)
         for record in walk:
-            newest = record.alone()
+            newest = record
         end, start = walk.position, None
         if walk.damage and walk.damage[-1].stop == file.end == end:
             # The walk has skipped the rest of the file. Continue at the next verifiable record.
