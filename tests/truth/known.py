@@ -45,7 +45,7 @@ KNOWN: tuple[Known, ...] = (
         "reput.export:window",
     ),
     Known(
-        "missing", "newest$", "consumequeue deleted",
+        "missing", "newest$", r"consumequeue\S* deleted",
         "the newest messages of a joined store whose queues are lost are those of its archive", 3337517461,
         "messages_of_topic newest:newest",
     ),
