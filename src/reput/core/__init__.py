@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from reput.core.index.plan import Segment as Segment
     from reput.core.index.reader import IndexFileReader as IndexFileReader
     from reput.core.index.reader import index_paths as index_paths
+    from reput.core.index.search import IndexSearch as IndexSearch
+    from reput.core.index.search import lost_keys as lost_keys
     from reput.core.index.set_reader import IndexFileSetReader as IndexFileSetReader
     from reput.core.index.set_writer import IndexFileSetWriter as IndexFileSetWriter
     from reput.core.index.verdict import Judge as Judge
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from reput.core.log.keyed_record import read_keyed_record as read_keyed_record
     from reput.core.log.known_file import KnownFile as KnownFile
     from reput.core.log.known_ranges import KnownRanges as KnownRanges
+    from reput.core.log.known_ranges import is_worth_keeping as is_worth_keeping
     from reput.core.log.ledger import gap_of as gap_of
     from reput.core.log.naming import named_from as named_from
     from reput.core.log.offset_range import OffsetRange as OffsetRange

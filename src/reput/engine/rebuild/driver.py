@@ -24,10 +24,11 @@ from reput.core import (
     StoreLog,
     batch_topics,
     facts_of,
+    is_worth_keeping,
 )
 from reput.core.index.remembered import log_stamps
 from reput.core.log.known_file import adjacent
-from reput.core.log.known_ranges import decoded, is_worth_keeping
+from reput.core.log.known_ranges import decoded
 from reput.core.log.passed_file import keep_passed, keep_topics
 from reput.engine.compare.proof import remember
 from reput.engine.rebuild.batch_file import read_facts

@@ -16,8 +16,9 @@ from reput.core import (
     FileScan,
     ScanBuffers,
     guess_record,
+    is_worth_keeping,
 )
-from reput.core.log.known_ranges import encoded, is_worth_keeping
+from reput.core.log.known_ranges import encoded
 from reput.core.log.range_scan import PassedRange
 from reput.engine.rebuild.batch_file import BatchFileWriter, read_summary
 from reput.engine.rebuild.queue_runs import QueueRuns, joined, new_runs, runs_of

@@ -11,16 +11,17 @@ from typing import Self
 from reput.base import Finding
 from reput.core import (
     CommitLogReader,
+    IndexSearch,
     LogListing,
     OffsetRange,
     ScanBuffers,
     Segment,
     StoreReader,
     find_log_end,
+    lost_keys,
 )
 from reput.core.index.key_index import TimeWindow, UntrustedIndexError
 from reput.core.index.plan import Planner
-from reput.core.index.search import IndexSearch, lost_keys
 from reput.engine.tables.found_records import FoundRecords
 from reput.errors import StoreError, UsageError
 from reput.format.index_file import index_key, key_hash

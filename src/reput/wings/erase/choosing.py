@@ -21,8 +21,7 @@ import pyarrow.compute as pc
 from reput.base import Progress, silent
 from reput.core import LogListing, find_logs
 from reput.engine.messages import CORRUPT_REASON
-from reput.engine.tables import dataset
-from reput.engine.tables.by_key import IndexBesideLog
+from reput.engine.tables import IndexBesideLog, dataset
 from reput.errors import StoreError, UsageError
 from reput.format.commit_log import SYS_FLAG_COMPRESSED, SYS_FLAG_INNER_BATCH
 from reput.format.pop import REVIVE_TOPIC_PREFIX
