@@ -49,6 +49,11 @@ KNOWN: tuple[Known, ...] = (
         "the newest messages of a joined store whose queues are lost are those of its archive", 3337517461,
         "messages_of_topic newest:newest",
     ),
+    Known(
+        "missing", "dataset:(key|id)", r"IndexFile .* zeroed",
+        "a dataset trusts an IndexFile of an older proof whose items were zeroed, which a query doubts", 1216991925,
+        "reput.dataset:key",
+    ),
 )  # fmt: skip
 
 
