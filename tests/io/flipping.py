@@ -6,6 +6,7 @@ Run as a process of its own, because a fault would end it: `python -m tests.io.f
 from __future__ import annotations
 
 import json
+import os
 import resource
 import sys
 from collections import Counter
@@ -90,4 +91,6 @@ def main(reader: str, folder: str, name: str, count: int, seed: int) -> Counter[
 
 if __name__ == "__main__":
     asked, path, file, changes, first = sys.argv[1:]
-    print(json.dumps(main(asked, path, file, int(changes), int(first))))
+    print(json.dumps(main(asked, path, file, int(changes), int(first))), flush=True)
+    # Threads of a read that was refused may still run: the interpreter's end would abort them.
+    os._exit(0)

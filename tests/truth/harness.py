@@ -298,6 +298,8 @@ def _wrong_messages(
             continue
         if true is None or (isinstance(one, MessageExt) and not true.is_same(one)):
             found.setdefault("invented", []).append(f"{at}: {one}")
+        elif path.is_brokers and asked.key in true.own_keys:
+            continue  # An index of an earlier state has other times, and a broker takes the times of the index.
         elif at not in wanted and not _is_exchanged(scene, asked, true):
             found.setdefault("other", []).append(f"{at}: {one}")
     return found
