@@ -1,5 +1,6 @@
 """Write docs/commands.md, the reference of all commands and options: python docs/site/commands.py."""
 
+import sys
 from pathlib import Path
 
 import click
@@ -37,4 +38,7 @@ def _help(command: click.Command, name: str) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page(), encoding="utf-8")
+    if sys.argv[1:] == ["--print"]:
+        print(page(), end="")
+    else:
+        PAGE.write_text(page(), encoding="utf-8")
