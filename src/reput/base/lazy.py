@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable
+from functools import cache
 from importlib import import_module
 from typing import Any
 
 _OFFER = re.compile(r"^    from (\S+) import \(?\s*\w+ as (\w+)", re.MULTILINE)
 
 
+@cache
 def offers(package: str) -> dict[str, str]:
     """Return the names that a package offers, with their modules.
 

@@ -16,7 +16,7 @@ _LIKE = 0.6
 
 
 def printable(text: str, keep: str = "") -> str:
-    r"""Escape all unprintable characters of a text, as in \x1b or \u202e, except those in `keep`."""
+    r"""Escape all unprintable characters of a text, as in \x1b or \u202e, except characters in `keep`."""
     if text.isprintable():
         return text
     # Escape with a table. Joining single characters of a text of megabytes would take a hundred times its memory.

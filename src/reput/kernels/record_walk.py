@@ -104,9 +104,8 @@ def check_record(data, position, end, at_file_end):
     needed = properties + properties_bytes - position
     if position + needed > end:
         return beyond, needed, 0, 0, 0
-    if total < (HOST_V6_BYTES if sys_flag & SYS_FLAG_HOSTS_V6 else HOST_V4_BYTES) or total < max(
-        topic_bytes, properties_bytes
-    ):
+    host_bytes = HOST_V6_BYTES if sys_flag & SYS_FLAG_HOSTS_V6 else HOST_V4_BYTES
+    if total < max(host_bytes, topic_bytes, properties_bytes):
         # Java's reader copies hosts, topic and properties into an array of TOTALSIZE bytes. If one does not fit, it
         # throws.
         return UNREADABLE, 8, 0, 0, 0

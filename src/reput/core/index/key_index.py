@@ -1,4 +1,4 @@
-"""The interface of an index of keys for queries, look-ups and tables (`reput.table`), and the rule for trusting it.
+"""The interface of an index of keys for queries, look-ups and tables, and the rule for trusting it.
 
 An index is a set of parts. Each part covers a range of the log: it has an entry for every key of every message that
 begins in this range. An entry is only a candidate. It counts if the record at its offset exists, states this offset,

@@ -93,8 +93,8 @@ class Lookup(Closing):
 
     stores  names of the searched stores, each once
     answer  the answer, read part by part
-    schema  schema of the answer's rows; its metadata has the coverage, see
-    `reput.engine.tables.lookup.coverage.coverage_of` folder  folder with the staged answer
+    schema  schema of the answer's rows; its metadata has the coverage, see `coverage_of`
+    folder  folder with the staged answer
     """
 
     stores: tuple[str, ...]

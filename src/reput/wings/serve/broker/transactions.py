@@ -135,7 +135,7 @@ class Transactions:
 
     def _decide(self, queue_offset: int) -> None:
         body = str(queue_offset).encode()
-        # A broker creates this map itself, with 16 buckets in 5.x, too. There, WAIT comes before TAGS.
+        # A broker creates this map itself, with 16 buckets, also in 5.x. There, WAIT comes before TAGS.
         ending = PROPERTY_SEPARATOR if self._store.config.is_five else ""
         text = encode_properties({WAIT: "true", TAGS: _REMOVE_TAG}) + ending
         properties = text.encode()
