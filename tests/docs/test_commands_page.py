@@ -37,7 +37,7 @@ def test_every_command_is_there(page: str) -> None:
 
 def test_the_reference_is_the_help_of_all_commands() -> None:
     script = CHECKOUT / "docs" / "site" / "commands.py"
-    command = [sys.executable, script, "--print"]
+    command = [sys.executable, str(script), "--print"]
     page = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     written = (CHECKOUT / "docs" / "commands.md").read_text(encoding="utf-8")
     assert written == page, "run: python docs/site/commands.py"
