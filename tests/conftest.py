@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 import sys
 import time
@@ -31,6 +32,17 @@ def pytest_configure(config: pytest.Config) -> None:
     set_examples(config.getoption("--hypothesis-seed"))
     if config.getoption("xmlpath"):
         config.pluginmanager.register(Meter())
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session: pytest.Session) -> Iterator[None]:
+    """Collect tests without the garbage collector, which would visit modules and tests again and again."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -34,11 +34,11 @@ def _packed(text: bytes) -> bytes:
 
 
 _MIB = 1 << 20
-_LISTS = {
-    "empty lists": b"[" + b"[]," * (21 * _MIB) + b"[]]",
-    "nested lists": b"[" * (60 * _MIB),
-    "numbers": b"[" + b"1," * (31 * _MIB) + b"1]",
-    "too many queues": b"[" + b'["t",0,0,1,0,0,true,false],' * (2 * _MIB) + b"[]]",
+_LISTS = {  # each list's begin, what it repeats and how often, and its end
+    "empty lists": (b"[", b"[],", 21 * _MIB, b"[]]"),
+    "nested lists": (b"", b"[", 60 * _MIB, b""),
+    "numbers": (b"[", b"1,", 31 * _MIB, b"1]"),
+    "too many queues": (b"[", b'["t",0,0,1,0,0,true,false],', 2 * _MIB, b"[]]"),
 }
 
 
@@ -46,7 +46,8 @@ _LISTS = {
 def test_a_short_list_of_queues_takes_no_more_memory_than_its_text(
     place: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    stored = _packed(_LISTS[name])
+    begin, part, count, end = _LISTS[name]
+    stored = _packed(begin + part * count + end)
     assert len(stored) < 30_000
     monkeypatch.setattr("reput.wings.archive.indexing.packed", lambda queues: stored)
     _replace_queue_index(place, [])
