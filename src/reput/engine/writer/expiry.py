@@ -16,6 +16,7 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
@@ -139,15 +140,23 @@ def _plan(store: Path, log_begin: int, log_files: tuple[str, ...]) -> ExpiryRepo
     return ExpiryReport(log_begin, log_files, queue_files, index_files, freed_bytes)
 
 
-def carry_out(report: ExpiryReport, disk: Disk) -> None:
-    """Delete the planned files, durably. If this raises StoreAccessError, the next run deletes the remaining files."""
+def carry_out(
+    report: ExpiryReport, disk: Disk, turn: AbstractContextManager[object] | None = None
+) -> None:
+    """Delete the planned files, durably. If this raises StoreAccessError, the next run deletes the remaining files.
+
+    `turn` is a lock that each deletion takes: others may hold it to keep the files that they name.
+    """
+    turn = turn or nullcontext()
     for path in map(Path, (*report.log_files, *report.queue_files)):
-        disk.delete(path)
-        disk.sync_folder(path.parent)
+        with turn:
+            disk.delete(path)
+            disk.sync_folder(path.parent)
     # After a power cut, any of these IndexFiles may still exist. Readers accept such files, so one sync for all
     # deletions suffices.
     for path in map(Path, report.index_files):
-        disk.delete(path)
+        with turn:
+            disk.delete(path)
     if report.index_files:
         disk.sync_folder(Path(report.index_files[0]).parent)
 

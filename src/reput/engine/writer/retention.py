@@ -91,7 +91,7 @@ class Retention:
 
     Attributes:
         on_expired: Called after files were deleted, in the thread that deleted them.
-        paused: A lock. While a caller owns it, nothing is deleted.
+        paused: A lock. While a caller owns it, nothing is deleted. An expiry takes it for each file that it deletes.
     """
 
     def __init__(
@@ -109,6 +109,8 @@ class Retention:
         self.on_expired: list[Callable[[], None]] = []
         self._ages: dict[CommitLogFile, int] = {}
         self.paused = Lock()
+        # One expiry at a time. Others need not wait while it reads the log, so this is not `paused`.
+        self._turn = Lock()
         self._is_closing = Event()
         self._is_tidy = False
         self._thread = Thread(target=self._run, name="reput-retention", daemon=True)
@@ -128,13 +130,13 @@ class Retention:
 
         `until` is a physical offset: files that end after this offset are not deleted.
         """
-        with self.paused, closing(CommitLogReader(StoreLog(self._store))) as log:
+        with self._turn, closing(CommitLogReader(StoreLog(self._store))) as log:
             most = self._until() if until is None else min(self._until(), until)
-            return self._delete(log, files_before(log, before, most, self._age))
+            return self._delete(log, self._files_before(log, before, most))
 
     def clean(self) -> ExpiryReport | None:
         """Delete files beyond the limits. Return the report, or None if nothing was done. Raises StoreAccessError."""
-        with self.paused, closing(CommitLogReader(StoreLog(self._store))) as log:
+        with self._turn, closing(CommitLogReader(StoreLog(self._store))) as log:
             gone = max(self._too_old(log), self._too_many(log), key=len)
             # The first call also deletes index files that an interrupted deletion has left.
             return self._delete(log, gone) if gone or not self._is_tidy else None
@@ -146,7 +148,7 @@ class Retention:
         """
         if not self._limits.are_of_space:
             return False
-        with self.paused, closing(CommitLogReader(StoreLog(self._store))) as log:
+        with self._turn, closing(CommitLogReader(StoreLog(self._store))) as log:
             # The disk is full. If the store exceeds no limit, files of other programs fill the disk. Delete one log
             # file in this case.
             gone = self._too_many(log) or list(deletable_files(log, self._until()))[:1]
@@ -156,7 +158,7 @@ class Retention:
 
     def _delete(self, log: CommitLogReader, gone: list[CommitLogFile]) -> ExpiryReport:
         report = plan_expiry(self._store, log, gone)
-        carry_out(report, self._disk)
+        carry_out(report, self._disk, self.paused)
         self._is_tidy = True
         if report.freed_bytes:
             _log.info("%s: expired: %s", self._store, report)
@@ -169,7 +171,12 @@ class Retention:
         if hours is None or time.localtime(now / 1000).tm_hour not in self._limits.hours():
             return []
         before = now - int(hours * _HOUR_MS)
-        return files_before(log, before, self._until(), self._age)
+        return self._files_before(log, before, self._until())
+
+    def _files_before(self, log: CommitLogReader, before: int, until: int) -> list[CommitLogFile]:
+        ages = self._ages
+        self._ages = {file: ages[file] for file in log.files if file in ages}
+        return files_before(log, before, until, self._age)
 
     def _too_many(self, log: CommitLogReader) -> list[CommitLogFile]:
         """Return the files to delete so that the space limits are kept."""
@@ -196,7 +203,6 @@ class Retention:
         """Return `newest_timestamp` from a cache. All files except the last one never change."""
         known = self._ages.get(file)
         if known is None:
-            self._ages = {old: age for old, age in self._ages.items() if old in log.files}
             known = self._ages[file] = newest_timestamp(log, file)
         return known
 

@@ -1,0 +1,1 @@
+"""How the cost of each operation grows with each size that it depends on, by counts that no clock decides."""
