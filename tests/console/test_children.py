@@ -6,9 +6,13 @@ import asyncio
 import errno
 import json
 import os
+import pickle
+import re
+import shutil
 import signal
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import closing
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +21,12 @@ import pytest
 
 from reput import Message, open_store
 from reput.core.query.shared_store import SharedStore
+from reput.engine.tables.content import Content, parse_content
 from reput.engine.tables.sweep import Sweep
+from reput.errors import WorkerLostError
 from reput.format.host import Host
-from reput.wings.console import children
+from reput.wings.console import children, searching
+from reput.wings.console.arguments import SearchForm
 from reput.wings.console.children import Children
 from reput.wings.console.server import HttpServer
 from tests.console.serving import console, lines_of
@@ -78,6 +85,69 @@ def test_a_search_runs_in_another_process_and_the_next_one_in_the_same(
     assert begun[0].process.pid != os.getpid()
 
 
+def test_new_messages_are_matched_in_another_process(
+    path: Path, begun: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def here(self: Content, body: bytes, properties: dict[str, str]) -> bool:
+        raise AssertionError("the condition is tested in the process of the server")
+
+    monkeypatch.setattr(Content, "takes", here)
+    paths = {name: path.rename(path.with_name(name)) for name in ("a",)}
+    paths |= {name: Path(shutil.copytree(paths["a"], path.with_name(name))) for name in "bcdef"}
+    with console(paths) as client:
+        page = client.get("/live?contains=body+1..&how=regex").text
+        assert page.count('<td data-label="Keys"') == 19 * len(paths)
+        (link,) = re.findall(r'data-live="([^"]+)"', page)
+        with open_store(paths["b"], mode="rw") as store:
+            store.put_many(Message("T", body, keys=["new"]) for body in (b"body 1xx", b"other"))
+        rows = client.get(link.replace("&amp;", "&")).text
+        assert rows.count('<td data-label="Keys"') == 1
+        assert "body 1xx" in rows
+    assert len(begun) == 1
+
+
+def test_the_live_page_continues_after_a_killed_child(path: Path, stopped: list[Any]) -> None:
+    async def kill(
+        client: httpx.AsyncClient, url: str, server: HttpServer, begun: list[Any]
+    ) -> None:
+        rows = asyncio.create_task(client.get(f"{url}/live/rows?contains=x&after=s:77"))
+        await wait_in_loop(lambda: begun)
+        begun[0].process.kill()
+        answer = await rows
+        assert answer.status_code == 200
+        assert "ended before its end" in answer.text
+        assert "after=s%3A77" in answer.text
+
+    asyncio.run(held(path, stopped, kill))
+
+
+class _Unsendable(SearchForm):
+    def __reduce__(self) -> Any:
+        raise TypeError("cannot pickle this")
+
+
+def test_a_job_that_cannot_be_sent_fails_at_once(path: Path, begun: list[Any]) -> None:
+    form = _Unsendable(None, (), None, None, 1, None, parse_content("text", "x"))
+    with closing(SharedStore(path)) as store:
+        steps = searching.search(store, form, searching.Share())
+        with pytest.raises(WorkerLostError, match="TypeError: cannot pickle this") as lost:
+            list(steps)
+    assert "\n" not in str(lost.value)
+
+
+def test_a_step_that_cannot_be_received_fails_at_once(
+    path: Path, begun: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def damaged(self: Any) -> Any:
+        raise pickle.UnpicklingError("invalid load key\n")
+
+    monkeypatch.setattr(Connection, "recv", damaged)
+    with console({"s": path}) as client:
+        answer = client.get("/api/messages?contains=x")
+        assert answer.status_code == 500
+        assert "UnpicklingError: invalid load key" in answer.json()["error"]["message"]
+
+
 def test_an_error_of_a_child_is_the_error_of_the_search(path: Path, begun: list[Any]) -> None:
     with console({"s": path}) as client:
         client.get("/api/messages?contains=x")
@@ -123,6 +193,8 @@ PATHS = [
     "/api/messages?contains=x&format=jsonl",
     "/?contains=x",
     "/download?contains=x",
+    "/live?contains=x",
+    "/live/rows?contains=x&after=s:0",
 ]
 
 

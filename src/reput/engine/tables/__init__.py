@@ -7,6 +7,7 @@ from reput.base.lazy import face
 if TYPE_CHECKING:
     from reput.engine.tables.arrow import dataset as dataset
     from reput.engine.tables.by_key import IndexBesideLog as IndexBesideLog
+    from reput.engine.tables.content import Content as Content
     from reput.engine.tables.content import How as How
     from reput.engine.tables.content import parse_content as parse_content
     from reput.engine.tables.filters import Condition as Condition

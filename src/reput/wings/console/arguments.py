@@ -22,7 +22,7 @@ from reput.wings.console.users import ForbiddenError, Permission, demand
 from reput.wings.serve import LimitError
 
 if TYPE_CHECKING:
-    from reput.engine.tables.content import Content
+    from reput.engine.tables import Content
 
 MOST_MESSAGES = 1_000
 _INT64 = 1 << 63

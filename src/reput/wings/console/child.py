@@ -7,14 +7,16 @@ import sys
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from multiprocessing.connection import Connection
 from time import monotonic
 
 from reput.base import Finding
-from reput.core import SharedStore
+from reput.core import ReaderOptions, SharedStore
 from reput.errors import ReputError, WorkerLostError
-from reput.wings.console.children import ChildStep, SearchJob
+from reput.wings.console.children import ChildStep, Job, LiveJob
 from reput.wings.console.mounts import Until
+from reput.wings.console.new_rows import new_rows
 from reput.wings.console.searching import Outcome, Share, swept
 from reput.wings.console.users import CURRENT
 
@@ -33,7 +35,7 @@ def main(descriptor: int) -> None:
     connection = Connection(descriptor)
     with suppress(EOFError, OSError):
         while connection.poll(_IDLE_S):
-            job: SearchJob | None = connection.recv()
+            job: Job | None = connection.recv()
             if job is None:
                 connection.send(None)
                 continue
@@ -41,11 +43,15 @@ def main(descriptor: int) -> None:
                 connection.send(step)
 
 
-def _steps(stores: OrderedDict[str, SharedStore], job: SearchJob) -> Iterator[ChildStep]:
+def _steps(stores: OrderedDict[str, SharedStore], job: Job) -> Iterator[ChildStep]:
     CURRENT.set(job.user)
     problems, sent = list[Finding](), 0
     try:
-        store = _opened(stores, job)
+        if isinstance(job, LiveJob):
+            tails = [(name, partial(_opened, stores, path, how)) for name, path, how in job.stores]
+            yield ChildStep(new_rows(tails, job.wanted, job.cursors, job.content), is_last=True)
+            return
+        store = _opened(stores, job.path, job.settings)
         until = Until(monotonic() + job.search_s)
         for value in swept(store, job.wanted, Share(job.share_bytes), until, problems):
             news = tuple(problems) if len(problems) > sent else None
@@ -58,10 +64,12 @@ def _steps(stores: OrderedDict[str, SharedStore], job: SearchJob) -> Iterator[Ch
         yield ChildStep(WorkerLostError(text), is_last=True)
 
 
-def _opened(stores: OrderedDict[str, SharedStore], job: SearchJob) -> SharedStore:
+def _opened(
+    stores: OrderedDict[str, SharedStore], path: str, settings: ReaderOptions
+) -> SharedStore:
     """Return the store of a search. A few stores stay open, because their readers know the times of their logs."""
-    name = repr((job.path, job.settings))
-    store = stores.pop(name, None) or SharedStore(job.path, **job.settings)
+    name = repr((path, settings))
+    store = stores.pop(name, None) or SharedStore(path, **settings)
     stores[name] = store
     while len(stores) > _MOST_STORES:
         stores.popitem(last=False)[1].close()

@@ -1,6 +1,6 @@
-"""Run searches by content in child processes.
+"""Run searches by content in child processes: in all messages, or in the new messages of the live page.
 
-A search by content decodes every message of a log. In a thread of the server it would hold up all requests, health
+A search by content decodes every message that it reads. In a thread of the server it would hold up all requests, health
 checks included, because only one thread of a process runs Python at a time. So each such search runs in a child process
 (`reput.wings.console.child`), which has limits: their number, memory, and time. A child that finished its search is
 kept for the next one. A child is killed if its search is stopped: by the user, because the client left, at the time
@@ -19,18 +19,23 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from queue import Empty, SimpleQueue
 from threading import BoundedSemaphore, Lock, Thread
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from reput.base import Finding
-from reput.core import ReaderOptions, SharedStore
+from reput.base import Finding, one_line
+from reput.core import ReaderOptions, SharedStore, TailFilter
 from reput.errors import WorkerLostError
 from reput.wings.console.arguments import SearchForm
 from reput.wings.console.mounts import Until
 from reput.wings.console.users import CURRENT, ConsoleUser
 from reput.wings.serve import HTTP
 
+if TYPE_CHECKING:
+    from reput.engine.tables import Content
+
 _PAUSE_S = 0.1
 """Time after which a waiting search looks whether it was stopped."""
+_MOST_CHARACTERS = 200
+"""Longest reason for which a search has no child."""
 # Arrow's default allocator reserves more memory than it uses, and the limit of a child counts reserved memory.
 _ENVIRONMENT = {"ARROW_DEFAULT_MEMORY_POOL": "system"}
 
@@ -60,6 +65,27 @@ class SearchJob:
     ) -> SearchJob:
         user, seconds = CURRENT.get(), until.left_s
         return cls(store.path, store.settings, wanted, share_bytes, user, seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class LiveJob:
+    """A request of the live page for a child, which answers in one step with `NewRows`.
+
+    Attributes:
+        stores: The name and path of each store, and how it was opened.
+        wanted, content: The conditions.
+        cursors: By store, the physical offset at which to continue.
+        user: The user of the request.
+    """
+
+    stores: tuple[tuple[str, str, ReaderOptions], ...]
+    wanted: TailFilter
+    content: Content
+    cursors: dict[str, int]
+    user: ConsoleUser
+
+
+Job = SearchJob | LiveJob
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +136,7 @@ class _Search:
         is_cancelled: Whether nobody waits for it.
     """
 
-    def __init__(self, job: SearchJob) -> None:
+    def __init__(self, job: Job) -> None:
         self.job = job
         self.steps: SimpleQueue[ChildStep] = SimpleQueue()
         self._guard = Lock()
@@ -143,7 +169,7 @@ class Children:
         self._guard = Lock()
         self._idle: list[_Child] = []
 
-    def steps(self, job: SearchJob) -> Generator[ChildStep | None, None, None]:
+    def steps(self, job: Job) -> Generator[ChildStep | None, None, None]:
         """Yield the steps of a search, and None after each pause without a step. Closing the generator kills the child.
 
         A thread waits for a child and receives the steps, so that clients who read slowly do not occupy children. The
@@ -177,11 +203,14 @@ class Children:
                 child.connection.send(search.job)
                 while not (step := child.connection.recv()).is_last:
                     search.steps.put(step)
-            # The child was killed: by `cancel`, or by the system because it lacked memory. Or none could be started.
-            except (EOFError, OSError) as error:
+            # The child was killed: by `cancel`, or by the system because it lacked memory. Or none could be started. Or
+            # a job or a step cannot be pickled, which raises any kind of error.
+            except Exception as error:
                 if child is not None:
                     child.end()
                 reason = f": {error.strerror}" if isinstance(error, OSError) else ""
+                if not isinstance(error, (EOFError, OSError)):
+                    reason = f": {type(error).__name__}: {one_line(str(error), _MOST_CHARACTERS)}"
                 lost = WorkerLostError(f"the process of this search ended before its end{reason}")
                 search.steps.put(ChildStep(lost, is_last=True))
                 return

@@ -7,32 +7,31 @@ long for proxies. Then the offsets are kept in this process, under a random name
 from __future__ import annotations
 
 import secrets
-import time
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from typing import Any
+from contextlib import closing
+from functools import partial
+from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from reput.core import LogTail, SharedStore, TailFilter, wanted_tags
-from reput.errors import ReputError, UsageError
-from reput.format.bodies import sent_body
-from reput.format.commit_log import MessageExt
+from reput.core import SharedStore, TailFilter, wanted_tags
+from reput.errors import UsageError
 from reput.wings.console.arguments import choice, text
 from reput.wings.console.group_pages import chosen
+from reput.wings.console.mounts import Until
+from reput.wings.console.new_rows import NewRows, new_rows
 from reput.wings.console.rendering import Views
-from reput.wings.console.results import Row
 from reput.wings.console.search_page import cursors_of
-from reput.wings.console.users import Permission, demand
-from reput.wings.serve import HTTP
+from reput.wings.console.users import CURRENT, Permission, demand
+
+if TYPE_CHECKING:
+    from reput.engine.tables import Content
+    from reput.wings.console.children import LiveJob
 
 _FIELDS = ("topic", "key", "tags", "contains", "how", "store")
-_FIRST_ROWS, _MOST_ROWS = 20, 200
-_SECONDS = 1.0
-"""Time for which one request may read logs. The next request continues at the same place."""
-_MOST_BEHIND_BYTES = 64 << 20
 _MOST_IN_ADDRESS, _MOST_KEPT = 50, 100_000
 _FORGOTTEN = (
     "This page was idle for so long that the server has forgotten its position; "
@@ -110,16 +109,34 @@ class LivePage:
         cursors = cursors_of(query, [name for name, _ in stores])
         at = text(query, "at") or ""
         kept = self._kept.get(at) if at else None
-        tails = _Watched(stores, wanted, content, {**cursors, **(kept or {})})
-        tails.notes += missing
-        if at and kept is None:
-            tails.notes.append(_FORGOTTEN)
-        await self._mounts.search(tails.read)
+        tails = await self._arrivals(request, stores, wanted, content, {**cursors, **(kept or {})})
+        forgotten = [_FORGOTTEN] if at and kept is None else []
+        tails.notes[:0] = missing + forgotten
         return await self._views.page(
             request, template, view="live", q=q, tails=tails, link=self._query(tails, q, at)
         )
 
-    def _query(self, tails: _Watched, q: Mapping[str, str], before: str) -> str:
+    async def _arrivals(
+        self,
+        request: Request,
+        stores: Sequence[tuple[str, SharedStore]],
+        wanted: TailFilter,
+        content: Content | None,
+        cursors: dict[str, int],
+    ) -> NewRows:
+        """Read new messages. With a condition on contents, a child process reads them."""
+        if content is None:
+            return await self._mounts.search(partial(new_rows, stores, wanted, cursors))
+        from reput.wings.console.children import LiveJob
+
+        places = tuple((name, store.path, store.settings) for name, store in stores)
+        job = LiveJob(places, wanted, content, cursors, CURRENT.get())
+        until = self._mounts.until()
+        return await self._mounts.search(
+            partial(_in_child, job, until), request, until, in_child=True
+        )
+
+    def _query(self, tails: NewRows, q: Mapping[str, str], before: str) -> str:
         """Return the query string with which the page requests later messages."""
         pairs = [(name, value) for name, value in q.items() if value]
         if len(tails.cursors) > _MOST_IN_ADDRESS:
@@ -129,84 +146,21 @@ class LivePage:
         return "?" + urlencode(pairs, errors="surrogatepass")
 
 
-class _Watched:
-    """Reads the messages of several logs, beginning at the cursor of each log.
+def _in_child(job: LiveJob, until: Until) -> NewRows:
+    """Read new messages in a child process. Without an answer of it, the next request begins at the same cursors."""
+    from reput.wings.console.children import CHILDREN
 
-    Attributes:
-        rows: The new messages, newest first.
-        cursors: By store, the physical offset at which to continue.
-        notes: Unreadable stores, and skipped messages.
-    """
-
-    def __init__(
-        self,
-        stores: Sequence[tuple[str, SharedStore]],
-        wanted: TailFilter,
-        content: Any,
-        cursors: dict[str, int],
-    ) -> None:
-        self._stores, self._wanted, self._content = stores, wanted, content
-        self.cursors = dict(cursors)
-        self.rows: list[Row] = []
-        self.notes: list[str] = []
-
-    def read(self) -> None:
-        """Read messages for about a second."""
-        until = time.monotonic() + _SECONDS
-        # Begin with a different store in each request. Otherwise, the last stores would not be read if time is short.
-        turn = int(until * 1000) % max(len(self._stores), 1)
-        for name, store in (*self._stores[turn:], *self._stores[:turn]):
-            begin = self.cursors.get(name)
-            if begin is not None and (len(self.rows) >= _MOST_ROWS or time.monotonic() > until):
-                continue  # Skip this store. The next request continues at its old cursor.
-            try:
-                with store.reader() as reader:
-                    tail = LogTail(reader, self._wanted)
-                    if begin is None:
-                        self._first(name, tail)
-                    else:
-                        end = reader.end_offset()
-                        # After a truncation, the log may end before the cursor.
-                        tail.position = min(begin, end)
-                        # Nobody can read so many messages. Continue with the newest ones.
-                        if end - begin > _MOST_BEHIND_BYTES:
-                            tail.position = end
-                            self.notes.append(
-                                f"{name}: {end - begin:,} bytes were written too fast to be shown"
-                            )
-                        self._new(name, tail, until)
-                    self.cursors[name] = tail.position
-            except UsageError:
-                # The search conditions are invalid, so every store would refuse them. Report the error only once.
-                raise
-            except ReputError as error:
-                self.notes.append(f"{name}: {error}")
-        self.rows.sort(key=lambda row: row.store_timestamp, reverse=True)
-        del self.rows[_MOST_ROWS:]
-
-    def _first(self, name: str, tail: LogTail) -> None:
-        found = tail.last(_FIRST_ROWS)
-        self.rows += [Row.of(name, message) for message in found if self._takes(message)]
-        oldest = found[0].physical_offset if len(found) == _FIRST_ROWS else None
-        self.notes += [f"{name}: {one}" for one in tail.coverage(oldest).unreadable]
-
-    def _new(self, name: str, tail: LogTail, until: float) -> None:
-        records = tail.new_records(to_the_end=True)
-        try:
-            for record in records:
-                message = record.message()
-                if self._takes(message):
-                    self.rows.append(Row.of(name, message))
-                if len(self.rows) >= _MOST_ROWS or time.monotonic() > until:
-                    # The next request continues after this message.
-                    tail.position = message.physical_offset + message.size_bytes
-                    break
-        finally:
-            records.close()
-            self.notes += [f"{name}: {one}" for one in tail.damage]
-
-    def _takes(self, message: MessageExt) -> bool:
-        if self._content is None:
-            return True
-        sent = sent_body(message, HTTP.answer_bytes)
-        return bool(self._content.takes(sent.data, message.properties))
+    reason = "the time limit ended the search"
+    with closing(CHILDREN.steps(job)) as steps:
+        for step in steps:
+            if step is not None and isinstance(step.value, NewRows):
+                return step.value
+            if step is not None:
+                # The search conditions are invalid, or the child ended.
+                if isinstance(step.value, UsageError):
+                    raise step.value
+                reason = str(step.value)
+                break
+            if until.is_over:
+                break
+    return NewRows(cursors=dict(job.cursors), notes=[reason])
