@@ -18,13 +18,9 @@ from reput.wings.serve.broker.groups import (
     SubscriptionGroups,
     TopicSubscription,
 )
+from reput.wings.serve.broker.lag import QueueLag
 from reput.wings.serve.broker.locks import LOCK_MS, MessageQueue, QueueLocks
-from reput.wings.serve.broker.offsets import (
-    ConsumerOffsets,
-    PulledOffsets,
-    QueueLag,
-    check_kept_in_files,
-)
+from reput.wings.serve.broker.offsets import ConsumerOffsets, PulledOffsets, check_kept_in_files
 from reput.wings.serve.broker.topics import PERM_READ, PERM_WRITE, TopicTable
 from tests.small import SMALL
 

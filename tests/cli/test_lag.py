@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from reput.cli.main import DAMAGED, FOUND
 from reput.core.store.topics_file import batch_topics
+from reput.engine.stores.open_store import open_store
 from reput.format.rocksdb_config import (
     OFFSETS_PREFIX_V2,
     decode_offset_v2,
@@ -49,10 +50,14 @@ def test_every_committed_queue_is_compared_with_its_end(store: Path) -> None:
     ]
     assert all(row["expired"] == 0 for row in rows)
     printed = run("state", "lag", store, "--group", "billing", "--topic", "Batch2").lines
-    assert [line.split() for line in printed[1:]] == [
-        ["billing", "Batch2", "0", "1,373", "1,373", "0", "0"],
-        ["billing", "Batch2", "1", "1,000", "1,274", "274", "0"],
-    ]
+    behind, read = rows[2], rows[1]
+    with open_store(store) as opened:
+        assert behind["oldest_ms"] == opened.get_by_queue("Batch2", 1, 1000).store_timestamp
+    assert (read["oldest_ms"], read["lag_seconds"]) == (None, 0)
+    assert behind["lag_seconds"] > 0
+    assert printed[1].split() == ["billing", "Batch2", "0", "1,373", "1,373", "0", "0"]
+    assert printed[2].split()[:6] == ["billing", "Batch2", "1", "1,000", "1,274", "274"]
+    assert printed[2].split()[7:9:2] == ["d"]
 
 
 def test_a_damaged_file_of_offsets_is_one_line(store: Path) -> None:
@@ -177,6 +182,9 @@ def test_offsets_outside_a_queue_have_no_wrong_lag(golden: Golden, tmp_path: Pat
     late, never = map(json.loads, ran.lines)
     assert ran.code == DAMAGED
     assert (late["lag"], never["lag"], never["expired"]) == (None, 757, 0)
+    assert (late["lag_seconds"], late["outside"]) == (None, "after the end")
+    assert never["outside"] == "before the begin"
+    assert never["lag_seconds"] > 0
     assert "the committed offset 5000 is 4243 after the queue's end 757" in ran.err
     assert "unknown" in run("state", "lag", copy, copy).out
     assert "lag unknown" in run("fleet", copy).out
@@ -209,3 +217,42 @@ def test_the_lag_in_a_lost_queue_is_unknown(store: Path) -> None:
     rows = {(r["topic"], r["queue_id"]): r for r in map(json.loads, ran.lines)}
     assert "the queue is lost" in rows["Batch2", 0]["problem"]
     assert rows["Gone", 0]["problem"] is None
+
+
+def test_the_age_of_a_message_that_cannot_be_read_is_unknown_and_its_count_is_not(
+    golden: Golden, tmp_path: Path
+) -> None:
+    copy = copy_store(golden("basic").path, tmp_path / "store")
+    (copy / "config").mkdir(exist_ok=True)
+    (copy / "config" / "consumerOffset.json").write_text('{"offsetTable":{"TopicA@g":{0:7,1:7}}}')
+    with open_store(copy) as opened:
+        at = opened.get_by_queue("TopicA", 0, 7).physical_offset
+        (file,) = [one for one in opened.commit_log.files if one.start <= at < one.end]
+    with open(file.path, "r+b") as log:
+        log.seek(at - file.start)
+        log.write(bytes(40))
+    ran = run("state", "lag", copy, "--format", "jsonl")
+    lost, whole = map(json.loads, ran.lines)
+    assert ran.code == DAMAGED
+    assert (lost["lag"], lost["lag_seconds"]) == (750, None)
+    assert "the age of the oldest message is unknown" in lost["age_problem"]
+    assert whole["lag_seconds"] > 0
+    assert "unknown" in run("state", "lag", copy).lines[1]
+    lines = run("fleet", copy, "--format", "prometheus").lines
+    assert f'reput_group_lag_messages{{store="{copy}",group="g"}} {750 + whole["lag"]}' in lines
+    assert not [line for line in lines if line.startswith("reput_group_lag_seconds")]
+
+
+def test_groups_have_the_same_figures_on_every_face(golden: Golden, tmp_path: Path) -> None:
+    copy = copy_store(golden("basic").path, tmp_path / "store")
+    (copy / "config").mkdir(exist_ok=True)
+    (copy / "config" / "consumerOffset.json").write_text(
+        '{"offsetTable":{"TopicA@slow":{0:0},"TopicA@done":{0:757}}}'
+    )
+    report = json.loads(run("fleet", copy, "--format", "jsonl").lines[0])
+    slow, done = report["groups"]
+    assert (slow["group"], slow["lag_messages"], done["lag_seconds"]) == ("slow", 757, 0)
+    assert report["metrics"]["group_lag_seconds"] == slow["lag_seconds"]
+    lines = run("fleet", copy, "--format", "prometheus").lines
+    assert f'reput_group_lag_seconds{{store="{copy}",group="done"}} 0' in lines
+    assert [one.startswith("reput_group_lag_seconds{") for one in lines].count(True) == 2

@@ -48,7 +48,8 @@ def command(
     """Print one line per STORE, the worst first.
 
     The line shows the state, the newest message, growth, days until the disk is full, the share of the log that
-    IndexFiles cover, the consumer group with the largest lag, and the worst finding.
+    IndexFiles cover, the consumer group with the largest lag, the age of the oldest message that a group has not
+    consumed, and the worst finding.
 
     The state is the result of `reput check --quick`, which checks names, sizes, headers, ends and samples. Nothing is
     written. Stores are read in parallel; stores with the same cluster and broker name are compared.

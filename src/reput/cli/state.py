@@ -79,13 +79,14 @@ def _lag(
     broker may keep offsets in a RocksDB database instead, which is read as well (experimental). A
     running broker writes its offsets to disk only every few seconds. The lag of a queue is the queue's
     end minus the committed offset. Messages that expired before the group consumed them are counted
-    in `expired`.
+    in `expired`. `oldest` is the age of the oldest message that the group has not consumed and that has not
+    expired. `outside` marks an offset before the begin or after the end of its queue.
 
     Queues of several STOREs, or of a fleet file, are listed together with their stores. The lag of
     a group is the sum over all stores.
 
     The lag of a queue is unknown if the queue lacks entries for its newest messages, or if the offset was
-    committed after the queue's end.
+    committed after the queue's end. The age is also unknown if the message cannot be read.
 
     Exits with 1 if no group has committed an offset, with 3 if a store could not be read or a lag is
     unknown.

@@ -24,7 +24,7 @@ from reput.wings.console.mounts import Mounts
 from reput.wings.console.rendering import Views
 from reput.wings.console.rendering import query as query_string
 from reput.wings.console.results import Row
-from reput.wings.serve import HTTP, QueueLag, consumer_lag
+from reput.wings.serve import HTTP, QueueLag, consumer_lag, lag_of_group
 
 GROUPS_OF_A_PAGE = 50
 _MOST_DEAD, _MOST_QUEUES, _MOST_PAGES = 50, 1_000, 100_000
@@ -61,9 +61,13 @@ class Group:
     @property
     def lag(self) -> int | None:
         """Return the number of messages that the group has not consumed; None if it is unknown in a queue."""
-        if any(one.queue.problem for one in self.queues):
-            return None
-        return sum(one.queue.lag or 0 for one in self.queues)
+        return lag_of_group(self.name, (one.queue for one in self.queues)).lag_messages
+
+    @property
+    def lag_ms(self) -> int | None:
+        """Return the age (ms) of the oldest message that the group has not consumed; None if it is unknown."""
+        seconds = lag_of_group(self.name, (one.queue for one in self.queues)).lag_seconds
+        return None if seconds is None else int(seconds * 1000)
 
     @property
     def expired(self) -> int:
@@ -195,8 +199,8 @@ def groups_of(
             for queue in () if is_url(store.path) else consumer_lag(store, store.path):
                 if only in (None, queue.group):
                     own = groups.setdefault(queue.group, Group(queue.group))
-                    if queue.problem is not None:
-                        problems.append(f"{name}: group {queue.group}: {queue.problem}")
+                    if (problem := queue.problem or queue.age_problem) is not None:
+                        problems.append(f"{name}: group {queue.group}: {problem}")
                     own.queues.append(QueueOfGroup(name, queue))
             for group, count in _dead_counts(store, only):
                 counts = groups.setdefault(group, Group(group)).dead_by_store

@@ -29,8 +29,8 @@ from reput.wings.console.mounts import Mounts
 from reput.wings.console.surveys import Rounds
 from reput.wings.fleet import survey
 from reput.wings.fleet.api import SurveyReport
-from reput.wings.fleet.monitoring import STORE_METRICS, store_figures
-from reput.wings.serve import Traffic, consumer_lag
+from reput.wings.fleet.monitoring import GROUP_METRICS, STORE_METRICS, store_figures
+from reput.wings.serve import GroupLag, Traffic, consumer_lag, group_lags
 from reput.wings.serve.broker.traffic import BOUNDS_S
 
 _GAUGES = {
@@ -39,7 +39,8 @@ _GAUGES = {
     "reput_store_end_offset": "Physical offset at which the log ends",
     "reput_store_queues": "Queues of all topics",
     "reput_store_groups": "Consumer groups with committed offsets",
-    "reput_store_groups_left_out": "Consumer groups without a metric of their lag",
+    "reput_store_groups_left_out": "Further consumer groups, whose lag is known but has no metric",
+    "reput_store_groups_lag_unknown": "Consumer groups whose lag is unknown",
     "reput_store_counted_seconds": "When end, queues, groups and lag were counted, in seconds since 1970",
 }
 # The metrics have the lags of at most _MOST_GROUPS consumer groups of each store, and of at most _MOST_LAGS groups of
@@ -119,13 +120,15 @@ class _Counted(NamedTuple):
     Attributes:
         end_offset, queues: The end of the log, and the number of queues; None if the store cannot be read.
         groups: Number of groups with committed offsets; None if the offsets were not read.
-        lag: Names and lags of the groups with the largest lags.
+        unknown: Number of groups whose lag is unknown.
+        lag: The groups with the largest known lags.
     """
 
     end_offset: int | None = None
     queues: int | None = None
     groups: int | None = None
-    lag: tuple[tuple[str, int], ...] = ()
+    unknown: int = 0
+    lag: tuple[GroupLag, ...] = ()
 
 
 class _StoreCollector(Collector):
@@ -147,11 +150,10 @@ class _StoreCollector(Collector):
         gauges = {
             name: GaugeMetricFamily(name, text, labels=["store"]) for name, text in _GAUGES.items()
         }
-        lag = GaugeMetricFamily(
-            "reput_group_lag_messages",
-            f"Unread messages of a consumer group; per store, at most the {_MOST_GROUPS} groups furthest behind",
-            labels=["store", "group"],
-        )
+        lags = {
+            name: GaugeMetricFamily(f"reput_group_{name}", text, labels=["store", "group"])
+            for name, text in GROUP_METRICS.items()
+        }
         seen_last = self._counts.latest()
         share = max(_MOST_LAGS // max(len(seen_last), 1), 1)
         for store in self._mounts.names:
@@ -171,12 +173,16 @@ class _StoreCollector(Collector):
                 gauges["reput_store_queues"].add_metric([store], counted.queues)
                 gauges["reput_store_counted_seconds"].add_metric([store], seen.seen_ms / 1000)
             if counted.groups is not None:
-                left_out = counted.groups - min(len(counted.lag), share)
+                left_out = counted.groups - counted.unknown - min(len(counted.lag), share)
                 gauges["reput_store_groups"].add_metric([store], counted.groups)
                 gauges["reput_store_groups_left_out"].add_metric([store], left_out)
-            for group, messages in counted.lag[:share]:
-                lag.add_metric([store, group], messages)
-        yield lag
+                gauges["reput_store_groups_lag_unknown"].add_metric([store], counted.unknown)
+            for group in counted.lag[:share]:
+                # A figure that is unknown has no metric.
+                for name, metric in lags.items():
+                    if (value := getattr(group, name)) is not None:
+                        metric.add_metric([store, group.group], value)
+        yield from lags.values()
         yield from gauges.values()
         yield self._unreadable()
         yield from self._written()
@@ -226,19 +232,14 @@ class _StoreCollector(Collector):
             return _Counted()
         if is_url(store.path):
             return _Counted(end, queues)
-        totals, unknown = Counts[str](), set[str]()
         try:
-            for queue in consumer_lag(store, store.path):
-                totals[queue.group] += queue.lag or 0
-                if queue.problem is not None:
-                    unknown.add(queue.group)
+            groups = group_lags(consumer_lag(store, store.path))
         except ReputError:
             return _Counted(end, queues)
-        # A group whose lag is unknown has no metric.
-        for group in unknown:
-            del totals[group]
-        named = Counts({group: lag for group, lag in totals.items() if len(group) <= _MOST_NAME})
-        return _Counted(end, queues, len(totals), tuple(named.most_common(_MOST_GROUPS)))
+        known = [one for one in groups if one.lag_messages is not None]
+        named = [one for one in known if len(one.group) <= _MOST_NAME]
+        unknown = len(groups) - len(known)
+        return _Counted(end, queues, len(groups), unknown, tuple(named[:_MOST_GROUPS]))
 
 
 class _SurveyCollector(Collector):

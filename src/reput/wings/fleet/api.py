@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from os import PathLike, fspath
@@ -25,11 +24,12 @@ from reput.engine.check import check
 from reput.engine.stores import StoreAnswer, StoresReport
 from reput.engine.stores.open_store import open_store
 from reput.errors import CorruptMessageError, MessageNotFoundError, ReputError, raise_if_refused
+from reput.wings.fleet.lag import lag_cells
 from reput.wings.inspect import covered_log
 from reput.wings.inspect.measuring.figures import DAY_MS, disk_usage
-from reput.wings.serve import consumer_lag
+from reput.wings.serve import GroupLag, consumer_lag, group_lags
 
-_COLUMNS = ("store", "state", "newest", "per day", "full in", "indexed", "lag", "")
+_COLUMNS = ("store", "state", "newest", "per day", "full in", "indexed", "lag", "oldest", "")
 _NAME_WIDTH, _FINDING_WIDTH = 48, 100
 # A growth rate over a shorter time would be meaningless.
 _LEAST_SPAN_MS = 60_000
@@ -49,6 +49,7 @@ class SurveyReport(Report):
         lag: Largest lag of any consumer group, in messages, and the name of this group.
         surveyed_ms: Time of the survey, ms since 1970.
         lag_problem: The reason why the lag is unknown although the store may have groups; otherwise empty.
+        groups: The lag of each consumer group in messages and in time: the largest first, unknown lags last.
     """
 
     findings: tuple[Finding, ...]
@@ -60,6 +61,7 @@ class SurveyReport(Report):
     lag: tuple[int, str] | None
     surveyed_ms: int
     lag_problem: str = ""
+    groups: tuple[GroupLag, ...] = ()
 
     @property
     def is_valid(self) -> bool:
@@ -86,7 +88,14 @@ class SurveyReport(Report):
             "days_until_full": self.days_until_full,
             "index_coverage_ratio": self.indexed,
             "group_lag_messages": None if self.lag is None else self.lag[0],
+            "group_lag_seconds": None if self.lag is None else self._oldest,
         }
+
+    @property
+    def _oldest(self) -> float | None:
+        ages = [one.lag_seconds for one in self.groups]
+        known = [age for age in ages if age is not None]
+        return max(known, default=None) if len(known) == len(ages) else None
 
     def as_dict(self) -> dict[str, Any]:
         findings = [finding.as_json() for finding in self.findings]
@@ -110,10 +119,10 @@ def survey(store: str | PathLike[str], **reading: Unpack[ReaderOptions]) -> Surv
         begin, end = opened.begin_offset(), opened.end_offset()
         newest = newest_timestamp(opened.commit_log, end) if end > begin else None
         per_day = None if newest is None else _growth(opened, end, newest)
-        lag, lag_problem = _largest_lag(opened)
+        groups, lag_problem = _groups(opened)
         return SurveyReport(
             found.findings, end - begin, newest, per_day, _days_until_full(opened, per_day),
-            _indexed(opened, begin, end), lag, now_ms(), lag_problem,
+            _indexed(opened, begin, end), _largest(groups), now_ms(), lag_problem, groups,
         )  # fmt: skip
 
 
@@ -144,24 +153,22 @@ def _indexed(store: MessageStore, begin: int, end: int) -> float | None:
     return sum(one.end - one.begin for one in ranges if one.basis != "scanned") / (end - begin)
 
 
-def _largest_lag(store: MessageStore) -> tuple[tuple[int, str] | None, str]:
-    """Return the largest lag of a consumer group and the name of this group, as a pair; also return an error message.
-
-    A group's lag is the sum of the lags of its queues. If reading the lags failed, the pair is None, and the message
-    states the reason. Otherwise the message is empty. The pair is also None if the store is not local or has no groups.
-    """
+def _groups(store: MessageStore) -> tuple[tuple[GroupLag, ...], str]:
+    """Return the lags of consumer groups, and the reason why they or some of them are unknown, else an empty text."""
     if not store.storage.is_local:
-        return None, ""
-    totals = Counter[str]()
+        return (), ""
     try:
-        for queue in consumer_lag(store, store.path):
-            if queue.problem is not None:
-                return None, queue.problem
-            totals[queue.group] += queue.lag or 0
+        groups = tuple(group_lags(consumer_lag(store, store.path)))
     except ReputError as error:  # If consumerOffset.json is damaged, only this figure is unknown.
         raise_if_refused(error)
-        return None, str(error)
-    return max(((lag, group) for group, lag in totals.items()), default=None), ""
+        return (), str(error)
+    return groups, next((one.problem for one in groups if one.problem is not None), "")
+
+
+def _largest(groups: Sequence[GroupLag]) -> tuple[int, str] | None:
+    """Return the largest lag in messages and the name of its group; None without groups, or if a lag is unknown."""
+    known = [(one.lag_messages, one.group) for one in groups if one.lag_messages is not None]
+    return known[0] if known and len(known) == len(groups) else None
 
 
 def fleet_lines(report: StoresReport[SurveyReport]) -> Iterator[str]:
@@ -179,7 +186,7 @@ def fleet_lines(report: StoresReport[SurveyReport]) -> Iterator[str]:
 def _row(answer: StoreAnswer[Any]) -> tuple[str, ...]:
     start = one_line(answer.store, _NAME_WIDTH), str(answer.state)
     if answer.report is None:
-        return (*start, *["-"] * 5, one_line(answer.headline, _FINDING_WIDTH))
+        return (*start, *["-"] * (len(_COLUMNS) - 3), one_line(answer.headline, _FINDING_WIDTH))
     *figures, worst = cells_of(answer.report.as_dict())
     return (*start, *figures, worst or (str(Kind.REPLICA_DIFFERS) if answer.differs else ""))
 
@@ -206,5 +213,14 @@ def cells_of(fields: Mapping[str, Any]) -> Sequence[str]:
         "-" if days is None else f"{format_days(days)} d",
         "-" if indexed is None else f"{int(100 * indexed)}%",
         ("?" if problem else "-") if lag is None else f"{lag[0]:,} {one_line(lag[1], _NAME_WIDTH)}",
+        _oldest_cell(fields),
         first,
     )
+
+
+def _oldest_cell(fields: Mapping[str, Any]) -> str:
+    """Return the age of the oldest message that a group has not consumed."""
+    seconds = fields["metrics"].get("group_lag_seconds")
+    if seconds is None:
+        return "?" if fields.get("lag_problem") else "-"
+    return lag_cells(1, seconds)[1] if seconds else "none"

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from os import PathLike, fspath
 from typing import Any, Unpack
 
-from reput.base import Report, checked, one_line
+from reput.base import Report, checked, format_duration, one_line
 from reput.core import ReaderOptions
 from reput.engine.stores import takes_stores
 from reput.engine.stores.open_store import open_store
 from reput.errors import UsageError
-from reput.wings.serve import QueueLag, consumer_lag
+from reput.wings.serve import GroupLag, QueueLag, consumer_lag, group_lags
 
-_NAMES = ("group", "topic", "queue", "committed", "end", "lag", "expired")
+_NAMES = ("group", "topic", "queue", "committed", "end", "lag", "oldest", "expired", "outside")
+_DERIVED = "lag", "lag_seconds", "expired", "outside"
 _NAME_WIDTH = 40
 
 
@@ -34,8 +34,8 @@ class LagReport(Report):
     @property
     def headline(self) -> str:
         total = sum(queue.lag or 0 for queue in self.queues)
-        unknown = len(self.problems)
-        more = "" if self.is_complete else f", unknown in {unknown:,} queue{'s' * (unknown != 1)}"
+        unknown = sum(queue.problem is not None for queue in self.queues)
+        more = "" if not unknown else f", unknown in {unknown:,} queue{'s' * (unknown != 1)}"
         return f"{len(self.queues):,} queues, {total:,} messages behind{more}"
 
     @property
@@ -46,7 +46,13 @@ class LagReport(Report):
     @property
     def problems(self) -> list[str]:
         """Return the reasons why lags are unknown, one per queue."""
-        return [f"{one.group}: {one.problem}" for one in self.queues if one.problem is not None]
+        reasons = ((one.group, one.problem or one.age_problem) for one in self.queues)
+        return [f"{group}: {reason}" for group, reason in reasons if reason is not None]
+
+    @property
+    def groups(self) -> list[GroupLag]:
+        """Return the lag of each group: the largest first, unknown lags last."""
+        return group_lags(self.queues)
 
     def __len__(self) -> int:
         return len(self.queues)
@@ -63,7 +69,7 @@ class LagReport(Report):
     def rows(self) -> Iterator[dict[str, Any]]:
         """Yield an object per queue."""
         for queue in self.queues:
-            yield {name: getattr(queue, name) for name in (*queue.__slots__, "lag", "expired")}
+            yield {name: getattr(queue, name) for name in (*queue.__slots__, *_DERIVED)}
 
     def as_dict(self) -> dict[str, Any]:
         return {"queues": list(self.rows())}
@@ -76,17 +82,20 @@ def lag_lines(queues: Sequence[tuple[str, QueueLag]]) -> Iterator[str]:
         return
     rows = [(one_line(store, _NAME_WIDTH), *_cells(queue)) for store, queue in queues]
     yield from _table([("store", *_NAMES), *rows], 3)
-    totals, unknown = Counter[str](), set[str]()
-    for _, queue in queues:
-        totals[queue.group] += queue.lag or 0
-        if queue.problem is not None:
-            unknown.add(queue.group)
     yield ""
     groups = [
-        (one_line(name, _NAME_WIDTH), "unknown" if name in unknown else f"{lag:,}")
-        for name, lag in totals.most_common()
+        (one_line(one.group, _NAME_WIDTH), *lag_cells(one.lag_messages, one.lag_seconds))
+        for one in group_lags(queue for _, queue in queues)
     ]
-    yield from _table([("group", "lag"), *groups], 1)
+    yield from _table([("group", "lag", "oldest"), *groups], 1)
+
+
+def lag_cells(messages: int | None, seconds: float | None) -> tuple[str, str]:
+    """Return a lag in messages and in time as text: `unknown` if unknown, no time if no message waits."""
+    return (
+        "unknown" if messages is None else f"{messages:,}",
+        "unknown" if seconds is None else format_duration(int(seconds * 1000)) if messages else "",
+    )
 
 
 def _table(rows: Sequence[tuple[str, ...]], texts: int) -> Iterator[str]:
@@ -135,6 +144,9 @@ def lag(
 
 
 def _cells(queue: QueueLag) -> tuple[str, ...]:
-    numbers = (queue.queue_id, queue.committed, queue.max_offset, queue.lag, queue.expired)
-    shown = ("-" if number is None else f"{number:,}" for number in numbers)
-    return one_line(queue.group, _NAME_WIDTH), one_line(queue.topic, _NAME_WIDTH), *shown
+    exists = queue.max_offset is not None or queue.problem is not None
+    lag, oldest = lag_cells(queue.lag, queue.lag_seconds) if exists else ("no queue", "")
+    end = "-" if queue.max_offset is None else f"{queue.max_offset:,}"
+    numbers = (f"{queue.queue_id}", f"{queue.committed:,}", end, lag, oldest, f"{queue.expired:,}")
+    names = one_line(queue.group, _NAME_WIDTH), one_line(queue.topic, _NAME_WIDTH)
+    return *names, *numbers, queue.outside or ""

@@ -18,8 +18,16 @@ STORE_METRICS = {
     "days_until_full": "Days until the disk is full if nothing expires.",
     "index_coverage_ratio": "Share of the log that IndexFiles cover.",
     "group_lag_messages": "Messages that the consumer group furthest behind has to read.",
+    "group_lag_seconds": "Age of the oldest message that a consumer group has not consumed.",
 }
 """The metrics of a store and their explanations. Their full names have the prefix `reput_store_`."""
+GROUP_METRICS = {
+    "lag_messages": "Messages that a consumer group has not consumed.",
+    "lag_seconds": "Age of the oldest message that a consumer group has not consumed, 0 without one.",
+}
+"""The metrics of a consumer group and their explanations. Their full names have the prefix `reput_group_`."""
+MOST_GROUPS = 100
+"""Each metric is a time series, so the metrics have at most this many groups of a store, those furthest behind."""
 _NUMBERS = {StoreState.OK: 0, StoreState.WARNING: 1, StoreState.DAMAGED: 2, StoreState.NOT_READ: 3}
 
 
@@ -58,17 +66,38 @@ def prometheus_lines(answers: Sequence[StoreAnswer[Any]]) -> Iterator[str]:
     figures = [store_figures(one) for one in answers]
     for name, text in STORE_METRICS.items():
         rows = [
-            (one.store, values[name])
+            ({"store": one.store}, values.get(name))
             for one, values in zip(answers, figures, strict=True)
-            if values.get(name) is not None
         ]
-        if rows:
-            yield f"# HELP reput_store_{name} {text}"
-            yield f"# TYPE reput_store_{name} gauge"
-            yield from (
-                f'reput_store_{name}{{store="{_label(store)}"}} {value:.15g}'
-                for store, value in rows
-            )
+        yield from _family(f"reput_store_{name}", text, rows)
+    for name, text in GROUP_METRICS.items():
+        of_groups = [
+            ({"store": one.store, "group": group["group"]}, group[name])
+            for one in answers
+            for group in _rows(one, "groups")
+        ]
+        yield from _family(f"reput_group_{name}", text, of_groups)
+
+
+def _rows(answer: StoreAnswer[Any], name: str) -> list[dict[str, Any]]:
+    """Return the first rows of a list in a store's report. A report of `check` has no such list."""
+    if answer.report is None:
+        return []
+    rows: list[dict[str, Any]] = list(answer.report.as_dict().get(name, ()))
+    return rows[:MOST_GROUPS]
+
+
+def _family(
+    name: str, text: str, rows: Sequence[tuple[dict[str, str], float | None]]
+) -> Iterator[str]:
+    """Yield a metric's lines. Unknown values (None) have no line, and a metric without values has no head."""
+    known = [(labels, value) for labels, value in rows if value is not None]
+    if known:
+        yield f"# HELP {name} {text}"
+        yield f"# TYPE {name} gauge"
+    for labels, value in known:
+        shown = ",".join(f'{label}="{_label(of)}"' for label, of in labels.items())
+        yield f"{name}{{{shown}}} {value:.15g}"
 
 
 def store_figures(answer: StoreAnswer[Any]) -> dict[str, float | None]:

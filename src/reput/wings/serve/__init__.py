@@ -5,11 +5,14 @@ from typing import TYPE_CHECKING
 from reput.base.lazy import face
 
 if TYPE_CHECKING:
+    from reput.wings.serve.broker.lag import GroupLag as GroupLag
+    from reput.wings.serve.broker.lag import QueueLag as QueueLag
+    from reput.wings.serve.broker.lag import consumer_lag as consumer_lag
+    from reput.wings.serve.broker.lag import group_lags as group_lags
+    from reput.wings.serve.broker.lag import lag_of_group as lag_of_group
     from reput.wings.serve.broker.limits import HTTP as HTTP
     from reput.wings.serve.broker.limits import HttpLimits as HttpLimits
     from reput.wings.serve.broker.limits import LimitError as LimitError
-    from reput.wings.serve.broker.offsets import QueueLag as QueueLag
-    from reput.wings.serve.broker.offsets import consumer_lag as consumer_lag
     from reput.wings.serve.broker.traffic import Traffic as Traffic
     from reput.wings.serve.remoting.port import PortOptions as PortOptions
     from reput.wings.serve.remoting.service import Service as Service

@@ -2,20 +2,19 @@
 
 A served store keeps them in config/consumerOffset.json, under `topic@group`. `committed_offsets` reads the
 offsets from every place in which a broker may keep them, and mirrors `LmqConsumerOffsetManager` and the managers of
-`broker.config.v1` and `.v2` (tag rocketmq-all-5.3.3). `consumer_lag` compares offsets with the ends of the queues.
+`broker.config.v1` and `.v2` (tag rocketmq-all-5.3.3).
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from reput.core import AnyStore, facts_of
-from reput.errors import FormatError, MessageNotFoundError, UsageError
+from reput.core import facts_of
+from reput.errors import FormatError, UsageError
 from reput.format.file_names import (
     CONFIG_FOLDER,
     CONSUMER_OFFSET_FILE,
@@ -369,80 +368,3 @@ def _in_files(store: Path) -> Iterator[CommittedOffset]:
         ) from None
     for entry in ConsumerOffsets(store, is_kept=False).entries():
         yield CommittedOffset(*entry)
-
-
-@dataclass(frozen=True, slots=True)
-class QueueLag:
-    """The lag of a group in one queue.
-
-    Attributes:
-        group, topic, queue_id: The group and the queue.
-        committed: Queue offset of the group's next message.
-        min_offset: Queue offset of the first message that has not expired; None if the queue does not exist.
-        max_offset: Queue offset that the next message gets; None if the queue does not exist.
-        problem: The reason why the lag is unknown although the queue exists or was lost; otherwise None.
-    """
-
-    group: str
-    topic: str
-    queue_id: int
-    committed: int
-    min_offset: int | None
-    max_offset: int | None
-    problem: str | None = None
-
-    @property
-    def lag(self) -> int | None:
-        """Number of messages that the group has not consumed, including expired ones.
-
-        None if the queue does not exist, or has a `problem`.
-        """
-        if self.max_offset is None or self.problem is not None:
-            return None
-        return max(self.max_offset - max(self.committed, 0), 0)
-
-    @property
-    def expired(self) -> int:
-        """Number of messages that expired before the group consumed them."""
-        return 0 if self.min_offset is None else max(self.min_offset - max(self.committed, 0), 0)
-
-
-def consumer_lag(
-    store: AnyStore, path: str | Path, check_end: Callable[[str, int], None] = lambda *queue: None
-) -> Iterator[QueueLag]:
-    """Yield the lag in every queue with a committed offset, by group, topic and queue id.
-
-    Args:
-        store: An open store.
-        path: The store's folder on this machine, whose config/ has the offsets.
-        check_end: Raises FormatError if a queue lacks entries for its newest messages (`MessageStore.check_end`). By
-            default, this is not checked, because it reads the log.
-
-    Raises:
-        MissingExtraError: The offsets are in RocksDB, and rocksdict is not installed.
-        FormatError: The file or database of offsets is damaged.
-        StoreAccessError: A file cannot be read.
-    """
-    for group, topic, queue_id, committed in sorted(committed_offsets(Path(path))):
-        try:
-            # For a lost queue, this raises FormatError.
-            most = store.max_queue_offset(topic, queue_id)
-            least = store.min_queue_offset(topic, queue_id, check=False)
-            problem = _beyond_end(topic, queue_id, committed, most)
-            check_end(topic, queue_id)
-        except MessageNotFoundError:
-            yield QueueLag(group, topic, queue_id, committed, None, None)
-        except FormatError as error:
-            yield QueueLag(group, topic, queue_id, committed, None, None, str(error))
-        else:
-            yield QueueLag(group, topic, queue_id, committed, least, most, problem)
-
-
-def _beyond_end(topic: str, queue_id: int, committed: int, end: int) -> str | None:
-    """Return the problem of an offset that was committed after the end of its queue, or None."""
-    if committed <= end:
-        return None
-    return (
-        f"{topic}/{queue_id}: the committed offset {committed} is {committed - end} after the queue's end {end}: "
-        "newest messages or entries are lost, or the topic was created again; a broker sends the group back"
-    )
