@@ -27,7 +27,7 @@ def all_errors() -> Iterator[type[errors.ReputError]]:
 
 
 COMMANDS = (
-    "query", "trace", "show", "inspect", "stats", "report", "check", "repair", "diff", "prove", "rebuild", "put",
+    "find", "query", "trace", "show", "inspect", "stats", "report", "check", "repair", "diff", "prove", "rebuild", "put",
     "tail", "recover", "expire", "serve", "lookup", "export", "compact-table", "state", "warm-up", "completion", "help",
 )  # fmt: skip
 STORE = "a store that is there"

@@ -6,8 +6,8 @@ import pytest
 
 from reput.core.log.offset_range import OffsetRange
 from reput.core.query.evidence import Evidence
+from reput.engine.stores.pasted import Pasted, understood
 from reput.errors import UsageError
-from reput.wings.console.pasted import Pasted, understood
 from reput.wings.console.searching import Outcome, _beside
 
 _ID = "7f000001000078bf00000000004c4b40"

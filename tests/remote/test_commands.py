@@ -92,7 +92,7 @@ def test_proofs_of_a_store_elsewhere_are_refused_in_one_line() -> None:
 
 # Arguments of every command that reads a store, or why the command reads no remote store, or writes.
 ANSWERS: dict[str, tuple[str, ...]] = {
-    "query": ("--topic", "TOPIC", "--begin", "2020-01-01"), "show": ("LAST",), "tail": ("-n", "1"),
+    "find": ("LAST",), "query": ("--topic", "TOPIC", "--begin", "2020-01-01"), "show": ("LAST",), "tail": ("-n", "1"),
     "trace": ("--key", "KEY", "--topic", "TOPIC"), "lookup": ("--keys", "KEYS", "--output", "OUT"),
     "fleet": (), "inspect": (), "check": (), "stats": (), "report": ("--output", "OUT.html"),
     "diff": ("HERE",), "rebuild": ("--output", "OUT"), "export": ("OUT",),

@@ -47,6 +47,13 @@ def query(session: Session, asked: Question) -> Answer:
     )
 
 
+@path("reput find", "id", "place")
+def find(session: Session, asked: Question) -> Answer:
+    text = f"{asked.topic}/{asked.queue_id}/{asked.number}" if asked.kind == "place" else asked.key
+    topic = [] if asked.topic is None else ["--topic", asked.topic]
+    return _answer(reput("find", session.path, "--format", "jsonl", *topic, text))
+
+
 @path("reput show", "id", "offset", "place")
 def show(session: Session, asked: Question) -> Answer:
     what: object = asked.number if asked.kind == "offset" else asked.key

@@ -59,7 +59,8 @@ STORE_METHODS: dict[str, Place] = {
 }  # fmt: skip
 
 COMMANDS: dict[str, Place] = {
-    "query": ("reput query",), "show": ("reput show",), "tail": ("reput tail",), "trace": ("reput trace",),
+    "find": ("reput find",), "query": ("reput query",), "show": ("reput show",), "tail": ("reput tail",),
+    "trace": ("reput trace",),
     "lookup": ("reput lookup",), "export": ("reput export",),
     "serve": ("serve --exact QUERY_MESSAGE", "serve PULL_MESSAGE", "/api/messages"),
     "fleet": "a summary of many stores", "inspect": "sizes and findings, no messages",

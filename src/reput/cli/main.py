@@ -54,7 +54,7 @@ INTERRUPTED, NO_READER = 130, 141
 # The distribution reput-slim lacks these libraries, and runs the kernels as plain Python.
 _NOT_IN_SLIM = ("llvmlite", "numba", "pyarrow")
 _SECTIONS = {
-    "Find messages": ("query", "show", "tail", "trace", "lookup"),
+    "Find messages": ("find", "query", "show", "tail", "trace", "lookup"),
     "Examine a store": (
         "fleet",
         "inspect",
@@ -81,7 +81,7 @@ _OLD = {"compact": "compact-table", **{name: f"state {name}" for name in _STATE}
 """Old names of commands with their present names. An old name still works, with a warning."""
 # Commands that should start quickly, because users notice the delay. These commands import `logging` only on request,
 # because the import would be a large part of the delay.
-_QUICK = ("query", "trace", "show")
+_QUICK = ("find", "query", "trace", "show")
 _COMPILING = "Compiling kernels for this processor, once"
 _KERNELS = {
     "check": "reput.engine.check.warm_up", "repair": "reput.engine.check.warm_up",

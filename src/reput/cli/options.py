@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial, wraps
+from shlex import quote
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
@@ -117,6 +118,25 @@ def listed_in(fleet: str | None) -> list[NamedStore]:
     return [] if fleet is None else NamedStore.read(fleet)
 
 
+_NO_STORE = {
+    "": "name a STORE, or a fleet file with --stores",
+    "reput.cli.show": "name a STORE and a message: reput show STORE 53821; by key: reput find STORE KEY",
+    "reput.cli.find": "name a STORE and the text to find: reput find STORE TEXT",
+}
+"""The error without a STORE, by the module of the command. The last word of `show` and `find` is not a STORE."""
+
+
+def refuse_a_message(given: GivenStores, advice: str = "reput find {store} {text}") -> None:
+    """Raise UsageError if the second of two STOREs is no path, because it is probably a key, an id or an offset."""
+    if given.fleet is not None or len(given.paths) != 2:
+        return
+    store, text = given.paths
+    if os.sep not in text and not os.path.exists(text) and os.path.isdir(store):
+        raise UsageError(
+            f"{text!r} is not a STORE; to find a message: {advice.format(store=quote(store), text=quote(text))}"
+        )
+
+
 def archive_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the option --archive."""
     return click.option(
@@ -149,7 +169,7 @@ def stores_argument(command: Callable[..., Any]) -> Callable[..., Any]:
         **options: Any,
     ) -> Any:
         if not stores and fleet is None:
-            raise UsageError("name a STORE, or a fleet file with --stores")
+            raise UsageError(_NO_STORE.get(command.__module__, _NO_STORE[""]))
         check_archived(stores, archive, fleet)
         return command(*args, given=GivenStores(stores, fleet, archive), **options)
 

@@ -21,6 +21,7 @@ from reput.cli.options import (
     message_options,
     open_from,
     reader_options,
+    refuse_a_message,
     time_window_options,
 )
 from reput.cli.output import advise_on_key, advise_on_topic, warn
@@ -39,7 +40,7 @@ from reput.io import split_joined
 if TYPE_CHECKING:
     from reput.core import Coverage, LocatedRecord, MessageStore
     from reput.core.query.answers import QueryRecords
-    from reput.engine.stores.find import Asked
+    from reput.engine.stores import Asked
 
 _LONG_MIN, _LONG_MAX = -(1 << 63), (1 << 63) - 1
 
@@ -220,6 +221,16 @@ def command(
     read.
     """
     check_window(begin, end)
+    refuse_a_message(given)
+    if (
+        message_id is not None
+        and message_id.isascii()
+        and message_id.isdigit()
+        and len(message_id) < 20
+    ):
+        raise UsageError(
+            f"--id {message_id}: is an offset, not an id: reput show STORE {message_id}"
+        )
     if compat and (topic is None or key is None):
         raise UsageError(
             "--compat needs --topic and --key, because a broker searches one topic for one key"
@@ -230,12 +241,12 @@ def command(
     if store is None and (compat or after is not None):
         raise UsageError("--compat and --after work with one store only")
     if key is None or store is None:
-        from reput.engine.stores.find import Asked
+        from reput.engine.stores import Asked
 
         asked = Asked.of(key, message_id, topic, begin, end, tags, limit)
         if store is None:
-            return _ask_stores(given, asked, layout, csv_safe, opening)
-        return _ask_one(store, asked, layout, csv_safe, opening)
+            return ask_stores(given, asked, layout, csv_safe, opening)
+        return ask_one(store, asked, layout, csv_safe, opening)
     if message_id is not None or tags is not None:
         raise UsageError("--id, --tag: cannot be combined with --key")
     return _ask_by_key(
@@ -261,7 +272,9 @@ def _ask_by_key(
         if compat and topic is not None:
             answer = ask_as_broker(opened, topic, key, begin, end, limit)
         else:
-            found = opened.find_records(topic, key, begin=begin, end=end, limit=limit, after=after)
+            from reput.engine.stores import records_of_key
+
+            found = records_of_key(opened, topic, key, begin, end, limit, after)
             answer = Answer.of(found)
         print_answer(answer, layout, csv_safe)
         if not answer.records:
@@ -274,8 +287,8 @@ def _ask_by_key(
     return FOUND if answer.records else NOT_FOUND
 
 
-def _ask_one(store: str, asked: Asked, layout: str, csv_safe: bool, opening: dict[str, Any]) -> int:
-    """Query one store by id, or by topic and time; print the answer, and return the exit code."""
+def ask_one(store: str, asked: Asked, layout: str, csv_safe: bool, opening: dict[str, Any]) -> int:
+    """Query one store by id, text, or topic and time; print the answer, and return the exit code."""
     from reput.engine.stores.find import BY_QUEUES
 
     with open_from(store, **opening) as opened:
@@ -288,7 +301,7 @@ def _ask_one(store: str, asked: Asked, layout: str, csv_safe: bool, opening: dic
         elif layout == "jsonl":
             print_json_messages(found.messages)
         remarks = [_counted(len(found.messages), found.cursor is not None)]
-        if asked.message_id is not None:
+        if not asked.is_by_time:
             from reput.core import coverage_in_words
 
             remarks += coverage_in_words(found.coverage)
@@ -304,7 +317,7 @@ def _ask_one(store: str, asked: Asked, layout: str, csv_safe: bool, opening: dic
     return FOUND if found.messages else NOT_FOUND
 
 
-def _ask_stores(
+def ask_stores(
     given: GivenStores, asked: Asked, layout: str, csv_safe: bool, opening: dict[str, Any]
 ) -> int:
     """Query several stores, print one answer, and return the exit code."""

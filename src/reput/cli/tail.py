@@ -20,6 +20,7 @@ from reput.cli.options import (
     message_options,
     open_from,
     reader_options,
+    refuse_a_message,
     time_window_options,
 )
 from reput.cli.output import advise_on_topic, pause, say_waiting, warn
@@ -112,6 +113,7 @@ def command(
     from reput.core import LogTail, TailFilter, wait_for_log, wanted_tags
 
     check_window(begin, end)
+    refuse_a_message(given, "reput tail {store} --key {text}, or --topic {text}")
     if lines == 0 and not follow:
         raise UsageError("--lines 0 without --follow would print nothing; add --follow")
     if end is not None and follow:

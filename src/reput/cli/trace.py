@@ -15,6 +15,7 @@ from reput.cli.options import (
     complete_topics,
     page_option,
     reader_options,
+    refuse_a_message,
     report_format,
 )
 from reput.cli.output import advise_on_topic, check_page, warn, write_page
@@ -95,6 +96,7 @@ def command(
     from reput.wings.inspect.trace_operation import trace
     from reput.wings.inspect.trace_text import life_lines
 
+    refuse_a_message(given, "reput trace {store} --id {text}, or --key {text}")
     if (key is None) == (message_id is None):
         raise UsageError("pass one of --key and --id")
     stores = given.named()

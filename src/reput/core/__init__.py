@@ -79,6 +79,7 @@ if TYPE_CHECKING:
     from reput.core.log.walk import newest_timestamp as newest_timestamp
     from reput.core.query.answers import PullResult as PullResult
     from reput.core.query.answers import PullStatus as PullStatus
+    from reput.core.query.answers import QueryRecords as QueryRecords
     from reput.core.query.answers import QueryResult as QueryResult
     from reput.core.query.answers import UnreadableMessages as UnreadableMessages
     from reput.core.query.answers import coverage_fields as coverage_fields
@@ -88,6 +89,7 @@ if TYPE_CHECKING:
     from reput.core.query.by_time import volume_of_topic as volume_of_topic
     from reput.core.query.evidence import Coverage as Coverage
     from reput.core.query.evidence import Evidence as Evidence
+    from reput.core.query.evidence import joined as joined
     from reput.core.query.inner_batch import is_inner_batch as is_inner_batch
     from reput.core.query.inner_batch import unwrap as unwrap
     from reput.core.query.json_text import has_control as has_control
@@ -95,6 +97,7 @@ if TYPE_CHECKING:
     from reput.core.query.json_text import visible as visible
     from reput.core.query.message_store import MessageStore as MessageStore
     from reput.core.query.named_places import answer_of as answer_of
+    from reput.core.query.named_places import coverage_of_id as coverage_of_id
     from reput.core.query.pull import wanted_tags as wanted_tags
     from reput.core.query.shared_store import AnyStore as AnyStore
     from reput.core.query.shared_store import MissingStore as MissingStore

@@ -7,6 +7,7 @@ the store host's address (4 or 16 bytes), its port (4) and the offset (8), in up
 
 from __future__ import annotations
 
+import re
 import struct
 from binascii import unhexlify
 from typing import NamedTuple
@@ -15,6 +16,9 @@ from reput.format.host import HOST_V4_BYTES, HOST_V6_BYTES, Host, decode_host, e
 
 _OFFSET = struct.Struct(">q")
 _LENGTHS = {2 * (HOST_V4_BYTES + _OFFSET.size), 2 * (HOST_V6_BYTES + _OFFSET.size)}
+
+# Ids have 32 or 40 (unique keys of IPv4 and IPv6 clients), or 32 or 56 (offset ids) digits.
+_ID = re.compile("[0-9a-fA-F]{32}|[0-9a-fA-F]{40}|[0-9a-fA-F]{56}")
 
 
 class OffsetMessageId(NamedTuple):
@@ -26,6 +30,14 @@ class OffsetMessageId(NamedTuple):
 
 def encode_offset_id(store_host: Host, physical_offset: int) -> str:
     return (encode_host(store_host) + _OFFSET.pack(physical_offset)).hex().upper()
+
+
+def spellings(text: str) -> tuple[str, ...]:
+    """Return the spellings in which a store may have this id: the text itself and, for an id, the text in upper case.
+
+    Stores have ids in upper case, but other tools print some in lower case. A text in lower case may also be a key.
+    """
+    return tuple(dict.fromkeys((text, text.upper() if _ID.fullmatch(text) else text)))
 
 
 def decode_offset_id(text: str) -> OffsetMessageId:

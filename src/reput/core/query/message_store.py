@@ -52,7 +52,7 @@ from reput.errors import (
 )
 from reput.format.commit_log import MessageExt, decode_located
 from reput.format.index_file import HashedTopics
-from reput.format.message_id import decode_offset_id
+from reput.format.message_id import decode_offset_id, spellings
 from reput.format.properties import (
     DISCARDED_HALF_TOPIC,
     HALF_TOPIC,
@@ -325,8 +325,16 @@ class MessageStore(StoreReader):
 
         32 hexadecimal digits may be an offset id or a unique key. They are taken as an offset id only if the record at
         the offset in the id has this id. A unique key is searched for in `topic`, or in all topics of
-        the log. Raises as `query` does.
+        the log. If no message has an id in lower case, the id in upper case is searched. Raises as `query` does.
         """
+        first, *others = spellings(message_id)
+        result = self._find_by_id(first, topic)
+        for other in others if not result.messages else ():
+            then = self._find_by_id(other, topic)
+            result = replace(then, coverage=joined([result.coverage, then.coverage]))
+        return result
+
+    def _find_by_id(self, message_id: str, topic: str | None) -> QueryResult:
         message = self.get_by_offset_id(message_id)
         if message is not None:
             return answer_of(self, message)

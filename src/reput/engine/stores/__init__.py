@@ -5,7 +5,11 @@ from typing import TYPE_CHECKING
 from reput.base.lazy import face
 
 if TYPE_CHECKING:
+    from reput.engine.stores.find import Asked as Asked
     from reput.engine.stores.find import FoundMessage as FoundMessage
+    from reput.engine.stores.find import records_of_key as records_of_key
+    from reput.engine.stores.pasted import Pasted as Pasted
+    from reput.engine.stores.pasted import understood as understood
     from reput.engine.stores.runners import Chosen as Chosen
     from reput.engine.stores.runners import local_runner as local_runner
     from reput.engine.stores.runners import opened_runner as opened_runner

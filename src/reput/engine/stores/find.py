@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from os import PathLike
 from typing import Any, NamedTuple, Unpack
 
@@ -22,15 +22,19 @@ from reput.core import (
     LogTail,
     MessageStore,
     NamedStore,
+    QueryRecords,
     QueryResult,
     ReaderOptions,
     TailFilter,
+    answer_of,
     answered_by,
     coverage_fields,
+    joined,
     wanted_tags,
 )
 from reput.core.store.replicas import differs
 from reput.engine.messages import message_fields
+from reput.engine.stores.pasted import Pasted, understood
 from reput.engine.stores.stores import (
     StoreAnswer,
     Stores,
@@ -42,6 +46,7 @@ from reput.engine.stores.stores import (
 )
 from reput.errors import UsageError
 from reput.format.commit_log import MessageExt
+from reput.format.message_id import spellings
 
 StorePath = str | PathLike[str]
 # Number of stores queried at a time. Queries spend most time waiting for a disk or object storage.
@@ -306,7 +311,10 @@ def _rank(store: NamedStore) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The checked arguments of `find`. Times are in milliseconds."""
+    """The checked arguments of `find`. Times are in milliseconds.
+
+    `text` is the text of `reput find`, in place of a key or an id.
+    """
 
     key: str | None
     message_id: str | None
@@ -315,11 +323,20 @@ class Asked:
     end: int | None
     tags: frozenset[str]
     limit: int | None
+    text: Pasted | None = None
 
     @property
     def is_by_time(self) -> bool:
         """Return whether the search is by topic and time. Such a search reads queues."""
-        return self.key is None and self.message_id is None
+        return self.key is None and self.message_id is None and self.text is None
+
+    @classmethod
+    def of_text(
+        cls, text: str, topic: str | None, begin: int | None, end: int | None, limit: int | None
+    ) -> Asked:
+        """Check the arguments of `reput find`. Raises UsageError."""
+        checked = cls.of(text, None, topic, begin, end, None, limit)
+        return replace(checked, key=None, text=understood(text))
 
     @classmethod
     def of(
@@ -353,8 +370,11 @@ class Asked:
 
     def answer(self, store: MessageStore) -> QueryResult:
         """Search an open store. Raises UsageError, StoreAccessError, StoreChangedError."""
+        bounds = self.begin, self.end, self.limit
+        if self.text is not None:
+            return _by_text(store, self.text, self.topic, *bounds)
         if self.key is not None:
-            return store.query(self.topic, self.key, self.begin, self.end, self.limit)
+            return records_of_key(store, self.topic, self.key, *bounds).decoded()
         if self.message_id is not None:
             return store.find_by_id(self.message_id, self.topic)
         return self._by_time(store)
@@ -368,6 +388,57 @@ class Asked:
         cursor = found[self.limit - 1].physical_offset if len(found) > self.limit else None
         coverage = tail.coverage(cursor)
         return QueryResult(tuple(found[: self.limit]), cursor, coverage)
+
+
+def records_of_key(
+    store: MessageStore,
+    topic: str | None,
+    key: str,
+    begin: int | None = None,
+    end: int | None = None,
+    limit: int | None = None,
+    after: int | None = None,
+) -> QueryRecords:
+    """Return the answer of `find_records`. If no message has an id in lower case, search for it in upper case."""
+    first, *others = spellings(key)
+    found = store.find_records(topic, first, begin, end, limit, after)
+    for other in others if not found.records else ():
+        then = store.find_records(topic, other, begin, end, limit, after)
+        found = then._replace(coverage=joined([found.coverage, then.coverage]))
+    return found
+
+
+def _by_text(
+    store: MessageStore,
+    text: Pasted,
+    topic: str | None,
+    begin: int | None,
+    end: int | None,
+    limit: int | None,
+) -> QueryResult:
+    """Return the messages of all meanings of a text, newest first."""
+    named, unread = text.at_places(store)
+    answers = [
+        answer_of(store, one)
+        for one in named
+        # The queue of a light topic (LMQ) has messages of other topics.
+        if topic in (None, one.topic, text.place and text.place[0])
+        and (begin is None or begin <= one.store_timestamp)
+        and (end is None or one.store_timestamp <= end)
+    ]
+    answers += [store.query(topic, key, begin, end, limit) for key in text.keys]
+    found = sorted(
+        dict.fromkeys(message for answer in answers for message in answer),
+        key=lambda one: (one.physical_offset, one.queue_offset),
+        reverse=True,
+    )
+    coverage = joined([answer.coverage for answer in answers])
+    if unread and not found:
+        coverage = replace(coverage, unreadable=(*coverage.unreadable, *unread), proven=())
+    cursors = [answer.cursor for answer in answers if answer.cursor is not None]
+    if limit is not None and len(found) > limit:
+        cursors.append(found[limit - 1].physical_offset)
+    return QueryResult(tuple(found[:limit]), max(cursors, default=None), coverage)
 
 
 def _in_words(answers: Sequence[QueryResult]) -> str:

@@ -8,6 +8,7 @@ from starlette.convertors import Convertor, register_url_convertor
 from starlette.datastructures import QueryParams
 
 from reput.base import now_ms, parse_time
+from reput.engine.stores import understood
 from reput.errors import (
     FormatError,
     MessageNotFoundError,
@@ -17,7 +18,6 @@ from reput.errors import (
     UsageError,
 )
 from reput.wings.console.mounts import UnknownStoreError
-from reput.wings.console.pasted import understood
 from reput.wings.console.users import ForbiddenError, Permission, demand
 from reput.wings.serve import LimitError
 

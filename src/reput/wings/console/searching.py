@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import chain, groupby
@@ -18,15 +18,14 @@ from reput.core import (
     QueryResult,
     SharedStore,
     TailFilter,
-    finding_of,
+    joined,
     json_text,
     messages_of_topic,
 )
 from reput.core.query.answers import QueryProgress
-from reput.core.query.evidence import joined
-from reput.core.query.named_places import coverage_of_id
 from reput.engine.messages import message_fields
-from reput.errors import FormatError, MessageNotFoundError, ReputError, UsageError
+from reput.engine.stores import Pasted
+from reput.errors import ReputError, UsageError
 from reput.format.bodies import sent_body
 from reput.format.commit_log import MessageExt, decode
 from reput.wings.console.arguments import SearchForm
@@ -327,7 +326,7 @@ def _by_key(store: SharedStore, wanted: SearchForm) -> Steps:
     """Search by offset message id, which contains a place in the log, or else by key or unique key."""
     with store.reader() as reader:
         begin = reader.begin_offset()
-        at_places, unread = _named(reader, wanted)
+        at_places, unread = Pasted(wanted.keys, wanted.offset, wanted.place).at_places(reader)
         named = [one for one in at_places if _takes(wanted, one)]
         # The messages of a single key come newest first, so they can be shown as they are found. Those of several keys
         # must be merged first.
@@ -390,37 +389,11 @@ def _beside(first: Outcome, second: Outcome) -> Outcome:
     return replace(second, problems=problems, coverage=coverage)
 
 
-def _named(reader: MessageStore, wanted: SearchForm) -> tuple[list[MessageExt], list[Finding]]:
-    """Return the messages at the places that the search names: an id, a physical offset, or a queue offset.
-
-    Also return why messages at these places cannot be read. If a text is no name of a place, such as most pasted
-    numbers, nothing is there.
-    """
-    found, unread = list[MessageExt](), list[Finding]()
-    for key in wanted.keys:
-        if (message := reader.get_by_offset_id(key)) is not None:
-            found.append(message)
-        elif (coverage := coverage_of_id(reader, key)) is not None:
-            unread += coverage.unreadable
-    reads: list[Callable[[], MessageExt]] = []
-    if (offset := wanted.offset) is not None:
-        reads.append(lambda: reader.get(offset))
-    if (place := wanted.place) is not None:
-        reads.append(lambda: reader.get_by_queue(*place))
-    for read in reads:
-        try:
-            found.append(read())
-        except MessageNotFoundError:
-            continue
-        except FormatError as error:
-            unread.append(finding_of(error))
-    return found, unread
-
-
 def _takes(wanted: SearchForm, message: MessageExt) -> bool:
     time = message.store_timestamp
     return (
-        wanted.topic in (None, message.topic)
+        # The queue of a light topic (LMQ) has messages of other topics.
+        wanted.topic in (None, message.topic, wanted.place and wanted.place[0])
         and (wanted.begin is None or wanted.begin <= time)
         and (wanted.end is None or time <= wanted.end)
         and (wanted.after is None or message.physical_offset < wanted.after)

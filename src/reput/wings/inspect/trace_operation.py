@@ -11,6 +11,7 @@ from reput.base import Finding, Report, checked, printable
 from reput.core import MessageStore, ReaderOptions, find_replicas
 from reput.engine.stores import StoreAnswer, Stores, open_named, stores_of
 from reput.errors import ReputError, StoreError, UsageError
+from reput.format.message_id import spellings
 from reput.wings.inspect.trace import trace as trace_life
 from reput.wings.inspect.trace_text import life_lines, problems_of
 from reput.wings.inspect.tracing.life import TRACE_SCHEMA, Life, life_fields
@@ -139,10 +140,12 @@ def trace(
                 failed.append(StoreAnswer(store.name, store.path, None, error))
         if not opened:
             raise failed[0].error or UsageError("no store can be read")
-        life = _traced(
-            opened, failed, key=key, message_id=message_id, topic=topic,
-            most_messages=most_messages, most_entries=most_entries,
-        )  # fmt: skip
+        name, text = ("key", key) if key is not None else ("message_id", message_id)
+        bounds = {"topic": topic, "most_messages": most_messages, "most_entries": most_entries}
+        for spelling in spellings(text or ""):
+            life = _traced(opened, failed, **{name: spelling}, **bounds)
+            if life.events:
+                break
         life = _with_names(life, {store.path: name for name, store in opened.items()})
     asked = {"key": key, "message": message_id, "topic": topic}
     replica_of = {

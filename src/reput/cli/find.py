@@ -1,0 +1,76 @@
+"""Define the command `reput find`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from reput.cli.options import (
+    TIME_HELP,
+    GivenStores,
+    archived_stores_argument,
+    check_window,
+    complete_topics,
+    message_options,
+    reader_options,
+    time_window_options,
+)
+
+
+@click.command(
+    "find",
+    short_help="Find messages by a key, id, offset or place, whichever the text is.",
+    epilog="\b\nExamples:"
+    "\n  reput find /data/store order-100377"
+    "\n  reput find /data/store c29d7df7ac9fcf1b47e573a82b41892c"
+    "\n  reput find /data/store 53821"
+    "\n  reput find /brokers/*/store orders/1/11",
+)
+@archived_stores_argument
+@click.argument("text")
+@click.option(
+    "--topic",
+    metavar="T",
+    shell_complete=complete_topics,
+    help="Only messages of this topic.  [default: all]",
+)
+@time_window_options
+@click.option("--limit", type=int, metavar="N", help="Maximum number of messages.")
+@message_options
+@reader_options
+def command(
+    given: GivenStores,
+    text: str,
+    topic: str | None,
+    begin: int | None,
+    end: int | None,
+    limit: int | None,
+    layout: str,
+    csv_safe: bool,
+    **opening: Any,
+) -> int:
+    """Find messages of STORE by TEXT, newest first. The search field of the console understands the same texts.
+
+    TEXT may be a key, a unique key or an offset message id in upper or lower case, a physical offset (53821), a
+    position in a queue (orders/1/11), the heading of a message in the console, or several keys. A text with several
+    meanings finds the messages of all of them: 53821 may be an offset and a key.
+
+    All topics are searched, or --topic. The last lines report the searched and the unreadable ranges, as `reput query`
+    does. `reput show` prints one message in full.
+
+    {times}
+
+    Exits with 1 if nothing was found, with 3 if a part of a log or index, or a store, could not be read.
+    """
+    from reput.cli.query import ask_one, ask_stores
+    from reput.engine.stores import Asked
+
+    check_window(begin, end)
+    asked = Asked.of_text(text, topic, begin, end, limit)
+    if (store := given.one) is None:
+        return ask_stores(given, asked, layout, csv_safe, opening)
+    return ask_one(store, asked, layout, csv_safe, opening)
+
+
+command.help = (command.help or "").format(times=TIME_HELP)
