@@ -27,8 +27,9 @@ def all_errors() -> Iterator[type[errors.ReputError]]:
 
 
 COMMANDS = (
-    "find", "query", "trace", "show", "inspect", "stats", "report", "check", "repair", "diff", "prove", "rebuild", "put",
-    "tail", "recover", "expire", "serve", "lookup", "export", "compact-table", "state", "warm-up", "completion", "help",
+    "find", "query", "trace", "show", "inspect", "stats", "report", "check", "repair", "diff", "prove", "rebuild",
+    "put", "tail", "recover", "expire", "serve", "lookup", "export", "compact-table", "state", "warm-up", "completion",
+    "help",
 )  # fmt: skip
 STORE = "a store that is there"
 EXPECTED_CODES = {
