@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import reput
-from tests.growth.counts import MOST, Counts, count, exponents
-from tests.growth.stores import config
+from reput.engine.check.run import check_store
+from tests.growth.counts import MOST, Counts, PicklingRunner, count, exponents
+from tests.growth.stores import config, write
 
 
 def _expire(folder: Path, files: int) -> Counts:
@@ -23,4 +25,21 @@ def _expire(folder: Path, files: int) -> Counts:
 def test_an_expiry_costs_each_file_the_same(tmp_path: Path) -> None:
     sizes = (50, 100, 200)
     costs = [_expire(tmp_path / str(files), files) for files in sizes]
+    assert max(exponents(sizes, costs).values()) <= MOST, costs
+
+
+def _check(store: Path, counts: Counts) -> None:
+    assert not list(check_store(store, runner=PicklingRunner(counts)))
+
+
+def test_a_full_check_sends_a_log_file_only_the_queues_and_indexes_that_lead_into_it(
+    tmp_path: Path,
+) -> None:
+    sizes = (30, 60, 120)
+    costs = []
+    for size in sizes:
+        # As many log files as queues; a fifth as many IndexFiles.
+        store = write(tmp_path / str(size), size, queues=size, items=5)
+        _check(store, Counts())  # Compile kernels, and keep facts about the log files.
+        costs.append(count(partial(_check, store), threads=False))
     assert max(exponents(sizes, costs).values()) <= MOST, costs

@@ -6,7 +6,7 @@ Entries are assigned to the log file of their message, so that each log file can
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,8 +49,14 @@ class Span(NamedTuple):
 class LogEdges:
     """The physical offsets at which the files of a log begin, and the end of the log."""
 
-    starts: tuple[int, ...]
+    starts: Sequence[int]
     end: int
+
+    @classmethod
+    def of(cls, starts: Sequence[int], end: int) -> LogEdges:
+        """Return the edges of a log. If all files have the same size, their number does not matter to tasks."""
+        even = range(starts[0], starts[-1] + 1, max(starts[1] - starts[0], 1) if starts[1:] else 1)
+        return cls(even if list(even[: len(starts) + 1]) == list(starts) else tuple(starts), end)
 
     def files_of(self, offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Return for each offset the number of its log file, or BEFORE or BEYOND."""

@@ -7,14 +7,17 @@ Findings about the whole store come last: a lost end of the log, missing queues,
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
+from operator import itemgetter
 from typing import TypeVar
 
-from reput.base import Finding, Kind, Progress, Runner
-from reput.core import CommitLogReader, DispatchRules, Queue, StoreLog
+from reput.base import Finding, Kind, Progress, Runner, no_progress
+from reput.core import CommitLogReader, DispatchRules, Queue, StoreLog, is_light
 from reput.core.log.passed_file import keep_topics
 from reput.engine.check.checking.checked_store import CheckedStore
 from reput.engine.check.checking.index_table import IndexJob, IndexTable, read_index_table
@@ -31,7 +34,7 @@ from reput.engine.check.checking.next_start import (
 from reput.engine.check.checking.other_queues import OtherQueues
 from reput.engine.check.checking.queue_entries import LightQueues
 from reput.engine.check.checking.queue_table import CheckedQueue, QueueJob, read_queue_table
-from reput.engine.compare import ComparedFile, EntryPlaces, IndexSpan, LogEdges, QueueSpan
+from reput.engine.compare import ComparedFile, EntryPlaces, IndexSpan, LogEdges, QueueSpan, Span
 from reput.engine.compare.found import BEYOND
 from reput.errors import StoreError
 from reput.format.file_names import INDEX_FOLDER
@@ -122,7 +125,7 @@ class FullCheck:
 
     def __init__(self, store: CheckedStore, runner: Runner, progress: Progress) -> None:
         self._store, self._runner, self._progress = store, runner, progress
-        self._edges = LogEdges(tuple(file.start for file in store.files), store.end)
+        self._edges = LogEdges.of([file.start for file in store.files], store.end)
         self._index: list[IndexTable] = []
         self._queues: list[CheckedQueue] = []
         self._without_queue: dict[Queue, tuple[int, int]] = {}
@@ -184,9 +187,8 @@ class FullCheck:
             config.hash_slots, config.index_items, self._edges,
             os.path.basename(store.index[-1]), store.is_live,
         )  # fmt: skip
-        tasks = [(job, path) for path in store.index]
         weights = [bytes_of(path) for path in store.index]
-        for table in self._waves("index", _index_table, tasks, weights):
+        for table in self._waves("index", partial(read_index_table, job), store.index, weights):
             self._index.append(table)
             next_start = of_index_file(store, table)
             yield from (replace(one, at_next_start=next_start) for one in table.findings)
@@ -195,9 +197,9 @@ class FullCheck:
     def _read_queues(self) -> Iterator[Finding]:
         store = self._store
         job = QueueJob(store.config.queue_entries, self._edges, store.is_live)
-        tasks = [(job, one) for one in sorted(store.queues.items())]
-        weights = [bytes_below(folder) for _, folder in sorted(store.queues.items())]
-        for table in self._waves("queues", _queue_table, tasks, weights):
+        tasks = sorted(store.queues.items())
+        weights = [bytes_below(folder) for _, folder in tasks]
+        for table in self._waves("queues", partial(read_queue_table, job), tasks, weights):
             self._queues.append(table)
             yield from (replace(one, at_next_start=_of_queue(one)) for one in table.findings)
             table.findings = []
@@ -216,64 +218,41 @@ class FullCheck:
                 )  # fmt: skip
 
     def _read_log(self) -> Iterator[Finding]:
-        tasks = [
-            self._log_task(number)
-            for number in range(self._store.last_file + 1)
-            if self._store.files[number].start < self._store.end or number == self._store.last_file
-        ]
-        weights = [task.compared.file.size for task in tasks]
-        for task, found in zip(
-            tasks, self._waves("log", check_log_file, tasks, weights), strict=True
-        ):
-            # If the broker has deleted the log file, it may have deleted the queue files of its messages, too.
-            if self._store.is_live and task.compared.file.start < self._store.begin_now():
-                continue
-            yield from found.findings
-            yield from self._light.take(found.light)
-            self._add(found)
+        plan = _LogPlan(self._store, self._index, self._queues)
+        files = [self._store.files[number] for number in plan.numbers]
+        weights = [file.size for file in files]
+        total, before = sum(weights), 0
 
-    def _log_task(self, number: int) -> LogTask:
-        store = self._store
-        file = store.files[number]
-        # Messages after the last queue entry are not dispatched yet. That is not damage.
-        dispatched = max((table.end for table in self._queues), default=-1)
-        is_last = number == store.last_file
-        compared = ComparedFile(
-            file,
-            min(file.end, store.end) if store.is_live else file.end,
-            store.end,
-            is_last or store.is_live,
-            DispatchRules.of(store.config),
-            tuple(_queue_span(table, number) for table in self._queues),
-            tuple(self._index_spans(number)),
-        )
-        return LogTask(
-            compared,
-            is_last,
-            store.is_live,
-            file.start >= store.checked,
-            # Without any queue entry, nothing shows where dispatch ended, so all messages need entries.
-            store.end if dispatched < 0 or store.is_live else dispatched,
-            str(store.path / INDEX_FOLDER),
-            tuple((table.first, table.last) for table in self._index if table.items),
-            indexed_again(store, self._index),
-            dispatched_from(store),
-        )
+        def told(done: int, _of_wave: int) -> None:
+            self._progress("log", before + done, total)
 
-    def _index_spans(self, number: int) -> Iterator[IndexSpan]:
-        # The time of an IndexFile's first item is relative to `base`, the end time of the previous IndexFile. If the
-        # log does not begin at 0, earlier IndexFiles may have expired. Then the first `base` is unknown (None).
-        base: int | None = 0 if self._store.begin == 0 else None
-        for place, table in enumerate(self._index):
-            span = table.spans.get(number)
-            if span is not None:
-                # A writer appends only to the newest file.
-                is_growing = self._store.is_live and place == len(self._index) - 1
-                yield IndexSpan(
-                    table.path, self._store.config.hash_slots, table.header, span, base, is_growing
-                )
-            if table.items:
-                base = max(table.header.end_timestamp, 0)
+        for part in waves(weights, self._runner.parallelism):
+            # Plan the tasks of one group only. Those of all log files would name each queue many times.
+            tasks = [plan.task(number) for number in plan.numbers[part]]
+            results = self._runner.run(check_log_file, tasks, weights[part], told)
+            self._repeat(plan, tasks, results)
+            before += sum(weights[part])
+            for file, found in zip(files[part], results, strict=True):
+                # If the broker has deleted the log file, it may have deleted the queue files of its messages, too.
+                if self._store.is_live and file.start < self._store.begin_now():
+                    continue
+                yield from found.findings
+                yield from self._light.take(found.light)
+                self._add(found)
+
+    def _repeat(
+        self, plan: _LogPlan, tasks: Sequence[LogTask], results: list[LogFileFound]
+    ) -> None:
+        """Repeat the tasks that met queues without an entry for their log file, if these queues exist."""
+        again = {
+            row: complete
+            for row, (task, found) in enumerate(zip(tasks, results, strict=True))
+            if (complete := plan.with_queues(task, found.unplaced)) is not None
+        }
+        weights = [task.compared.file.size for task in again.values()]
+        repeated = self._runner.run(check_log_file, list(again.values()), weights, no_progress)
+        for row, found in zip(again, repeated, strict=True):
+            results[row] = found
 
     def _add(self, found: LogFileFound) -> None:
         totals = self._totals
@@ -295,21 +274,125 @@ def _of_queue(finding: Finding) -> str:
     )
 
 
-def _index_table(task: tuple[IndexJob, str]) -> IndexTable:
-    return read_index_table(*task)
+class _LogPlan:
+    """Plans the task of each log file: it names the queues and IndexFiles that have entries for this log file.
 
+    numbers  the log files to check
+    """
 
-def _queue_table(task: tuple[QueueJob, tuple[Queue, str]]) -> CheckedQueue:
-    return read_queue_table(*task)
-
-
-def _queue_span(table: CheckedQueue, number: int) -> QueueSpan:
-    span = table.spans.get(number)
-    files: tuple[tuple[int, int, str], ...] = ()
-    if span is not None:
-        files = tuple(
-            file
-            for file in table.places.files
-            if file[0] <= span.last + 1 and file[0] + file[1] >= span.first
+    def __init__(
+        self, store: CheckedStore, index: Sequence[IndexTable], queues: Sequence[CheckedQueue]
+    ) -> None:
+        self._store, self._index, self._queues = store, index, queues
+        self.numbers = [
+            number
+            for number in range(store.last_file + 1)
+            if store.files[number].start < store.end or number == store.last_file
+        ]
+        self._places = {table.queue: place for place, table in enumerate(queues)}
+        self._longest = [
+            max((count for _, count, _ in table.places.files), default=0) for table in queues
+        ]
+        # For each log file, the queues and IndexFiles with entries for it, as places in `queues` and `index`.
+        self._queues_of = _by_file(table.spans for table in queues)
+        self._index_of = _by_file(table.spans for table in index)
+        # The time of an IndexFile's first item is relative to `base`, the end time of the previous IndexFile. If the
+        # log does not begin at 0, earlier IndexFiles may have expired. Then the first `base` is unknown (None).
+        base: int | None = 0 if store.begin == 0 else None
+        self._bases = []
+        for table in index:
+            self._bases.append(base)
+            if table.items:
+                base = max(table.header.end_timestamp, 0)
+        self._indexed = _ranges_by_file(store, index)
+        self._indexed_to = max((table.last for table in index if table.items), default=None)
+        # Messages after the last queue entry are not dispatched yet. That is not damage. Without any queue entry,
+        # nothing shows where dispatch ended, so all messages need entries.
+        dispatched = max((table.end for table in queues), default=-1)
+        self._dispatched_to = store.end if dispatched < 0 or store.is_live else dispatched
+        self._indexed_again, self._dispatched_from = (
+            indexed_again(store, index),
+            dispatched_from(store),
         )
-    return QueueSpan(table.queue, span, EntryPlaces(table.places.folder, files), table.stop)
+        self._has_light = any(is_light(table.queue.topic) for table in queues)
+
+    def task(self, number: int) -> LogTask:
+        """Return the task of one log file."""
+        store = self._store
+        file = store.files[number]
+        is_last = number == store.last_file
+        compared = ComparedFile(
+            file,
+            min(file.end, store.end) if store.is_live else file.end,
+            store.end,
+            is_last or store.is_live,
+            DispatchRules.of(store.config),
+            tuple(self._queue_span(place, number) for place in self._queues_of.get(number, ())),
+            tuple(self._index_span(place, number) for place in self._index_of.get(number, ())),
+        )
+        return LogTask(
+            compared,
+            number,
+            is_last,
+            store.is_live,
+            file.start >= store.checked,
+            self._dispatched_to,
+            str(store.path / INDEX_FOLDER),
+            tuple(self._indexed.get(number, ())),
+            self._indexed_to,
+            self._indexed_again,
+            self._dispatched_from,
+            self._has_light,
+        )
+
+    def with_queues(self, task: LogTask, queues: Collection[Queue]) -> LogTask | None:
+        """Return the task with these queues added; None if none of them exists."""
+        added = {self._places[queue] for queue in queues if queue in self._places}
+        if not added:
+            return None
+        places = sorted({*self._queues_of.get(task.number, ()), *added})
+        spans = tuple(self._queue_span(place, task.number) for place in places)
+        return replace(task, compared=task.compared._replace(queues=spans))
+
+    def _queue_span(self, place: int, number: int) -> QueueSpan:
+        table = self._queues[place]
+        span, files = table.spans.get(number), table.places.files
+        if span is None:
+            return QueueSpan(table.queue, None, EntryPlaces(table.places.folder, ()), table.stop)
+        # The files are in the order of their first entries.
+        low = bisect_left(files, span.first - self._longest[place], key=itemgetter(0))
+        high = bisect_right(files, span.last + 1, key=itemgetter(0))
+        near = tuple(file for file in files[low:high] if file[0] + file[1] >= span.first)
+        return QueueSpan(table.queue, span, EntryPlaces(table.places.folder, near), table.stop)
+
+    def _index_span(self, place: int, number: int) -> IndexSpan:
+        table = self._index[place]
+        # A writer appends only to the newest file.
+        is_growing = self._store.is_live and place == len(self._index) - 1
+        return IndexSpan(
+            table.path, self._store.config.hash_slots, table.header, table.spans[number],
+            self._bases[place], is_growing,
+        )  # fmt: skip
+
+
+def _by_file(spans: Iterable[Mapping[int, Span]]) -> dict[int, list[int]]:
+    """Return for each log file which of the indexes have entries for it."""
+    places: dict[int, list[int]] = {}
+    for place, of_one in enumerate(spans):
+        for number in of_one:
+            places.setdefault(number, []).append(place)
+    return places
+
+
+def _ranges_by_file(
+    store: CheckedStore, index: Sequence[IndexTable]
+) -> dict[int, list[tuple[int, int]]]:
+    """Return for each log file the offsets of the first and the last item of each IndexFile whose range meets it."""
+    starts = [file.start for file in store.files]
+    ranges: dict[int, list[tuple[int, int]]] = {}
+    for table in index:
+        if table.items:
+            low = max(bisect_right(starts, table.first) - 1, 0)
+            for number in range(low, bisect_right(starts, table.last)):
+                ranges.setdefault(number, []).append((table.first, table.last))
+    return ranges

@@ -33,6 +33,7 @@ class IndexFindings:
         self,
         files: tuple[IndexSpan, ...],
         indexed: tuple[tuple[int, int], ...],
+        indexed_to: int | None,
         dispatched_to: int,
         indexed_again: int | None,
         folder: str,
@@ -40,13 +41,14 @@ class IndexFindings:
     ) -> None:
         """Prepare to compare the index with one log file. `LogTask` describes the arguments."""
         self._files, self._indexed, self._folder = files, indexed, folder
+        self._indexed_to = indexed_to
         self._dispatched_to, self._indexed_again = dispatched_to, indexed_again
         self._tally = tally
         self.without_index = 0
 
     def explain(self, runs: list[IndexRun], stretch: LogStretch) -> None:
         """Add a finding for each wrong or missing item of the messages in a stretch of the log."""
-        if not self._indexed:
+        if self._indexed_to is None:
             self.without_index += len(stretch.key_hashes)
         else:
             self._explain_keys(stretch, runs)
@@ -85,7 +87,7 @@ class IndexFindings:
         within = np.zeros(len(offsets), np.bool_)
         for first, last in self._indexed:
             within |= (offsets >= first) & (offsets <= last)
-        before_last = offsets < max(last for _, last in self._indexed)
+        before_last = offsets < (self._indexed_to or 0)
         # If a message lies before the end of the last IndexFile, but in the range of no IndexFile, a whole file is
         # missing.
         kinds = (

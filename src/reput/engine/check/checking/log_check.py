@@ -27,25 +27,32 @@ from reput.format.record_crc import CRC_PROPERTY_END, record_crc_ok
 class LogTask:
     """The check of one log file.
 
-    compared         the log file, and the places of the queue entries and index items that point into it
+    compared         the log file, and the places of the queue entries and index items that point into it. Queues
+                     without such entries are left out, unless an earlier attempt has met their messages.
+    number           number of the log file
     is_last          whether no later file has a record
     is_checked       whether a broker that starts now checks the records of this file
     dispatched_to    physical offset up to which messages have been dispatched
     index_folder     index/ of the store
-    indexed          offsets of the first and last item of each IndexFile
+    indexed          offsets of the first and last item of each IndexFile whose range meets the log file
+    indexed_to       offset of the last item of all IndexFiles; None if the store has no items
     indexed_again    physical offset from which a broker that starts now adds index entries; None if it adds none
     dispatched_from  physical offset from which such a broker dispatches messages; None if it dispatches none
+    has_light        whether the store has light queues (LMQ)
     """
 
     compared: ComparedFile
+    number: int
     is_last: bool
     is_live: bool
     is_checked: bool
     dispatched_to: int
     index_folder: str
     indexed: tuple[tuple[int, int], ...]
+    indexed_to: int | None = None
     indexed_again: int | None = None
     dispatched_from: int | None = None
+    has_light: bool = False
 
 
 @dataclass(slots=True)
@@ -57,12 +64,14 @@ class LogFileFound:
     without_index  number of keys of messages; counted only if the store has no IndexFiles
     light          for each light queue (LMQ), the differences between the queue offsets of messages and the numbers of
                    their entries
+    unplaced       queues whose messages were met, but which the task did not name
     """
 
     latest: int | None = None
     without_queue: dict[Queue, tuple[int, int]] = field(default_factory=dict)
     without_index: int = 0
     light: dict[Queue, LightQueue] = field(default_factory=dict)
+    unplaced: set[Queue] = field(default_factory=set)
     findings: list[Finding] = field(default_factory=list)
 
 
@@ -100,12 +109,13 @@ class _FileCheck:
             task.compared.queues, task.dispatched_to, task.dispatched_from, self._tally
         )
         index = IndexFindings(
-            task.compared.index_files, task.indexed, task.dispatched_to, task.indexed_again,
-            task.index_folder, self._tally,
+            task.compared.index_files, task.indexed, task.indexed_to, task.dispatched_to,
+            task.indexed_again, task.index_folder, self._tally,
         )  # fmt: skip
-        for stretch in comparison.stretches(self._check_records, has_light=bool(queues.light)):
+        for stretch in comparison.stretches(self._check_records, has_light=task.has_light):
             for run in comparison.queue_runs(stretch):
                 queues.explain(run, stretch)
+            found.unplaced.update(queue for queue in stretch.taken if queue not in queues.light)
             index.explain(comparison.index_runs(stretch), stretch)
             for lost in stretch.damage:
                 messages = comparison.entries_within(lost.start, lost.stop)
@@ -115,6 +125,7 @@ class _FileCheck:
         self._passed.keep(comparison.scan)
         self._note_end(comparison.scan)
         found.without_queue, found.light = queues.without_queue, queues.light
+        found.unplaced.update(queues.without_queue)
         found.without_index = index.without_index
         found.findings += self._tally.findings()
 
