@@ -194,3 +194,22 @@ def test_the_age_of_a_file_is_its_last_message_s(golden: Golden, name: str) -> N
             expected = os.stat(file.path).st_mtime_ns // 1_000_000
         assert newest_timestamp(log, file) == expected
     log.close()
+
+
+def test_a_damaged_file_is_as_young_as_the_messages_after_the_damage(tmp_path: Path) -> None:
+    made = Made(tmp_path / "store")
+    made.put(400)
+    made.dispatch()
+    made.writer.close()
+    inside = [put for put in made.puts if put.physical_offset < FILE_BYTES]
+    log = CommitLogReader(StoreLog(made.path))
+    (file, *_) = log.files
+    for number in (0, len(inside) // 2, len(inside) - 2):
+        with Path(file.path).open("r+b") as data:
+            data.seek(inside[number].physical_offset + 4)
+            data.write(b"\0")
+        assert newest_timestamp(log, file) == inside[-1].store_timestamp
+    log.close()
+    plan = plan_by_time(made.path, inside[-1].store_timestamp)
+    assert plan.log_files == ()
+    assert len(plan_by_time(made.path, inside[-1].store_timestamp + 1).log_files) == 1

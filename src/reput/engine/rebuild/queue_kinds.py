@@ -8,7 +8,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Literal, NamedTuple, Protocol
 
-from reput.base import Result, StoreConfig, Task
+from reput.base import Result, StoreConfig, Task, counted
 from reput.core import Queue, RocksDatabase, StoreFacts, create_database, facts_of
 from reput.core.queues.rocksdb_writer import require_library
 from reput.core.queues.writer import write_expired_queue
@@ -153,6 +153,11 @@ class FileQueues:
         if kept:
             report.note(
                 f"{kept:,} entries in the old ConsumeQueues lead to messages that cannot be read; they were kept"
+            )
+        if report.queue_entries_dropped:
+            report.note(
+                f"{counted(report.queue_entries_dropped, 'entry', 'entries')} left out of the ConsumeQueues: an older "
+                "message states the same or a later queue offset; a broker leaves them out as well"
             )
         if report.queue_blanks:
             report.note(

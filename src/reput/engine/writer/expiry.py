@@ -66,13 +66,24 @@ def newest_timestamp(log: CommitLogReader, file: CommitLogFile) -> int:
 def _last_timestamp(log: CommitLogReader, file: CommitLogFile, start: int) -> int | None:
     """Return the store time of the last message, or None if no message begins at `start`.
 
-    Reads the file from `start` on.
+    Reads the file from `start` on. A damaged file is as young as the last message before or after one of its damaged
+    places: repair can salvage the messages after them.
     """
-    walk, timestamp = LogWalk(log, start, file.end, in_place=False), None
-    for _, data, layout in walk:
-        timestamp = int(_LONG.unpack_from(data, layout.store_timestamp_position)[0])
-    # Damage means that `start` was inside a message. Search from an earlier offset.
-    return None if walk.damage and start > file.start else timestamp
+    times: list[int] = []
+    following: int | None = start
+    while following is not None:
+        walk, last = LogWalk(log, following, file.end, in_place=False), None
+        for _, data, layout in walk:
+            last = int(_LONG.unpack_from(data, layout.store_timestamp_position)[0])
+        times += [] if last is None else [last]
+        # Damage may mean that `start` was inside a message. Search from an earlier offset.
+        if walk.damage and start > file.start:
+            return None
+        following = None
+        if walk.damage and walk.damage[-1].stop >= file.end:
+            with FileReader(file.path) as reader:
+                following = find_record(reader, file, walk.damage[-1].start + 1, file.end)
+    return max(times, default=None)
 
 
 @dataclass(frozen=True, slots=True)
