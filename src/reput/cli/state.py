@@ -157,6 +157,9 @@ def _transactions(store: str, as_json: bool, **opening: Any) -> int:
     writes the half message again; only the newest copy is listed. If no offset is committed, decided transactions
     reappear in the list after their op messages have expired.
 
+    Transactions that a 5.4 broker keeps in RocksDB are listed as well. `checks` is the number of times that
+    the broker has asked the producer.
+
     Exits with 1 if no transaction is open.
     """
     from reput.wings.serve.broker.open_transactions import open_transactions
@@ -173,6 +176,7 @@ def _transactions(store: str, as_json: bool, **opening: Any) -> int:
                 "keys": one.message.keys,
                 "queue_offset": one.message.queue_offset,
                 "physical_offset": one.message.physical_offset,
+                "checks": one.checks,
             }
             for one in found
         )
@@ -210,7 +214,10 @@ def _transactions(store: str, as_json: bool, **opening: Any) -> int:
 @reader_options
 @report_format("jsonl", "Output format; jsonl has one message per line.")
 def _timer(store: str, take_all: bool, as_json: bool, **opening: Any) -> int:
-    """List the messages that wait in the timer of STORE, with their due times, from its timerlog/.
+    """List the messages that wait in the timer of STORE, with their due times.
+
+    The messages are read from timerlog/. A 5.4 broker may keep them in RocksDB instead, which is read as well
+    (experimental).
 
     A message that must wait longer than one turn of the timer wheel is `rolled`: after that turn, the
     broker schedules it again. --all adds messages that a recall cancelled (`recalled`: they are never
@@ -219,10 +226,10 @@ def _timer(store: str, take_all: bool, as_json: bool, **opening: Any) -> int:
 
     Exits with 1 if no message waits, and with 3 if a part of the timer log could not be read.
     """
-    from reput.engine.five.timer import WAITING, TimerLog
+    from reput.engine.five.timer import WAITING, Timers
 
     with open_from(store, **opening) as opened:
-        timers = TimerLog(opened)
+        timers = Timers(opened)
         found = [one for one in timers if take_all or one.state in WAITING]
     found.sort(key=lambda one: one.unit.due)
     if as_json:

@@ -139,6 +139,8 @@ if TYPE_CHECKING:
     from reput.core.store.facts import KEPT_BY as KEPT_BY
     from reput.core.store.facts import StoreFacts as StoreFacts
     from reput.core.store.facts import facts_of as facts_of
+    from reput.core.store.message_database import MessageDatabase as MessageDatabase
+    from reput.core.store.message_database import database_contents as database_contents
     from reput.core.store.named_stores import NamedStore as NamedStore
     from reput.core.store.replicas import answered_by as answered_by
     from reput.core.store.replicas import find_replicas as find_replicas

@@ -56,7 +56,8 @@ IDENTITY_FILE = "brokerIdentity"
 KV_STORE_FOLDER = "kvStore"
 TIERED_FOLDER = "tiered"
 TIERED_INDEX_FOLDER = "tiered_index_file"
-INDEX_DATABASE_FOLDER = "RocksDBMessageStore"
+MESSAGE_DATABASE_FOLDERS = ("RocksDBMessageStore", "rocksdbstore")
+"""Folders of the database with key index, timers and transactions (`MessageRocksDBStorage`): in 5.4, and in 5.5."""
 
 ARCHIVE_MANIFEST = "archive.json"
 """The manifest of an archive."""

@@ -13,7 +13,7 @@ from reput.format.group_topics import popped_topics
 from reput.format.properties import (
     DEAD_LETTER_TOPIC_PREFIX,
     DISCARDED_HALF_TOPIC,
-    HALF_TOPIC,
+    HALF_TOPICS,
     REAL_QUEUE_ID,
     REAL_TOPIC,
     RETRY_TOPIC,
@@ -23,7 +23,7 @@ from reput.format.properties import (
 )
 
 _RETRIED = (RETRY_TOPIC_PREFIX, DEAD_LETTER_TOPIC_PREFIX)
-_HOLDING = frozenset({SCHEDULE_TOPIC, TIMER_TOPIC, HALF_TOPIC, DISCARDED_HALF_TOPIC})
+_HOLDING = frozenset({SCHEDULE_TOPIC, TIMER_TOPIC, *HALF_TOPICS, DISCARDED_HALF_TOPIC})
 _MOST_QUEUE_ID, _MOST_DIGITS = (1 << 31) - 1, 20
 
 

@@ -22,7 +22,9 @@ from reput.format.properties import REAL_TOPIC, TIMER_OUT_MS, TIMER_RECALLED, UN
 _UNIT = struct.Struct(">iqiqiqiiq")
 TIMER_UNIT_BYTES = _UNIT.size
 _ROLLED, _DELETE = 2, 4
-_CHECKPOINT = struct.Struct(">qq")
+_CHECKPOINT, _LONG = struct.Struct(">qq"), struct.Struct(">q")
+# A longer number in a property is ignored.
+_MOST_DIGITS = 18
 
 
 class TimerUnit(NamedTuple):
@@ -102,3 +104,19 @@ def decode_timer_check(data: bytes) -> tuple[int, int]:
         return 0, 0
     delivered_to, flushed = _CHECKPOINT.unpack_from(data)
     return delivered_to, flushed
+
+
+def decode_timer_queue_offset(data: bytes) -> int:
+    """Return from `config/timercheck` the queue offset of the first timer message that is not in the timer log.
+
+    Return 0 if the file is too short to state it.
+    """
+    if len(data) < _CHECKPOINT.size + _LONG.size:
+        return 0
+    return max(int(_LONG.unpack_from(data, _CHECKPOINT.size)[0]), 0)
+
+
+def timer_due_ms(properties: Mapping[str, str]) -> int:
+    """Return the time (ms) at which a timer message is due; 0 if its properties do not state it."""
+    text = properties.get(TIMER_OUT_MS, "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS else 0

@@ -1,13 +1,21 @@
 """Parse bodies and properties of half messages and op messages.
 
-Mirrors `TransactionalMessageServiceImpl` (tags rocketmq-all-4.9.3 and rocketmq-all-5.3.3).
+Mirrors `TransactionalMessageServiceImpl` (tags rocketmq-all-4.9.3 and rocketmq-all-5.3.3), and
+`TransMessageRocksDBStore` (5.4) for transactions that a broker keeps in RocksDB.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from reput.format.properties import TRANSACTION_CHECK_TIMES
+from reput.format.commit_log import MessageExt
+from reput.format.properties import (
+    HALF_OFFSET,
+    HALF_TOPIC,
+    ROCKSDB_HALF_TOPIC,
+    ROCKSDB_OP_TOPIC,
+    TRANSACTION_CHECK_TIMES,
+)
 
 _SEPARATOR = b","
 # Longer numbers are ignored, because a hostile message could contain thousands of digits. A queue offset is a Java
@@ -25,6 +33,24 @@ def decided_offsets(op_body: bytes) -> Iterator[int]:
         text = part.strip()
         if text.isdigit() and len(text) <= _MOST_DIGITS:
             yield int(text)
+
+
+def half_place(half: MessageExt) -> tuple[str, int]:
+    """Return the topic of a half message, and the number by which an op message names the half message."""
+    is_in_rocksdb = half.topic == ROCKSDB_HALF_TOPIC
+    return half.topic, half.physical_offset if is_in_rocksdb else half.queue_offset
+
+
+def decided_places(op: MessageExt) -> set[tuple[str, int]]:
+    """Return the `half_place` of each half message that an op message decides, for half messages of the same queue id.
+
+    If the transactions are in RocksDB, an op message states the physical offset of one half message in a property.
+    """
+    if op.topic != ROCKSDB_OP_TOPIC:
+        return {(HALF_TOPIC, number) for number in decided_offsets(op.body)}
+    text = op.properties.get(HALF_OFFSET, "")
+    is_number = text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS
+    return {(ROCKSDB_HALF_TOPIC, int(text))} if is_number else set()
 
 
 def check_times(half_properties: Mapping[str, str]) -> int:

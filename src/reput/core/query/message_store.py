@@ -55,7 +55,7 @@ from reput.format.index_file import HashedTopics
 from reput.format.message_id import decode_offset_id, spellings
 from reput.format.properties import (
     DISCARDED_HALF_TOPIC,
-    HALF_TOPIC,
+    HALF_TOPICS,
     REAL_TOPIC,
     SCHEDULE_TOPIC,
     TIMER_TOPIC,
@@ -65,7 +65,7 @@ from reput.format.properties import (
 _REASONS = {
     SCHEDULE_TOPIC: "it waits for its delay to pass",
     TIMER_TOPIC: "it waits for its delivery time, or was recalled",
-    HALF_TOPIC: "its transaction is open, or was not committed",
+    **dict.fromkeys(HALF_TOPICS, "its transaction is open, or was not committed"),
     DISCARDED_HALF_TOPIC: "the broker stopped asking whether its transaction is committed",
 }
 WAITING_TOPICS = frozenset(_REASONS)

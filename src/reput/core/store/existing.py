@@ -16,6 +16,7 @@ from reput.core.queues.folders import QueueFolder, offset_entries, walk_queues
 from reput.core.queues.reader import BatchQueueReader, ConsumeQueueReader
 from reput.core.queues.rocksdb_writer import require_library
 from reput.core.store.facts import StoreFacts
+from reput.core.store.message_database import database_contents
 from reput.errors import StoreError, UsageError
 from reput.format.file_names import BATCH_QUEUE_FOLDER, COMMIT_LOG_FOLDER, CONSUME_QUEUE_FOLDER
 from reput.io import link, make_folder, refuse_archive
@@ -26,7 +27,7 @@ _TWO_KINDS = "{}: keeps its queues in files and in RocksDB; reput rebuild conver
 def refuse_to_write(facts: StoreFacts) -> None:
     """Raise UsageError if reput cannot write into a store: an archive, or a store with unsupported parts.
 
-    Raises MissingExtraError if the store needs rocksdict and it is not installed.
+    Raises MissingExtraError if the store needs rocksdict and it is not installed, FormatError for a damaged database.
     """
     store = Path(facts.path)
     refuse_archive(store)
@@ -48,6 +49,11 @@ def refuse_to_write(facts: StoreFacts) -> None:
         )
     if facts.log_folders != (str(store / COMMIT_LOG_FOLDER),):
         raise UsageError(_needed_to_write(facts))
+    if contents := database_contents(facts):
+        raise UsageError(
+            f"{store}: a broker keeps {' and '.join(contents)} of this store in RocksDB, where reput does not write "
+            "them; it can be read, but only a broker of 5.4 or later can continue it"
+        )
 
 
 def _needed_to_write(facts: StoreFacts) -> str:

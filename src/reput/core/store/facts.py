@@ -33,6 +33,7 @@ from reput.format.file_names import (
     CHECKPOINT_FILE,
     CONSUME_QUEUE_FOLDER,
     LOCK_FILE,
+    MESSAGE_DATABASE_FOLDERS,
     is_index_file_name,
     parse_offset_file_name,
 )
@@ -130,6 +131,10 @@ class StoreFacts:
         """Return whether the store has a ConsumeQueue in files. Raises StoreAccessError."""
         return next(walk_queues(self._queue_folder, self.storage), None) is not None
 
+    def has_topic(self, topic: str) -> bool:
+        """Return whether the store has a folder for ConsumeQueues of this topic. Raises StoreAccessError."""
+        return self.storage.entry(os.path.join(self._queue_folder, topic)) is not None
+
     @cached_property
     def has_extension_files(self) -> bool:
         """Return whether the store has a folder for extension files of ConsumeQueues. Raises StoreAccessError."""
@@ -146,6 +151,12 @@ class StoreFacts:
         """
         folder = os.path.join(self.path, *names)
         return folder if self.storage.is_local and is_database(folder, self.storage) else None
+
+    @cached_property
+    def message_databases(self) -> tuple[str, ...]:
+        """Return the databases with a key index, timers and transactions of a local store. Raises StoreAccessError."""
+        folders = map(self.local_database, MESSAGE_DATABASE_FOLDERS)
+        return tuple(folder for folder in folders if folder is not None)
 
     @cached_property
     def log(self) -> LogListing:

@@ -25,11 +25,11 @@ from reput.format.file_names import (
     EPOCH_FILE,
     EXTENSION_FOLDER,
     IDENTITY_FILE,
-    INDEX_DATABASE_FOLDER,
     INDEX_FOLDER,
     KV_STORE_FOLDER,
     LEDGER_PREFIX,
     LOCK_FILE,
+    MESSAGE_DATABASE_FOLDERS,
     OWNER_FILE,
     RECOVERY_POINT_FILE,
     ROCKSDB_CONFIG_FOLDER,
@@ -67,7 +67,7 @@ _OF_FIVE = {
     KV_STORE_FOLDER: "pop records in RocksDB",
     TIERED_INDEX_FOLDER: "tiered storage index",
     TIERED_FOLDER: "tiered storage",
-    INDEX_DATABASE_FOLDER: "index in RocksDB",
+    **dict.fromkeys(MESSAGE_DATABASE_FOLDERS, "keys, timers and transactions in RocksDB"),
 }
 _ROCKS_CONFIGS = (
     ROCKSDB_CONFIG_FOLDER, ROCKSDB_TOPICS_FOLDER, ROCKSDB_GROUPS_FOLDER, ROCKSDB_OFFSETS_FOLDER,

@@ -32,12 +32,7 @@ from reput.core.store.facts import StoreFacts, facts_of
 from reput.errors import StoreError, StoreNotFoundError, UsageError
 from reput.format.checkpoint import Checkpoint
 from reput.format.commit_log import MessageExt
-from reput.format.file_names import (
-    CONSUME_QUEUE_FOLDER,
-    INDEX_DATABASE_FOLDER,
-    INDEX_FOLDER,
-    is_folder_name,
-)
+from reput.format.file_names import CONSUME_QUEUE_FOLDER, INDEX_FOLDER, is_folder_name
 from reput.format.properties import PROPERTY_SEPARATOR
 from reput.io import JoinedStorage, Storage, storage_of
 
@@ -188,8 +183,8 @@ class StoreReader(Closing):
             archived = archive_index(self.storage, self.commit_log)
             return Planner(self.commit_log, archived, self.checkpoint())
         index: KeyIndex = IndexFiles(self.index, self.own_log, judge or RecallingJudge())
-        if (folder := self._facts().local_database(INDEX_DATABASE_FOLDER)) is not None:
-            index = JoinedIndex(index, RocksIndex(folder))
+        if databases := self._facts().message_databases:
+            index = JoinedIndex(index, *map(RocksIndex, databases))
         if self.log_storage.is_joined:
             from reput.core.index.archive_index import ContinuedIndex
 

@@ -1,14 +1,20 @@
-"""Read messages that wait for their time in a broker's timer wheel (5.x), from the timer log."""
+"""Read messages that wait for their time (5.x), from the timer log of a broker's wheel, and from RocksDB (5.4).
+
+A broker with timers in RocksDB reads the topic of timers in order, and puts each message into the database by the time
+at which it is due. A recall deletes the item of its message. Items stay in the database for some time after their
+delivery, so a progress mark decides which messages wait. Messages that the broker has not yet put into the database
+wait in the topic.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from reput.base import Finding, Kind
-from reput.core import MessageStore
-from reput.errors import CorruptMessageError, MessageNotFoundError, StoreNotFoundError
+from reput.core import MessageDatabase, MessageStore, facts_of, finding_of
+from reput.errors import CorruptMessageError, FormatError, MessageNotFoundError, StoreNotFoundError
 from reput.format.commit_log import MessageExt
 from reput.format.file_names import (
     CONFIG_FOLDER,
@@ -16,27 +22,32 @@ from reput.format.file_names import (
     TIMER_LOG_FOLDER,
     parse_offset_file_name,
 )
-from reput.format.properties import REAL_TOPIC
+from reput.format.properties import REAL_TOPIC, TIMER_OUT_MS, TIMER_RECALLED, TIMER_TOPIC
+from reput.format.rocksdb_state import TimelineItem
 from reput.format.timer_log import (
     TIMER_UNIT_BYTES,
     TimerUnit,
     decode_timer_check,
+    decode_timer_queue_offset,
     decode_timer_unit,
     is_timer_blank,
     recall_key,
     recalled_key,
+    timer_due_ms,
 )
 from reput.io import Storage, listed_size
 
 _TIMER_CHECK = os.path.join(CONFIG_FOLDER, TIMER_CHECK_FILE)
-_READ_UNITS = 1 << 12
+_READ_UNITS, _READ_MESSAGES = 1 << 12, 512
+# The default of timerRocksDBPrecisionMs: a broker delivers the messages of one such interval at once.
+_INTERVAL_MS = 1000
 WAITING = ("waiting", "rolled")
 """The states of messages that are still to be delivered."""
 
 
 @dataclass(frozen=True, slots=True)
 class TimedMessage:
-    """A message in the timer log.
+    """A message in the timer log, or in RocksDB.
 
     Attributes:
         unit: place and due time of the message
@@ -46,7 +57,7 @@ class TimedMessage:
         message: the waiting message, under the timer's topic; None if the log no longer has it
     """
 
-    unit: TimerUnit
+    unit: TimerUnit | TimelineItem
     state: str
     message: MessageExt | None
 
@@ -54,6 +65,128 @@ class TimedMessage:
     def real_topic(self) -> str | None:
         """Return the topic to which the message is delivered; None if unknown."""
         return None if self.message is None else self.message.properties.get(REAL_TOPIC)
+
+
+class Timers:
+    """The timer messages of an open store: those of its timer log, and those of its databases.
+
+    Attributes:
+        damage: unreadable parts; complete after the iteration
+    """
+
+    def __init__(self, store: MessageStore) -> None:
+        """Open the timers.
+
+        Raises:
+            MissingExtraError: The timers are in RocksDB, and rocksdict is not installed.
+            StoreNotFoundError: The store has no timers.
+            StoreAccessError: A folder cannot be read.
+        """
+        facts = facts_of(store.path, storage=store.storage)
+        self._parts: list[TimerLog | RocksTimers] = [
+            RocksTimers(store, folder) for folder in facts.message_databases
+        ]
+        if store.storage.entry(os.path.join(store.path, TIMER_LOG_FOLDER)) is not None:
+            self._parts.insert(0, TimerLog(store))
+        if not self._parts:
+            raise StoreNotFoundError(
+                f"{store.path}: has no {TIMER_LOG_FOLDER}/, and no timers in RocksDB"
+            )
+        self.damage: list[Finding] = []
+
+    def __iter__(self) -> Iterator[TimedMessage]:
+        self.damage = []
+        # A broker that moves its timers into RocksDB may keep a message in both.
+        offsets: set[int] = set()
+        for part in self._parts:
+            for timed in part:
+                if timed.unit.physical_offset not in offsets:
+                    offsets.add(timed.unit.physical_offset)
+                    yield timed
+            self.damage += part.damage
+
+
+class RocksTimers:
+    """The timer messages of one database. It iterates over them by the time at which they are due.
+
+    Attributes:
+        damage: unreadable parts; complete after the iteration
+    """
+
+    def __init__(self, store: MessageStore, folder: str) -> None:
+        self._store, self._folder = store, folder
+        self.damage: list[Finding] = []
+
+    def __iter__(self) -> Iterator[TimedMessage]:
+        self.damage = []
+        with MessageDatabase(self._folder) as database:
+            items = list(database.timeline())
+            delivered_to, read_to = database.delivered_to(), database.timers_read_to()
+        found = [self._timed(item, delivered_to) for item in items]
+        found += self._unread(read_to, found)
+        yield from sorted(found, key=lambda timed: timed.unit.due)
+
+    def _timed(self, item: TimelineItem, delivered_to: int) -> TimedMessage:
+        message = self._message(item.physical_offset)
+        is_over = item.due < delivered_to
+        # The mark is the begin of the last interval that was delivered.
+        if not is_over and item.due < delivered_to + _INTERVAL_MS and message is not None:
+            is_over = self._has_copy(message)
+        return TimedMessage(item, "delivered" if is_over else "waiting", message)
+
+    def _has_copy(self, message: MessageExt) -> bool:
+        """Return whether the topic of a timer message has the copy that the broker delivered."""
+        topic, unique_key = message.properties.get(REAL_TOPIC), message.unique_key
+        if topic is None or unique_key is None:
+            return False
+        due = message.properties.get(TIMER_OUT_MS)
+        copies = self._store.query(topic, unique_key).messages
+        return any(copy.properties.get(TIMER_OUT_MS) == due for copy in copies)
+
+    def _unread(self, read_to: int, found: list[TimedMessage]) -> Iterator[TimedMessage]:
+        """Yield the messages that are not in the database yet, and let the recalls among them change `found`."""
+        check = os.path.join(self._store.path, _TIMER_CHECK)
+        begin = max(read_to, _timer_queue_offset(check, self._store.storage))
+        places = {(timed.unit.due, _unique_key(timed)): n for n, timed in enumerate(found)}
+        waiting: dict[tuple[int, str], TimedMessage] = {}
+        for message in self._queued(begin):
+            due = timer_due_ms(message.properties)
+            item = TimelineItem(
+                due, message.unique_key or "", message.size_bytes, message.physical_offset
+            )
+            named = message.properties.get(TIMER_RECALLED)
+            if named is None:
+                waiting[due, item.unique_key] = TimedMessage(item, "waiting", message)
+                continue
+            yield TimedMessage(item, "recall", message)
+            # The name in a recall is the topic, "+", and the unique key of the message to delete.
+            key = due, named.partition("+")[2]
+            if key in waiting:
+                yield replace(waiting.pop(key), state="recalled")
+            if (place := places.get(key)) is not None and found[place].state == "waiting":
+                found[place] = replace(found[place], state="recalled")
+        yield from waiting.values()
+
+    def _queued(self, begin: int) -> Iterator[MessageExt]:
+        try:
+            least = self._store.min_queue_offset(TIMER_TOPIC, 0)
+            position, stop = max(begin, least), self._store.max_queue_offset(TIMER_TOPIC, 0)
+        except MessageNotFoundError:
+            return
+        except FormatError as error:
+            self.damage.append(finding_of(error))
+            return
+        while position < stop:
+            pulled = self._store.pull(TIMER_TOPIC, 0, position, _READ_MESSAGES, on_corrupt="skip")
+            yield from pulled.messages
+            for lost in pulled.unreadable:
+                self.damage.append(lost.finding)
+            if pulled.next_begin_offset <= position:
+                return
+            position = pulled.next_begin_offset
+
+    def _message(self, offset: int) -> MessageExt | None:
+        return _message_at(self._store, offset, self.damage)
 
 
 class TimerLog:
@@ -94,14 +227,7 @@ class TimerLog:
         return {key for key in keys if key is not None}
 
     def _message(self, unit: TimerUnit) -> MessageExt | None:
-        try:
-            return self._store.get(unit.physical_offset)
-        # The message has expired.
-        except MessageNotFoundError:
-            pass
-        except CorruptMessageError as error:
-            self.damage.append(Finding.of_error(Kind.UNREADABLE_RECORD, error))
-        return None
+        return _message_at(self._store, unit.physical_offset, self.damage)
 
     def _state(
         self, unit: TimerUnit, message: MessageExt | None, recalled: set[tuple[str, str]]
@@ -174,3 +300,27 @@ def _timer_check(path: str, storage: Storage) -> tuple[int, int]:
         return 0, 0
     with storage.open(path) as reader:
         return decode_timer_check(reader.read(0, min(entry.stat().st_size, 64)))
+
+
+def _timer_queue_offset(path: str, storage: Storage) -> int:
+    """Return the queue offset of the first timer message that is not in the timer log; 0 if unknown."""
+    entry = storage.entry(path)
+    if entry is None:
+        return 0
+    with storage.open(path) as reader:
+        return decode_timer_queue_offset(reader.read(0, min(entry.stat().st_size, 64)))
+
+
+def _message_at(store: MessageStore, offset: int, damage: list[Finding]) -> MessageExt | None:
+    try:
+        return store.get(offset)
+    # The message has expired.
+    except MessageNotFoundError:
+        pass
+    except CorruptMessageError as error:
+        damage.append(Finding.of_error(Kind.UNREADABLE_RECORD, error))
+    return None
+
+
+def _unique_key(timed: TimedMessage) -> str:
+    return timed.unit.unique_key if isinstance(timed.unit, TimelineItem) else ""

@@ -27,11 +27,11 @@ from reput.format.commit_log import (
 from reput.format.file_names import COMMIT_LOG_FOLDER
 from reput.format.properties import (
     CLUSTER,
+    INTERNAL_TOPICS,
     NAME_SEPARATOR,
     PROPERTY_SEPARATOR,
     RETRY_TOPIC,
     SYSTEM_TOPIC_PREFIX,
-    SYSTEM_TOPICS,
     WAIT,
 )
 from reput.format.record_crc import CRC_PROPERTY
@@ -129,7 +129,7 @@ def _is_of_users(rows: pa.RecordBatch) -> Mask:
     """Return which messages belong to users: they are in no internal topic, and neither prepared nor rolled back."""
     topics = rows.column("topic")
     own = pc.or_(
-        pc.is_in(topics, pa.array(sorted(SYSTEM_TOPICS))),
+        pc.is_in(topics, pa.array(sorted(INTERNAL_TOPICS))),
         pc.starts_with(topics, SYSTEM_TOPIC_PREFIX),
     )
     kind = rows.column("sys_flag").to_numpy() & SYS_FLAG_TRANSACTION_MASK

@@ -9,7 +9,7 @@ from typing import Any
 
 from reput.core import AnyStore, SharedStore
 from reput.errors import MessageNotFoundError, StoreError
-from reput.format.properties import DEAD_LETTER_TOPIC_PREFIX, RETRY_TOPIC_PREFIX, SYSTEM_TOPICS
+from reput.format.properties import DEAD_LETTER_TOPIC_PREFIX, INTERNAL_TOPICS, RETRY_TOPIC_PREFIX
 from reput.wings.inspect import covered_log
 from reput.wings.inspect.measuring.figures import CoveredRange
 
@@ -58,7 +58,7 @@ def kind_of(topic: str) -> str:
         return "retry"
     if topic.startswith(DEAD_LETTER_TOPIC_PREFIX):
         return "dead letter"
-    is_system = topic in SYSTEM_TOPICS or topic.startswith(_SYSTEM_PREFIX)
+    is_system = topic in INTERNAL_TOPICS or topic.startswith(_SYSTEM_PREFIX)
     return "system" if is_system else "topic"
 
 

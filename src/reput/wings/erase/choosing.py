@@ -27,8 +27,8 @@ from reput.format.commit_log import SYS_FLAG_COMPRESSED, SYS_FLAG_INNER_BATCH
 from reput.format.pop import REVIVE_TOPIC_PREFIX
 from reput.format.properties import (
     DEAD_LETTER_ORIGIN_ID,
-    HALF_TOPIC,
-    OP_TOPIC,
+    HALF_TOPICS,
+    OP_TOPICS,
     ORIGIN_MESSAGE_ID,
     TRACE_TOPIC,
     TRACE_TOPIC_PREFIX,
@@ -385,7 +385,7 @@ class Chooser:
         if links.origins:
             met |= _among(rows.column("message_id"), links.origins)
         topics = rows.column("topic")
-        is_half = _mask(pc.equal(topics, HALF_TOPIC))
+        is_half = _mask(pc.is_in(topics, pa.array(HALF_TOPICS, topics.type)))
         if links.prepared:
             met |= is_half & np.isin(rows.offsets, list(links.prepared))
         if links.halves:
@@ -458,7 +458,9 @@ class Chooser:
                 found.inner.pop(offset, None)
             links.message_ids.update(rows.column("message_id").to_pylist())
             links.halves.update(
-                offset for offset, topic in zip(offsets, topics, strict=True) if topic == HALF_TOPIC
+                offset
+                for offset, topic in zip(offsets, topics, strict=True)
+                if topic in HALF_TOPICS
             )
             links.prepared.update(rows.prepared[rows.prepared > 0].tolist())
         # Take no identifiers from trace messages. Their KEYS may also name messages that are not erased. Their own
@@ -481,7 +483,7 @@ class Chooser:
 
 def _is_brokers_own(topic: str) -> bool:
     """Return whether a topic has internal records that a broker needs, because it would lose messages without them."""
-    return topic == OP_TOPIC or topic.startswith(REVIVE_TOPIC_PREFIX)
+    return topic in OP_TOPICS or topic.startswith(REVIVE_TOPIC_PREFIX)
 
 
 def _role(topic: str) -> str:

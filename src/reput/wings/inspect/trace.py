@@ -21,7 +21,7 @@ from reput.format.group_topics import consumer_group
 from reput.format.java_string import joined_surrogates
 from reput.format.properties import (
     DISCARDED_HALF_TOPIC,
-    HALF_TOPIC,
+    HALF_TOPICS,
     ORIGIN_MESSAGE_ID,
     REAL_TOPIC,
     SCHEDULE_TOPIC,
@@ -43,7 +43,7 @@ from reput.wings.inspect.tracing.searched_store import SearchedStore, due_ms, is
 
 MOST_MESSAGES = 100
 MOST_ENTRIES = 20_000
-_SYSTEM_TOPICS = (SCHEDULE_TOPIC, TIMER_TOPIC, HALF_TOPIC, DISCARDED_HALF_TOPIC)
+_SYSTEM_TOPICS = (SCHEDULE_TOPIC, TIMER_TOPIC, *HALF_TOPICS, DISCARDED_HALF_TOPIC)
 # The clocks of brokers may differ by this much, so a retry in another broker's store may seem older than the message.
 _CLOCKS_DIFFER_MS = 60_000
 

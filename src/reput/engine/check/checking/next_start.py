@@ -20,7 +20,6 @@ from reput.format.file_names import (
     ABORT_FILE,
     CHECKPOINT_FILE,
     CONSUME_QUEUE_FOLDER,
-    INDEX_DATABASE_FOLDER,
     INDEX_FOLDER,
     is_folder_name,
 )
@@ -139,7 +138,7 @@ def absent(
             else "dispatches only messages after the last entry of all other queues",
         )  # fmt: skip
     # A broker of 5.4 may keep its keys in RocksDB instead of IndexFiles.
-    if without_index and store.facts.local_database(INDEX_DATABASE_FOLDER) is None:
+    if without_index and not store.facts.message_databases:
         yield Finding(
             Kind.INDEX_DELETED, str(store.path / INDEX_FOLDER), "no IndexFile has an entry",
             cost=f"{counted(without_index, 'key')} cannot be found",

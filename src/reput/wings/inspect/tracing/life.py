@@ -15,9 +15,9 @@ from reput.format.properties import (
     DEAD_LETTER_TOPIC_PREFIX,
     DELAY,
     DISCARDED_HALF_TOPIC,
-    HALF_TOPIC,
+    HALF_TOPICS,
     KEYS,
-    OP_TOPIC,
+    OP_TOPICS,
     ORIGIN_MESSAGE_ID,
     REAL_TOPIC,
     RETRY_TOPIC_PREFIX,
@@ -26,7 +26,7 @@ from reput.format.properties import (
     TIMER_RECALLED,
     TIMER_TOPIC,
 )
-from reput.format.transactions import decided_offsets
+from reput.format.transactions import decided_places, half_place
 
 TRACE_SCHEMA = "reput-trace/1"
 """Version of the JSON form; its number grows with every incompatible change (docs/trace.md)."""
@@ -52,8 +52,8 @@ class Role(StrEnum):
 _OF_TOPIC = {
     SCHEDULE_TOPIC: Role.SCHEDULED,
     TIMER_TOPIC: Role.TIMER,
-    HALF_TOPIC: Role.HALF,
-    OP_TOPIC: Role.OP,
+    **dict.fromkeys(HALF_TOPICS, Role.HALF),
+    **dict.fromkeys(OP_TOPICS, Role.OP),
     DISCARDED_HALF_TOPIC: Role.DISCARDED_HALF,
 }
 _OF_TRANSACTION = {
@@ -252,7 +252,7 @@ def number_lives(events: Sequence[Event]) -> list[Event]:
 def decided_by(op: Event, half: Event) -> bool:
     """Return whether an op message decides this half message."""
     same_queue = op.store == half.store and op.message.queue_id == half.message.queue_id
-    return same_queue and half.message.queue_offset in decided_offsets(op.message.body)
+    return same_queue and half_place(half.message) in decided_places(op.message)
 
 
 class _Names:

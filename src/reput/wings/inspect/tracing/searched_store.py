@@ -22,7 +22,8 @@ from reput.format.commit_log import MessageExt, decode_located
 from reput.format.consume_queue import PRE_BLANK, ConsumeQueueEntry
 from reput.format.properties import (
     DEAD_LETTER_TOPIC_PREFIX,
-    OP_TOPIC,
+    HALF_TOPICS,
+    OP_TOPICS,
     ORIGIN_MESSAGE_ID,
     RETRY_TOPIC_PREFIX,
     SCHEDULE_TOPIC,
@@ -30,7 +31,7 @@ from reput.format.properties import (
     TIMER_TOPIC,
     tags_code,
 )
-from reput.format.transactions import decided_offsets
+from reput.format.transactions import decided_places, half_place
 from reput.wings.inspect.tracing.life import StoreCoverage
 
 # A message that was stored less than _NEW_MS ago may not be dispatched yet. Wait up to _ROUNDS * _PATIENCE_S, one
@@ -110,17 +111,19 @@ class UnindexedQueues:
         """Yield for each of these half messages its first op message, if it has any."""
         for queue_id in sorted({half.queue_id for half in halves}):
             of_queue = [half for half in halves if half.queue_id == queue_id]
-            wanted = {half.queue_offset for half in of_queue}
+            wanted = {half_place(half) for half in of_queue}
             # An op message is stored after its half message.
             start = min(half.physical_offset for half in of_queue)
-            for record in self._records(OP_TOPIC, queue_id, start):
-                message = decode_located(record.data, record.layout)
-                decided = wanted.intersection(decided_offsets(message.body))
-                if decided:
-                    yield message
-                    wanted -= decided
-                if not wanted:
-                    break
+            for half_topic, op_topic in zip(HALF_TOPICS, OP_TOPICS, strict=True):
+                left = {place for place in wanted if place[0] == half_topic}
+                for record in self._records(op_topic, queue_id, start) if left else ():
+                    message = decode_located(record.data, record.layout)
+                    decided = left.intersection(decided_places(message))
+                    if decided:
+                        yield message
+                        left -= decided
+                    if not left:
+                        break
 
     def naming(
         self, ids: Collection[str], start: int | None, since_ms: int

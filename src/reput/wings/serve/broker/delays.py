@@ -23,7 +23,7 @@ from reput.format.commit_log import MessageExt
 from reput.format.consume_queue import PRE_BLANK, ConsumeQueueEntry
 from reput.format.file_names import DELAY_OFFSET_FILE
 from reput.format.java_json import number_map_file
-from reput.format.properties import HALF_TOPIC, SCHEDULE_TOPIC
+from reput.format.properties import HALF_TOPICS, SCHEDULE_TOPIC
 from reput.format.real_queue import held_queue
 from reput.wings.serve.broker.config_file import ConfigFile
 from reput.wings.serve.broker.offsets import numbers
@@ -153,6 +153,6 @@ def due_message(stored: MessageExt, is_five: bool) -> Message | None:
     """Return the message to put when a delayed message is due, or None if its destination is unknown."""
     queue = held_queue(stored.properties)
     # Like a broker (`ScheduleMessageService`), discard delayed half messages: a half message cannot be delayed.
-    if queue is None or queue[0] == HALF_TOPIC:
+    if queue is None or queue[0] in HALF_TOPICS:
         return None
     return replace(copied(stored, is_five), topic=queue[0], queue_id=queue[1])

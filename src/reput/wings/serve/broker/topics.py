@@ -24,6 +24,7 @@ from reput.format.properties import (
     BENCHMARK_TOPIC,
     DEFAULT_TOPIC,
     HALF_TOPIC,
+    INTERNAL_TOPICS,
     MEMBERS_TOPIC_PREFIX,
     OFFSET_MOVED_TOPIC,
     OP_TOPIC,
@@ -31,7 +32,6 @@ from reput.format.properties import (
     SCHEDULE_TOPIC,
     SELF_TEST_TOPIC,
     SYSTEM_TOPIC_PREFIX,
-    SYSTEM_TOPICS,
     TIMER_TOPIC,
     TRACE_TOPIC,
 )
@@ -222,7 +222,7 @@ class TopicTable:
 
     def is_own(self, topic: str) -> bool:
         """Return whether a topic belongs to the broker itself, so that tools cannot change or delete it."""
-        is_system = topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_TOPIC_PREFIX)
+        is_system = topic in INTERNAL_TOPICS or topic.startswith(SYSTEM_TOPIC_PREFIX)
         return is_system or topic in self._own
 
     def get(self, topic: str) -> TopicConfig | None:

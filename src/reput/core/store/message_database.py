@@ -1,0 +1,89 @@
+"""Read the database in which a broker of 5.4 or 5.5 keeps its key index, its timers and its transactions.
+
+A broker creates this database in every store. Only the features that are enabled put items into it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from reput.core.store.facts import StoreFacts
+from reput.format.properties import ROCKSDB_HALF_TOPIC
+from reput.format.rocksdb_index import INDEX_FAMILY, decode_item, decode_offset
+from reput.format.rocksdb_state import (
+    DELIVERED_TO_KEY,
+    READ_TO_KEY,
+    TIMER_FAMILY,
+    TRANSACTION_FAMILY,
+    HalfItem,
+    TimelineItem,
+    decode_half_item,
+    decode_timeline_item,
+)
+from reput.io import RocksFolder
+
+TRANSACTIONS = "transactions"
+
+
+class MessageDatabase(RocksFolder):
+    """The items of the database, as they were on disk when it was opened.
+
+    Args:
+        folder: Folder of the database.
+
+    Raises:
+        MissingExtraError: rocksdict is not installed.
+        FormatError: The database cannot be opened.
+        StoreAccessError: The folder cannot be read.
+    """
+
+    def __init__(self, folder: str) -> None:
+        super().__init__(folder, (INDEX_FAMILY, TIMER_FAMILY, TRANSACTION_FAMILY))
+
+    def timeline(self) -> Iterator[TimelineItem]:
+        """Yield the timer messages, by the time at which they are due. Raises FormatError."""
+        items = (decode_timeline_item(*item) for item in self.family_items(TIMER_FAMILY))
+        yield from (item for item in items if item is not None)
+
+    def half_items(self) -> Iterator[HalfItem]:
+        """Yield the half messages about which the broker asks, by physical offset. Raises FormatError."""
+        items = (decode_half_item(*item) for item in self.family_items(TRANSACTION_FAMILY))
+        yield from (item for item in items if item is not None)
+
+    def delivered_to(self) -> int:
+        """Return the time (ms) before which timer messages were delivered; 0 if unknown. Raises FormatError."""
+        return decode_offset(self.family_value(TIMER_FAMILY, DELIVERED_TO_KEY)) or 0
+
+    def timers_read_to(self) -> int:
+        """Return the queue offset of the first timer message that is not in the database. Raises FormatError."""
+        return decode_offset(self.family_value(TIMER_FAMILY, READ_TO_KEY)) or 0
+
+    def contents(self) -> list[str]:
+        """Return names of what the broker keeps in this database. Raises FormatError."""
+        # A broker of 5.4.0 also puts the progress mark of transactions into the family of the key index.
+        has_keys = any(decode_item(key) for key, _ in self.family_items(INDEX_FAMILY))
+        has_timers, has_halves = (
+            any(True for _ in self.family_items(family))
+            for family in (TIMER_FAMILY, TRANSACTION_FAMILY)
+        )
+        names = {"keys": has_keys, "timers": has_timers, TRANSACTIONS: has_halves}
+        return [name for name, is_there in names.items() if is_there]
+
+
+def database_contents(facts: StoreFacts) -> list[str]:
+    """Return names of what a broker keeps in RocksDB besides queues and configuration, in a local store.
+
+    A queue of half messages of transactions in RocksDB counts, too: its messages may be open.
+
+    Raises:
+        MissingExtraError: rocksdict is not installed.
+        FormatError: A database cannot be read.
+        StoreAccessError: A folder cannot be read.
+    """
+    names: list[str] = []
+    for folder in facts.message_databases:
+        with MessageDatabase(folder) as database:
+            names += [name for name in database.contents() if name not in names]
+    if TRANSACTIONS not in names and facts.has_topic(ROCKSDB_HALF_TOPIC):
+        names.append(TRANSACTIONS)
+    return names
