@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+import click
 import pytest
 
 import reput as api
-from reput.cli.main import _SECTIONS
+from reput.cli.main import _SECTIONS, cli
 from tests.cli.running import SIZES, Ran, reput
 from tests.small import SMALL_64K
 
@@ -19,7 +20,8 @@ OTHER = 12_345
 _ROOT = Path(__file__).parents[2]
 READING = frozenset(
     {
-        "query", "show", "tail", "fleet", "inspect", "diff", "prove", "stats", "state", "help", "warm-up", "completion",
+        "find", "query", "show", "tail", "fleet", "inspect", "diff", "prove", "stats", "state", "help", "warm-up",
+        "completion",
     }
 )  # fmt: skip
 """Commands that write only the caller's cache, and `--resume FILE`, which `check` stands for."""
@@ -96,15 +98,25 @@ WRITING: dict[str, _Run] = {
     "export": lambda given, place: reput("export", given.store, place, "--runner", "serial"),
     "export --to jsonl": lambda given, place: reput("export", given.store, place, "--to", "jsonl"),
     "lookup": _look_up,
+    "lookup --staging": lambda given, place: reput(
+        "lookup", given.store, "--keys", given.folder / "keys.csv", "--output", given.folder / "rows.csv",
+        "--staging", place, "--runner", "serial",
+    ),
     "put": lambda given, place: reput("put", place, given.folder / "in.jsonl", *SIZES),
     "rebuild": lambda given, place: reput(
         "rebuild", given.store, "--output", place, "--runner", "serial"
+    ),
+    "rebuild --follow": lambda given, place: reput(
+        "rebuild", given.store, "--follow", "--output", place, "--runner", "serial"
     ),
     "recover": lambda given, place: reput("recover", place),
     "repair": lambda given, place: reput("repair", place),
     "report": lambda given, place: reput("report", given.store, "--output", place),
     "restore": lambda given, place: reput("restore", given.archive, place),
     "serve": lambda given, place: reput("serve", place, "--accept-sends", "--listen", "127.0.0.1:0"),
+    "serve --audit-log": lambda given, place: reput(
+        "serve", given.store, "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--audit-log", place
+    ),
     "trace": lambda given, place: reput(
         "trace", given.store, "--topic", "T", "--key", "k4", "--output", place
     ),
@@ -120,6 +132,44 @@ def _state(folder: Path) -> dict[Path, tuple[int, int, bytes]]:
         )
         for path in sorted(folder.rglob("*"))
     }
+
+
+def _options(command: click.Command, path: str) -> Iterator[str]:
+    """Yield the options of a command and its subcommands that lead to a file or folder, after the command's name."""
+    if isinstance(command, click.Group):
+        for name in command.list_commands(click.Context(command)):
+            below = command.get_command(click.Context(command), name)
+            assert below is not None
+            yield from _options(below, f"{path} {name}".strip())
+        return
+    for one in command.params:
+        if isinstance(one, click.Option) and (
+            isinstance(one.type, click.Path) or one.opts[0] in _TEXTS
+        ):
+            yield f"{path} {one.opts[0]}"
+
+
+_TEXTS = ("--output", "--staging")
+"""Options that lead to a file or to a URL."""
+_READ = frozenset(
+    {
+        "--acl", "--broker-config", "--http-token-file", "--http-users", "--index", "--sign", "--stores", "--tls-cert",
+        "--tls-key",
+    }
+)  # fmt: skip
+"""Options that lead to files which are only read."""
+_OTHERS = frozenset({"rebuild --staging"})
+"""Options that lead to object storage only."""
+
+
+def test_each_option_writes_or_only_reads() -> None:
+    """A new option that leads to a file must be among these, or in the list of commands that write."""
+    options = {one for one in _options(cli, "") if one.split()[-1] not in _READ}
+    attacked = {name for name in WRITING if "--" in name}
+    # The other commands of the list pass their main place: an argument, or an output without which they do not run.
+    plain = {f"{name} --output" for name in WRITING} | {"bench --scratch"}
+    resumed = {one for one in options if one.endswith(" --resume")}
+    assert options - attacked - plain - resumed - _OTHERS == set()
 
 
 def test_each_command_writes_or_only_reads() -> None:

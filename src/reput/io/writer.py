@@ -15,7 +15,7 @@ from typing import BinaryIO
 
 from reput.base import Closing
 from reput.errors import StoreAccessError, StoreChangedError
-from reput.io.anchors import at, make_folders, open_anchored
+from reput.io.anchors import at, make_folders, open_anchored, writing_to
 from reput.io.anchors import explained as explained
 
 _AT_FDCWD = -100
@@ -180,10 +180,10 @@ def append_line(path: str, line: bytes) -> None:
 
     Raises StoreAccessError.
     """
-    with explained(Path(path), "be written"):
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+    with writing_to(path), explained(Path(path), "be written"):
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
         # O_APPEND and a single write keep the lines of several processes apart.
-        descriptor = os.open(path, flags, 0o600)
+        descriptor = open_anchored(path, flags, 0o600)
         try:
             # If the disk becomes full, `write` writes only a part of the line and reports no error.
             if line and os.write(descriptor, line + b"\n") <= len(line):

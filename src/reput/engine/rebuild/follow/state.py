@@ -18,7 +18,7 @@ from reput.base import StoreConfig
 from reput.core import facts_of
 from reput.errors import StoreError, UsageError
 from reput.format.file_names import CHECKPOINT_FILE, CONSUME_QUEUE_FOLDER, INDEX_FOLDER
-from reput.io import Disk, anchored, locked, read_file
+from reput.io import Disk, anchored, locked, read_file, writing_to
 
 STATE_FILE = ".reput-follow"
 RECOVERY_POINT_FILE = f"{STATE_FILE}.known"
@@ -35,7 +35,8 @@ _BUSY = "another process maintains these indexes; stop it, or choose another out
 @contextmanager
 def owning(output: Path) -> Iterator[None]:
     """Lock the folder against other followers. Raises StoreLockedError, StoreAccessError."""
-    Disk().make_folder(output)
+    with writing_to(output):
+        Disk().make_folder(output)
     with anchored(output), locked(output / _LOCK_FILE, _BUSY, arguments=["output"]):
         yield
 
