@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from reput.core.index.search import lost_keys as lost_keys
     from reput.core.index.set_reader import IndexFileSetReader as IndexFileSetReader
     from reput.core.index.set_writer import IndexFileSetWriter as IndexFileSetWriter
+    from reput.core.index.spot_checks import first_keyed as first_keyed
     from reput.core.index.verdict import Judge as Judge
     from reput.core.index.verdict import Proof as Proof
     from reput.core.index.verdict import Verdict as Verdict

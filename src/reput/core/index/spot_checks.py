@@ -154,11 +154,23 @@ def _misses_message(file: IndexFileReader, log: CommitLogReader, number: int, la
         # No item is missing if the next item leads to the same message as item `number`, or to the message directly
         # after it.
         return end not in (begin, gap.start)
+    keyed, is_damaged = first_keyed(log, gap)
+    return keyed is not None or is_damaged
+
+
+def first_keyed(log: CommitLogReader, gap: OffsetRange) -> tuple[int | None, bool]:
+    """Return the physical offset of a message with keys, and whether bytes are unreadable, at the start of a range.
+
+    Only the first few messages of the range are read. The offset is None if none of them has keys.
+
+    Raises StoreAccessError, StoreChangedError.
+    """
     walk = LogWalk(log, gap.start, min(gap.stop, gap.start + _READ_BYTES))
     records = (
         read_keyed_record(record) for _, record in zip(range(_READ_RECORDS), walk, strict=False)
     )
-    return any(record.keys for record in records) or bool(walk.damage)
+    keyed = next((record.physical_offset for record in records if record.keys), None)
+    return keyed, bool(walk.damage)
 
 
 class LostSlotsError(UntrustedIndexError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -9,6 +10,7 @@ from itertools import pairwise
 from reput.base import Finding, Kind
 from reput.core.log.known_file import KnownFile
 from reput.errors import CorruptMessageError, FormatError, StoreChangedError
+from reput.format.file_names import offset_file_name
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -80,7 +82,7 @@ def add_out_of_place(damage: list[Finding], file: CommitLogFile, start: int, siz
 def holes(files: Sequence[CommitLogFile]) -> list[Finding]:
     """Return a finding for each range of offsets that no file contains, between the first and the last file.
 
-    Each finding has the path of the file that follows the range.
+    Each finding has the path of the first missing file.
     """
     return [
         missing_before(after, before.end)
@@ -90,9 +92,12 @@ def holes(files: Sequence[CommitLogFile]) -> list[Finding]:
 
 
 def missing_before(file: CommitLogFile, start: int) -> Finding:
-    """Return the finding that no file contains physical offsets [start, file.start)."""
+    """Return the finding that no file contains physical offsets [start, file.start), with the first missing file."""
+    files = -(-(file.start - start) // max(file.size, 1))
+    name = offset_file_name(max(file.start - files * file.size, 0))
     return Finding(
-        Kind.MISSING_LOG_FILE, file.path, "no file contains these offsets",
+        Kind.MISSING_LOG_FILE, os.path.join(os.path.dirname(file.path), name),
+        "no file contains these offsets",
         physical_offset=start, length=file.start - start,
     )  # fmt: skip
 

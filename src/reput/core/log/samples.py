@@ -16,9 +16,9 @@ _LEAST_STEP_BYTES, _RECORDS = 64 << 10, 16
 
 
 def sampled_records(
-    log: CommitLogReader, within: OffsetRange, places: int
+    log: CommitLogReader, within: OffsetRange, places: int, records: int = _RECORDS
 ) -> Iterator[LocatedRecord]:
-    """Yield some consecutive records from each of several places at equal distances.
+    """Yield at most `records` consecutive records from each of several places at equal distances.
 
     The first place is the start of the range itself if a record begins there, as at the beginning of a log.
 
@@ -35,4 +35,4 @@ def sampled_records(
             if at not in (start, log.min_offset):
                 start = find_record(reader, file, at, file.end)
             if start is not None:
-                yield from islice(LogWalk(log, start, within.stop), _RECORDS)
+                yield from islice(LogWalk(log, start, within.stop), records)

@@ -21,6 +21,7 @@ from reput.core import CommitLogReader, DispatchRules, Queue, StoreLog, is_light
 from reput.core.log.passed_file import keep_topics
 from reput.engine.check.checking.checked_store import CheckedStore
 from reput.engine.check.checking.index_table import IndexJob, IndexTable, read_index_table
+from reput.engine.check.checking.listings import of_queue
 from reput.engine.check.checking.log_check import LogFileFound, LogTask, check_log_file
 from reput.engine.check.checking.next_start import (
     UNNOTICED,
@@ -201,7 +202,7 @@ class FullCheck:
         weights = [bytes_below(folder) for _, folder in tasks]
         for table in self._waves("queues", partial(read_queue_table, job), tasks, weights):
             self._queues.append(table)
-            yield from (replace(one, at_next_start=_of_queue(one)) for one in table.findings)
+            yield from map(of_queue, table.findings)
             table.findings = []
 
     def _join_index(self) -> Iterator[Finding]:
@@ -262,16 +263,6 @@ class FullCheck:
         for queue, (count, first) in found.without_queue.items():
             known, at = self._without_queue.get(queue, (0, first))
             self._without_queue[queue] = known + count, at
-
-
-def _of_queue(finding: Finding) -> str:
-    if finding.kind is Kind.QUEUE_FILE_SIZE:
-        return "does not start"
-    if finding.kind is Kind.FOREIGN_FILE:
-        return "ignores it"
-    return (
-        "cuts the queue there if it is in one of its last three files; otherwise does not notice it"
-    )
 
 
 class _LogPlan:

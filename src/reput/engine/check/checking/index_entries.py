@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from reput.base import Finding, Kind
+from reput.engine.check.checking.next_start import of_missing_keys
 from reput.engine.check.checking.tally import Tally
 from reput.engine.compare import IndexSpan, LogStretch, unmatched
 from reput.engine.compare.columns import FoundItems, key_pairs
@@ -17,7 +18,6 @@ from reput.format.index_file import item_position
 
 Offsets = npt.NDArray[np.int64]
 _INT32_MAX = 2**31 - 1
-_NEVER = "does not notice it, and never adds an entry to an index that lacks it"
 
 
 class IndexFindings:
@@ -102,16 +102,10 @@ class IndexFindings:
             path = self._file_for(at)
             made = Finding(
                 kind, path, f"no entry for a key of the message at {at}", None, at,
-                at_next_start=self._at_next_start(at, int(of_kind[-1])),
+                at_next_start=of_missing_keys(self._indexed_again, at, int(of_kind[-1])),
             )  # fmt: skip
             times = stretch.times_of(of_kind)
             self._tally.add(kind, path, len(of_kind), partial(replace, made), times)
-
-    def _at_next_start(self, first: int, last: int) -> str:
-        again = self._indexed_again
-        if again is None or last < again:
-            return _NEVER
-        return "indexes them" if first >= again else f"indexes those from {again} on"
 
     def _file_for(self, offset: int) -> str:
         """Return the path of the IndexFile that should have an entry for the message at this physical offset.

@@ -14,6 +14,7 @@ import numpy as np
 
 from reput.base import Finding, Kind
 from reput.core.index.entries import offsets_of_items
+from reput.engine.check.checking.listings import index_file_size
 from reput.engine.check.index_inspection import inspect_index_file
 from reput.engine.compare import LogEdges, RawEntries, Span, Spans
 from reput.errors import ReputError, raise_if_refused
@@ -93,15 +94,9 @@ class _Reading:
     def run(self) -> None:
         job, table, size = self._job, self._table, self._reader.size
         whole = item_position(job.hash_slots, job.index_items)
-        # A writer is still creating this file, so it has no items yet.
-        if self._is_live and not size:
-            return
-        if size != whole:
-            table.note(
-                Kind.INDEX_FILE_SIZE,
-                f"{size} bytes, but {job.hash_slots} slots and {job.index_items} items take {whole}",
-                min(size, whole),
-            )
+        table.findings += index_file_size(
+            table.path, size, job.hash_slots, job.index_items, self._is_live
+        )
         if size < item_position(job.hash_slots, 1):
             return
         table.header = decode_header(self._reader.read(0, HEADER_BYTES))

@@ -241,6 +241,19 @@ def indexed_again(store: CheckedStore, tables: Sequence[SeenIndexFile]) -> int |
     return max([begin, *kept[-1:]])
 
 
+def of_missing_keys(again: int | None, first: int, last: int) -> str:
+    """Return a text that says what the next start does with messages whose keys have no index entry.
+
+    Args:
+        again: The result of `indexed_again`.
+        first: Physical offset of the first of these messages.
+        last: Physical offset of the last one.
+    """
+    if again is None or last < again:
+        return "does not notice it, and never adds an entry to an index that lacks it"
+    return "indexes them" if first >= again else f"indexes those from {again} on"
+
+
 def _checkpoint(store: CheckedStore) -> Iterator[Finding]:
     path = str(store.path / CHECKPOINT_FILE)
     if store.has_checkpoint:

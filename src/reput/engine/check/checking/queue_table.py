@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
-from stat import S_ISREG
 
 import numpy as np
 import numpy.typing as npt
 
-from reput.base import Finding, Kind
+from reput.base import Finding
 from reput.core import Queue
+from reput.engine.check.checking.listings import (
+    disorder,
+    gap,
+    list_queue,
+    missing_files,
+    unreadable_queue,
+)
 from reput.engine.compare import EntryPlaces, LogEdges, Span, Spans
-from reput.errors import ReputError, StoreChangedError, StoreNotFoundError, raise_if_refused
+from reput.errors import ReputError, StoreNotFoundError
 from reput.format.consume_queue import ENTRY_BYTES, PRE_BLANK
 from reput.format.dtypes import ENTRY_DTYPE
-from reput.format.file_names import parse_offset_file_name
 from reput.io import FileReader
 from reput.kernels.entry_checks import entries_follow
 
@@ -56,42 +59,12 @@ def read_queue_table(job: QueueJob, task: tuple[Queue, str]) -> CheckedQueue:
     queue, folder = task
     table = CheckedQueue(queue, EntryPlaces(folder, ()))
     try:
-        table.places = EntryPlaces(folder, tuple(_list_files(job, table)))
+        listing = list_queue(folder, job.queue_entries, job.is_live)
+        table.places, table.findings = listing.places, listing.findings
         _QueueReading(job, table).run()
     except (ReputError, OSError) as error:
-        raise_if_refused(error)
-        if not job.is_live or not isinstance(error, (FileNotFoundError, StoreChangedError)):
-            table.findings.append(Finding(Kind.QUEUE_FILE_SIZE, folder, f"cannot be read: {error}"))
+        table.findings += unreadable_queue(folder, error, job.is_live)
     return table
-
-
-def _list_files(job: QueueJob, table: CheckedQueue) -> Iterator[tuple[int, int, str]]:
-    whole = job.queue_entries * ENTRY_BYTES
-    paths = sorted(Path(table.places.folder).iterdir())
-    for path in paths:
-        start = parse_offset_file_name(path.name)
-        try:
-            status = path.lstat()
-        except FileNotFoundError:
-            if job.is_live:  # The file has expired since it was listed.
-                continue
-            raise
-        if start is None or not S_ISREG(status.st_mode):
-            detail = "not the name of a ConsumeQueue file"
-            table.findings.append(Finding(Kind.FOREIGN_FILE, str(path), detail))
-            continue
-        size = status.st_size
-        is_being_made = job.is_live and path == paths[-1] and not size
-        if (size != whole and not is_being_made) or start % whole:
-            detail = (
-                f"{size} bytes from logical offset {start}, but the files of this store have "
-                f"{whole}"
-            )
-            table.findings.append(
-                Finding(Kind.QUEUE_FILE_SIZE, str(path), detail, min(size, whole))
-            )
-        if size >= ENTRY_BYTES and start % ENTRY_BYTES == 0:
-            yield start // ENTRY_BYTES, size // ENTRY_BYTES, str(path)
 
 
 class _QueueReading:
@@ -118,9 +91,8 @@ class _QueueReading:
                 # The file has expired, so all files before it have expired as well.
                 self._next = None
                 continue
-            if self._next is not None and first > self._next and self._gap is None:
-                detail = f"no file has entries {self._next} to {first - 1}"
-                self._note(Kind.MISSING_QUEUE_FILE, self._next, detail, first - self._next)
+            if self._next is not None and self._gap is None:
+                self._table.findings += missing_files(self._table.places, self._next, first)
             self._next = first + count
             with reader:
                 last = reader.last_nonzero(count * ENTRY_BYTES)
@@ -135,8 +107,9 @@ class _QueueReading:
         self._table.stop = self._gap if self._gap is not None else self._next or 0
         if self._disorder:
             entry, offset = self._disorder[0]
-            detail = f"entry {entry} leads to {offset}, which is not after the message of the previous entry"
-            self._note(Kind.QUEUE_DISORDER, entry, detail, self._disordered)
+            self._table.findings.append(
+                disorder(self._table.places, entry, offset, self._disordered)
+            )
 
     def _take(self, data: npt.NDArray[np.void], first: int) -> None:
         words = data.view(np.uint32).reshape(-1, ENTRY_BYTES // 4)
@@ -163,8 +136,7 @@ class _QueueReading:
             self._gap = first + int(np.argmin(written))
         if self._gap is not None and written[max(self._gap - first, 0) :].any():
             if not self._job.is_live and not self._ended_early:
-                detail = f"entry {self._gap} is unwritten and ends the queue, although later entries are written"
-                self._note(Kind.QUEUE_GAP, self._gap, detail, 1)
+                self._table.findings.append(gap(self._table.places, self._gap))
             self._ended_early = True
         rows = np.flatnonzero(written & ~blank)
         self._in_order(offsets[rows], sizes[rows], first + rows)
@@ -193,7 +165,3 @@ class _QueueReading:
         self._disordered += len(numbers)
         if len(numbers) and not self._disorder:
             self._disorder.append((int(numbers[0]), int(offsets[0])))
-
-    def _note(self, kind: Kind, entry: int, detail: str, count: int) -> None:
-        path, at = self._table.places.place(entry)
-        self._table.findings.append(Finding(kind, path, detail, at, count=count))

@@ -1,15 +1,18 @@
-"""Run the quick check: headers, ends and samples. It takes about as long as a command takes to start.
+"""Run the quick check: names, sizes, headers, ends and samples. Its cost grows with the number of files.
 
-In each queue, of whatever kind, the last entry must lead to its message. Samples from the whole log show whether
-queues, first files of queues, or IndexFiles are missing.
+Names and sizes are judged by the rules of the full check (`listings`). In each queue, of whatever kind, the last entry
+must lead to its message. Where one IndexFile ends, the next must begin: the first messages between them must have no
+keys. Samples from the whole log show whether queues, the first or last files of queues, or all IndexFiles are missing.
 """
 
 from __future__ import annotations
 
+import sys
 from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Collection, Iterator
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from reput.base import Finding, Kind
@@ -20,6 +23,7 @@ from reput.core import (
     ConsumeQueueReader,
     IndexFileReader,
     IndexFileSetReader,
+    LocatedRecord,
     Numbering,
     OffsetRange,
     Queue,
@@ -27,6 +31,7 @@ from reput.core import (
     QueueReader,
     RocksDatabase,
     StoreLog,
+    first_keyed,
     open_queues,
     read_keyed_record,
 )
@@ -35,7 +40,16 @@ from reput.core.index.trust import spot_check
 from reput.core.log.queued_record import own_place
 from reput.core.log.samples import sampled_records
 from reput.engine.check.checking.checked_store import CheckedStore
-from reput.engine.check.checking.next_start import absent, next_start, of_index_file
+from reput.engine.check.checking.listings import check_queue_ends, index_file_size, of_queue
+from reput.engine.check.checking.next_start import (
+    UNNOTICED,
+    absent,
+    dispatched_from,
+    indexed_again,
+    next_start,
+    of_index_file,
+    of_missing_keys,
+)
 from reput.errors import (
     FormatError,
     MessageNotFoundError,
@@ -59,10 +73,13 @@ from reput.format.file_names import CONSUME_QUEUE_FOLDER, INDEX_FOLDER
 from reput.format.index_file import IndexHeader
 from reput.format.properties import LMQ_PREFIX
 from reput.format.rocksdb_queue import QueueEnd, decode_value, entry_key, queue_prefix
-from reput.io import FileReader
+from reput.io import LOCAL, FileReader, size_of
 
 # Each sample reads one record, so this bounds the time for a log of any size.
 _SAMPLES = 128
+# The records before the end of the log, and before the end of the queues, are read more closely: a queue that lost its
+# last file lacks just these.
+_TAIL_BYTES, _TAIL_RECORDS = 64 << 10, 256
 
 
 class _Items(NamedTuple):
@@ -105,21 +122,28 @@ class _Last(NamedTuple):
     position: int | None = None
 
 
-def last_entries(store: CheckedStore, log: CommitLogReader) -> Iterator[Finding]:
-    """Check the last entry of each queue. Raises StoreAccessError."""
+Ends = dict[Queue, int]
+"""The physical offset to which the last entry of each queue leads; without queues whose end cannot be read."""
+
+
+def queue_ends(store: CheckedStore, log: CommitLogReader, ends: Ends) -> Iterator[Finding]:
+    """Check the files of each queue and its last entry. Fill `ends`. Raises StoreAccessError."""
+    entries = store.config.queue_entries
     for queue, folder in sorted(store.queues.items()):
+        for finding in check_queue_ends(folder, entries, store.is_live):
+            yield of_queue(finding)
         with closing(ConsumeQueueReader(folder)) as reader:
-            yield from _of_files(store, log, queue, reader)
+            yield from _of_files(store, log, queue, reader, ends)
     with closing(BatchQueueSetReader(store.path)) as index:
         for topic, queue_id in index.list():
             queue = Queue(topic, queue_id)
-            yield from _of_files(store, log, queue, index.queue(*queue))
+            yield from _of_files(store, log, queue, index.queue(*queue), ends)
     if (database := store.facts.local_database(CONSUME_QUEUE_FOLDER)) is not None:
-        yield from _of_database(store, log, database)
+        yield from _of_database(store, log, database, ends)
 
 
 def _of_files(
-    store: CheckedStore, log: CommitLogReader, queue: Queue, reader: QueueReader
+    store: CheckedStore, log: CommitLogReader, queue: Queue, reader: QueueReader, ends: Ends
 ) -> Iterator[Finding]:
     try:
         number = reader.max_queue_offset() - 1
@@ -131,6 +155,7 @@ def _of_files(
         if not store.is_live:
             yield Finding(Kind.FOREIGN_QUEUE_ENTRY, reader.folder, f"its last entry: {error}")
         return
+    ends[queue] = entry.physical_offset
     has_place = reader.kind.numbering is Numbering.PLACE
     position = number * reader.kind.entry_bytes if has_place else None
     yield from _compared(store, log, _Last(queue, reader.folder, number, entry, position))
@@ -166,7 +191,9 @@ def _may_be_of_others(store: CheckedStore, queue: Queue) -> bool:
     return store.config.enable_multi_dispatch or queue.topic.startswith(LMQ_PREFIX)
 
 
-def _of_database(store: CheckedStore, log: CommitLogReader, folder: str) -> Iterator[Finding]:
+def _of_database(
+    store: CheckedStore, log: CommitLogReader, folder: str, ends: Ends
+) -> Iterator[Finding]:
     """Check the last entry of each queue in a RocksDB database.
 
     The database states the end of each queue. Like a broker, the check ignores entries after this end.
@@ -174,6 +201,7 @@ def _of_database(store: CheckedStore, log: CommitLogReader, folder: str) -> Iter
     try:
         with closing(RocksDatabase(folder)) as database:
             for end in database.ends():
+                ends[Queue(end.topic, end.queue_id)] = end.physical_offset
                 yield from _of_end(store, log, database, end)
     except (StoreError, MissingExtraError) as error:
         raise_if_refused(error)
@@ -213,24 +241,37 @@ def quick_findings(store: CheckedStore) -> Iterator[Finding]:
             if not store.is_live:  # In a live store, the error means that the file has expired.
                 raise
     with closing(CommitLogReader(StoreLog(store.path))) as log:
-        yield from last_entries(store, log)
-        yield from missing_indexes(store, log)
+        ends = Ends()
+        yield from queue_ends(store, log, ends)
+        yield from missing_indexes(store, log, ends)
         tables: list[_IndexEnds] = []
         if store.knows_index_sizes:
             yield from _index(store, log, tables)
     yield from next_start(store, tables)
 
 
-def missing_indexes(store: CheckedStore, log: CommitLogReader) -> Iterator[Finding]:
-    """Yield missing queues, missing first files of queues, and missing indexes. Raises StoreAccessError."""
+def missing_indexes(store: CheckedStore, log: CommitLogReader, ends: Ends) -> Iterator[Finding]:
+    """Yield missing queues, missing first and last files of queues, and missing indexes. Raises StoreAccessError."""
     try:
         with closing(open_queues(store.path, config=store.config)) as index:
             queues = set(index.list())
             known_end = store.facts.known_offset.physical_offset if queues else store.end
-            yield from _missing_queues(store, log, index, queues, known_end)
-    # `last_entries` has reported the error.
+            yield from _missing_queues(store, log, index, queues, known_end, ends)
+    # `queue_ends` has reported the error.
     except (FormatError, MissingExtraError):
         return
+
+
+@dataclass(slots=True)
+class _Lacking:
+    """Sampled messages of one queue that lack an entry: their number, and the physical offset of the first one."""
+
+    count: int = 0
+    first: int = 0
+
+    def add(self, offset: int) -> None:
+        self.first = self.first if self.count else offset
+        self.count += 1
 
 
 def _missing_queues(
@@ -239,43 +280,74 @@ def _missing_queues(
     index: QueueIndex,
     queues: Collection[tuple[str, int]],
     known_end: int,
+    ends: Ends,
 ) -> Iterator[Finding]:
-    seen: list[tuple[Queue, int, int, int]] = []
+    seen: dict[int, tuple[Queue, int, int]] = {}
     firsts: dict[Queue, int] = {}
-    for record in sampled_records(log, OffsetRange(store.begin, store.end), _SAMPLES):
+    for record in _samples(store, log, known_end):
         place = own_place(record)
         at = record.physical_offset
-        # Skip messages that lie in the log after the newest message that has a queue entry: they may not be dispatched
-        # yet, which is not damage.
-        if place is None or at > known_end or at >= store.end:
+        if place is None or at >= store.end:
             continue
         queue, number = Queue(place[0], place[1]), place[2]
-        seen.append((queue, number, at, len(read_keyed_record(record).keys)))
+        seen[at] = queue, number, len(read_keyed_record(record).keys)
         if tuple(queue) in queues and queue not in firsts:
             firsts[queue] = index.queue(*queue).min_queue_offset(0)
-    without: dict[Queue, tuple[int, int]] = {}
-    cut: dict[Queue, tuple[int, int]] = {}
+    without, before, after, late = (defaultdict[Queue, _Lacking](_Lacking) for _ in range(4))
     keys, begin = 0, store.begin_now()
-    for queue, number, at, its_keys in seen:
+    for at, (queue, number, its_keys) in sorted(seen.items()):
         if at < begin:  # Messages that expired meanwhile need no entry.
+            continue
+        # Messages after the newest one that has a queue entry are not dispatched yet.
+        if at > known_end or (at == known_end and queue in store.queues):
+            late[queue].add(at)
             continue
         keys += its_keys
         if queue not in firsts:
-            count, first = without.get(queue, (0, at))
-            without[queue] = count + 1, first
+            without[queue].add(at)
         elif number < firsts[queue]:
-            count, first = cut.get(queue, (0, at))
-            cut[queue] = count + 1, first
-    for finding in absent(store, without, 0 if store.index else keys, bool(queues)):
+            before[queue].add(at)
+        elif at > ends.get(queue, at):
+            after[queue].add(at)
+    counts = {queue: (one.count, one.first) for queue, one in without.items()}
+    for finding in absent(store, counts, 0 if store.index else keys, bool(queues)):
         yield replace(finding, cost=_COSTS[finding.kind])
-    for queue, (count, first) in sorted(cut.items()):
-        folder = index.queue(*queue).folder
+    for queue, lacking in sorted(before.items()):
         detail = f"begins with entry {firsts[queue]}, but the log has earlier messages of the queue"
+        yield _missing_entries(index.queue(*queue).folder, detail, lacking, "before")
+    for queue, lacking in sorted(after.items()):
+        detail = (
+            f"ends with the message at {ends[queue]}, but the log has later messages of the queue"
+        )
+        yield _missing_entries(index.queue(*queue).folder, detail, lacking, "after")
+    if late and queues and known_end >= 0 and not store.is_live:
+        queue, lacking = min(late.items(), key=lambda one: one[1].first)
         yield Finding(
-            Kind.MISSING_QUEUE_ENTRY, folder, detail, physical_offset=first, count=count,
-            cost="messages before it cannot be consumed",
-            at_next_start="does not notice it; the entries stay missing",
+            Kind.UNDISPATCHED_TAIL, str(store.path / CONSUME_QUEUE_FOLDER),
+            "the queues end before messages of the log", physical_offset=lacking.first,
+            count=sum(one.count for one in late.values()),
+            cost="they cannot be consumed until dispatched",
+            at_next_start=f"dispatches messages from {dispatched_from(store)} on",
         )  # fmt: skip
+
+
+def _samples(store: CheckedStore, log: CommitLogReader, known_end: int) -> Iterator[LocatedRecord]:
+    """Yield records from all parts of the log, from its end, and from the place where the queues end."""
+    whole = OffsetRange(store.begin, store.end)
+    yield from sampled_records(log, whole, _SAMPLES)
+    for stop in {min(known_end, store.end), store.end}:
+        tail = OffsetRange(max(stop - _TAIL_BYTES, store.begin), stop)
+        yield from sampled_records(log, tail, 1, _TAIL_RECORDS)
+    if store.begin <= known_end < store.end:
+        yield from sampled_records(log, OffsetRange(known_end, store.end), 1)
+
+
+def _missing_entries(folder: str, detail: str, lacking: _Lacking, side: str) -> Finding:
+    return Finding(
+        Kind.MISSING_QUEUE_ENTRY, folder, detail, physical_offset=lacking.first,
+        count=lacking.count, cost=f"messages {side} it cannot be consumed",
+        at_next_start="does not notice it; the entries stay missing",
+    )  # fmt: skip
 
 
 _COSTS = {
@@ -311,11 +383,17 @@ def _first_record(file: CommitLogFile) -> Iterator[Finding]:
 def _index(
     store: CheckedStore, log: CommitLogReader, tables: list[_IndexEnds]
 ) -> Iterator[Finding]:
-    """Check headers and samples of IndexFiles. Append each header to `tables`."""
+    """Check sizes, headers and samples of IndexFiles, and that each continues the previous one.
+
+    Append each header to `tables`.
+    """
     config = store.config
+    sizes = list(_index_sizes(store))
+    yield from sizes
+    wrong = {finding.file for finding in sizes}
     files = IndexFileSetReader(store.path / INDEX_FOLDER, config.hash_slots, config.index_items)
     with closing(files):
-        yield from files.problems
+        yield from (one for one in files.problems if one.file not in wrong)
         current = files.current()
         for file in current:
             last = file.next_item - 1
@@ -337,3 +415,60 @@ def _index(
             elif last and not store.is_live and file.offset(last) >= store.end:
                 detail = f"leads to offset {file.offset(last)}, but the log ends at {store.end}"
                 yield Finding(Kind.INDEX_AHEAD_OF_LOG, file.path, detail)
+        used = [file for file in current if file.next_item > 1 and file.is_consistent()]
+        yield from _index_joints(store, log, used, tables)
+
+
+def _index_sizes(store: CheckedStore) -> Iterator[Finding]:
+    config = store.config
+    for path in store.index:
+        try:
+            size = size_of(path, LOCAL)
+        except StoreNotFoundError:  # The file has expired since it was listed.
+            continue
+        is_being_made = store.is_live and path == store.index[-1]
+        for finding in index_file_size(
+            path, size, config.hash_slots, config.index_items, is_being_made
+        ):
+            yield replace(finding, at_next_start=UNNOTICED)
+
+
+def _index_joints(
+    store: CheckedStore,
+    log: CommitLogReader,
+    files: list[IndexFileReader],
+    tables: list[_IndexEnds],
+) -> Iterator[Finding]:
+    """Check that no message with keys lies before the first IndexFile, between two files, or after the last one.
+
+    Only the first messages of each range are read. A file may begin with the message with which the previous one ends,
+    because a broker continues with the keys of a message in a new file if the old one is full.
+    """
+    if not files:
+        return
+    known_end = min(store.facts.known_offset.physical_offset, store.end)
+    ends = [file.offset(file.next_item - 1) for file in files]
+    starts = [store.begin, *(_after(log, end) for end in ends)]
+    stops = [*(file.offset(1) for file in files), known_end]
+    for number, gap in enumerate(map(OffsetRange, starts, stops)):
+        at = first_keyed(log, gap)[0] if gap.start < gap.stop else None
+        if at is None or at < store.begin_now():
+            continue
+        is_last = number == len(files)
+        yield Finding(
+            Kind.MISSING_INDEX_ENTRY if is_last else Kind.INDEX_FILE_LOST,
+            files[min(number, len(files) - 1)].path,
+            f"no entry for a key of the message at {at}", None, at,
+            cost="keys of messages after it cannot be found" if is_last
+            else "keys of messages before it cannot be found",
+            at_next_start=of_missing_keys(indexed_again(store, tables), at, gap.stop - 1),
+        )  # fmt: skip
+
+
+def _after(log: CommitLogReader, at: int) -> int:
+    """Return the physical offset after the record at `at`, or a value after every log if the record is unreadable."""
+    try:
+        return at + log.locate(at, in_place=False).layout.total_bytes
+    except StoreError as error:
+        raise_if_refused(error)
+        return sys.maxsize

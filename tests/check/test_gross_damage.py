@@ -1,0 +1,185 @@
+"""Gross damage: a file that is missing, cut, empty or exchanged. Every quick answer about the store says so.
+
+The quick check, `reput fleet`, its output for Nagios and Prometheus, and the console ask one function. The first test
+tries each damage at each place with it. The others try one place of each damage with everything else.
+"""
+
+import json
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from reput.base.findings import Finding, Kind, Severity
+from reput.cli.main import DAMAGED
+from reput.engine.check.run import check_store
+from tests.cli.running import reput
+from tests.console.serving import console, lines_of
+from tests.golden.sparse import copy_store
+from tests.golden.stores import GoldenStore
+
+Golden = Callable[[str], GoldenStore]
+QUEUE = "consumequeue/shipments/1"
+
+
+def first(folder: Path) -> Path:
+    return min(folder.iterdir())
+
+
+def middle(folder: Path) -> Path:
+    files = sorted(folder.iterdir())
+    return files[len(files) // 2]
+
+
+def last(folder: Path) -> Path:
+    return max(folder.iterdir())
+
+
+def gone(file: Path) -> None:
+    file.unlink()
+
+
+def empty(file: Path) -> None:
+    file.write_bytes(b"")
+
+
+def cut(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 40 * 20])
+
+
+def cut_inside_an_entry(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2 + 7])
+
+
+def exchanged(file: Path) -> None:
+    other = next(one for one in sorted(file.parent.iterdir()) if one != file)
+    ours, theirs = file.read_bytes(), other.read_bytes()
+    file.write_bytes(theirs)
+    other.write_bytes(ours)
+
+
+def of_another_store(file: Path) -> None:
+    """Put an IndexFile here whose items lead to places of another log: all offsets are shifted."""
+    data = bytearray(file.read_bytes())
+    slots, items = 4 * 1000, (len(data) - 40 - 4000) // 20
+    for at in (16, 24, *(40 + slots + 20 * n + 4 for n in range(1, items))):
+        offset = int.from_bytes(data[at : at + 8], "big")
+        data[at : at + 8] = (offset + 17 if offset else 0).to_bytes(8, "big")
+    file.write_bytes(data)
+
+
+def of_another_queue(file: Path) -> None:
+    shutil.copyfile(file.parents[2] / "orders" / "0" / f"{0:020}", file)
+
+
+Damage = tuple[str, Callable[[Path], Path], Callable[[Path], None]]
+DAMAGES: Mapping[str, Damage] = {
+    f"{folder.split('/')[0]}-{place.__name__}-{how.__name__}": (folder, place, how)
+    for folder, places in {
+        QUEUE: (first, middle, last), "index": (first, middle, last), "commitlog": (middle, last),
+    }.items()
+    for place in places
+    for how in (gone, empty, cut, cut_inside_an_entry, exchanged)
+} | {
+    "queue-of-another": (QUEUE, middle, of_another_queue),
+    "index-of-another-store": ("index", middle, of_another_store),
+}  # fmt: skip
+EACH_ONCE = [name for name in DAMAGES if "middle" in name or "another" in name]
+
+
+@contextmanager
+def damaged(store: Path, name: str) -> Iterator[None]:
+    """Damage a store, and put it back afterwards."""
+    folder, place, how = DAMAGES[name]
+    before = {file: file.read_bytes() for file in (store / folder).iterdir()}
+    how(place(store / folder))
+    try:
+        yield
+    finally:
+        for file, data in before.items():
+            file.write_bytes(data)
+
+
+@pytest.fixture
+def store(golden: Golden, tmp_path: Path) -> Path:
+    return copy_store(golden("orders").path, tmp_path / "store")
+
+
+def has_damage(findings: list[Finding]) -> bool:
+    return any(one.severity is Severity.DAMAGE for one in findings)
+
+
+def test_a_quick_check_finds_each_damage_at_each_place(store: Path) -> None:
+    assert list(check_store(store, quick=True)) == []
+    for name in DAMAGES:
+        with damaged(store, name):
+            assert has_damage(list(check_store(store, quick=True))), name
+    assert list(check_store(store, quick=True)) == []
+
+
+@pytest.mark.slow
+def test_a_quick_check_says_what_the_full_one_says_of_the_next_start(store: Path) -> None:
+    for name in DAMAGES:
+        with damaged(store, name):
+            quick = list(check_store(store, quick=True))
+            refused = [one for one in check_store(store) if one.at_next_start == "does not start"]
+            assert refused == [one for one in quick if one.at_next_start == "does not start"]
+
+
+def test_fleet_and_monitoring_report_each_damage(golden: Golden, tmp_path: Path) -> None:
+    stores = []
+    for name in EACH_ONCE:
+        path = copy_store(golden("orders").path, tmp_path / name)
+        folder, place, how = DAMAGES[name]
+        how(place(path / folder))
+        stores.append(str(path))
+    ran = reput("fleet", *stores, "--format", "jsonl")
+    rows = [json.loads(line) for line in ran.lines]
+    assert [row["state"] for row in rows if "state" in row] == ["damaged"] * len(stores)
+    assert ran.code == DAMAGED
+    ran = reput("fleet", *stores, "--format", "prometheus")
+    for store in stores:
+        assert f'reput_store_state{{store="{store}"}} 2' in ran.lines
+    ran = reput("check", "--quick", *stores, "--format", "nagios")
+    assert ran.out.startswith("REPUT CRITICAL")
+    assert ran.code == 2
+    for store in stores:
+        assert any(line.startswith(f"{store}: damaged: ") for line in ran.lines)
+    with console({Path(path).name: Path(path) for path in stores}) as client:
+        for store in stores:
+            end = lines_of(client.get("/api/check", params={"store": Path(store).name}).text)[-1]
+            assert end["valid"] is False, store
+
+
+def test_a_lost_last_queue_file_is_found_in_each_queue(golden: Golden, tmp_path: Path) -> None:
+    store = copy_store(golden("basic").path, tmp_path / "store")
+    for queue in sorted((store / "consumequeue").glob("Topic*/*")):
+        lost = max(queue.iterdir())
+        data = lost.read_bytes()
+        lost.unlink()
+        if any(queue.iterdir()):
+            found = [one for one in check_store(store, quick=True) if one.file == str(queue)]
+            assert [one.kind for one in found] == [Kind.MISSING_QUEUE_ENTRY], queue
+        lost.write_bytes(data)
+
+
+def test_a_missing_log_file_is_named(store: Path) -> None:
+    lost = middle(store / "commitlog")
+    lost.unlink()
+    for quick in (True, False):
+        (missing,) = (
+            one for one in check_store(store, quick=quick) if one.kind is Kind.MISSING_LOG_FILE
+        )
+        assert missing.file == str(lost)
+        assert (missing.start, missing.length) == (int(lost.name), 1 << 20)
+
+
+def test_files_that_a_broker_has_begun_are_no_damage(store: Path) -> None:
+    """A broker creates the next file of the log in advance, and the next file of a queue before its first entry."""
+    for folder in ("commitlog", QUEUE):
+        newest = last(store / folder)
+        size = newest.stat().st_size
+        newest.with_name(f"{int(newest.name) + size:020}").write_bytes(bytes(size))
+    assert list(check_store(store, quick=True)) == []
