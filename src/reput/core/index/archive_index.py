@@ -218,7 +218,6 @@ class ArchiveIndex:
         self._log_files, self._keys = manifest.log, manifest.keys
         self._parts: tuple[IndexPart, ...] | None = None
         self.problems: list[Finding] = []
-        self.damaged: tuple[OffsetRange, ...] = ()
         self.newest_entry = -1
 
     def parts(self) -> tuple[IndexPart, ...]:
@@ -226,6 +225,10 @@ class ArchiveIndex:
         if self._parts is None:
             self._parts = tuple(self._all())
         return self._parts
+
+    def lost_records(self, within: OffsetRange) -> Iterator[OffsetRange]:
+        """See `KeyIndex.lost_records`. There is none: an archive's index covers whole log files."""
+        return iter(())
 
     def _all(self) -> Iterator[IndexPart]:
         read = {file.start for file in self._log.files if file.known is not None}
@@ -314,10 +317,9 @@ class ContinuedIndex:
         """See `KeyIndex.problems`."""
         return self._newer.problems
 
-    @property
-    def damaged(self) -> tuple[OffsetRange, ...]:
-        """See `KeyIndex.damaged`."""
-        return self._newer.damaged
+    def lost_records(self, within: OffsetRange) -> Iterator[OffsetRange]:
+        """See `KeyIndex.lost_records`."""
+        return self._newer.lost_records(within)
 
     @property
     def newest_entry(self) -> int:

@@ -5,10 +5,11 @@ Each file covers the ranges of the log for which it can be trusted (`reput.core.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from heapq import merge
-from itertools import groupby
+from itertools import accumulate, groupby
 from typing import NamedTuple
 
 from reput.base import Finding, Kind
@@ -26,7 +27,7 @@ from reput.core.index.reader import IndexFileReader
 from reput.core.index.set_reader import IndexFileSetReader
 from reput.core.index.spot_checks import SlotPages
 from reput.core.index.times import at_times
-from reput.core.index.trust import damaged_records, lost_record, spot_check
+from reput.core.index.trust import lost_record, lost_records, spot_check
 from reput.core.index.verdict import Judge, Verdict
 from reput.core.log.files import CommitLogFile
 from reput.core.log.offset_range import OffsetRange
@@ -143,11 +144,21 @@ class _Judged(NamedTuple):
     stamp: Stamp | None
 
 
+class _Span(NamedTuple):
+    """The physical offsets of the first and the last item of an IndexFile."""
+
+    first: int
+    last: int
+    file: IndexFileReader
+
+
 class IndexFiles:
     """The KeyIndex of a folder of IndexFiles, which may grow together with the log.
 
     Callers refresh the log first. A verdict (the ranges for which a file is trusted) is kept until the file, or
     a log file with which it was compared, changes.
+
+    `_spans` are sorted, and `_reaches` has for each of them the highest offset of its and all earlier spans.
     """
 
     def __init__(
@@ -160,8 +171,8 @@ class IndexFiles:
         self._newest = -1
         self._slots: dict[IndexFileReader, SlotPages] = {}
         self._parts: tuple[IndexPart, ...] = ()
-        self._damaged: dict[IndexFileReader, tuple[OffsetRange, ...]] = {}
-        self._all_damaged: tuple[OffsetRange, ...] = ()
+        self._spans: list[_Span] = []
+        self._reaches: list[int] = []
 
     @property
     def problems(self) -> list[Finding]:
@@ -171,11 +182,6 @@ class IndexFiles:
             for file, verdict in self._verdicts.items()
             if verdict.problem
         ]
-
-    @property
-    def damaged(self) -> tuple[OffsetRange, ...]:
-        """See `KeyIndex.damaged`."""
-        return self._all_damaged
 
     @property
     def newest_entry(self) -> int:
@@ -214,16 +220,23 @@ class IndexFiles:
             }
             self._newest = max((self._newest_of(one.file, one.last) for one in files), default=-1)
             self._parts = tuple(sorted(self._all_parts(), key=lambda part: (part.start, part.stop)))
-            self._damaged = {
-                file: self._damaged[file]
-                if verdict is before.get(file) and file in self._damaged
-                else tuple(damaged_records(file, self._log, verdict))
+            spans = (
+                _Span(file.offset(1), file.offset(verdict.last), file)
                 for file, verdict in self._verdicts.items()
-            }
-            every = (each for found in self._damaged.values() for each in found)
-            self._all_damaged = tuple(sorted(every))
+                if verdict.ranges or verdict.proof is not None
+            )
+            self._spans = sorted(spans, key=lambda span: span[:2])
+            self._reaches = list(accumulate((span.last for span in self._spans), max))
             self._judged, self._log_files = {one.file: one for one in files}, self._log.files
         return self._parts
+
+    def lost_records(self, within: OffsetRange) -> Iterator[OffsetRange]:
+        """See `KeyIndex.lost_records`."""
+        begin = bisect_left(self._reaches, within.start)
+        end = bisect_left(self._spans, within.stop, key=lambda span: span.first)
+        for span in self._spans[begin:end]:
+            last = self._verdicts[span.file].last
+            yield from lost_records(span.file, self._log, last, within)
 
     def _changed(self, files: Collection[_Judged]) -> set[IndexFileReader]:
         """Return the files that have changed, or whose log files have changed, since their `Verdict` was decided."""

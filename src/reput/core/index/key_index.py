@@ -228,11 +228,13 @@ class KeyIndex(Protocol):
         """Return one finding for each part that the last call of `parts` excluded."""
         ...
 
-    @property
-    def damaged(self) -> tuple[OffsetRange, ...]:
-        """Return the records outside of all parts, at the last call of `parts`, that have lost a key of an entry.
+    def lost_records(self, within: OffsetRange) -> Iterator[OffsetRange]:
+        """Yield the records of a range outside of all parts that have lost a key of an entry (`IndexPart.lost_record`).
 
-        See `IndexPart.lost_record`.
+        The entries are those at the last call of `parts`, and the records are read now. A range with many entries has
+        entries of another state of the log, so none of its records is yielded.
+
+        Raises StoreAccessError, StoreChangedError.
         """
         ...
 

@@ -8,8 +8,8 @@ after the last index entry is read for every query, because a broker may be writ
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from reput.base import Finding
@@ -50,8 +50,10 @@ class ScannedTail(NamedTuple):
 class ShortTail:
     """The records at the end of the log. Each call of `read` reads the bytes, but parses them only after a change."""
 
-    def __init__(self, log: CommitLogReader) -> None:
-        self._log = log
+    def __init__(
+        self, log: CommitLogReader, without_keys: Callable[[int, int], list[Finding]]
+    ) -> None:
+        self._log, self._without_keys = log, without_keys
         self._window = b""
         self._tail: ScannedTail | None = None
 
@@ -69,7 +71,8 @@ class ShortTail:
             window = walk.whole_window()
             if window is not None:
                 self._window = window
-                self._tail = ScannedTail(start, records[::-1], tuple(walk.damage), walk.position)
+                damage = (*walk.damage, *self._without_keys(start, walk.position))
+                self._tail = ScannedTail(start, records[::-1], damage, walk.position)
         return self._tail
 
     def _has_changed(self, start: int) -> bool:
@@ -106,21 +109,22 @@ class Planner:
         self._kept_at: dict[CommitLogFile, Stamp | None] = {}
         self._log_files: tuple[CommitLogFile, ...] = ()
         self._parts: tuple[IndexPart, ...] = ()
-        self._damaged: tuple[OffsetRange, ...] = ()
         self._segments: tuple[Segment, ...] | None = None
         self._trusted_until = 0
         self._seen_end: tuple[int, int | None] = -1, None
-        self._tail = ShortTail(log)
+        self._tail = ShortTail(log, self.without_keys)
 
     @property
     def problems(self) -> list[Finding]:
         """Return one finding for each part of the index that was not trusted when the segments were planned."""
         return self._index.problems
 
-    @property
-    def damage(self) -> list[Finding]:
-        """Return a finding for each record outside of the trusted parts that has lost a key of an entry."""
-        return without_keys(self._log, self._damaged)
+    def without_keys(self, start: int, stop: int) -> list[Finding]:
+        """Return a finding for each record of a segment to scan that has lost a key of an entry.
+
+        A scan cannot find such a record by this key. Raises StoreAccessError, StoreChangedError.
+        """
+        return without_keys(self._log, self._index.lost_records(OffsetRange(start, stop)))
 
     def segments(self) -> tuple[Segment, ...]:
         """Return the segments of the log as it is now, newest first; each segment to scan lies within one file.
@@ -130,12 +134,11 @@ class Planner:
         self._log.refresh()
         if self._log.files != self._log_files:  # Another caller may have refreshed the log.
             self._segments = None
-        parts, damaged = self._index.parts(), self._index.damaged
-        has_changed = self._drop_changed() or damaged != self._damaged
+        parts, has_changed = self._index.parts(), self._drop_changed()
         if self._segments is None or parts != self._parts or has_changed:
             # Discard the old plan first: if planning fails halfway, the next call plans again.
             is_new, self._segments = self._segments is None, None
-            self._log_files, self._parts, self._damaged = self._log.files, parts, damaged
+            self._log_files, self._parts = self._log.files, parts
             if is_new:
                 self._kept.clear()
                 self._kept_at.clear()
@@ -210,11 +213,7 @@ class Planner:
                 # Segments after the last part of the index are not cached (`keep` is False): the end of the log grows,
                 # so these segments are read every time.
                 small = keep and end - begin <= _KEPT_BYTES
-                segment = self._read(begin, end) if small else Segment(begin, end)
-                inside = (one for one in self._damaged if begin <= one.start < end)
-                if lost := without_keys(self._log, inside):
-                    segment = replace(segment, damage=(*segment.damage, *lost))
-                yield segment
+                yield self._read(begin, end) if small else Segment(begin, end)
 
     def _drop_changed(self) -> bool:
         """Remove cached log records whose files may have changed; return whether there were any such files."""
@@ -247,7 +246,8 @@ class Planner:
                 self._kept_at[file] = self._stamp(file)
             walk = LogWalk(self._log, start, stop)
             records = tuple(reversed([read_keyed_record(record) for record in walk]))
-            segment = Segment(start, stop, records=records, damage=tuple(walk.damage))
+            damage = (*walk.damage, *self.without_keys(start, stop))
+            segment = Segment(start, stop, records=records, damage=damage)
             self._kept[start, stop] = segment
         return segment
 

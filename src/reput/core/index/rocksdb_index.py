@@ -7,6 +7,7 @@ Only its last entry is used, because it shows whether the log has lost its end.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from reput.base import Finding, Kind
@@ -24,7 +25,6 @@ class RocksIndex:
         self._folder = folder
         self._is_read = False
         self.problems: list[Finding] = []
-        self.damaged: tuple[OffsetRange, ...] = ()
         self.newest_entry = -1
 
     def parts(self) -> tuple[IndexPart, ...]:
@@ -40,6 +40,10 @@ class RocksIndex:
             except MissingExtraError as error:
                 self.problems.append(Finding(Kind.INDEX_HEADER, self._folder, str(error)))
         return ()
+
+    def lost_records(self, within: OffsetRange) -> Iterator[OffsetRange]:
+        """See `KeyIndex.lost_records`. There is none."""
+        return iter(())
 
 
 class JoinedIndex:
@@ -58,10 +62,9 @@ class JoinedIndex:
         """See `KeyIndex.problems`."""
         return [problem for index in self._indexes for problem in index.problems]
 
-    @property
-    def damaged(self) -> tuple[OffsetRange, ...]:
-        """See `KeyIndex.damaged`."""
-        return tuple(each for index in self._indexes for each in index.damaged)
+    def lost_records(self, within: OffsetRange) -> Iterator[OffsetRange]:
+        """See `KeyIndex.lost_records`."""
+        return (lost for index in self._indexes for lost in index.lost_records(within))
 
     @property
     def newest_entry(self) -> int:

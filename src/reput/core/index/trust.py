@@ -266,29 +266,23 @@ def _has_time(file: IndexFileReader, number: int, begin_ms: int, stored_ms: int)
     return item_seconds(stored_ms, begin_ms) == file.seconds(number)
 
 
-def damaged_records(
-    file: IndexFileReader, log: CommitLogReader, verdict: Verdict
+def lost_records(
+    file: IndexFileReader, log: CommitLogReader, last: int, within: OffsetRange
 ) -> Iterator[OffsetRange]:
-    """Yield the records outside of the trusted ranges of a file that have lost the key of an item (`lost_record`).
+    """Yield the records between two trusted ranges that have lost the key of an item (`lost_record`).
 
     Between two ranges, there are few items if a single record is damaged. Many items are of another state of the log.
 
     Raises StoreAccessError, StoreChangedError.
     """
-    proved = () if verdict.proof is None else verdict.proof.ranges
-    ranges = sorted({*verdict.ranges, *proved})
-    if verdict.is_whole or not ranges:
-        return
-    edges = (log.min_offset, *(edge for each in ranges for edge in each), log.files_end)
-    for begin, end in zip(edges[::2], edges[1::2], strict=True):
-        seen = -1
-        for number in _items_within(file, verdict.last, begin, end):
-            offset = file.offset(number)
-            if offset == seen or entry_holds(file, log, number):
-                continue
-            seen = offset
-            if lost := lost_record(file, log, verdict.last, offset):
-                yield lost
+    seen = -1
+    for number in _items_within(file, last, within.start, within.stop):
+        offset = file.offset(number)
+        if offset == seen or entry_holds(file, log, number):
+            continue
+        seen = offset
+        if lost := lost_record(file, log, last, offset):
+            yield lost
 
 
 def _items_within(file: IndexFileReader, last: int, begin: int, end: int) -> range:

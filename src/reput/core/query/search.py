@@ -308,6 +308,7 @@ class Search:
             self._log_end = min(self._log_end, tail.position)
             self._evidence.scanned(segment.start, min(tail.position, self._before))
         else:
+            self._evidence.damage += self._planner.without_keys(*segment.range)
             self._scan_range(segment.start, segment.stop)
 
     def _take_read(self, records: Sequence[KeyedRecord], damage: Sequence[Finding]) -> None:

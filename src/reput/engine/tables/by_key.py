@@ -112,10 +112,8 @@ class IndexBesideLog:
                     segments = tuple(_clipped(segments, within))
                 found = [_look_up(store.commit_log, each, hashes) for each in segments]
                 damage = [lost for each in found for lost in each.damage]
-                damage += [
-                    lost for lost in planner.damage
-                    if within is None or within.start <= lost.start < within.stop
-                ]  # fmt: skip
+                for each in segments:
+                    damage += [] if each.part is not None else planner.without_keys(*each.range)
                 notes = store.notes_on_topics() if topics is None else ()
                 if with_replaced_ids and any(map(may_be_replaced_id, keys)):
                     found = [_with_replaced_ids(store, each, hashes) for each in found]

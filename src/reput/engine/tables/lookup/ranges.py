@@ -61,7 +61,7 @@ class ScannedRange:
                  the segment (range of one IndexFile) that contains the range; the range is then scanned only for the
                  keys for which the IndexFile is not trusted
     position     physical offset up to which the range has been read
-    known        damage that a scan cannot find (`KeyIndex.damaged`)
+    known        damage that a scan cannot find (`KeyIndex.lost_records`)
     at_end       whether `position` is the end of the log
     """
 
@@ -273,7 +273,8 @@ class StorePlan:
         # A segment to scan lies within one file.
         assert file is not None
         is_read = segment.records is not None
-        damage, known = (list(segment.damage), ()) if is_read else ([], segment.damage)
+        known = () if is_read else tuple(self._planner.without_keys(*segment.range))
+        damage = list(segment.damage)
         return ScannedRange(file, segment.start, segment.stop, is_read, damage=damage, known=known)
 
     def indexed(self, window: TimeWindow | None) -> Iterator[tuple[int, IndexPart, OffsetRange]]:
