@@ -113,3 +113,35 @@ def test_a_topic_of_the_log_without_queues_is_not_unknown(store: Path, client: T
     assert answer.status_code == 500
     assert "its ConsumeQueues are missing" in answer.text
     assert client.get("/topics/unknown").status_code == 404
+
+
+@pytest.mark.parametrize("is_archived", [False, True])
+@pytest.mark.parametrize(("which", "at"), [("first", 0), ("last", -1)])
+def test_no_time_of_another_message_is_stated_for_a_damaged_one(
+    store: Path, tmp_path: Path, which: str, at: int, is_archived: bool
+) -> None:
+    place = store
+    if is_archived:
+        place = tmp_path / "archive"
+        reput.archive(store, place, with_last=True)
+        _flip_frame(place, at)
+    else:
+        with reput.open_store(store) as opened:
+            first = opened.get_by_queue("orders", 0, 0).physical_offset
+            last = opened.get_by_queue("orders", 0, 149).physical_offset
+        _overwrite(store, (first, last)[at] + 4, b"\\0")
+    with console({"s": place}) as client:
+        (facts,) = client.get("/api/stores").json()["stores"]
+        for name in ("first", "last"):
+            assert (facts[f"{name}_store_timestamp"] is None) == (name == which)
+        assert any("message is unknown" in problem for problem in facts["problems"])
+        for page in ("/stores", "/stores/s"):
+            assert _text(client, page).count(">unknown</span>") == 1
+
+
+def _flip_frame(archive: Path, at: int) -> None:
+    """Change a byte of the first or last frame of an archived log, whose files have one frame each."""
+    log = sorted(archive.glob("log/*.zst"))[at]
+    data = bytearray(log.read_bytes())
+    data[40] ^= 0xFF
+    log.write_bytes(data)

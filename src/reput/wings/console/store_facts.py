@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -90,9 +90,10 @@ class StoreSummary:
     """One store.
 
     Attributes:
-        first_ms, last_ms: store times of the first and the newest message of its queues; None without messages
+        first_ms, last_ms: store times of the first and the newest message of its queues; None without messages, or if
+            the first or last message of a queue cannot be read
         ranges: ranges of the log, oldest first, with the way in which a key is found in each
-        problems: IndexFiles that are not used, with the reasons
+        problems: IndexFiles that are not used, with the reasons, and why a time is unknown
     """
 
     name: str
@@ -134,23 +135,33 @@ def facts_of(name: str, store: SharedStore) -> StoreSummary:
         begin, end = reader.begin_offset(), reader.end_offset()
         planner = reader.key_planner()
         ranges = tuple(covered_log(planner.segments(), end))
-        first, last = _times(reader, topics)
+        (first, before), (last, after) = _time(reader, topics, min), _time(reader, topics, max)
+        problems = *map(str, planner.problems), *dict.fromkeys(before + after)
         return StoreSummary(
             name, reader.path, begin, end, first, last,
             len(topics), sum(len(one.queues) for one in topics),
             sum(one.messages for one in topics),
-            ranges, tuple(str(problem) for problem in planner.problems),
+            ranges, problems,
         )  # fmt: skip
 
 
-def _times(store: AnyStore, topics: list[TopicFacts]) -> tuple[int | None, int | None]:
-    times = []
+def _time(
+    store: AnyStore, topics: list[TopicFacts], of: Callable[[Iterable[int]], int]
+) -> tuple[int | None, list[str]]:
+    """Return the store time of the first (`of` is min) or newest (max) message of all queues, and why it is unknown."""
+    times, problems = list[int](), list[str]()
     for topic in topics:
         for queue in topic.queues:
-            # A set: in a queue with a single message, the first and the last offset are the same, and are read once.
-            for offset in {queue.min_offset, queue.max_offset - 1}:
-                if queue.messages:
-                    with suppress(StoreError):  # The check on the store's page reports the problem.
-                        message = store.get_by_queue(topic.topic, queue.queue_id, offset)
-                        times.append(message.store_timestamp)
-    return (min(times), max(times)) if times else (None, None)
+            offset = queue.min_offset if of is min else queue.max_offset - 1
+            if not queue.messages:
+                continue
+            try:
+                times.append(
+                    store.get_by_queue(topic.topic, queue.queue_id, offset).store_timestamp
+                )
+            except MessageNotFoundError:
+                continue  # The message has expired.
+            except StoreError as error:
+                which = "first" if of is min else "newest"
+                problems.append(f"the time of the {which} message is unknown: {error}")
+    return (None if problems or not times else of(times)), problems[:1]
