@@ -292,7 +292,7 @@ INSIDE = {
     "reput.engine.writer": 39,
     "reput.io": 61,
     "reput.spark": 8,
-    "reput.wings.fleet": 9,
+    "reput.wings.fleet": 3,
     "reput.wings.inspect": 33,
     "reput.wings.lakes": 13,
     "reput.wings.serve": 19,

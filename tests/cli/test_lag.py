@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reput.cli.main import DAMAGED, FOUND
+from reput.cli.main import DAMAGED, FOUND, WARNED
 from reput.core.store.topics_file import batch_topics
 from reput.engine.stores.open_store import open_store
 from reput.format.rocksdb_config import (
@@ -187,7 +187,12 @@ def test_offsets_outside_a_queue_have_no_wrong_lag(golden: Golden, tmp_path: Pat
     assert never["lag_seconds"] > 0
     assert "the committed offset 5000 is 4243 after the queue's end 757" in ran.err
     assert "unknown" in run("state", "lag", copy, copy).out
-    assert "lag unknown" in run("fleet", copy).out
+    surveyed = run("fleet", copy)
+    assert surveyed.code == WARNED
+    assert "offset_outside_queue" in surveyed.lines[1]
+    assert "lag, oldest unknown: TopicA/0: the committed offset" in surveyed.out
+    (finding,) = json.loads(run("fleet", copy, "--format", "jsonl").lines[0])["findings"]
+    assert (finding["kind"], finding["count"]) == ("offset_outside_queue", 1)
 
 
 def test_the_lag_in_a_queue_that_lost_its_last_entries_is_unknown(

@@ -267,7 +267,7 @@ def test_replicas_whose_logs_differ_are_damage(fleet: Path) -> None:
     state = [line.split()[:2] for line in ran.lines[1:4]]
     assert state == [["a-slave", "damaged"], ["a", "ok"], ["b", "ok"]]
     assert ran.lines[1].endswith("replica_differs")
-    assert ran.lines[-2].startswith("damage: replica_differs: ")
+    assert any(line.startswith("damage: replica_differs: ") for line in ran.lines)
     assert ran.lines[-1].startswith("3 stores: 1 damaged, 2 ok; ")
     figures = reput("fleet", "--stores", fleet, "--format", "prometheus").lines
     assert 'reput_store_state{store="a-slave"} 2' in figures
@@ -321,7 +321,8 @@ def test_the_fleet_s_lines_are_figures(fleet: Path) -> None:
     assert ran.code == DAMAGED
     columns = "store state newest per day full in indexed lag oldest"
     assert ran.lines[0].split() == columns.split()
-    assert [line.split()[0] for line in ran.lines[1:-1]] == ["gone", "a", "a-slave", "b"]
+    assert [line.split()[0] for line in ran.lines[1:5]] == ["gone", "a", "a-slave", "b"]
+    assert all(line.startswith("? b: ") for line in ran.lines[5:-1])
     assert " 99% " in ran.lines[2]
     objects = [
         json.loads(line) for line in reput("fleet", "--stores", fleet, "--format", "jsonl").lines

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from reput.base.clock import in_seconds as in_seconds
     from reput.base.clock import looks_like_seconds as looks_like_seconds
     from reput.base.clock import now_ms as now_ms
+    from reput.base.clock import parse_duration as parse_duration
     from reput.base.clock import parse_time as parse_time
     from reput.base.closing import Closing as Closing
     from reput.base.config import CONSUME_QUEUE_ENTRY_BYTES as CONSUME_QUEUE_ENTRY_BYTES

@@ -14,6 +14,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MS = timedelta(milliseconds=1)
 _EPOCH_MS = re.compile(r"[+-]?\d+")
 _AGO = re.compile(r"(?:(\d+(?:\.\d+)?|an?)\s*([a-z]+)\s+ago|now)", re.IGNORECASE)
+_DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)\s*([a-z]+)", re.IGNORECASE)
 _UNITS_MS = {
     "ms": 1,
     "s": 1_000, "sec": 1_000, "second": 1_000,
@@ -54,6 +55,17 @@ def format_days(days: float) -> str:
     if days >= _MOST_DAYS:
         return f"> {_MOST_DAYS:,}"
     return f"{days:.1f}" if days < 100 else f"{days:,.0f}"
+
+
+def parse_duration(text: str) -> int:
+    """Parse a duration such as `36h` or `1.5 days`, in milliseconds. Raises ValueError."""
+    found = _DURATION.fullmatch(text.strip())
+    unit = found and (_UNITS_MS.get(found[2].lower()) or _UNITS_MS.get(found[2].lower()[:-1]))
+    if not found or not unit:
+        raise ValueError(
+            f"{text!r} is not a duration: write a number and a unit, as in 90s, 36h or 2d"
+        )
+    return int(float(found[1]) * unit)
 
 
 def looks_like_seconds(time: float) -> bool:

@@ -8,15 +8,35 @@ import click
 
 from reput.cli.many import MONITORING, answer_stores, fail_on_option, resume_option
 from reput.cli.options import (
+    DURATION,
+    SIZE,
     GivenStores,
     config_options,
     report_format,
     runner_options,
     stores_argument,
+    together,
 )
 
 if TYPE_CHECKING:
     from reput.engine.stores import Chosen
+
+
+_threshold_options = together(
+    click.option(
+        "--min-days", type=click.FloatRange(min=0), default=3.0, show_default=True,
+        help="Warn if the disk is full sooner. A disk without room for one log file is always a warning.",
+    ),
+    click.option("--max-growth", type=SIZE, help="Warn if the log grows by more per day."),
+    click.option(
+        "--max-lag", type=click.IntRange(min=0), help="Warn if a group has more unread messages."
+    ),
+    click.option(
+        "--max-lag-age", type=DURATION,
+        help="Warn if a group has an older unread message.  [default: 1d in a store that a broker uses]",
+    ),
+    click.option("--max-age", type=DURATION, help="Warn if the newest message is older."),
+)  # fmt: skip
 
 
 @click.command(
@@ -29,6 +49,7 @@ if TYPE_CHECKING:
 )
 @stores_argument
 @config_options
+@_threshold_options
 @fail_on_option
 @resume_option
 @runner_options
@@ -39,6 +60,11 @@ if TYPE_CHECKING:
 )
 def command(
     given: GivenStores,
+    min_days: float,
+    max_growth: int | None,
+    max_lag: int | None,
+    max_lag_age: int | None,
+    max_age: int | None,
     fail_on: str,
     resume: str | None,
     chosen: Chosen,
@@ -51,16 +77,20 @@ def command(
     IndexFiles cover, the consumer group with the largest lag, the age of the oldest message that a group has not
     consumed, and the worst finding.
 
-    The state is the result of `reput check --quick`, which checks names, sizes, headers, ends and samples. Nothing is
-    written. Stores are read in parallel; stores with the same cluster and broker name are compared.
+    The state is the result of `reput check --quick`, which checks names, sizes, headers, ends and samples, and of
+    the limits below: a store beyond one is not ok. A figure that is unknown is shown as ?, and a line below the table
+    has the reason. Nothing is written. Stores are read in parallel; stores with the same cluster and broker name are
+    compared.
 
     Exits with 0 when all stores are valid, with 3 when messages or entries are lost or wrong (or a store could not be
     read), and with 5 when there are only warnings. With --format nagios, the exit codes are those of a Nagios plugin.
     """
-    from reput.wings.fleet import survey
-    from reput.wings.fleet.api import fleet_lines
+    from reput.wings.fleet import Thresholds, fleet_lines, survey
 
+    lag_age_s = None if max_lag_age is None else max_lag_age / 1000
+    age_s = None if max_age is None else max_age / 1000
+    limits = Thresholds(min_days, max_growth, max_lag, lag_age_s, age_s)
     return answer_stores(
-        survey, given.named(), layout, fail_on=fail_on, resume=resume, runner=chosen,
+        survey, given.named(), layout, fail_on=fail_on, resume=resume, runner=chosen, thresholds=limits,
         rows=lambda report: [report.as_dict()], lines=fleet_lines, **opening,
     )  # fmt: skip

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from reput.base import format_time, now_ms, parse_size, parse_time, printable
+from reput.base import format_time, now_ms, parse_duration, parse_size, parse_time, printable
 from reput.errors import UsageError
 from reput.format.file_names import BATCH_QUEUE_FOLDER, CONSUME_QUEUE_FOLDER
 from reput.io import storage_of
@@ -417,6 +417,8 @@ class _Parsed(click.ParamType):  # type: ignore[type-arg]  # generic since click
 
 SIZE = _Parsed("SIZE", parse_size)
 """A number of bytes, written as `128MiB`, `64m` or `1000000`."""
+DURATION = _Parsed("DURATION", parse_duration)
+"""Milliseconds, written as `90s`, `36h` or `2d`."""
 TIME = _Parsed("TIME", lambda text: parse_time(text, now_ms=now_ms()))
 END_TIME = _Parsed("TIME", lambda text: parse_time(text, now_ms=now_ms(), is_end=True))
 """Milliseconds since 1970."""

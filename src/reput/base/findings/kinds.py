@@ -253,6 +253,26 @@ class Kind(StrEnum):
         "store_in_use", Severity.INFO, Remedy.NONE,
         "a store that is being written: only messages stored before the check began were checked",
     )  # fmt: skip
+    DISK_FULL = (
+        "disk_full", Severity.WARNING, Remedy.NONE,
+        "a disk without room for one more log file, or that will be full soon",
+    )  # fmt: skip
+    LOG_GROWTH = (
+        "log_growth", Severity.WARNING, Remedy.NONE,
+        "a log that grows faster than its limit",
+    )  # fmt: skip
+    GROUP_LAG = (
+        "group_lag", Severity.WARNING, Remedy.NONE,
+        "consumer groups that are further behind than their limit, in messages or in time",
+    )  # fmt: skip
+    OFFSET_OUTSIDE_QUEUE = (
+        "offset_outside_queue", Severity.WARNING, Remedy.NONE,
+        "an offset that a consumer group has committed after the end of a queue",
+    )  # fmt: skip
+    NO_NEW_MESSAGE = (
+        "no_new_message", Severity.WARNING, Remedy.NONE,
+        "a store whose newest message is older than its limit",
+    )  # fmt: skip
     FOREIGN_FILE = (
         "foreign_file", Severity.INFO, Remedy.NONE,
         "a file with a name that a broker does not use and ignores",

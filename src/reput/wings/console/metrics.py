@@ -27,9 +27,14 @@ from reput.errors import ReputError
 from reput.io import is_url
 from reput.wings.console.mounts import Mounts
 from reput.wings.console.surveys import Rounds
-from reput.wings.fleet import survey
-from reput.wings.fleet.api import SurveyReport
-from reput.wings.fleet.monitoring import GROUP_METRICS, STORE_METRICS, store_figures
+from reput.wings.fleet import (
+    GROUP_METRICS,
+    STORE_METRICS,
+    SurveyReport,
+    part_figures,
+    store_figures,
+    survey,
+)
 from reput.wings.serve import GroupLag, Traffic, consumer_lag, group_lags
 from reput.wings.serve.broker.traffic import BOUNDS_S
 
@@ -39,7 +44,7 @@ _GAUGES = {
     "reput_store_end_offset": "Physical offset at which the log ends",
     "reput_store_queues": "Queues of all topics",
     "reput_store_groups": "Consumer groups with committed offsets",
-    "reput_store_groups_left_out": "Further consumer groups, whose lag is known but has no metric",
+    "reput_store_groups_left_out": "Further consumer groups, without metrics of their own",
     "reput_store_groups_lag_unknown": "Consumer groups whose lag is unknown",
     "reput_store_counted_seconds": "When end, queues, groups and lag were counted, in seconds since 1970",
 }
@@ -121,7 +126,7 @@ class _Counted(NamedTuple):
         end_offset, queues: The end of the log, and the number of queues; None if the store cannot be read.
         groups: Number of groups with committed offsets; None if the offsets were not read.
         unknown: Number of groups whose lag is unknown.
-        lag: The groups with the largest known lags.
+        lag: The groups with the largest lags.
     """
 
     end_offset: int | None = None
@@ -173,7 +178,7 @@ class _StoreCollector(Collector):
                 gauges["reput_store_queues"].add_metric([store], counted.queues)
                 gauges["reput_store_counted_seconds"].add_metric([store], seen.seen_ms / 1000)
             if counted.groups is not None:
-                left_out = counted.groups - counted.unknown - min(len(counted.lag), share)
+                left_out = counted.groups - min(len(counted.lag), share)
                 gauges["reput_store_groups"].add_metric([store], counted.groups)
                 gauges["reput_store_groups_left_out"].add_metric([store], left_out)
                 gauges["reput_store_groups_lag_unknown"].add_metric([store], counted.unknown)
@@ -236,9 +241,8 @@ class _StoreCollector(Collector):
             groups = group_lags(consumer_lag(store, store.path))
         except ReputError:
             return _Counted(end, queues)
-        known = [one for one in groups if one.lag_messages is not None]
-        named = [one for one in known if len(one.group) <= _MOST_NAME]
-        unknown = len(groups) - len(known)
+        unknown = sum(one.lag_messages is None for one in groups)
+        named = [one for one in groups if len(one.group) <= _MOST_NAME]
         return _Counted(end, queues, len(groups), unknown, tuple(named[:_MOST_GROUPS]))
 
 
@@ -259,8 +263,9 @@ class _SurveyCollector(Collector):
             for name, text in STORE_METRICS.items()
         }
         findings = GaugeMetricFamily(
-            "reput_store_findings", "Findings of the quick check", labels=["store", "severity"]
-        )
+            "reput_store_findings", "Findings of the quick check, and of figures beyond their limits",
+            labels=["store", "severity"],
+        )  # fmt: skip
         surveyed = GaugeMetricFamily(
             "reput_store_surveyed_seconds", "When the figures were taken, in seconds since 1970",
             labels=["store"],
@@ -275,6 +280,12 @@ class _SurveyCollector(Collector):
                     findings.add_metric([store, severity], counts[severity])
                 surveyed.add_metric([store], answer.report.surveyed_ms / 1000)
         yield from (*gauges.values(), findings, surveyed)
+        for name, text, rows in part_figures([one.result for one in latest.values()], "topic"):
+            gauge = GaugeMetricFamily(name, text, labels=["store", "topic"])
+            for labels, rate in rows:
+                if rate is not None and len(labels["topic"]) <= _MOST_NAME:
+                    gauge.add_metric(list(labels.values()), rate)
+            yield gauge
 
     def _survey(self, name: str) -> StoreAnswer[SurveyReport]:
         try:

@@ -5,6 +5,16 @@ from typing import TYPE_CHECKING
 from reput.base.lazy import face
 
 if TYPE_CHECKING:
+    from reput.wings.fleet.api import SurveyReport as SurveyReport
+    from reput.wings.fleet.api import fleet_lines as fleet_lines
     from reput.wings.fleet.api import survey as survey
+    from reput.wings.fleet.monitoring import GROUP_METRICS as GROUP_METRICS
+    from reput.wings.fleet.monitoring import STORE_METRICS as STORE_METRICS
+    from reput.wings.fleet.monitoring import nagios_lines as nagios_lines
+    from reput.wings.fleet.monitoring import nagios_status as nagios_status
+    from reput.wings.fleet.monitoring import part_figures as part_figures
+    from reput.wings.fleet.monitoring import prometheus_lines as prometheus_lines
+    from reput.wings.fleet.monitoring import store_figures as store_figures
+    from reput.wings.fleet.thresholds import Thresholds as Thresholds
 else:
     __getattr__, __dir__ = face(__name__)

@@ -15,7 +15,8 @@ STORE_METRICS = {
     "log_bytes": "Bytes of CommitLog files.",
     "newest_message_seconds": "Store time of the newest message, in seconds since 1970.",
     "growth_bytes_per_day": "Bytes of CommitLog per day.",
-    "days_until_full": "Days until the disk is full if nothing expires.",
+    "disk_free_bytes": "Free bytes of the log's disk.",
+    "days_until_full": "Days until the disk is full if nothing expires, 0 if it is full.",
     "index_coverage_ratio": "Share of the log that IndexFiles cover.",
     "group_lag_messages": "Messages that the consumer group furthest behind has to read.",
     "group_lag_seconds": "Age of the oldest message that a consumer group has not consumed.",
@@ -24,10 +25,20 @@ STORE_METRICS = {
 GROUP_METRICS = {
     "lag_messages": "Messages that a consumer group has not consumed.",
     "lag_seconds": "Age of the oldest message that a consumer group has not consumed, 0 without one.",
+    "offsets_after_end": "Queues that end before the offset that a consumer group has committed.",
 }
 """The metrics of a consumer group and their explanations. Their full names have the prefix `reput_group_`."""
-MOST_GROUPS = 100
-"""Each metric is a time series, so the metrics have at most this many groups of a store, those furthest behind."""
+TOPIC_METRICS = {
+    "growth_bytes_per_day": "Bytes of CommitLog per day of a topic's messages, estimated from samples.",
+}
+"""The metrics of a topic and their explanations. Their full names have the prefix `reput_topic_`."""
+_LISTS = {
+    "group": ("groups", GROUP_METRICS),
+    "topic": ("topics", TOPIC_METRICS),
+}
+"""Parts of a store with metrics of their own, by label: the list in the report, and the metrics."""
+MOST_PARTS = 100
+"""Each metric is a time series, so the metrics have at most this many groups and topics of a store."""
 _NUMBERS = {StoreState.OK: 0, StoreState.WARNING: 1, StoreState.DAMAGED: 2, StoreState.NOT_READ: 3}
 
 
@@ -70,21 +81,28 @@ def prometheus_lines(answers: Sequence[StoreAnswer[Any]]) -> Iterator[str]:
             for one, values in zip(answers, figures, strict=True)
         ]
         yield from _family(f"reput_store_{name}", text, rows)
-    for name, text in GROUP_METRICS.items():
-        of_groups = [
-            ({"store": one.store, "group": group["group"]}, group[name])
+    for label in _LISTS:
+        yield from (
+            line
+            for name, text, rows in part_figures(answers, label)
+            for line in _family(name, text, rows)
+        )
+
+
+def part_figures(
+    answers: Sequence[StoreAnswer[Any]], label: str
+) -> Iterator[tuple[str, str, list[tuple[dict[str, str], float | None]]]]:
+    """Yield the metrics of groups or topics: name, explanation, and the labels and values of the first parts."""
+    listed, metrics = _LISTS[label]
+    for name, text in metrics.items():
+        rows = [
+            ({"store": one.store, label: part[label]}, part[name])
             for one in answers
-            for group in _rows(one, "groups")
+            # A report of a check has no such list.
+            if one.report is not None
+            for part in one.report.as_dict().get(listed, ())[:MOST_PARTS]
         ]
-        yield from _family(f"reput_group_{name}", text, of_groups)
-
-
-def _rows(answer: StoreAnswer[Any], name: str) -> list[dict[str, Any]]:
-    """Return the first rows of a list in a store's report. A report of `check` has no such list."""
-    if answer.report is None:
-        return []
-    rows: list[dict[str, Any]] = list(answer.report.as_dict().get(name, ()))
-    return rows[:MOST_GROUPS]
+        yield f"reput_{label}_{name}", text, rows
 
 
 def _family(

@@ -15,9 +15,13 @@ from reput.base import Finding, Kind
 MOST_OF_A_KIND = 20
 """At most this many findings of each kind are yielded one by one. Further findings of a kind are combined into one."""
 NOT_OF_A_CHECK = frozenset(
-    {Kind.UNDECODABLE_MESSAGE, Kind.BODY_TOO_LARGE, Kind.EXPIRED_UNREAD, Kind.PARTIAL_QUEUE_ENTRY}
-)
-"""Kinds of findings that a check never reports. They come from reading, exporting or inspecting a store."""
+    {
+        Kind.UNDECODABLE_MESSAGE, Kind.BODY_TOO_LARGE, Kind.EXPIRED_UNREAD, Kind.PARTIAL_QUEUE_ENTRY,
+        Kind.DISK_FULL, Kind.LOG_GROWTH, Kind.GROUP_LAG, Kind.OFFSET_OUTSIDE_QUEUE,
+        Kind.NO_NEW_MESSAGE,
+    }
+)  # fmt: skip
+"""Kinds of findings that a check never reports. They come from reading, exporting, inspecting or surveying a store."""
 
 
 def time_text(timestamp_ms: int) -> str:

@@ -86,12 +86,14 @@ class GroupLag:
         lag_messages: Messages that the group has not consumed; None if unknown.
         lag_seconds: Age of the oldest of these messages, in seconds; 0 if there is none, None if unknown.
         problem: The first reason why a figure is unknown; otherwise None.
+        offsets_after_end: Number of queues that end before the committed offset.
     """
 
     group: str
     lag_messages: int | None
     lag_seconds: float | None
     problem: str | None = None
+    offsets_after_end: int = 0
 
 
 def group_lags(queues: Iterable[QueueLag]) -> list[GroupLag]:
@@ -105,16 +107,18 @@ def group_lags(queues: Iterable[QueueLag]) -> list[GroupLag]:
 
 def lag_of_group(name: str, queues: Iterable[QueueLag]) -> GroupLag:
     """Return the sum of the lags of a group's queues. A queue that does not exist has no message."""
-    messages, seconds = 0, 0.0
+    messages, seconds, after_end = 0, 0.0, 0
     problem, age_problem = None, None
     for queue in queues:
         messages += queue.lag or 0
         seconds = max(seconds, queue.lag_seconds or 0.0)
+        after_end += queue.outside == AFTER_END
         problem = problem or queue.problem
         age_problem = age_problem or queue.age_problem
     is_unknown, has_no_age = problem is not None, (problem or age_problem) is not None
     return GroupLag(
-        name, None if is_unknown else messages, None if has_no_age else seconds, problem or age_problem
+        name, None if is_unknown else messages, None if has_no_age else seconds,
+        problem or age_problem, after_end,
     )  # fmt: skip
 
 
