@@ -319,3 +319,20 @@ def test_without_a_topic_all_are_searched(golden: Golden) -> None:
     ran = reput("query", store.path, "--key", key, "--compat")
     assert ran.code == WRONG_USE
     assert "--topic" in one_line(ran)
+
+
+@pytest.mark.parametrize("width", [60, 80, 200])
+@pytest.mark.parametrize("command", ["query", "tail"])
+def test_time_topic_and_offset_stay_whole_at_any_width(
+    golden: Golden, monkeypatch: pytest.MonkeyPatch, width: int, command: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    ran = reput(command, golden("orders").path, "--key", "order-100377")
+    lines = [line for line in ran.lines if line.startswith("2026")]
+    assert len(lines) == 3
+    for line in lines:
+        assert re.match(
+            r"2026-10-12 08:3\d:0?\d\d\.\d{3}  (orders|payments)\s+1/1\d\s+5\d{4} ", line
+        )
+        assert len(line) <= width
+    assert ran.lines[0].split() == ["stored", "(UTC)", "topic", "queue", "offset", "tags", "keys"]

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 _LONGEST_LINE = 1 << 12
 _MOST_NAMES = 8
 _POLL_S = 0.05
+_CUT = ("keys", "tags", "store", "unacknowledged", "revived", "client")
+"""Columns that are cut if a table is wider than the terminal."""
 
 
 def console(stderr: bool = False) -> Console:
@@ -77,14 +79,20 @@ def print_json_lines(rows: Iterable[Mapping[str, Any]]) -> None:
 
 def print_rows(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Print a table. A column whose name begins with > contains numbers, and is right-aligned."""
+    from rich.cells import cell_len
     from rich.table import Table
 
     table = Table(box=None, padding=(0, 3, 0, 0))
-    for name in columns:
+    shown = list(rows)
+    for place, name in enumerate(columns):
         is_number = name.startswith(">")
         justify: Literal["left", "right"] = "right" if is_number else "left"
-        table.add_column(name.removeprefix(">"), justify=justify, no_wrap=True)
-    for row in rows:
+        heading = name.removeprefix(">")
+        # On a narrow terminal, cut texts such as keys. A time, topic or offset that is cut is of no use.
+        whole = max(map(cell_len, (heading, *(row[place] for row in shown))))
+        least = None if heading in _CUT else whole
+        table.add_column(heading, justify=justify, no_wrap=True, min_width=least)
+    for row in shown:
         table.add_row(*row)
     emit(table, console())
 

@@ -14,16 +14,15 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 PIPED_WIDTH = 100
-_TOPIC_WIDTH = 20
+_TOPIC_WIDTH = 60
 _TAGS_WIDTH = 14
 _KEYS_WIDTH = 48
 _PREVIEW_CHARS = 400
 _STORE_WIDTH = 40
-_SHRINKING = (
-    "topic",
-    "tags",
-    "keys",
-)  # These columns become narrower to make room for the column `store`.
+# If a row is too long for the terminal, these columns become narrower, in this order, but no narrower than this. Time,
+# topic, queue and offset stay whole: they lead to the message.
+_SHRINKING = (("keys", 12), ("tags", 4), ("store", 12), ("keys", 4), ("topic", 20))
+_GAP = "  "
 _TABLE_COLUMNS: tuple[str, ...] = ("stored (UTC)", "topic", "queue", "offset", "tags", "keys")
 
 
@@ -41,7 +40,6 @@ class MessageTable:
             messages: The messages.
             stores: The name of each message's store, for a further column. If empty, the table has no such column.
         """
-        from rich.table import Table
         from rich.text import Text
 
         console, names = self._console, _TABLE_COLUMNS
@@ -50,25 +48,26 @@ class MessageTable:
             names = (*names[:1], "store", *names[1:])
             shown = [one_line(store, _STORE_WIDTH) for store in stores]
             rows = [(row[0], store, *row[1:]) for row, store in zip(rows, shown, strict=True)]
-        table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
-        for place, name in enumerate(names):
-            # Keep the widths of earlier calls, so that the columns stay aligned.
-            least = self._widths[place] if self._widths else None
-            if stores and name not in _SHRINKING:
-                widest = max((len(row[place]) for row in rows), default=0)
-                least = max(least or 0, widest, len(name))
-            table.add_column(name, no_wrap=True, overflow="ellipsis", min_width=least)
-        for row in rows:
-            table.add_row(*map(Text, row))
-        header, *lines = lines_of(table, console)
-        if not self._widths:
-            yield header
-            self._widths = _widths(names, rows, console.width)
-        for message, line in zip(messages, lines, strict=True):
+        is_first = not self._widths
+        # Keep the widths of earlier calls, so that the columns stay aligned.
+        self._widths = _widths(names, rows, self._widths, console.width)
+        if is_first:
+            header = self._line(names)
+            is_short = len(header) <= console.width
+            yield from lines_of(Text(header, style="bold"), console) if is_short else [header]
+        for message, row in zip(messages, rows, strict=True):
             body = Text(f"  {body_preview(message, _PREVIEW_CHARS)}", style="dim")
             body.truncate(console.width, overflow="ellipsis")
-            yield line
+            yield self._line(row)
             yield "".join(lines_of(body, console))
+
+    def _line(self, cells: Sequence[str]) -> str:
+        from rich.text import Text
+
+        shown = [Text(cell) for cell in cells]
+        for text, width in zip(shown, self._widths, strict=True):
+            text.truncate(width, overflow="ellipsis", pad=True)
+        return _GAP.join(text.plain for text in shown).rstrip()
 
 
 def message_lines(messages: Sequence[MessageExt]) -> Iterator[str]:
@@ -81,16 +80,26 @@ def message_lines(messages: Sequence[MessageExt]) -> Iterator[str]:
     return MessageTable(plain).lines(messages)
 
 
-def _widths(names: Sequence[str], rows: Sequence[tuple[str, ...]], most: int) -> list[int]:
-    """Return the width of each column except the last, which gets 0.
+def _widths(
+    names: Sequence[str], rows: Sequence[tuple[str, ...]], earlier: Sequence[int], most: int
+) -> list[int]:
+    """Return the width of each column, so that a line has at most `most` characters if the columns permit this.
 
-    Return 0 for every column if the columns together are wider than the terminal (`most` characters).
+    The last column is as wide as the line permits, because later rows may need more.
     """
     from rich.cells import cell_len
 
     widths = [max(map(cell_len, column)) for column in zip(names, *rows, strict=True)]
-    widths[-1] = 0
-    return widths if sum(widths) + 2 * len(widths) < most else [0] * len(widths)
+    widths[-1] = _KEYS_WIDTH
+    widths = list(map(max, widths, earlier)) if earlier else widths
+    excess = sum(widths) + len(_GAP) * (len(widths) - 1) - most
+    for name, least in _SHRINKING:
+        if name in names and excess > 0:
+            place = names.index(name)
+            narrower = max(min(widths[place], least), widths[place] - excess)
+            excess -= widths[place] - narrower
+            widths[place] = narrower
+    return widths
 
 
 def _cells(message: MessageExt) -> tuple[str, ...]:
