@@ -67,9 +67,9 @@ def __getattr__(name: str) -> Any:
     if name == "to_arrow":
         _warn("reput.to_arrow(...) is deprecated: use reput.dataset(...).to_reader()")
         return import_module("reput.engine.tables.arrow").to_arrow
-    if name in (reports := import_module("reput.reports")).__all__:
+    if name in ("Finding", "coverage_of", "unwrap"):
         _warn(f"reput.{name} has moved: use reput.reports.{name}")
-        return getattr(reports, name)
+        return getattr(import_module("reput.reports"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

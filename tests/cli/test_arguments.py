@@ -1,14 +1,11 @@
 """Errors name arguments for users of Python, and options for users of the command line."""
 
 import ast
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import click
 
 from reput.cli.main import cli, option_of
-from tests.cli.running import reput
 
 # No command has these: they belong to the Python API, `reput.testing`, Spark SQL, or the console's requests, or are a
 # value of an argument.
@@ -52,13 +49,3 @@ def test_every_argument_that_an_error_names_has_an_option() -> None:
     named, given = named_arguments(), options()
     assert len(named) > 50
     assert sorted(name for name in named if option_of(name) not in given) == sorted(OTHERS)
-
-
-def test_the_old_name_of_a_runner_is_accepted_but_not_listed(golden: Callable[[str], Any]) -> None:
-    store = golden("tricky").path
-    old = reput("check", store, "--quick", "--runner", "local")
-    new = reput("check", store, "--quick", "--runner", "processes")
-    assert (old.code, old.out) == (new.code, new.out)
-    assert old.err == "reput: --runner local is now called --runner processes\n"
-    assert "'auto', 'serial', 'processes', 'spark'." in reput("check", store, "--runner", "x").err
-    assert "local:" not in reput("check", "--help").out

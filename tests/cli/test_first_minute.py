@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from reput.cli.main import WRONG_USE
 from tests.cli.running import one_line, reput, reput_process
 from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenStore
@@ -57,19 +58,21 @@ def test_near_commands_are_suggested() -> None:
 @pytest.mark.parametrize(
     ("old", "new"),
     [
-        (("lag",), "reput state lag"),
-        (("stats", "--json"), "--format json"),
-        (("check", "--quick", "--json"), "--format jsonl"),
+        (("lag",), "use: reput state lag"),
+        (("compact",), "did you mean compact-table?"),
+        (("stats", "--json"), "use --format json"),
+        (("query", "--key", "k", "--format", "table"), "'text', 'json', 'jsonl', 'csv'"),
+        (("export", "out", "--format", "delta"), "'text', 'json', 'jsonl', 'csv'"),
+        (("check", "--runner", "local"), "'auto', 'serial', 'processes', 'spark'"),
     ],
 )
-def test_old_spellings_still_work_and_say_so(
+def test_removed_spellings_lead_to_the_present_ones(
     golden: Golden, old: tuple[str, ...], new: str
 ) -> None:
     command, *options = old
     ran = reput(command, golden("orders").path, *options)
-    assert ran.code in (0, 1)
-    (warning,) = ran.err.splitlines()
-    assert f"is now {new}; " in warning
+    assert ran.code == WRONG_USE
+    assert new in one_line(ran)
 
 
 def test_the_installation_is_described() -> None:

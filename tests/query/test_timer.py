@@ -104,9 +104,12 @@ def test_once_it_is_due_a_rolled_message_or_a_recall_is_done(
     store = copy_store(golden("five_timer").path, tmp_path / "store")
     path = store / "config" / "timercheck"
     path.write_bytes(struct.pack(">q", 1 << 60) + path.read_bytes()[8:])
-    rows = [json.loads(line) for line in run("timer", store, "--all", "--json").lines]
+    rows = [
+        json.loads(line)
+        for line in run("state", "timer", store, "--all", "--format", "jsonl").lines
+    ]
     assert Counter(row["state"] for row in rows) == {"delivered": 284, "done": 50}
-    assert run("timer", store).out == "No message waits.\n"
+    assert run("state", "timer", store).out == "No message waits.\n"
 
 
 def test_a_damaged_timer_log_is_reported(golden: Golden, tmp_path: Path) -> None:

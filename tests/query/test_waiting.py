@@ -75,7 +75,7 @@ def test_a_note_costs_no_scan_of_a_long_log(store: Path, monkeypatch: pytest.Mon
 
 def test_the_command_prints_it(store: Path) -> None:
     note = "A message with this key that was sent to T is in RMQ_SYS_TRANS_HALF_TOPIC"
-    found = run("query", store, "--topic", "T", "--key", "h", "--format", "table")
+    found = run("query", store, "--topic", "T", "--key", "h")
     assert found.code == 1
     assert note in found.out
     found = run("query", store, "--topic", "T", "--key", "h", "--format", "jsonl")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from reput.cli.main import DAMAGED, FOUND
-from reput.cli.options import runner_options_of, text_or_json
+from reput.cli.options import all_formats, runner_options_of
 from reput.cli.output import warn
 from reput.errors import StoreError, UsageError, is_transient
 
@@ -77,7 +77,7 @@ if TYPE_CHECKING:
     metavar="KEY",
     help="With --proof: sign it with this Ed25519 key (PEM).",
 )
-@text_or_json("Output format.")
+@all_formats("json")
 def command(
     paths: tuple[str, ...],
     with_last: bool,

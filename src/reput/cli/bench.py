@@ -41,7 +41,7 @@ SCHEMA = "reput-bench/1"
 )
 @config_options
 @runner_options
-@report_format("json", "Output format.")
+@report_format("json")
 def command(
     store: str,
     scratch: str | None,

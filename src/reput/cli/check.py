@@ -17,10 +17,10 @@ from reput.cli.many import (
 )
 from reput.cli.options import (
     GivenStores,
+    all_formats,
     config_options,
     given_config,
     queue_entries_option,
-    report_format,
     runner_options,
     stores_argument,
 )
@@ -46,10 +46,11 @@ if TYPE_CHECKING:
 @fail_on_option
 @resume_option
 @runner_options
-@report_format(
+@all_formats(
     "jsonl",
     "Output format; jsonl has one finding per line, nagios and prometheus are for monitoring.",
-    MONITORING,
+    others=MONITORING,
+    row="kind",
 )
 def command(
     given: GivenStores,

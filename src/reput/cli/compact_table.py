@@ -34,7 +34,7 @@ _EXAMPLES = (
     "--table", metavar="NS.NAME", help="Iceberg: the table that was given to reput export."
 )
 @runner_options
-@report_format("json", "Output format.")
+@report_format("json")
 def command(
     destination: str,
     target_file_size: int | None,

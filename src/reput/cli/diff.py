@@ -31,7 +31,7 @@ SAME, DIFFERENT = FOUND, 1
 )
 @click.option("--catalog", help="The catalog of an Iceberg export.")
 @click.option("--table", help="The table of an Iceberg export.")
-@report_format("json", "Output format.")
+@report_format("json")
 def command(
     a: str,
     b: str,

@@ -9,12 +9,12 @@ import click
 from reput.cli.main import FOUND, NOT_FOUND, WARNED
 from reput.cli.options import (
     TIME_HELP,
+    all_formats,
     check_window,
     complete_topics,
     config_options,
     given_config,
     queue_entries_option,
-    text_or_json,
     time_window_options,
 )
 
@@ -86,7 +86,7 @@ from reput.cli.options import (
 )
 @config_options
 @queue_entries_option
-@text_or_json("Output format.")
+@all_formats("json")
 def command(
     store: str,
     output: str | None,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +11,7 @@ from reput.cli.main import DAMAGED, FOUND
 from reput.cli.options import (
     SIZE,
     TIME_HELP,
+    all_formats,
     archive_option,
     catalog_properties,
     check_archived,
@@ -20,7 +20,6 @@ from reput.cli.options import (
     listed_in,
     runner_options,
     time_window_options,
-    warn_of_old,
 )
 from reput.cli.output import warn
 from reput.errors import UsageError
@@ -59,15 +58,7 @@ def _names(ctx: click.Context, param: click.Parameter, value: str | None) -> tup
     help="Kind of DEST: a table, in a folder or at a URL of a bucket, or a file of JSON lines (- for "
     "stdout).  [default: parquet]",
 )
-@click.option(
-    "--format",
-    "layout",
-    metavar="text|json",
-    default="text",
-    show_default=True,
-    help="Output format of the summary.",
-)
-@click.option("--json", "json_flag", is_flag=True, hidden=True)
+@all_formats("json", "Output format of the summary.", own=("jsonl", "csv"))
 @click.option(
     "--incremental",
     is_flag=True,
@@ -201,7 +192,6 @@ def command(
     destination: str,
     to: str | None,
     layout: str,
-    json_flag: bool,
     incremental: bool,
     fail_on_data_loss: bool,
     names: tuple[str, ...],
@@ -234,6 +224,7 @@ def command(
     Exits with 3 if the log is damaged: readable messages are exported, the damage is reported. Also
     exits with 3, and exports nothing, if more rows than --max-rejects are rejected.
     """
+    from reput.cli.formats import print_report
     from reput.cli.progress import export_bar
     from reput.engine.rebuild import damage_lines
     from reput.wings.lakes import export
@@ -246,13 +237,6 @@ def command(
         from reput.core import with_archive
 
         stores = (with_archive(stores[0], archive),)
-    if json_flag:
-        warn_of_old("--json", "--format json")
-        layout = "json"
-    # In older releases, --format named the kind of the table.
-    if layout not in ("text", "json"):
-        warn_of_old(f"--format {layout}", f"--to {layout}")
-        to, layout = to or layout, "text"
     to = to or "parquet"
     output: Any = destination
     if destination == "-":
@@ -270,9 +254,8 @@ def command(
             progress=progress,
         )  # fmt: skip
     warn(*damage_lines([*report.missing, *report.damage]))
-    text = json.dumps(report.as_dict(), indent=2) if layout == "json" else str(report)
     # If DEST is -, the messages go to stdout.
-    click.echo(text, err=destination == "-")
+    print_report(report, layout, err=destination == "-")
     return DAMAGED if report.damage or report.missing else FOUND
 
 

@@ -11,8 +11,8 @@ from reput.cli.options import (
     DURATION,
     SIZE,
     GivenStores,
+    all_formats,
     config_options,
-    report_format,
     runner_options,
     stores_argument,
     together,
@@ -53,10 +53,11 @@ _threshold_options = together(
 @fail_on_option
 @resume_option
 @runner_options
-@report_format(
+@all_formats(
     "jsonl",
     "Output format; jsonl has one store per line, nagios and prometheus are for monitoring.",
-    MONITORING,
+    others=MONITORING,
+    row="findings",
 )
 def command(
     given: GivenStores,

@@ -77,8 +77,6 @@ _MODULES = {
     "warm-up": "warm_up",
     "compact-table": "compact_table",
 }
-_OLD = {"compact": "compact-table", **{name: f"state {name}" for name in _STATE}}
-"""Old names of commands with their present names. An old name still works, with a warning."""
 # Commands that should start quickly, because users notice the delay. These commands import `logging` only on request,
 # because the import would be a large part of the delay.
 _QUICK = ("find", "query", "trace", "show")
@@ -112,17 +110,6 @@ class LazyGroup(click.Group):
         return [name for names in _SECTIONS.values() for name in names]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name in _OLD:
-            from reput.cli.options import warn_of_old
-
-            new = _OLD[cmd_name]
-            # resilient_parsing is set while the shell completes a command. Do not warn then, because the warning would
-            # appear in the user's prompt.
-            if not ctx.resilient_parsing:
-                warn_of_old(f"reput {cmd_name}", f"reput {new}")
-            group, _, name = new.rpartition(" ")
-            found = command_of(group or name)
-            return found.commands[name] if isinstance(found, click.Group) else found
         return command_of(cmd_name) if cmd_name in _MODULES else None
 
     def resolve_command(
@@ -130,12 +117,13 @@ class LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         # An unknown command may be a command of RocketMQ's tool mqadmin, typed by habit. `advice` names the reput
         # command to use instead.
-        if args and args[0][:1] != "-" and args[0] not in {*_MODULES, *_OLD}:
+        if args and args[0][:1] != "-" and args[0] not in _MODULES:
             from reput.base import did_you_mean
             from reput.cli.mqadmin import advice
 
             known = [name for names in _SECTIONS.values() for name in names]
-            text = advice(args[0], args[1:])
+            is_state = args[0] in _STATE
+            text = f"use: reput state {args[0]}" if is_state else advice(args[0], args[1:])
             raise click.UsageError(
                 text or f"no command {args[0]!r}{did_you_mean(args[0], known)}", ctx
             )
@@ -270,6 +258,8 @@ def explain(error: Exception) -> tuple[str, int]:
     if isinstance(error, click.ClickException):
         context = getattr(error, "ctx", None)
         where = f" (see {context.command_path} --help)" if context else ""
+        if isinstance(error, click.NoSuchOption) and error.option_name == "--json":
+            where = f": use --format json{where}"
         # Click lists choices on lines of their own.
         return " ".join(error.format_message().split()) + where, WRONG_USE
     if isinstance(error, errors.ReputError):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial, wraps
 from shlex import quote
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
     from reput.base import StoreConfig
+    from reput.cli.formats import Machine
     from reput.core import MessageStore, NamedStore
     from reput.engine.stores.runners import RunnerName
     from reput.engine.writer import WritableStore
@@ -28,6 +29,7 @@ TIME_HELP = (
     "Times are ISO 8601 (2026-10-14, 2026-10-14T08:35:06.637+02:00; UTC if there is no zone), "
     'milliseconds since 1970, or "2h ago", "3 days ago", "now".'
 )
+FORMATS = ("text", "json", "jsonl", "csv")
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
@@ -223,20 +225,6 @@ csv_safe_option = click.option(
 )
 
 
-class _Renamed(click.Choice[str]):
-    """A choice whose values have been renamed. The old names still work, with a warning."""
-
-    def __init__(self, choices: Sequence[str], old: Mapping[str, str]) -> None:
-        super().__init__(choices)
-        self._old = old
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        if value in self._old:
-            warn_of_old(f"--format {value}", f"--format {self._old[value]}")
-            value = self._old[value]
-        return super().convert(value, param, ctx)
-
-
 def page_option(*, required: bool = False) -> Decorator:
     """Return the option --output FILE."""
     return click.option(
@@ -248,64 +236,65 @@ def page_option(*, required: bool = False) -> Decorator:
     )
 
 
-def warn_of_old(old: str, new: str) -> None:
-    """Print a warning that an old spelling will be removed."""
-    click.echo(f"reput: {old} is now {new}; the old spelling will be removed", err=True)
-
-
-def format_option(
-    choices: Sequence[str],
-    what: str,
-    default: str | None = None,
-    old: Mapping[str, str] | None = None,
-) -> Decorator:
-    """Add --format, given to the command as `layout`.
-
-    `what` is the help text. `old` maps renamed values to their new names. docs/message-json.md defines jsonl and csv
-    for all commands.
-    """
+def format_option(choices: Sequence[str], what: str, default: str | None = None) -> Decorator:
+    """Add --format, given to the command as `layout`. docs/message-json.md defines jsonl and csv for all commands."""
     return click.option(
         "--format",
         "layout",
-        type=_Renamed(choices, old or {}),
+        type=click.Choice(choices),
         default=default,
         show_default=default is not None,
         help=what,
     )
 
 
-message_options = together(
-    format_option(("text", "jsonl", "csv"), "Output format.", "text", {"table": "text"}),
-    csv_safe_option,
-)
-"""The options --format and --csv-safe of commands that print messages."""
-
-
-def text_or_json(what: str) -> Decorator:
-    """Add --format text|json, given to the command as `layout`."""
-    return format_option(("text", "json"), what, "text")
-
-
-def report_format(
-    machine: Literal["json", "jsonl"], what: str, others: Sequence[str] = ()
+def all_formats(
+    machine: Machine,
+    what: str = "Output format.",
+    *,
+    own: Collection[str] = (),
+    others: Sequence[str] = (),
+    row: str | None = None,
 ) -> Decorator:
-    """Add --format with text and one machine-readable form; the command gets the flag `as_json`.
+    """Add --format text|json|jsonl|csv; the command gets `layout`: text, `machine`, or a form in `own` or `others`.
 
-    --json is the old spelling of --format with the machine-readable form. If `others` adds forms, the command gets
-    the name of the chosen form as `layout`, instead of `as_json`.
+    Args:
+        machine: The form with objects that the command prints.
+        what: The help text.
+        own: Those of the four forms that the command prints itself, besides text and `machine`.
+        others: Further forms.
+        row: See `run_as`.
     """
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(command)
-        def with_layout(*args: Any, layout: str, json_flag: bool, **options: Any) -> Any:
-            if json_flag:
-                warn_of_old("--json", f"--format {machine}")
-            if others:
-                return command(*args, layout=machine if json_flag else layout, **options)
-            return command(*args, as_json=json_flag or layout == machine, **options)
+        def with_layout(*args: Any, layout: str, **options: Any) -> Any:
+            if layout in ("text", machine, *own, *others):
+                return command(*args, layout=layout, **options)
+            from reput.cli.formats import run_as
 
-        old = click.option("--json", "json_flag", is_flag=True, hidden=True)
-        return format_option(("text", machine, *others), what, "text")(old(with_layout))
+            return run_as(layout, machine, row, partial(command, *args, layout=machine, **options))
+
+        return format_option((*FORMATS, *others), what, "text")(with_layout)
+
+    return decorate
+
+
+message_options = together(all_formats("jsonl", own=("csv",)), csv_safe_option)
+"""The options --format and --csv-safe of commands that print messages."""
+
+
+def report_format(
+    machine: Machine, what: str = "Output format.", row: str | None = None
+) -> Decorator:
+    """Add --format as `all_formats` does; the command gets the flag `as_json` for its form with objects."""
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(command)
+        def with_flag(*args: Any, layout: str, **options: Any) -> Any:
+            return command(*args, as_json=layout == machine, **options)
+
+        return all_formats(machine, what, row=row)(with_flag)
 
     return decorate
 
@@ -457,16 +446,6 @@ def check_window(begin_ms: int | None, end_ms: int | None) -> None:
         )
 
 
-class _RunnerChoice(click.Choice[str]):
-    """A choice of --runner that also accepts `local`, the old name of `processes`. Help does not list `local`."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        if value == "local":
-            click.echo("reput: --runner local is now called --runner processes", err=True)
-            value = "processes"
-        return super().convert(value, param, ctx)
-
-
 def runner_options_of(default: RunnerName, text: str) -> Decorator:
     """Return a decorator that adds --runner and --master; the command gets them as `chosen`."""
 
@@ -481,7 +460,7 @@ def runner_options_of(default: RunnerName, text: str) -> Decorator:
         return together(
             click.option(
                 "--runner",
-                type=_RunnerChoice(["auto", "serial", "processes", "spark"]),
+                type=click.Choice(["auto", "serial", "processes", "spark"]),
                 default=default,
                 show_default=True,
                 help=text,
@@ -501,7 +480,7 @@ runner_options = runner_options_of(
 )
 """--runner and --master of commands whose best runner depends on the size of the stores."""
 
-owner_options = together(config_options, queue_entries_option, text_or_json("Output format."))
+owner_options = together(config_options, queue_entries_option, all_formats("json"))
 """The options of commands that open a store for writing (with the function `own`), including --format."""
 
 

@@ -11,10 +11,10 @@ from reput.cli.main import DAMAGED, FOUND
 from reput.cli.many import answer_stores, resume_option
 from reput.cli.options import (
     GivenStores,
+    all_formats,
     reader_options,
     runner_options,
     stores_argument,
-    text_or_json,
 )
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 @reader_options
 @resume_option
 @runner_options
-@text_or_json("Output format.")
+@all_formats("json")
 def command(
     given: GivenStores, layout: str, resume: str | None, chosen: Chosen, **opening: Any
 ) -> int:

@@ -11,11 +11,11 @@ from reput.base import STORE_VERSIONS
 from reput.cli.main import DAMAGED, FOUND
 from reput.cli.options import (
     SIZE,
+    all_formats,
     config_options,
     given_config,
     queue_entries_option,
     store_argument,
-    text_or_json,
     writer_settings,
 )
 from reput.cli.output import warn
@@ -54,7 +54,7 @@ _EXAMPLES = (
     help="When to flush: async at intervals, sync after each block of input.  "
     "[default: async, or flushDiskType of --broker-config]",
 )
-@text_or_json("Output format.")
+@all_formats("json")
 @click.option(
     "--log-file-size",
     "commit_log_file_bytes",

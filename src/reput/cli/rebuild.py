@@ -77,7 +77,7 @@ if TYPE_CHECKING:
     help="After the rebuild, index new messages until Ctrl-C; needs --output.",
 )
 @resume_option
-@report_format("json", "Output format.")
+@report_format("json")
 def command(
     given: GivenStores,
     resume: str | None,

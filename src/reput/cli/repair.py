@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 @config_options
 @queue_entries_option
 @runner_options
-@report_format("json", "Output format.")
+@report_format("json")
 def command(
     store: str,
     plan_only: bool,

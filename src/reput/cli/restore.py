@@ -7,7 +7,7 @@ import json
 import click
 
 from reput.cli.main import FOUND
-from reput.cli.options import END_TIME, TIME, TIME_HELP, text_or_json
+from reput.cli.options import END_TIME, TIME, TIME_HELP, all_formats
 
 
 @click.command(
@@ -40,7 +40,7 @@ from reput.cli.options import END_TIME, TIME, TIME_HELP, text_or_json
     metavar="K",
     help="Copy only messages with this key or unique key; repeatable.",
 )
-@text_or_json("Output format.")
+@all_formats("json")
 def command(
     archive: str,
     destination: str,

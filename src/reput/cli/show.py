@@ -13,11 +13,11 @@ from reput.cli.main import DAMAGED, FOUND, NOT_FOUND
 from reput.cli.many import stores_bar
 from reput.cli.options import (
     GivenStores,
+    all_formats,
     archived_stores_argument,
     complete_topics,
     open_from,
     reader_options,
-    text_or_json,
 )
 from reput.cli.output import advise_on_topic, console, warn
 from reput.core import body_text, is_inner_batch, unwrap
@@ -77,7 +77,7 @@ _SHOWN_APART = (KEYS, TAGS, UNIQ_KEY)
     shell_complete=complete_topics,
     help="Search for a unique key only in this topic.",
 )
-@text_or_json("Output format.")
+@all_formats("json", own=("csv",))
 @click.option("--body-only", is_flag=True, help="Write only the body, exactly as it is stored.")
 @reader_options
 def command(
@@ -213,6 +213,10 @@ def _of_queue(store: MessageStore, topic: str, queue_id: int, queue_offset: int)
 def _print(message: MessageExt, layout: str, store: str | None = None) -> None:
     if layout == "body":
         click.echo(message.body, nl=False)
+    elif layout == "csv":
+        from reput.cli.query_view import print_csv
+
+        print_csv([message])
     elif layout == "json":
         from reput.core import visible
         from reput.engine.messages import message_fields

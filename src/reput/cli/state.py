@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from reput.base import format_time, one_line
+from reput.cli.formats import print_csv
 from reput.cli.main import DAMAGED, FOUND, NOT_FOUND
 from reput.cli.options import (
     GivenStores,
@@ -415,7 +416,7 @@ def _tiered(
         raise UsageError("--topic needs --key or --queue-id")
     tiered = TieredStore(store)
     if topic is None:
-        return _list_tiered(tiered.queues())
+        return _list_tiered(tiered.queues(), layout)
     show = printer(layout, csv_safe)
     if key is not None:
         records = tiered.query(topic, key, scan)[:lines]
@@ -430,7 +431,17 @@ def _tiered(
     return _exit_code(records, tiered.damage)
 
 
-def _list_tiered(queues: Sequence[TieredQueue]) -> int:
+def _list_tiered(queues: Sequence[TieredQueue], layout: str) -> int:
+    if layout != "text":
+        rows = [
+            {
+                "topic": one.topic, "queue_id": one.queue_id, "first": one.min_offset,
+                "end": one.max_offset, "bytes": one.log.stop - one.log.start,
+            }
+            for one in queues
+        ]  # fmt: skip
+        print_csv(rows) if layout == "csv" else print_json_lines(rows)
+        return _exit_code(queues)
     print_rows(
         ("topic", ">queue", ">first", ">end", ">bytes"),
         (

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 @reader_options
 @resume_option
 @runner_options
-@report_format("json", "Output format.")
+@report_format("json")
 def command(
     given: GivenStores, as_json: bool, resume: str | None, chosen: Chosen, **opening: Any
 ) -> int:

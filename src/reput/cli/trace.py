@@ -66,7 +66,7 @@ _MOST_MESSAGES, _MOST_ENTRIES = 100, 20_000
 )
 @page_option()
 @reader_options
-@report_format("jsonl", "Output format; jsonl has one event per line.")
+@report_format("jsonl", "Output format; jsonl has one event per line.", row="event")
 def command(
     given: GivenStores,
     key: str | None,
