@@ -149,7 +149,7 @@ def test_no_module_takes_the_name_of_an_operation() -> None:
 
 
 def test_a_name_that_moved_is_found_with_a_warning() -> None:
-    with pytest.warns(DeprecationWarning, match=r"reput\.PullStatus has moved: use reput\.reports"):
-        assert reput.PullStatus is reports.PullStatus
+    with pytest.warns(DeprecationWarning, match=r"reput\.Finding has moved: use reput\.reports"):
+        assert reput.Finding is reports.Finding
     with pytest.raises(AttributeError):
         reput.NoSuchName  # noqa: B018
