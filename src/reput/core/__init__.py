@@ -149,5 +149,6 @@ if TYPE_CHECKING:
     from reput.core.store.store_reader import ReaderOptions as ReaderOptions
     from reput.core.store.store_reader import StoreReader as StoreReader
     from reput.core.store.topics_file import batch_topics as batch_topics
+    from reput.core.store.topics_file import topic_names as topic_names
 else:
     __getattr__, __dir__ = face(__name__)

@@ -157,6 +157,14 @@ class Kind(StrEnum):
         "messages of an %LMQ% queue that were not dispatched because its queue offsets restarted "
         "at 0",
     )  # fmt: skip
+    TOPIC_RECREATED = (
+        "topic_recreated", Severity.INFO, Remedy.NONE,
+        "messages of a topic that was deleted and created again: its queues have entries for newer messages only",
+    )  # fmt: skip
+    TOPIC_DELETED = (
+        "topic_deleted", Severity.INFO, Remedy.NONE,
+        "messages without a queue whose topic is not in config/topics.json: the topic was deleted",
+    )  # fmt: skip
     QUEUE_OFFSET_DISORDER = (
         "queue_offset_disorder", Severity.DAMAGE, Remedy.RESTORE_FILE,
         "a message without an entry whose queue offset does not fit between its neighbours in the log",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
+from typing import Any
 
 from reput.core.queues.rocksdb_database import is_database
 from reput.errors import MissingExtraError, StoreError
@@ -25,14 +26,20 @@ _DATABASES = {2: ROCKSDB_CONFIG_FOLDER, 1: ROCKSDB_TOPICS_FOLDER}
 
 
 def topic_attributes(store: str, storage: Storage = LOCAL) -> dict[str, dict[str, str]]:
-    """Return the attributes of each topic (`queue.type`, `cleanup.policy`, ...).
+    """Return the attributes of each topic (`queue.type`, `cleanup.policy`, ...) that has attributes.
 
-    If a 5.x broker keeps its configuration in RocksDB, the attributes are read from there. Returns an empty mapping if
-    the file is missing or is not JSON.
-
-    Raises:
-        StoreAccessError: the file cannot be read.
+    Returns an empty mapping if the file is missing or is not JSON. Raises StoreAccessError.
     """
+    return dict(_attributes(_topics(store, storage)))
+
+
+def topic_names(store: str, storage: Storage = LOCAL) -> frozenset[str]:
+    """Return the topics of the broker; empty if the file is missing or is not JSON. Raises StoreAccessError."""
+    return frozenset(map(str, _topics(store, storage)))
+
+
+def _topics(store: str, storage: Storage) -> dict[str, Any]:
+    """Return the settings of each topic. A 5.x broker may keep them in RocksDB."""
     for version, name in _DATABASES.items():
         folder = os.path.join(store, CONFIG_FOLDER, name)
         if storage.is_local and is_database(folder, storage):
@@ -46,10 +53,11 @@ def topic_attributes(store: str, storage: Storage = LOCAL) -> dict[str, dict[str
             content = json.loads(reader.read(0, entry.stat().st_size))
     except (StoreError, ValueError, RecursionError):
         return {}
-    return dict(_attributes(content))
+    table = content.get("topicConfigTable") if isinstance(content, dict) else None
+    return table if isinstance(table, dict) else {}
 
 
-def _in_database(folder: str, version: int) -> dict[str, dict[str, str]]:
+def _in_database(folder: str, version: int) -> dict[str, Any]:
     from reput.format.rocksdb_config import FAMILY, decode_topic
 
     try:
@@ -57,12 +65,11 @@ def _in_database(folder: str, version: int) -> dict[str, dict[str, str]]:
             items = [decode_topic(*item, version) for item in database.family_items(FAMILY)]
     except (MissingExtraError, StoreError):  # An unreadable database counts as missing.
         return {}
-    return dict(_attributes({"topicConfigTable": dict(filter(None, items))}))
+    return dict(filter(None, items))
 
 
-def _attributes(content: object) -> Iterator[tuple[str, dict[str, str]]]:
-    table = content.get("topicConfigTable") if isinstance(content, dict) else None
-    for topic, config in table.items() if isinstance(table, dict) else ():
+def _attributes(topics: dict[str, Any]) -> Iterator[tuple[str, dict[str, str]]]:
+    for topic, config in topics.items():
         attributes = config.get("attributes") if isinstance(config, dict) else None
         if isinstance(attributes, dict):
             yield topic, {str(name): str(value) for name, value in attributes.items()}

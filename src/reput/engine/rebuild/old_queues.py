@@ -139,7 +139,7 @@ class OldQueue:
             self._part = self._matching.begin(log.begin)
         else:
             self._matching.skip_to(self._part, log.begin, [OffsetRange(0, log.begin)])
-        self.kept = self.blanks = self.unplaced = 0
+        self.kept = self.blanks = self.unplaced = self.older = 0
 
     def compare(self, batch: DispatchBatch, number: int) -> None:
         """Compare the old entries with a batch's messages of this queue, which has the number `number` in the batch.
@@ -173,6 +173,6 @@ class OldQueue:
             self.found.delete_before(kept.begin, disk)
         if len(kept.numbers):
             self.found.write(kept.numbers, kept.words, disk)
-        self.unplaced = self._part.unplaced.count
+        self.unplaced, self.older = self._part.unplaced.count, self._part.older.count
         self.kept, self.blanks = self._part.kept, int(is_blank(kept.words).sum())
         return self.found.cut(kept.end, self.found.first, self._log.begin, disk, is_begun=False)

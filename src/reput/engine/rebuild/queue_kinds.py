@@ -143,13 +143,19 @@ class FileQueues:
         if self._extended:
             report.note(_NO_BIT_MAPS)
         report.queues = self._layout.count
-        kept = 0
+        kept = older = 0
         for result in written:
             if isinstance(result, QueuesWritten):
                 report.queue_entries += result.taken
                 report.queue_entries_dropped += result.dropped
                 report.queue_blanks += result.blanks
                 kept += result.kept
+                older += result.older
+        if older:
+            report.note(
+                f"{counted(older, 'message')} without an entry: older than their queue, whose topic was deleted and "
+                "created again; reput check names them"
+            )
         if kept:
             report.note(
                 f"{kept:,} entries in the old ConsumeQueues lead to messages that cannot be read; they were kept"

@@ -100,6 +100,7 @@ class QueuesWritten(NamedTuple):
     blanks   pre-blank entries in place of lost messages
     kept     old entries whose messages are lost
     objects  files staged in object storage
+    older    messages that need no entry, because they are older than their queue
     """
 
     taken: int
@@ -107,6 +108,7 @@ class QueuesWritten(NamedTuple):
     blanks: int = 0
     kept: int = 0
     objects: int = 0
+    older: int = 0
 
 
 def index_part(parts: str, number: int) -> str:
@@ -357,7 +359,8 @@ def _over_old(old: dict[Queue, OldQueue], given: int, blanks: int) -> QueuesWrit
     unplaced = sum(queue.unplaced for queue in old.values())
     blanks += sum(queue.blanks for queue in old.values())
     kept = sum(queue.kept for queue in old.values())
-    return QueuesWritten(given - unplaced, unplaced, blanks, kept)
+    older = sum(queue.older for queue in old.values())
+    return QueuesWritten(given - unplaced - older, unplaced, blanks, kept, older=older)
 
 
 def _append(

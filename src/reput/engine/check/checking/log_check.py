@@ -6,6 +6,7 @@ Entries that lead to an unreadable record are not reported as wrong: the finding
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -106,8 +107,9 @@ class _FileCheck:
             return
         self._passed.restart()
         queues = QueueFindings(
-            task.compared.queues, task.dispatched_to, task.dispatched_from, self._tally
-        )
+            task.compared.queues, task.dispatched_to, task.dispatched_from, self._tally,
+            os.path.dirname(task.index_folder),
+        )  # fmt: skip
         index = IndexFindings(
             task.compared.index_files, task.indexed, task.indexed_to, task.dispatched_to,
             task.indexed_again, task.index_folder, self._tally,

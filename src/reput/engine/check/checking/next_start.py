@@ -11,7 +11,9 @@ from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Protocol
 
 from reput.base import Finding, Kind
-from reput.core import CommitLogReader, Queue, StoreLog, open_queues
+from reput.core import CommitLogReader, Queue, StoreLog, open_queues, topic_names
+from reput.core.queues.kinds import is_light
+from reput.core.store.topics_file import TOPICS_PATH
 from reput.engine.check.checking.checked_store import CheckedStore
 from reput.engine.check.checking.tally import counted
 from reput.errors import FormatError, MessageNotFoundError, StoreError
@@ -127,7 +129,17 @@ def absent(
             at_next_start=f"dispatches again from {store.checked if store.facts.has_abort else store.begin}",
         )  # fmt: skip
         missing = {}
+    topics = topic_names(str(store.path)) if missing else frozenset()
     for queue, (count, first) in sorted(missing.items()):
+        if topics and queue.topic not in topics and not is_light(queue.topic):
+            yield Finding(
+                Kind.TOPIC_DELETED, str(store.path / TOPICS_PATH),
+                f"{queue.topic} is not in it, but the log has messages of its queue {queue.queue_id}",
+                physical_offset=first, count=count,
+                cost=f"{counted(count, 'message')} cannot be consumed",
+                at_next_start="leaves the messages in the log until they expire",
+            )  # fmt: skip
+            continue
         folder = store.path / CONSUME_QUEUE_FOLDER / queue.topic / str(queue.queue_id)
         yield Finding(
             Kind.MISSING_QUEUE, str(folder), "the log has messages of this queue",

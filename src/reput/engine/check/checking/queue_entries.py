@@ -18,6 +18,7 @@ import numpy.typing as npt
 from reput.base import Finding, Kind
 from reput.core import Queue, is_light
 from reput.core.log.queued_record import may_skew
+from reput.engine.check.checking.recreated import QueueBegin, begin_of
 from reput.engine.check.checking.tally import Tally
 from reput.engine.compare import LogStretch, QueueSpan
 from reput.engine.compare.columns import ExpectedEntries, FoundEntries
@@ -162,8 +163,11 @@ class QueueFindings:
         dispatched_to: int,
         dispatched_from: int | None,
         tally: Tally,
+        store: str,
     ) -> None:
         """Prepare to compare entries of these queues. `LogTask` describes the other arguments."""
+        self._store = store
+        self._begins: dict[Queue, QueueBegin | None] = {}
         self._dispatched_to, self._dispatched_from = dispatched_to, dispatched_from
         self._tally = tally
         self.without_queue: dict[Queue, tuple[int, int]] = {}
@@ -220,25 +224,45 @@ class QueueFindings:
 
     def _note_missing(self, place: QueueSpan, missing: ExpectedEntries) -> None:
         late = missing.offsets >= self._dispatched_to
+        old = ~late & self._is_older(place, missing)
         # After a restart, a broker assigns queue offsets of a light queue a second time, and drops the entries of the
         # new messages. Such entries are reported as LMQ_OFFSETS_RESTARTED, not as MISSING_QUEUE_ENTRY.
         again = (missing.numbers < place.stop) & is_light(place.queue.topic) & ~late
         kinds = (
             (Kind.UNDISPATCHED_TAIL, late),
             (Kind.LMQ_OFFSETS_RESTARTED, again),
-            (Kind.MISSING_QUEUE_ENTRY, ~late & ~again),
+            (Kind.TOPIC_RECREATED, old & ~again),
+            (Kind.MISSING_QUEUE_ENTRY, ~late & ~again & ~old),
         )
         for kind, chosen in kinds:
             if not chosen.any():
                 continue
             of_kind = missing.at(chosen)
             entry = int(of_kind.numbers[0])
+            path: str
+            position: int | None
             path, position = place.files.place(entry)
+            name = f"queue {place.queue.queue_id} of {place.queue.topic}"
+            detail = f"no entry {entry} of {name}"
+            if kind is Kind.TOPIC_RECREATED:
+                path, position = place.files.folder, None
+                detail = f"{name} has no entry for older messages: the topic was deleted and created again"
             made = Finding(
-                kind, path, f"no entry {entry} of queue {place.queue.queue_id} of {place.queue.topic}",
-                position, int(of_kind.offsets[0]), at_next_start=self._at_next_start(kind),
+                kind, path, detail, position, int(of_kind.offsets[0]), at_next_start=self._at_next_start(kind),
             )  # fmt: skip
             self._tally.add(kind, path, len(of_kind.offsets), partial(replace, made), of_kind.times)
+
+    def _is_older(self, place: QueueSpan, missing: ExpectedEntries) -> npt.NDArray[np.bool_]:
+        """Return which messages are older than the queue, because their topic was deleted and created again."""
+        queue = place.queue
+        if queue not in self._begins:
+            self._begins[queue] = begin_of(self._store, queue, place.files.folder)
+        begin = self._begins[queue]
+        if begin is None:
+            return np.zeros(len(missing.offsets), np.bool_)
+        is_before = missing.offsets < begin.physical_offset
+        is_older: npt.NDArray[np.bool_] = is_before & (missing.numbers >= begin.number)
+        return is_older
 
     def _at_next_start(self, kind: Kind) -> str:
         if kind is Kind.UNDISPATCHED_TAIL:
@@ -246,6 +270,8 @@ class QueueFindings:
                 f"dispatches messages from {self._dispatched_from} on; indexes those that do not begin before the end "
                 "of the newest IndexFile"
             )
+        if kind is Kind.TOPIC_RECREATED:
+            return "keeps the queue as it is"
         return "does not notice it; the entries stay missing"
 
     def _note_wrong(self, place: QueueSpan, expected: ExpectedEntries, found: FoundEntries) -> None:

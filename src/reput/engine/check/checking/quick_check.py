@@ -353,6 +353,7 @@ def _missing_entries(folder: str, detail: str, lacking: _Lacking, side: str) -> 
 _COSTS = {
     Kind.QUEUES_DELETED: "no message can be consumed",
     Kind.MISSING_QUEUE: "no message of it can be consumed",
+    Kind.TOPIC_DELETED: "no message of it can be consumed",
     Kind.INDEX_DELETED: "no message can be found by key",
 }
 

@@ -122,6 +122,7 @@ _COSTS = {
     Kind.MISSING_INDEX_ENTRY: ("key", _NO_KEY),
     Kind.INDEX_FILE_LOST: ("key", _NO_KEY),
     Kind.MISSING_QUEUE_ENTRY: ("message", "{} stored {} cannot be consumed"),
+    Kind.TOPIC_RECREATED: ("message", "{} stored {} cannot be consumed"),
     Kind.LMQ_OFFSETS_RESTARTED: ("message", "{} stored {} cannot be consumed"),
     Kind.UNDISPATCHED_TAIL: ("message", "{} stored {} cannot be consumed until dispatched"),
     Kind.WRONG_QUEUE_ENTRY: ("message", "{} stored {} cannot be consumed, or pass a wrong filter"),

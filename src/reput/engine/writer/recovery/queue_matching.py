@@ -123,6 +123,7 @@ class QueuePart:
     kept      count of entries that lead to unreadable bytes
     right     whether any entry leads to a message
     unplaced  messages that have no entry and get none: no free position of the queue fits their queue offset
+    older     messages that lie before the first entry and need none: their topic was deleted, and created again later
     missing   messages that have no entry yet; the queue may have a free position for each of them
     wrong     positions of entries with a wrong size or tags code, and the entries that replace them
     matched   only if not `is_ordered` (see QueueSurvey): ranks of entries that lead to messages; several entries may
@@ -137,6 +138,7 @@ class QueuePart:
     kept: int = 0
     right: bool = False
     unplaced: Count = field(default_factory=Count)
+    older: Count = field(default_factory=Count)
     missing: list[Missing] = field(default_factory=list)
     wrong: list[tuple[Offsets, RawEntries]] = field(default_factory=list)
     matched: list[Offsets] = field(default_factory=list)
@@ -149,6 +151,7 @@ class QueuePart:
         self.rank, self.solid = other.rank, other.solid
         self.moved.add(other.moved.count, other.moved.first)
         self.unplaced.add(other.unplaced.count, other.unplaced.first)
+        self.older.add(other.older.count, other.older.first)
         self.kept += other.kept
         self.right |= other.right
         for name in ("missing", "wrong", "matched", "stated", "unread"):
@@ -354,11 +357,12 @@ class QueueMatching:
             next_offset = np.append(solid, last)[np.searchsorted(solid, missing.offsets)]
             room = (next_offset - missing.offsets) // MIN_RECORD_BYTES
             fits &= high - missing.stated <= np.maximum(room, 1)
-            # Do not count a message that lies in the log before the first message with an entry. Such a message needs
-            # no entry: its topic was deleted together with the topic's queues, and created again later.
-            without = np.flatnonzero(~fits & (low >= 0))
-            if len(without):
-                part.unplaced.add(len(without), int(missing.offsets[without[0]]))
+            # A message that lies in the log before the first message with an entry needs no entry: its topic was
+            # deleted together with the topic's queues, and created again later.
+            for count, without in ((part.unplaced, low >= 0), (part.older, low < 0)):
+                rows = np.flatnonzero(~fits & without)
+                if len(rows):
+                    count.add(len(rows), int(missing.offsets[rows[0]]))
         return missing.at(fits)
 
     def skip_to(self, part: QueuePart, physical_offset: int, unread: Sequence[OffsetRange]) -> None:
