@@ -14,6 +14,7 @@ from rich.console import Console
 import reput as api
 from reput.cli import progress as progress_bars
 from reput.cli.main import DAMAGED, FAILED, INTERRUPTED, WRONG_USE
+from reput.cli.put import _is_new
 from reput.cli.put_view import PutProgress
 from reput.engine.messages import put_lines
 from reput.engine.messages.put_lines import LinesReport
@@ -258,3 +259,32 @@ def test_sizes_are_those_of_the_store_that_is_there(tmp_path: Path) -> None:
     config.write_text("mappedFileSizeCommitLog=65536\nmaxHashSlotNum=64\nmaxIndexNum=300\n")
     assert reput("put", tmp_path / "t", "--broker-config", config, *one).code == 0
     assert (tmp_path / "t" / "commitlog" / f"{0:020d}").stat().st_size == 65536
+
+
+def _sizes(store: Path) -> list[int]:
+    folders = ("commitlog", "consumequeue/T/0", "index")
+    return [next((store / folder).iterdir()).stat().st_size for folder in folders]
+
+
+def test_a_new_store_has_small_files_and_the_command_says_so(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    first = reput("put", store, "--topic", "T", "--body", "x", "--key", "k")
+    assert "created with small files: CommitLog 16 MiB" in one_line(first)
+    assert _sizes(store) == [16 << 20, 200_000, 40 + 4 * 100_000 + 20 * 400_000]
+    assert reput("put", store, "--topic", "T", "--body", "x").err == ""
+
+
+def test_a_store_for_a_broker_has_the_broker_s_sizes(tmp_path: Path) -> None:
+    config = tmp_path / "broker.conf"
+    config.write_text(
+        "mappedFileSizeCommitLog=65536\nmappedFileSizeConsumeQueue=2000\nmaxHashSlotNum=10\nmaxIndexNum=40\n"
+    )
+    options = ("--topic", "T", "--body", "x", "--key", "k")
+    configured = reput("put", tmp_path / "a", *options, "--broker-config", config)
+    sized = reput("put", tmp_path / "b", *options, *SIZES)
+    assert configured.err == sized.err == ""
+    assert _sizes(tmp_path / "a") == [65536, 2000, 40 + 4 * 10 + 20 * 40]
+    assert _sizes(tmp_path / "b") == [65536, 1000, 40 + 4 * 64 + 20 * 300]
+    # A folder with a file may belong to a broker, which expects its default sizes.
+    (tmp_path / "c" / "config").mkdir(parents=True)
+    assert not _is_new(str(tmp_path / "c"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import TYPE_CHECKING, BinaryIO, Literal
 
 import click
@@ -24,6 +25,17 @@ from reput.errors import UsageError
 if TYPE_CHECKING:
     from reput.engine.writer import Message, WritableStore
 
+# A broker's sizes would take 1.4 GB for one message.
+_SMALL: dict[str, int | None] = {
+    "commit_log_file_bytes": 16 << 20,
+    "queue_entries": 10_000,
+    "hash_slots": 100_000,
+    "index_items": 400_000,
+}
+_CREATED = (
+    "created with small files: CommitLog 16 MiB, ConsumeQueue 10,000 entries, IndexFile 100,000 slots and 400,000 "
+    "items; for a broker's store, pass its --broker-config"
+)
 _EXAMPLES = (
     "\b\nExamples:"
     "\n  reput put /data/store --topic orders --key o-17 --tag created --body '{\"total\": 12}'"
@@ -95,9 +107,11 @@ def command(
 
     When the command ends, all its messages are durable, and have their entries in ConsumeQueue and IndexFile.
 
-    The sizes and the version apply to a new store; an existing store keeps its own. Stores with
-    queues in RocksDB are refused. Exits with 3 if a line was not a message, or if older parts of
-    the CommitLog cannot be read (see reput recover).
+    The sizes and the version apply to a new store; an existing store keeps its own. A new store has small files (16 MiB
+    of CommitLog) unless a size or --broker-config is passed. For a store that a broker will open, pass its
+    --broker-config. Stores with queues in RocksDB are refused.
+
+    Exits with 3 if a line was not a message, or if older parts of the CommitLog cannot be read (see reput recover).
     """
     parts = (body, tag, queue_id, *keys, *properties)
     if topic is None and any(part is not None for part in parts):
@@ -107,13 +121,15 @@ def command(
         one = _message(topic, body, file, keys, tag, queue_id, properties)
     from reput.engine.stores.open_store import open_store
 
-    config = given_config(
-        store, broker_config, {"store_version": store_version, **sizes}, writes=True
-    )
+    is_small = broker_config is None and not any(sizes.values()) and _is_new(store)
+    given = {"store_version": store_version, **(_SMALL if is_small else sizes)}
+    config = given_config(store, broker_config, given, writes=True)
     settings = writer_settings(broker_config)
     if flush is not None:
         settings["flush"] = flush
     with open_store(store, mode="rw", config=config, **settings) as opened:
+        if is_small:
+            warn(f"{store}: {_CREATED}")
         _tell_recovery(opened)
         code = (
             _put_lines(opened, file, skip_bad, layout)
@@ -121,6 +137,11 @@ def command(
             else _put_one(opened, one, layout)
         )
         return DAMAGED if opened.recovery.damage else code
+
+
+def _is_new(store: str) -> bool:
+    """Return whether a store would be created. A folder with any file, such as config/, may belong to a broker."""
+    return not os.path.exists(store) or (os.path.isdir(store) and not os.listdir(store))
 
 
 def _message(
