@@ -1,6 +1,7 @@
 """The base install (`pip install reput`) is enough for every command that needs no extra."""
 
 import os
+import re
 import runpy
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from reput.cli.diagnose import _EXTRAS, lines
 from tests.golden.stores import GoldenStore
 
 CHECKOUT = Path(__file__).parents[1]
@@ -176,6 +178,32 @@ def test_every_command_runs_and_what_needs_an_extra_names_it(
         "reput: --to delta needs deltalake: pip install 'reput[delta]'",
         "reput: reput.spark needs PySpark: pip install 'reput[spark]'",
     ]
+
+
+def test_every_extra_is_diagnosed() -> None:
+    extras = PROJECT["optional-dependencies"].keys() - {"all"}
+    shown = {found[1] for line in lines() if (found := re.match(r"\[(\w+)\]", line))}
+    assert shown == extras
+    for extra, names in _EXTRAS.items():
+        wanted = {Requirement(text).name for text in PROJECT["optional-dependencies"][extra]}
+        assert set(map(canonicalize_name, names)) == set(map(canonicalize_name, wanted)), extra
+
+
+def test_strategies_without_hypothesis_name_the_command_that_installs_it(
+    run_with_base_only: Run,
+) -> None:
+    ended = run_with_base_only("import reput.testing.strategies")
+    assert ended.stderr.splitlines()[-1] == (
+        "reput.errors.MissingExtraError: reput.testing.strategies needs Hypothesis: pip install 'reput[testing]'"
+    )
+
+
+def test_a_missing_extra_is_diagnosed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("reput.cli.diagnose._version", lambda name: None)
+    shown = [line for line in lines() if line.startswith("[")]
+    assert len(shown) == len(_EXTRAS)
+    for line, extra in zip(shown, _EXTRAS, strict=True):
+        assert line.endswith(f": pip install 'reput[{extra}]'")
 
 
 def test_the_slim_distribution_is_a_broker_and_says_what_needs_more(

