@@ -88,6 +88,8 @@ def test_queues_in_both_are_not_replaced_by_one_of_them_unasked(
     (store / "consumequeue" / "TopicA" / "0").mkdir(parents=True)
     with pytest.raises(UsageError, match="in files and in RocksDB; pass queues"):
         rebuild_store(SerialRunner(), store)
+    with pytest.raises(UsageError, match="in files and in RocksDB; pass queues"):
+        rebuild_store(SerialRunner(), store, output=tmp_path / "other")
     shutil.rmtree(store / "consumequeue" / "TopicA")
     before = [path.read_bytes() for path in sorted((store / "index").iterdir())]
     rebuild_store(SerialRunner(), store, only="index")

@@ -75,14 +75,17 @@ ROWS = [
 ]
 
 
-def database(folder: Path, items: dict[bytes, bytes]) -> None:
+def database(folder: Path, items: dict[bytes, bytes], family: str = "default") -> None:
     """A broker's database that was not closed: its newest items are only in the write-ahead log."""
     rocksdict = pytest.importorskip("rocksdict")
     made = rocksdict.Rdict(str(folder), rocksdict.Options(raw_mode=True))
+    target = made
+    if family != "default":
+        target = made.create_column_family(family, rocksdict.Options(raw_mode=True))
     for number, (key, value) in enumerate(items.items()):
-        made[key] = value
+        target[key] = value
         if number == 0:
-            made.flush()
+            target.flush()
     left = folder.with_name("left")
     shutil.copytree(folder, left)
     made.close()
@@ -113,24 +116,27 @@ def version_2(offsets: dict[tuple[str, str, int], int]) -> dict[bytes, bytes]:
     }
 
 
-@pytest.mark.parametrize("version", [1, 2])
-def test_offsets_in_rocksdb(golden: Golden, tmp_path: Path, version: int) -> None:
+@pytest.mark.parametrize("version", ["1", "2", "single"])
+def test_offsets_in_rocksdb(golden: Golden, tmp_path: Path, version: str) -> None:
     copy = copy_store(golden("five_batch").path, tmp_path / "store")
     (copy / "config" / "consumerOffset.json").write_text('{"offsetTable":{"Old@old":{0:1}}}')
-    if version == 1:
+    if version != "2":
         items = {
             b"Batch2@billing": b'{"offsetTable":{0:1373,1:1000}}', b"Gone@billing": b'{"offsetTable":{0:7}}',
             b"Batch2@audit": b'{"offsetTable":{0:0}}', b"bad@json": b"{", b"no pair": b'{"offsetTable":{0:1}}',
             b"not@numbers": b'{"offsetTable":{"a":{}}}',
         }  # fmt: skip
-        folder = copy / "config" / "consumerOffsets"
+        folder = copy / "config" / ("consumerOffsets" if version == "1" else "metadata")
     else:
         items = version_2(
             {("billing", "Batch2", 0): 1373, ("billing", "Batch2", 1): 1000, ("billing", "Gone", 0): 7,
              ("audit", "Batch2", 0): 0}
         )  # fmt: skip
         folder = copy / "config" / "rdb"
-    database(folder, items)
+    database(folder, items, "consumerOffset" if version == "single" else "default")
+    if version == "single":
+        # A broker leaves its earlier databases behind when it changes to a single one.
+        database(copy / "config" / "consumerOffsets", {b"Old@old": b'{"offsetTable":{0:1}}'})
     before = {path: path.read_bytes() for path in folder.iterdir()}
     ran = run("state", "lag", copy, "--format", "jsonl")
     rows = [json.loads(line) for line in ran.lines]
@@ -138,7 +144,7 @@ def test_offsets_in_rocksdb(golden: Golden, tmp_path: Path, version: int) -> Non
     found = [(r["group"], r["topic"], r["queue_id"], r["max_offset"], r["lag"]) for r in rows]
     assert found == ROWS
     assert {path: path.read_bytes() for path in folder.iterdir()} == before
-    if version == 2:
+    if version == "2":
         assert "New" in batch_topics(str(copy))
     for path in folder.glob("*.log"):
         path.write_bytes(path.read_bytes()[:-9])
@@ -261,3 +267,9 @@ def test_groups_have_the_same_figures_on_every_face(golden: Golden, tmp_path: Pa
     lines = run("fleet", copy, "--format", "prometheus").lines
     assert f'reput_group_lag_seconds{{store="{copy}",group="done"}} 0' in lines
     assert [one.startswith("reput_group_lag_seconds{") for one in lines].count(True) == 2
+
+
+def test_topics_of_a_single_database(tmp_path: Path) -> None:
+    config = b'{"attributes":{"queue.type":"BatchCQ"},"topicName":"New"}'
+    database(tmp_path / "config" / "metadata", {b"New": config, b"Bad": b"{"}, "topic")
+    assert batch_topics(str(tmp_path)) == {"New"}

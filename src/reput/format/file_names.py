@@ -18,6 +18,8 @@ RESTORING_FOLDER = ".reput-restoring"
 """Name of the folder, in the destination, in which a restore keeps the unfinished store."""
 CONSUME_QUEUE_FOLDER = "consumequeue"
 BATCH_QUEUE_FOLDER = "batchconsumequeue"
+QUEUE_DATABASE_FOLDER = "consumequeue_rocksdb"
+"""The database of queues in a folder of its own (`useSeparateStorePathForRocksdbCQ`, 5.5)."""
 EXTENSION_FOLDER = "consumequeue_ext"
 INDEX_FOLDER = "index"
 QUEUE_FOLDERS = (CONSUME_QUEUE_FOLDER, BATCH_QUEUE_FOLDER, EXTENSION_FOLDER)
@@ -44,6 +46,12 @@ ROCKSDB_OFFSETS_FOLDER = "consumerOffsets"
 ROCKSDB_TOPICS_FOLDER = "topics"
 ROCKSDB_GROUPS_FOLDER = "subscriptionGroups"
 ROCKSDB_CONFIG_FOLDER = "rdb"
+ROCKSDB_SINGLE_FOLDER = "metadata"
+ROCKSDB_CONFIGS = (
+    ROCKSDB_CONFIG_FOLDER, ROCKSDB_SINGLE_FOLDER, ROCKSDB_TOPICS_FOLDER, ROCKSDB_GROUPS_FOLDER,
+    ROCKSDB_OFFSETS_FOLDER,
+)  # fmt: skip
+"""All databases in config/ that a broker may have."""
 
 LEDGER_PREFIX, LEDGER_DATA_FOLDER = "dledger-", "data"
 COMPACTION_FOLDER = "compaction"

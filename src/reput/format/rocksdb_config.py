@@ -2,7 +2,8 @@
 
 Version 1 (`broker.config.v1`) has one database for each kind of setting: `config/consumerOffsets/`, `config/topics/`
 and `config/subscriptionGroups/`, column family `default`. Keys are names, values are JSON. For offsets, the name is
-`topic@group`, and the JSON is `{"offsetTable":{queue id:offset}}`.
+`topic@group`, and the JSON is `{"offsetTable":{queue id:offset}}`. A broker of 5.5 may have one database for all kinds
+(`useSingleRocksDBForAllConfigs`): `config/metadata/`, with a column family for each kind, and the same keys and values.
 
 Version 2 (`configManagerVersion=v2`, `broker.config.v2`) has one database, `config/rdb/`, column family `default`:
 
@@ -26,6 +27,7 @@ from reput.format.java_json import parse_java_json
 from reput.format.java_string import decode_utf8
 
 FAMILY = "default"
+SINGLE_OFFSETS_FAMILY, SINGLE_TOPICS_FAMILY = "consumerOffset", "topic"
 _PREFIX = struct.Struct(">bhb")
 _SHORT, _INT, _LONG = struct.Struct(">h"), struct.Struct(">i"), struct.Struct(">q")
 _TABLE, _DATA = 1, 2

@@ -9,6 +9,7 @@ import os
 from collections.abc import Iterator
 
 from reput.errors import FormatError
+from reput.format.file_names import CONSUME_QUEUE_FOLDER, QUEUE_DATABASE_FOLDER
 from reput.format.rocksdb_queue import (
     CHECKPOINT_KEY,
     ENTRIES_FAMILY,
@@ -86,6 +87,15 @@ class RocksDatabase(RocksFolder):
     def checkpoint(self) -> int:
         """Return the physical offset up to which the database has entries. Raises FormatError."""
         return decode_checkpoint(self.family_value(OFFSETS_FAMILY, CHECKPOINT_KEY))
+
+
+def queue_database(store: str, storage: Storage) -> str:
+    """Return the folder in which a store has its database of queues, or would have it. Raises StoreAccessError.
+
+    A broker of 5.5 does not start if both folders have a database.
+    """
+    separate = os.path.join(store, QUEUE_DATABASE_FOLDER)
+    return separate if is_database(separate, storage) else os.path.join(store, CONSUME_QUEUE_FOLDER)
 
 
 def is_database(folder: str, storage: Storage) -> bool:

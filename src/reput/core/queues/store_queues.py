@@ -7,7 +7,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
 from os import PathLike, fspath
-from pathlib import Path
 from typing import Generic, NamedTuple, TypeVar
 
 from reput.base import Closing, StoreConfig
@@ -22,11 +21,11 @@ from reput.core.queues.reader import (
     ExtendedQueueReader,
     ExtensionFiles,
 )
-from reput.core.queues.rocksdb_database import RocksDatabase, is_database
+from reput.core.queues.rocksdb_database import RocksDatabase, is_database, queue_database
 from reput.core.queues.rocksdb_reader import RocksQueues
 from reput.errors import FormatError, MessageNotFoundError
 from reput.format.consume_queue import ConsumeQueueEntry
-from reput.format.file_names import CONSUME_QUEUE_FOLDER, is_folder_name
+from reput.format.file_names import is_folder_name
 from reput.io import LOCAL, OpenFiles, Storage, Watched
 
 # Number of readers that are kept for later calls.
@@ -149,13 +148,13 @@ def open_queues(
     batches = storage.entry(os.path.join(fspath(store), BATCH_QUEUE.folder))
     if batches is not None and batches.is_dir():
         parts.append(BatchQueueSetReader(store, storage))
-    folder = os.path.join(fspath(store), CONSUME_QUEUE_FOLDER)
-    if not storage.is_archive and is_database(folder, storage):
+    folder = "" if storage.is_archive else queue_database(fspath(store), storage)
+    if folder and is_database(folder, storage):
         rocks = RocksQueues(
             folder, storage, open_log or (lambda: CommitLogReader(StoreLog(store, storage))),
             (config or StoreConfig()).delay_table_ms(),
         )  # fmt: skip
-        # With rocksdbCQDoubleWriteEnable, the folder also has ConsumeQueue files.
+        # With rocksdbCQDoubleWriteEnable, the store also has ConsumeQueue files. A broker prefers them.
         parts = [*parts, rocks] if parts[0].topics() else [*parts[1:], rocks]
     return parts[0] if len(parts) == 1 else JoinedQueues(parts)
 
@@ -212,9 +211,9 @@ def known_offset(store: str | PathLike[str]) -> KnownOffset:
 
     Raises StoreAccessError, and for queues in RocksDB also FormatError and MissingExtraError.
     """
-    folder = Path(store) / CONSUME_QUEUE_FOLDER
-    if is_database(str(folder), LOCAL):
-        with closing(RocksDatabase(str(folder))) as database:
+    folder = queue_database(fspath(store), LOCAL)
+    if is_database(folder, LOCAL):
+        with closing(RocksDatabase(folder)) as database:
             return KnownOffset(database.checkpoint(), True)
     ends = [-1]
     with ConsumeQueueSetReader(store) as queues, BatchQueueSetReader(store) as batches:

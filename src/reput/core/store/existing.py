@@ -35,6 +35,7 @@ def refuse_to_write(facts: StoreFacts) -> None:
         require_library()
         if facts.has_queue_files:
             raise UsageError(_TWO_KINDS.format(store))
+        refuse_separate_database(facts)
         if not facts.has_queue_database:
             raise UsageError(
                 f"{store / CONSUME_QUEUE_FOLDER}: its RocksDB database lacks the file CURRENT; rebuild it with "
@@ -114,6 +115,15 @@ def refuse_to_repair(facts: StoreFacts) -> None:
         require_library()
         if facts.has_queue_files:
             raise UsageError(_TWO_KINDS.format(store))
+        refuse_separate_database(facts)
+
+
+def refuse_separate_database(facts: StoreFacts) -> None:
+    """Raise UsageError if the queues' database has a folder of its own, which reput only reads."""
+    if facts.has_separate_database:
+        raise UsageError(
+            f"{facts.queue_database}: reput only reads queues in this folder; rebuild the store into another folder"
+        )
 
 
 def keep_expired_queues(

@@ -23,7 +23,7 @@ from reput.core.log.reader import CommitLogReader
 from reput.core.log.sources import LogListing, StoreLog
 from reput.core.queues.folders import walk_queues
 from reput.core.queues.kinds import EXTENSION
-from reput.core.queues.rocksdb_database import is_database, was_database
+from reput.core.queues.rocksdb_database import is_database, queue_database, was_database
 from reput.core.queues.store_queues import KnownOffset, known_offset
 from reput.core.store.parts import StoreParts, parts_of
 from reput.errors import FormatError, MissingExtraError, StoreError, StoreNotFoundError, UsageError
@@ -119,12 +119,12 @@ class StoreFacts:
     @cached_property
     def has_queue_database(self) -> bool:
         """Return whether the queues are in RocksDB. Raises StoreAccessError."""
-        return is_database(self._queue_folder, self.storage)
+        return is_database(self._database_folder, self.storage)
 
     @cached_property
     def has_queue_database_files(self) -> bool:
         """Return whether the queues' folder has files of RocksDB, even incomplete ones. Raises StoreAccessError."""
-        return was_database(self._queue_folder, self.storage)
+        return was_database(self._database_folder, self.storage)
 
     @cached_property
     def has_queue_files(self) -> bool:
@@ -143,6 +143,24 @@ class StoreFacts:
     @property
     def _queue_folder(self) -> str:
         return os.path.join(self.path, CONSUME_QUEUE_FOLDER)
+
+    @property
+    def _database_folder(self) -> str:
+        return queue_database(self.path, self.storage)
+
+    @property
+    def queue_database(self) -> str | None:
+        """Return the folder of the queues' database; None if the store has none or is not local.
+
+        Raises StoreAccessError.
+        """
+        folder = self._database_folder
+        return folder if self.storage.is_local and is_database(folder, self.storage) else None
+
+    @property
+    def has_separate_database(self) -> bool:
+        """Return whether the queues' database has a folder of its own (5.5). Raises StoreAccessError."""
+        return self.queue_database not in (None, self._queue_folder)
 
     def local_database(self, *names: str) -> str | None:
         """Return the folder of a RocksDB database in the store; None if it does not exist or the store is not local.

@@ -33,12 +33,7 @@ from reput.errors import ReputError, raise_if_refused
 from reput.format.batch_consume_queue import BatchEntry
 from reput.format.commit_log import BLANK_BYTES
 from reput.format.consume_queue import ConsumeQueueEntry, decode_entry
-from reput.format.file_names import (
-    COMMIT_LOG_FOLDER,
-    CONSUME_QUEUE_FOLDER,
-    INDEX_FOLDER,
-    is_index_file_name,
-)
+from reput.format.file_names import COMMIT_LOG_FOLDER, INDEX_FOLDER, is_index_file_name
 from reput.format.properties import LMQ_PREFIX
 from reput.format.record_crc import stated_record_crc
 from reput.io import Storage, listed_size
@@ -389,7 +384,7 @@ def _index_sizes(files: Sequence[tuple[str, int]], storage: Storage) -> _Shown:
 
 def _topics_in_rocksdb(facts: StoreFacts) -> set[str]:
     """Return the topics in the queues' RocksDB database; an empty set if there is no readable database."""
-    folder = facts.local_database(CONSUME_QUEUE_FOLDER)
+    folder = facts.queue_database
     if folder is None:
         return set()
     try:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from reput.base import Finding, Kind, StoreConfig
 from reput.core.log.folders import COMPACTION_LOGS, log_folders
-from reput.core.queues.rocksdb_database import is_database
+from reput.core.queues.rocksdb_database import is_database, queue_database
 from reput.format.file_names import (
     ABORT_COPY_FILE,
     ABORT_FILE,
@@ -31,11 +31,9 @@ from reput.format.file_names import (
     LOCK_FILE,
     MESSAGE_DATABASE_FOLDERS,
     OWNER_FILE,
+    QUEUE_DATABASE_FOLDER,
     RECOVERY_POINT_FILE,
-    ROCKSDB_CONFIG_FOLDER,
-    ROCKSDB_GROUPS_FOLDER,
-    ROCKSDB_OFFSETS_FOLDER,
-    ROCKSDB_TOPICS_FOLDER,
+    ROCKSDB_CONFIGS,
     TIERED_FOLDER,
     TIERED_INDEX_FOLDER,
     TIMER_LOG_FOLDER,
@@ -61,6 +59,7 @@ _OF_FIVE = {
     ABORT_COPY_FILE: ABORT_COPY_FILE,
     COMPACTION_FOLDER: "compaction logs",
     TIMER_LOG_FOLDER: "timer log",
+    QUEUE_DATABASE_FOLDER: "queues in RocksDB",
     TIMER_WHEEL_FILE: "timer wheel",
     EPOCH_FILE: "epochs of the controller mode",
     IDENTITY_FILE: "identity of the controller mode",
@@ -69,9 +68,6 @@ _OF_FIVE = {
     TIERED_FOLDER: "tiered storage",
     **dict.fromkeys(MESSAGE_DATABASE_FOLDERS, "keys, timers and transactions in RocksDB"),
 }
-_ROCKS_CONFIGS = (
-    ROCKSDB_CONFIG_FOLDER, ROCKSDB_TOPICS_FOLDER, ROCKSDB_GROUPS_FOLDER, ROCKSDB_OFFSETS_FOLDER,
-)  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -122,7 +118,7 @@ def parts_of(store: str, storage: Storage) -> StoreParts:
     if CONFIG_FOLDER in entries:
         config = os.path.join(store, CONFIG_FOLDER)
         configs = {entry.name for entry in storage.list(config) if entry.is_dir()}
-    if found := sorted(configs.intersection(_ROCKS_CONFIGS)):
+    if found := sorted(configs.intersection(ROCKSDB_CONFIGS)):
         parts.version = "5.x"
         parts.others |= {f"{CONFIG_FOLDER}/{name}": "configuration in RocksDB" for name in found}
     known = {*_COMMON, *_OF_FIVE, *folders, *ledgers}
@@ -141,11 +137,10 @@ def _queues(store: str, storage: Storage, names: Collection[str]) -> Iterator[st
 
     if CONSUME_QUEUE_FOLDER in names:
         folder = os.path.join(store, CONSUME_QUEUE_FOLDER)
-        is_rocks = is_database(folder, storage)
         if any(entry.is_dir() for entry in storage.list(folder)):
             yield "ConsumeQueue files"
-        if is_rocks:
-            yield "RocksDB"
+    if is_database(queue_database(store, storage), storage):
+        yield "RocksDB"
     if has(BATCH_QUEUE_FOLDER):
         yield "batch queues"
     if has(EXTENSION_FOLDER):

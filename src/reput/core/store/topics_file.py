@@ -13,16 +13,22 @@ from reput.format.file_names import (
     BATCH_QUEUE_FOLDER,
     CONFIG_FOLDER,
     ROCKSDB_CONFIG_FOLDER,
+    ROCKSDB_SINGLE_FOLDER,
     ROCKSDB_TOPICS_FOLDER,
     TOPICS_FILE,
 )
+from reput.format.rocksdb_config import FAMILY, SINGLE_TOPICS_FAMILY
 from reput.io import LOCAL, RocksFolder, Storage, Watch
 
 TOPICS_PATH = os.path.join(CONFIG_FOLDER, TOPICS_FILE)
 _MOST_BYTES = 64 << 20
 _BATCH_TYPE = "BatchCQ"
-# The databases that may contain topics, by version of their format. If both exist, a broker uses version 2.
-_DATABASES = {2: ROCKSDB_CONFIG_FOLDER, 1: ROCKSDB_TOPICS_FOLDER}
+# The databases that may contain topics: folder, version of the format, column family. A broker uses the first one.
+_DATABASES = (
+    (ROCKSDB_CONFIG_FOLDER, 2, FAMILY),
+    (ROCKSDB_SINGLE_FOLDER, 1, SINGLE_TOPICS_FAMILY),
+    (ROCKSDB_TOPICS_FOLDER, 1, FAMILY),
+)
 
 
 def topic_attributes(store: str, storage: Storage = LOCAL) -> dict[str, dict[str, str]]:
@@ -40,10 +46,10 @@ def topic_names(store: str, storage: Storage = LOCAL) -> frozenset[str]:
 
 def _topics(store: str, storage: Storage) -> dict[str, Any]:
     """Return the settings of each topic. A 5.x broker may keep them in RocksDB."""
-    for version, name in _DATABASES.items():
+    for name, version, family in _DATABASES:
         folder = os.path.join(store, CONFIG_FOLDER, name)
         if storage.is_local and is_database(folder, storage):
-            return _in_database(folder, version)
+            return _in_database(folder, version, family)
     path = os.path.join(store, TOPICS_PATH)
     entry = storage.entry(path)
     if entry is None or not 0 < entry.stat().st_size <= _MOST_BYTES:
@@ -57,12 +63,12 @@ def _topics(store: str, storage: Storage) -> dict[str, Any]:
     return table if isinstance(table, dict) else {}
 
 
-def _in_database(folder: str, version: int) -> dict[str, Any]:
-    from reput.format.rocksdb_config import FAMILY, decode_topic
+def _in_database(folder: str, version: int, family: str) -> dict[str, Any]:
+    from reput.format.rocksdb_config import decode_topic
 
     try:
-        with RocksFolder(folder, (FAMILY,)) as database:
-            items = [decode_topic(*item, version) for item in database.family_items(FAMILY)]
+        with RocksFolder(folder, (family,)) as database:
+            items = [decode_topic(*item, version) for item in database.family_items(family)]
     except (MissingExtraError, StoreError):  # An unreadable database counts as missing.
         return {}
     return dict(filter(None, items))

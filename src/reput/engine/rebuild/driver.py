@@ -25,6 +25,7 @@ from reput.core import (
     batch_topics,
     facts_of,
     is_worth_keeping,
+    refuse_separate_database,
 )
 from reput.core.index.remembered import log_stamps
 from reput.core.log.known_file import adjacent
@@ -143,6 +144,8 @@ def rebuild_store(
         )
     folder = Path(target).absolute()
     in_place = str(folder) == source.path
+    if in_place and only != "index":
+        refuse_separate_database(facts_of(source.path, storage=source.storage))
     held = anchored(folder) if in_place else reading_for(folder, [source.path])
     with held if source.is_folder else nullcontext():
         if staging is None:
@@ -204,7 +207,7 @@ class _Known(NamedTuple):
         return report
 
 
-def _known(source: _Source, asked: _Arguments, in_place: bool) -> _Known:
+def _known(source: _Source, asked: _Arguments) -> _Known:
     """Examine a store. Raises the errors of rebuild_store."""
     path, storage = source
     listing = StoreLog(path, storage).list()
@@ -216,7 +219,7 @@ def _known(source: _Source, asked: _Arguments, in_place: bool) -> _Known:
     if asked.config is None and asked.only != "consumequeue" and "hash_slots" not in facts.shown:
         notes.append(_SIZES_ASSUMED)
     config = facts.config
-    kind = kind_of(facts, asked.queues, in_place and asked.only != "index")
+    kind = kind_of(facts, asked.queues, asked.only)
     # QueueDatabase writes the entries of a 5.3 broker, in which only enableLmq controls multi-dispatch.
     if kind == "rocksdb":
         config = replace(config, enable_multi_dispatch=config.enable_lmq, store_version="5.3")
@@ -246,7 +249,7 @@ def _into_folder(
     asked: _Arguments,
     progress: Progress,
 ) -> RebuildReport:
-    known = _known(source, asked, in_place)
+    known = _known(source, asked)
     staging = Staging(output / STAGING_FOLDER, known.fingerprint)
     build: QueueBuild
     if known.kind == "rocksdb" and asked.only != "index":
@@ -291,7 +294,7 @@ def _into_bucket(
     options: Mapping[str, str], progress: Progress,
 ) -> RebuildReport:  # fmt: skip
     """Rebuild into object storage: stage the files there, then publish them."""
-    known = _known(source, asked, in_place=False)
+    known = _known(source, asked)
     staging = _bucket_staging(place, known, options)
     published = open_object_store(output, options)
     storage, path = storage_of(output, options)
@@ -321,7 +324,7 @@ def _by_bucket(
             "ConsumeQueues; pass an output",
             arguments=["staging", "output"],
         )
-    known = _known(source, asked, in_place=False)
+    known = _known(source, asked)
     staging = _bucket_staging(place, known, options)
     local = Staging(output / STAGING_FOLDER, known.fingerprint)
     topics = batch_topics(source.path, source.storage)

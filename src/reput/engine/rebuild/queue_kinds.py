@@ -84,8 +84,11 @@ class RunOne(Protocol):
     def __call__(self, function: Callable[[Task], Result], task: Task) -> Result: ...
 
 
-def kind_of(facts: StoreFacts, asked: str | None, in_place: bool) -> QueueForm:
-    """Return the form of queues to write: `asked`, else the form of the store or its broker. Raises UsageError."""
+def kind_of(facts: StoreFacts, asked: str | None, only: str | None) -> QueueForm:
+    """Return the form of queues to write: `asked`, else the form of the store or its broker. Raises UsageError.
+
+    `only` is the part to rebuild. If it is "index", no queues are written.
+    """
     if asked is not None and asked not in QUEUE_FORMS:
         raise UsageError(
             f"queues must be 'files' or 'rocksdb', not {asked!r}", arguments=["queues"]
@@ -93,7 +96,7 @@ def kind_of(facts: StoreFacts, asked: str | None, in_place: bool) -> QueueForm:
     for kind in QUEUE_FORMS:
         if asked == kind:
             return kind
-    if in_place and facts.has_queue_database and facts.has_queue_files:
+    if only != "index" and facts.has_queue_database and facts.has_queue_files:
         raise UsageError(
             f"{facts.path}: has ConsumeQueues in files and in RocksDB; pass queues='files' or queues='rocksdb'",
             arguments=["queues"],
@@ -335,7 +338,7 @@ def _last_entries(store: Path, report: RebuildReport) -> list[_LastEntry]:
     physical offset and the queue offset. Such an entry gets the size 1, which no reader uses, because its message has
     expired.
     """
-    if (folder := facts_of(store).local_database(CONSUME_QUEUE_FOLDER)) is None:
+    if (folder := facts_of(store).queue_database) is None:
         return []
     found: list[_LastEntry] = []
     try:

@@ -103,7 +103,8 @@ class OtherQueues:
         with closing(open_queues(self._store.path, config=self._store.config)) as index:
             if isinstance(index, ConsumeQueueSetReader):
                 return
-            folder = str(self._store.path / CONSUME_QUEUE_FOLDER)
+            database = self._store.facts.queue_database
+            folder = database or str(self._store.path / CONSUME_QUEUE_FOLDER)
             try:
                 listed = {Queue(*queue) for queue in index.list()}
             except (StoreError, MissingExtraError) as error:

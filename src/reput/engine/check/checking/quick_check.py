@@ -69,7 +69,7 @@ from reput.format.commit_log import (
     read_size_and_physical_offset,
 )
 from reput.format.consume_queue import ConsumeQueueEntry
-from reput.format.file_names import CONSUME_QUEUE_FOLDER, INDEX_FOLDER
+from reput.format.file_names import INDEX_FOLDER
 from reput.format.index_file import IndexHeader
 from reput.format.properties import LMQ_PREFIX
 from reput.format.rocksdb_queue import QueueEnd, decode_value, entry_key, queue_prefix
@@ -138,7 +138,7 @@ def queue_ends(store: CheckedStore, log: CommitLogReader, ends: Ends) -> Iterato
         for topic, queue_id in index.list():
             queue = Queue(topic, queue_id)
             yield from _of_files(store, log, queue, index.queue(*queue), ends)
-    if (database := store.facts.local_database(CONSUME_QUEUE_FOLDER)) is not None:
+    if (database := store.facts.queue_database) is not None:
         yield from _of_database(store, log, database, ends)
 
 

@@ -19,14 +19,15 @@ from reput.format.file_names import (
     CONFIG_FOLDER,
     CONSUMER_OFFSET_FILE,
     ROCKSDB_CONFIG_FOLDER,
-    ROCKSDB_GROUPS_FOLDER,
+    ROCKSDB_CONFIGS,
     ROCKSDB_OFFSETS_FOLDER,
-    ROCKSDB_TOPICS_FOLDER,
+    ROCKSDB_SINGLE_FOLDER,
 )
 from reput.format.java_json import number_maps_file
 from reput.format.rocksdb_config import (
     FAMILY,
     OFFSETS_PREFIX_V2,
+    SINGLE_OFFSETS_FAMILY,
     CommittedOffset,
     decode_offset_v2,
     decode_offsets_v1,
@@ -44,9 +45,6 @@ _MOST_READ_BYTES = 256 << 20
 # key `topic@group`.
 _ENTRY_BYTES, _PAIR_BYTES = 27, 16
 _log = logging.getLogger("reput.broker")
-_DATABASES = (
-    ROCKSDB_CONFIG_FOLDER, ROCKSDB_TOPICS_FOLDER, ROCKSDB_GROUPS_FOLDER, ROCKSDB_OFFSETS_FOLDER,
-)  # fmt: skip
 _LMQ_FILE, _LMQ_TABLE = "lmqConsumerOffset.json", "lmqOffsetTable"
 
 
@@ -293,7 +291,7 @@ def numbers(values: dict[str, Any]) -> dict[int, int]:
 
 def check_kept_in_files(store: Path) -> None:
     """Check that a broker keeps topics, groups and offsets of a store in files. Raises UsageError for RocksDB."""
-    for name in _DATABASES:
+    for name in ROCKSDB_CONFIGS:
         folder = store / CONFIG_FOLDER / name
         if folder.is_dir() and facts_of(store).local_database(CONFIG_FOLDER, name) is not None:
             raise UsageError(
@@ -304,7 +302,7 @@ def check_kept_in_files(store: Path) -> None:
 
 def is_kept_elsewhere(store: Path) -> bool:
     """Return whether a broker may have kept offsets outside of consumerOffset.json."""
-    names = (ROCKSDB_CONFIG_FOLDER, ROCKSDB_OFFSETS_FOLDER, _LMQ_FILE)
+    names = (ROCKSDB_CONFIG_FOLDER, ROCKSDB_SINGLE_FOLDER, ROCKSDB_OFFSETS_FOLDER, _LMQ_FILE)
     return any((store / CONFIG_FOLDER / name).exists() for name in names)
 
 
@@ -320,7 +318,7 @@ def committed_offsets(store: Path) -> list[CommittedOffset]:
         StoreAccessError: A file cannot be read.
     """
     offsets: dict[tuple[str, str, int], CommittedOffset] = {}
-    for read in (_of_version_2, _of_version_1, _in_files):
+    for read in (_of_version_2, _of_single_database, _of_version_1, _in_files):
         for one in read(store):
             offsets.setdefault(one[:3], one)
         if offsets:
@@ -339,11 +337,19 @@ def _of_version_2(store: Path) -> Iterator[CommittedOffset]:
                     yield found
 
 
+def _of_single_database(store: Path) -> Iterator[CommittedOffset]:
+    yield from _in_family(store, ROCKSDB_SINGLE_FOLDER, SINGLE_OFFSETS_FAMILY)
+
+
 def _of_version_1(store: Path) -> Iterator[CommittedOffset]:
-    folder = facts_of(store).local_database(CONFIG_FOLDER, ROCKSDB_OFFSETS_FOLDER)
+    yield from _in_family(store, ROCKSDB_OFFSETS_FOLDER, FAMILY)
+
+
+def _in_family(store: Path, name: str, family: str) -> Iterator[CommittedOffset]:
+    folder = facts_of(store).local_database(CONFIG_FOLDER, name)
     if folder is not None:
-        with RocksFolder(folder, (FAMILY,)) as database:
-            for key, value in database.family_items(FAMILY):
+        with RocksFolder(folder, (family,)) as database:
+            for key, value in database.family_items(family):
                 yield from decode_offsets_v1(key, value)
 
 

@@ -1,0 +1,67 @@
+"""A database of queues in a folder of its own, as a broker of 5.5 may have it."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import reput
+from reput.cli.main import FOUND
+from reput.errors import UsageError
+from tests.cli.running import reput as run
+from tests.golden.sparse import copy_store
+from tests.golden.stores import GoldenStore
+
+Golden = Callable[[str], GoldenStore]
+
+
+@pytest.fixture
+def store(golden: Golden, tmp_path: Path) -> Path:
+    """A store with queues in RocksDB, whose database was moved into the folder of 5.5."""
+    path = copy_store(golden("five_rocksdb").path, tmp_path / "store")
+    (path / "consumequeue").rename(path / "consumequeue_rocksdb")
+    return path
+
+
+def test_its_queues_are_read_and_checked(golden: Golden, store: Path) -> None:
+    with reput.open_store(golden("five_rocksdb").path) as one, reput.open_store(store) as other:
+        queues = one.list_queues()
+        assert other.list_queues() == queues
+        for topic, queue_id in queues:
+            assert one.pull(topic, queue_id, 0, 3) == other.pull(topic, queue_id, 0, 3)
+    assert run("check", store).out == "valid\n"
+    assert run("check", store, "--quick").code == FOUND
+    shown = run("inspect", store).out
+    assert "consumequeue_rocksdb (queues in RocksDB)" in shown
+
+
+def test_it_is_rebuilt_into_another_folder_only(store: Path, tmp_path: Path) -> None:
+    before = {path: path.read_bytes() for path in store.rglob("*") if path.is_file()}
+    for write in (
+        lambda: reput.open_store(store, mode="rw"),
+        lambda: reput.rebuild(store),
+        lambda: reput.rebuild(store, queues="files"),
+        lambda: reput.repair(store),
+    ):
+        with pytest.raises(UsageError, match="reput only reads queues in this folder"):
+            write()
+    assert {path: path.read_bytes() for path in store.rglob("*") if path.is_file()} == before
+    reput.rebuild(store, output=tmp_path / "files", queues="files")
+    with reput.open_store(store) as one, reput.open_store(store, index=tmp_path / "files") as other:
+        assert one.list_queues() == other.list_queues()
+
+
+def test_entries_that_the_database_lacks_are_found(store: Path) -> None:
+    for path in (store / "consumequeue_rocksdb").glob("MANIFEST-*"):
+        path.write_bytes(b"")
+    ran = run("check", store)
+    assert "RocksDB cannot read the database" in ran.out
+    shutil.rmtree(store / "consumequeue_rocksdb")
+    assert "queues_deleted" in run("check", store).out
+
+
+def test_queues_in_both_forms_are_not_replaced_unasked(store: Path, tmp_path: Path) -> None:
+    (store / "consumequeue" / "TopicA" / "0").mkdir(parents=True)
+    with pytest.raises(UsageError, match="in files and in RocksDB; pass queues"):
+        reput.rebuild(store, output=tmp_path / "other")
