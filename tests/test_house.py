@@ -61,7 +61,7 @@ def test_only_commands_and_their_reports_name_options() -> None:
 
 # Names of files that are also other words: modules may use these outside of paths.
 WORDS = {
-    "abort", "checkpoint", "commitlog", "config", "consumequeue", "index", "lock", "tiered", "topics",
+    "abort", "checkpoint", "commitlog", "config", "consumequeue", "index", "lock", "metadata", "tiered", "topics",
 }  # fmt: skip
 
 
