@@ -47,6 +47,7 @@ def test_every_unit_is_of_a_message_that_waits(golden: Golden) -> None:
     count = 0
     for one in found:
         row = rows[one.unit.physical_offset]
+        assert isinstance(one.unit, TimerUnit)
         assert (row.topic, row.size) == ("rmq_sys_wheel_timer", one.unit.size)
         assert one.message is not None
         assert one.unit.topic_hash == hash_code(str(one.real_topic))
