@@ -37,7 +37,7 @@ def measure(folder: Path) -> Iterator[Figure]:
             os.environ["XDG_CACHE_HOME"] = str(cache)
             if basis == "proven":
                 with StoreReader(store) as reader:
-                    prove_all(str(store), reader.index.current())
+                    prove_all(reader.own_log, reader.index.current())
             with open_store(store) as opened:
                 yield _figure(basis, opened, begin, end, most_ms)
     finally:

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+import pytest
+
 import reput
+from reput.base import no_progress
+from reput.core import StoreReader
 from reput.engine.check.run import check_store
+from reput.engine.rebuild.driver import rebuild_store
+from reput.engine.tables.lookup.judging import judged
 from tests.growth.counts import MOST, Counts, PicklingRunner, count, exponents
 from tests.growth.stores import config, write
 
@@ -42,4 +49,31 @@ def test_a_full_check_sends_a_log_file_only_the_queues_and_indexes_that_lead_int
         store = write(tmp_path / str(size), size, queues=size, items=5)
         _check(store, Counts())  # Compile kernels, and keep facts about the log files.
         costs.append(count(partial(_check, store), threads=False))
+    assert max(exponents(sizes, costs).values()) <= MOST, costs
+
+
+def _prove(store: Path, _: Counts) -> None:
+    assert reput.prove(store).files
+
+
+def _judge(store: Path, counts: Counts) -> None:
+    with StoreReader(store) as opened:
+        (judge,) = judged(PicklingRunner(counts, parallelism=2), [opened], no_progress)
+        assert judge is not None
+
+
+def _rebuild(store: Path, counts: Counts) -> None:
+    rebuild_store(PicklingRunner(counts), store, config=config(items=5))
+
+
+@pytest.mark.parametrize("operation", [_prove, _judge, _rebuild])
+def test_proofs_list_the_log_once(
+    tmp_path: Path, operation: Callable[[Path, Counts], None]
+) -> None:
+    sizes = (100, 200, 400)
+    costs = []
+    for size in sizes:
+        store = write(tmp_path / str(size), size, items=5)
+        operation(store, Counts())
+        costs.append(count(partial(operation, store)))
     assert max(exponents(sizes, costs).values()) <= MOST, costs

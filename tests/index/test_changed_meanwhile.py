@@ -72,7 +72,7 @@ def clear_slots(index: mmap.mmap) -> None:
 
 def prove_store(store: Path) -> None:
     with StoreReader(store, hash_slots=SLOTS, index_items=ITEMS) as reader:
-        prove_all(str(store), reader.index.current())
+        prove_all(reader.own_log, reader.index.current())
 
 
 def check_every_key(store: Path) -> None:

@@ -12,7 +12,7 @@ from reput.base.tasks import SerialRunner
 from reput.core.store.store_reader import StoreReader
 from reput.engine.tables.lookup.driver import look_up
 from reput.engine.tables.lookup.index_task import IndexTask
-from reput.engine.tables.lookup.judging import JudgeTask, judged, run_judge_task
+from reput.engine.tables.lookup.judging import JudgeTask, judged, run_judge_tasks
 from reput.engine.tables.lookup.key_parts import stage_parts
 from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenStore
@@ -45,7 +45,7 @@ def test_tasks_and_the_driver_believe_the_same(
     ]
     cluster = _Cluster()
     by_tasks = bulk(tmp_path / "tasks", stores, asked, runner=cluster)
-    assert "run_judge_task" in cluster.ran
+    assert "run_judge_tasks" in cluster.ran
     assert by_tasks == bulk(tmp_path / "driver", stores, asked)
     assert any(found.offsets for found in by_tasks)
     assert by_tasks[0].indexed_bytes > 0
@@ -105,7 +105,7 @@ def test_a_verdict_is_that_of_its_file(golden: Golden) -> None:
                 store.path, store.storage, store.commit_log.source,
                 file.path, file.hash_slots, file.index_items, 1,
             )  # fmt: skip
-            verdict = run_judge_task(task)
+            (verdict,) = run_judge_tasks([task])
             assert verdict.last == file.next_item - 1
             assert verdict.proof is not None
             assert verdict.proof.ranges

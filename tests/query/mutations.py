@@ -115,7 +115,7 @@ class Mutations:
     def _prove(self) -> None:
         try:
             with StoreReader(self.path, hash_slots=SLOTS, index_items=ITEMS) as store:
-                prove_all(str(self.path), store.index.current())
+                prove_all(store.own_log, store.index.current())
         except ReputError:
             pass
 

@@ -16,7 +16,7 @@ _OF_FUNCTIONS = {
     "reput.wings.lakes.task.run_export": "reput export: read the log, write files",
     "reput.wings.lakes.merging.run_merge": "reput export: combine small files",
     "reput.engine.tables.lookup.driver._search": "reput lookup: search indexes, scan what they do not cover",
-    "reput.engine.tables.lookup.judging.run_judge_task": "reput lookup: prove or spot-check IndexFiles",
+    "reput.engine.tables.lookup.judging.run_judge_tasks": "reput lookup: prove or spot-check IndexFiles",
     "reput.engine.tables.lookup.match_task.run_match_task": "reput lookup: read matches",
     "reput.engine.tables.lookup.local_files._write_part": "reput lookup: write the answer",
     "reput.engine.rebuild.scan_split.run_scan": "reput rebuild: scan the log",

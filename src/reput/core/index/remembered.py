@@ -68,7 +68,7 @@ def stamps_before(file: IndexFileReader, log: CommitLogReader) -> Stamps:
         # change time the same.
         return Stamps(None, {})
     start, stop = file.offset(1), file.offset(last)
-    return Stamps(own, log_stamps(f for f in log.files if f.start <= stop and start < f.end))
+    return Stamps(own, log_stamps(log.files_within(start, stop + 1)))
 
 
 def log_stamps(files: Iterable[CommitLogFile]) -> dict[int, Stamp]:
@@ -185,8 +185,7 @@ def _log_files(
     """
     return [
         [file.start, *before.get(file.start, NO_STAMP)]
-        for file in log.files
-        if ranges[0].start < file.end and file.start < ranges[-1].stop
+        for file in log.files_within(ranges[0].start, ranges[-1].stop)
     ]
 
 
@@ -216,7 +215,8 @@ def _proof(kept: dict[str, Any], file: IndexFileReader, log: CommitLogReader) ->
     problems = tuple(map(str, kept["problems"]))
     stop = ranges[-1].stop
     then = {start: Stamp(*stamp) for start, *stamp in kept["log"]}
-    seen = tuple((f.path, then[f.start]) for f in log.files if f.start < stop and f.start in then)
+    files = log.files_within(min(then, default=stop), stop)
+    seen = tuple((file.path, then[file.start]) for file in files if file.start in then)
     return Proof(items, tuple(ranges), problems, gap_bytes, kept["is_timed"] is True, seen=seen)
 
 
@@ -253,7 +253,7 @@ def _ranges(kept: dict[str, Any]) -> list[OffsetRange]:
 def _first_change(kept: Sequence[Sequence[int]], log: CommitLogReader) -> int | None:
     """Return the physical offset of the first changed log file, or None if no log file has changed."""
     stamps = {start: Stamp(*stamp) for start, *stamp in kept}
-    for file in log.files:
+    for file in log.files_within(min(stamps, default=0), max(stamps, default=-1) + 1):
         if file.start in stamps and stamps[file.start] != stamp_of(file.path):
             return file.start
     return None

@@ -9,7 +9,7 @@ states the end of the log; a walk finds it (`reput.core.log.walk`).
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -160,6 +160,12 @@ class CommitLogReader:
         if place < 0 or physical_offset >= self.files[place].end:
             return None
         return self.files[place]
+
+    def files_within(self, start: int, stop: int) -> tuple[CommitLogFile, ...]:
+        """Return the files with bytes of the range [start, stop), oldest first."""
+        low = max(bisect_right(self._starts, start) - 1, 0)
+        files = self.files[low : bisect_left(self._starts, stop)]
+        return files[1:] if files and files[0].end <= start else files
 
     def read(self, file: CommitLogFile, physical_offset: int, length: int) -> bytes:
         """Return `length` bytes of a file from a physical offset on, or fewer at the file's end.

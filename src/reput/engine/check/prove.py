@@ -89,7 +89,7 @@ def prove(store: str | PathLike[str], **reading: Unpack[ReaderOptions]) -> Proof
         for log_file in opened.commit_log.files:
             opened.known_ranges.learn(log_file, with_queues=True)
         opened.log_topics.keep()
-        proofs = prove_all(path, files, afresh=True)
+        proofs = prove_all(opened.own_log, files, afresh=True)
         found = [
             ProvenFile(file.path, file.name, proof)
             for file, proof in zip(files, proofs, strict=True)

@@ -20,6 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 from itertools import pairwise
+from queue import Empty, SimpleQueue
 from typing import NamedTuple
 
 import numpy as np
@@ -33,11 +34,12 @@ from reput.core import (
     FileScan,
     IndexEntries,
     IndexFileReader,
+    ListedLog,
+    LogListing,
     OffsetRange,
     Proof,
     ScanBuffers,
     ScannedPiece,
-    StoreLog,
     Verdict,
     merged,
     ranges_of,
@@ -93,9 +95,7 @@ class ItemComparison:
         A message must begin at `start`.
         """
         position, holes = start, []
-        for file in self._log.files:
-            if file.end <= position or file.start >= stop:
-                continue
+        for file in self._log.files_within(start, stop):
             if file.start > position:
                 holes.append(OffsetRange(position, file.start))
                 position = file.start
@@ -363,61 +363,95 @@ def _and_others(count: int) -> str:
     return f" and {count} others" if count else ""
 
 
-def prove_all(store: str, files: Iterable[IndexFileReader], *, afresh: bool = False) -> list[Proof]:
-    """Prove for each IndexFile which part of the log it covers. Return the proofs in the order of the files.
+def prove_all(
+    log: CommitLogReader,
+    files: Iterable[IndexFileReader],
+    *,
+    afresh: bool = False,
+    threads: int | None = None,
+) -> list[Proof]:
+    """Prove for each IndexFile of a local store which part of the log it covers. Return the proofs in order.
 
-    Several threads do the work. The stored proof of an unchanged file is reused, except with `afresh`.
+    Threads do the work, as many as given, in the log files that `log` has listed. The stored proof of an unchanged file
+    is reused, except with `afresh`.
 
     Raises StoreError.
     """
+    if threads == 1:
+        return [_prove(log, file, afresh) for file in files]
+    # Threads must not share a reader. Each thread has its own, because a reader per IndexFile would cost as much as the
+    # log has files.
+    readers: SimpleQueue[CommitLogReader] = SimpleQueue()
 
     def one(file: IndexFileReader) -> Proof:
-        return _prove(store, file, afresh)
+        try:
+            reader = readers.get_nowait()
+        except Empty:
+            reader = reader_of(log.source.name, log.files)
+        try:
+            return _prove(reader, file, afresh)
+        finally:
+            readers.put(reader)
 
-    # More threads than processors, because some wait for the disk.
-    with ThreadPoolExecutor(min(usable_cpus() + 4, 32)) as pool:
-        return list(pool.map(one, files))
+    try:
+        # More threads than processors, because some wait for the disk.
+        with ThreadPoolExecutor(threads or min(usable_cpus() + 4, 32)) as pool:
+            return list(pool.map(one, files))
+    finally:
+        while not readers.empty():
+            readers.get().close()
 
 
-def prove_new(store: str, file: IndexFileReader) -> Proof:
-    """Prove which part of the log a new IndexFile covers, without storing the proof. Raises StoreError."""
-    with closing(CommitLogReader(StoreLog(store))) as log:
+def reader_of(name: str, files: Sequence[CommitLogFile]) -> CommitLogReader:
+    """Return a reader of these files of a local log, which lists no others. The caller closes it."""
+    return CommitLogReader(ListedLog(LogListing(name, tuple(files))))
+
+
+def prove_new(store: str, files: Sequence[CommitLogFile], file: IndexFileReader) -> Proof:
+    """Prove which part of the log a new IndexFile covers, without storing the proof.
+
+    `files` are all log files with messages of the IndexFile. Raises StoreError.
+    """
+    if not files:
+        return Proof(0)
+    with closing(reader_of(store, files)) as log:
         return prove(file, log)
 
 
-def remember(store: str, file: IndexFileReader, proof: Proof, log_before: dict[int, Stamp]) -> None:
+def remember(
+    log: CommitLogReader, file: IndexFileReader, proof: Proof, log_before: dict[int, Stamp]
+) -> None:
     """Store the proof of a file that this process wrote and moved to its final place.
 
     `log_before` has the stamps (identity, size and time) of the log files before the proof began. So the stored proof
     is invalid if a file changed during the proof. Raises StoreError.
     """
     before = Stamps(settled_stamp(file.path), log_before)
-    with closing(CommitLogReader(StoreLog(store))) as log:
-        Remembered().keep_proof(file, log, proof, before)
+    Remembered().keep_proof(file, log, proof, before)
 
 
-def _prove(store: str, file: IndexFileReader, afresh: bool) -> Proof:
-    # Each call opens the log, because threads must not share a reader.
-    with closing(CommitLogReader(StoreLog(store))) as log:
-        remembered = Remembered()
-        known = None if afresh else remembered.proof(file, log)
-        if known is not None and known.items == file.next_item - 1:
-            return known
-        # Read the stamps (inode, size, change time) of the files before the proof. Otherwise, a stored proof would stay
-        # valid although a file has changed during the proof.
-        before = stamps_before(file, log)
-        proof = prove(file, log, known)
-        is_kept = remembered.keep_proof(file, log, proof, before)
-        return replace(proof, is_kept=is_kept)
+def _prove(log: CommitLogReader, file: IndexFileReader, afresh: bool) -> Proof:
+    remembered = Remembered()
+    known = None if afresh else remembered.proof(file, log)
+    if known is not None and known.items == file.next_item - 1:
+        return known
+    # Read the stamps (inode, size, change time) of the files before the proof. Otherwise, a stored proof would stay
+    # valid although a file has changed during the proof.
+    before = stamps_before(file, log)
+    proof = prove(file, log, known)
+    is_kept = remembered.keep_proof(file, log, proof, before)
+    return replace(proof, is_kept=is_kept)
 
 
 class Proved:
     """A `Judge` of IndexFiles that trusts only proofs that it has made itself, with `prove_all`."""
 
-    def __init__(self, store: str, files: Iterable[IndexFileReader]) -> None:
-        """Prove for each file which part of the log it covers. Raises StoreError."""
+    def __init__(
+        self, log: CommitLogReader, files: Iterable[IndexFileReader], threads: int | None = None
+    ) -> None:
+        """Prove for each file which part of the log it covers, in threads. Raises StoreError."""
         every = tuple(files)
-        self._proofs = dict(zip(every, prove_all(store, every), strict=True))
+        self._proofs = dict(zip(every, prove_all(log, every, threads=threads), strict=True))
 
     def __call__(
         self,

@@ -31,7 +31,7 @@ from reput.core.index.remembered import log_stamps
 from reput.core.log.known_file import adjacent
 from reput.core.log.known_ranges import decoded
 from reput.core.log.passed_file import keep_passed, keep_topics
-from reput.engine.compare.proof import remember
+from reput.engine.compare.proof import reader_of, remember
 from reput.engine.rebuild.batch_file import read_facts
 from reput.engine.rebuild.commit import FolderTarget, RebuildCommit, Target
 from reput.engine.rebuild.divided import divide
@@ -492,7 +492,7 @@ class _Rebuild:
         tasks: list[IndexFileTask | QueueTask] = []
         queues = QueueLayout()
         if self.only != "consumequeue":
-            tasks += index_layout(log, self.config)
+            tasks += index_layout(log, self.config, self.known.files)
         if self.only != "index":
             queues = self.queues.plan(log, 2 * self.runner.parallelism, self._run_one)
             tasks += queues.tasks
@@ -547,24 +547,25 @@ class _Rebuild:
         """Save the proofs of the new IndexFiles, so that queries need not spot-check the files."""
         if self.output is None:
             return
-        for name, proof in proofs.items():
-            path = self.output / INDEX_FOLDER / name
-            problem = proof if isinstance(proof, str) else self._keep(path, proof)
-            # The proofs are only a cache. The rebuild is complete without them.
-            if problem:
-                self.report.note(
-                    f"queries will check the IndexFiles, because no proofs could be saved: {problem}"
-                )
-                return
-
-    def _keep(self, path: Path, proof: Proof) -> str:
-        config = self.config
+        problem = next((proof for proof in proofs.values() if isinstance(proof, str)), None)
         try:
-            with closing(IndexFileReader(str(path), config.hash_slots, config.index_items)) as file:
-                remember(self.report.store, file, proof, self.known.stamps)
+            with closing(reader_of(self.report.store, self.known.files)) as log:
+                for name, proof in proofs.items():
+                    if isinstance(proof, str):
+                        break
+                    self._keep(log, self.output / INDEX_FOLDER / name, proof)
         except StoreError as error:
-            return str(error)
-        return ""
+            problem = str(error)
+        # The proofs are only a cache. The rebuild is complete without them.
+        if problem:
+            self.report.note(
+                f"queries will check the IndexFiles, because no proofs could be saved: {problem}"
+            )
+
+    def _keep(self, log: CommitLogReader, path: Path, proof: Proof) -> None:
+        config = self.config
+        with closing(IndexFileReader(str(path), config.hash_slots, config.index_items)) as file:
+            remember(log, file, proof, self.known.stamps)
 
 
 def _data_end(storage: Storage, file: CommitLogFile) -> int:

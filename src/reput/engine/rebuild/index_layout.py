@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from reput.base import StoreConfig
+from reput.core import CommitLogFile
 from reput.engine.rebuild.splits import SplitSummary
 from reput.engine.rebuild.stitch import LogSummary
 from reput.format.index_file import ITEM_BYTES
@@ -21,18 +24,25 @@ class KeyRange:
 
 @dataclass(frozen=True, slots=True)
 class IndexFileTask:
-    """Writes one IndexFile. `previous` is the last entry of the file before it, or None for the first file."""
+    """Writes one IndexFile.
+
+    previous   the last entry of the file before it, or None for the first file
+    log_files  the log files with the messages of its entries
+    """
 
     number: int
     entries: tuple[KeyRange, ...]
     previous: KeyRange | None
+    log_files: tuple[CommitLogFile, ...] = ()
 
     @property
     def weight(self) -> int:
         return ITEM_BYTES * (1 + sum(part.stop - part.start for part in self.entries))
 
 
-def index_layout(log: LogSummary, config: StoreConfig) -> list[IndexFileTask]:
+def index_layout(
+    log: LogSummary, config: StoreConfig, files: Sequence[CommitLogFile] = ()
+) -> list[IndexFileTask]:
     """Cut the sequence of all index entries into files of index_items - 1 entries.
 
     When a file is full, the broker creates the next one for the next message, even if this message has no keys.
@@ -50,6 +60,8 @@ def index_layout(log: LogSummary, config: StoreConfig) -> list[IndexFileTask]:
     for split in log.splits:
         bounds.append((position, position + split.keys, split.staged))
         position += split.keys
+    edges = {split.staged: (split.start, split.end) for split in log.splits}
+    starts = [file.start for file in files]
     tasks, first_split = [], 0
     for number in range(count):
         # Begin with the split that contains entry `start - 1` (the last entry of the previous file), because the task
@@ -59,7 +71,12 @@ def index_layout(log: LogSummary, config: StoreConfig) -> list[IndexFileTask]:
             first_split += 1
         before = _cut(bounds, first_split, start - 1, start) if number else []
         entries = _cut(bounds, first_split, start, stop)
-        tasks.append(IndexFileTask(number, tuple(entries), next(iter(before), None)))
+        log_files: tuple[CommitLogFile, ...] = ()
+        if entries:
+            begin, end = edges[entries[0].staged][0] or 0, edges[entries[-1].staged][1]
+            low = max(bisect_right(starts, begin) - 1, 0)
+            log_files = tuple(files[low : bisect_left(starts, end)])
+        tasks.append(IndexFileTask(number, tuple(entries), next(iter(before), None), log_files))
     return tasks
 
 

@@ -127,12 +127,12 @@ def write_index_file(job: WriteJob, task: IndexFileTask) -> IndexFileWritten:
             for entries in task.entries:
                 _put_range(job, builder, entries)
             header = builder.close()
-        proof = _prove(job, attempt)
+        proof = _prove(job, task, attempt)
     first = header.begin_timestamp if task.entries else header.end_timestamp
     return IndexFileWritten(task.number, header, first, proof)
 
 
-def _prove(job: WriteJob, path: Path) -> Proof | str:
+def _prove(job: WriteJob, task: IndexFileTask, path: Path) -> Proof | str:
     """Prove that the IndexFile agrees with the log. Each task proves the file that it wrote, so tasks work in parallel.
 
     Return the proof, or the reason why there is none. For a remote store, the reason is empty: no proof is made,
@@ -143,7 +143,7 @@ def _prove(job: WriteJob, path: Path) -> Proof | str:
     try:
         file = IndexFileReader(str(path), job.config.hash_slots, job.config.index_items)
         with closing(file):
-            return prove_new(job.store, file)
+            return prove_new(job.store, task.log_files, file)
     # A proof only makes queries faster. The file is valid without one.
     except StoreError as error:
         return str(error)

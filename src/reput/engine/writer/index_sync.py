@@ -12,19 +12,19 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager, closing
+from contextlib import AbstractContextManager, ExitStack, closing
 from pathlib import Path
 from threading import Thread
 
 from reput.base import StoreConfig
-from reput.core import IndexFileSetReader, IndexFileSetWriter
+from reput.core import CommitLogReader, IndexFileReader, IndexFileSetWriter, StoreLog, index_paths
 from reput.engine.compare import prove_all
 from reput.engine.writer.dispatch import DispatchService
 from reput.engine.writer.health import Health
 from reput.engine.writer.recover import Recovered
 from reput.engine.writer.recovery.recovery_point import RecoveryPoint, RecoveryPointWriter
 from reput.engine.writer.waiters import Waiters, join_thread
-from reput.errors import ReputError
+from reput.errors import FormatError, ReputError, StoreNotFoundError
 from reput.format.checkpoint import Checkpoint, encode_checkpoint
 from reput.format.file_names import CHECKPOINT_FILE, INDEX_FOLDER
 from reput.io import Disk
@@ -216,7 +216,7 @@ class IndexProver:
         self._store, self._config, self._index = store, config, index
         self._log_begin = log_begin
         self._began = index.end
-        self._last = self._began[0]
+        self._last = self._since = self._began[0]
         self._is_ready = False
 
     def prove_full(self) -> None:
@@ -233,7 +233,9 @@ class IndexProver:
             self._prove()
             self._is_ready = True
         elif first_open != self._last:
-            self._prove(before=first_open)
+            # Once more those of the last call: log files that had just changed may have settled since.
+            self._prove(self._since, first_open)
+            self._since = self._last
         self._last = first_open
 
     def prove(self) -> None:
@@ -244,19 +246,18 @@ class IndexProver:
         if self._index.end != self._began:
             self._prove()
 
-    def _prove(self, before: str | None = None) -> None:
-        config, folder = self._config, self._store / INDEX_FOLDER
+    def _prove(self, since: str | None = None, before: str | None = None) -> None:
+        """Prove the files from the name `since` on, and before the name `before`."""
         try:
-            with closing(
-                IndexFileSetReader(folder, config.hash_slots, config.index_items)
-            ) as index:
+            with ExitStack() as stack:
                 files = [
                     file
-                    for file in index.current()
-                    if before is None or file.name < before
-                    if file.offset(file.next_item - 1) >= self._log_begin
+                    for path in index_paths(self._store / INDEX_FOLDER)
+                    if (since or "") <= path.name and (before is None or path.name < before)
+                    if (file := self._open(path, stack)) is not None
                 ]
-                for file, proof in zip(files, prove_all(str(self._store), files), strict=True):
+                log = stack.enter_context(closing(CommitLogReader(StoreLog(self._store))))
+                for file, proof in zip(files, prove_all(log, files), strict=True):
                     for problem in proof.problems:
                         _store_log.warning("%s: %s", file.path, problem)
         except ReputError as error:
@@ -264,3 +265,12 @@ class IndexProver:
             _store_log.warning(
                 "%s: no proofs, so queries will check the index: %s", self._store, error
             )
+
+    def _open(self, path: Path, stack: ExitStack) -> IndexFileReader | None:
+        """Open an IndexFile; None if it is none, or has only items of log files that did not change."""
+        try:
+            file = IndexFileReader(str(path), self._config.hash_slots, self._config.index_items)
+        except (FormatError, StoreNotFoundError):
+            return None
+        stack.callback(file.close)
+        return file if file.offset(file.next_item - 1) >= self._log_begin else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 
 from reput.base import Runner
@@ -15,6 +15,8 @@ from reput.io import Storage
 # If there are at least this many IndexFiles, parallel tasks judge them. Judging so many in this process would take
 # longer than starting the tasks.
 _MANY_FILES = 16
+# More groups would divide the work more evenly, but each lists the log.
+_GROUPS_PER_SLOT = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,37 +67,54 @@ def judged(
 
     Raises StoreAccessError, StoreChangedError.
     """
-    tasks: list[JudgeTask] = []
-    owners: list[int] = []
-    for number, store in enumerate(stores):
-        files = store.index.current()
-        owners += [number] * len(files)
-        tasks += [
-            JudgeTask(
-                store.path, store.storage, store.own_log.source,
-                file.path, file.hash_slots, file.index_items, len(files),
-            )
-            for file in files
-        ]  # fmt: skip
-    if len(tasks) < _MANY_FILES or runner.parallelism == 1:
+    by_store = [_tasks(store) for store in stores]
+    count = sum(map(len, by_store))
+    if count < _MANY_FILES or runner.parallelism == 1:
         return [None] * len(stores)
-    weights = [task.index_items for task in tasks]
-    verdicts: list[dict[str, Verdict]] = [{} for _ in stores]
-    found = runner.run(run_judge_task, tasks, weights, progress)
-    for owner, task, verdict in zip(owners, tasks, found, strict=True):
-        verdicts[owner][task.path] = verdict
-    return [_Verdicts(of_store) for of_store in verdicts]
+    # IndexFiles of one store share a listing of its log, which may take longer than to judge one file.
+    all_verdicts: list[dict[str, Verdict]] = [{} for _ in stores]
+    most = -(-count // (_GROUPS_PER_SLOT * runner.parallelism))
+    groups = [
+        (verdicts, tasks[first : first + most])
+        for verdicts, tasks in zip(all_verdicts, by_store, strict=True)
+        for first in range(0, len(tasks), most)
+    ]
+    weights = [sum(task.index_items for task in tasks) for _, tasks in groups]
+    found = runner.run(run_judge_tasks, [tasks for _, tasks in groups], weights, progress)
+    for (verdicts, tasks), of_group in zip(groups, found, strict=True):
+        verdicts.update(zip((task.path for task in tasks), of_group, strict=True))
+    return [_Verdicts(verdicts) for verdicts in all_verdicts]
 
 
-def run_judge_task(task: JudgeTask) -> Verdict:
-    """Decide for which ranges of the log an IndexFile can be trusted.
+def _tasks(store: StoreReader) -> list[JudgeTask]:
+    files = store.index.current()
+    return [
+        JudgeTask(
+            store.path, store.storage, store.own_log.source,
+            file.path, file.hash_slots, file.index_items, len(files),
+        )
+        for file in files
+    ]  # fmt: skip
 
-    In a local store, all items of the file are compared with the log. In a remote store, only some are.
+
+def run_judge_tasks(tasks: Sequence[JudgeTask]) -> list[Verdict]:
+    """Decide for which ranges of the log each of some IndexFiles of one store can be trusted.
+
+    In a local store, all items of the files are compared with the log. In a remote store, only some are.
 
     Raises StoreAccessError, StoreChangedError.
     """
-    opened = IndexFileReader(task.path, task.hash_slots, task.index_items, task.storage)
-    with closing(opened) as file, closing(CommitLogReader(task.log)) as log:
-        last = file.next_item - 1
-        judge: Judge = Proved(task.store, [file]) if task.storage.is_local else RecallingJudge()
-        return judge(file, log, last, None, task.files)
+    with ExitStack() as stack:
+        log = stack.enter_context(closing(CommitLogReader(tasks[0].log)))
+        files = [
+            stack.enter_context(
+                closing(IndexFileReader(task.path, task.hash_slots, task.index_items, task.storage))
+            )
+            for task in tasks
+        ]
+        # Other tasks run beside this one, so it needs no threads.
+        judge: Judge = Proved(log, files, threads=1) if log.source.is_local else RecallingJudge()
+        return [
+            judge(file, log, file.next_item - 1, None, task.files)
+            for task, file in zip(tasks, files, strict=True)
+        ]

@@ -255,7 +255,7 @@ class StorePlan:
         # A proof that an IndexFile covers its range of the log has to read much of that log. In a remote store, reading
         # the log would take too long, so IndexFiles are only spot-checked.
         if judge is None and store.storage.is_local:
-            judge = Proved(store.path, store.index.current())
+            judge = Proved(store.own_log, store.index.current())
         planner = self._planner = store.key_planner(judge)
         self.segments = planner.segments()
         self.batch_topics = batch_topics(store.path, store.storage)
