@@ -39,11 +39,12 @@ def _archived(files: int, files_a_day: float) -> Iterator[tuple[Manifest, int]]:
             keys=(*manifest.keys, _index(file.begin, file.end, 1)),
         )  # fmt: skip
         written += 1
-        while parts := to_merge(manifest, "keys"):
-            whole = _index(parts[0].begin, parts[-1].end, sum(part.files for part in parts))
-            after = with_merged(manifest, "keys", parts, whole)
-            assert after is not None
-            manifest, written = after, written + whole.files
+        while runs := to_merge(manifest, "keys"):
+            for parts in runs:
+                whole = _index(parts[0].begin, parts[-1].end, sum(part.files for part in parts))
+                after = with_merged(manifest, "keys", parts, whole)
+                assert after is not None
+                manifest, written = after, written + whole.files
         yield manifest, written
 
 

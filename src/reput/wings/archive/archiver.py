@@ -1,8 +1,9 @@
 """Copy a store into an archive: log files as seekable zstd, indexes, and the broker's configuration.
 
-Each log file is committed separately, after its objects were uploaded. The archive may also have objects that its
-manifest does not name. A killed process leaves such objects. A merge leaves the indexes that it has replaced, because
-readers may still use them. A later run deletes all these objects when they are a day old.
+Log files are committed in order, after their objects were uploaded: one by one, and several at once in an archive of
+many. The archive may also have objects that its manifest does not name. A killed process leaves such objects. A merge
+leaves the indexes that it has replaced, because readers may still use them. A later run deletes all these objects when
+they are a day old.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ import hashlib
 import io
 import os
 import tarfile
+import time
 import uuid
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
@@ -49,6 +51,10 @@ _ZEROS_DIGEST = hashlib.sha256(bytes(FRAME_BYTES)).digest()
 # use by readers of an older manifest.
 _ORPHAN_NS = 24 * 3600 * 10**9
 _MOST_SNAPSHOT_FILE_BYTES = 16 << 20
+# A commit writes the whole manifest. So an archive of n log files is committed after every n / _COMMITTED_SHARE
+# further files, which keeps the bytes of all manifests in proportion to n; after this time at the latest.
+_COMMITTED_SHARE = 8
+_LONGEST_WAIT_S = 600
 
 
 def archive_store(
@@ -111,7 +117,7 @@ class _Archiver:
                 f"the log from {have:,} to {wanted[0].start:,} expired before it was archived"
             )
         todo = [file for file in wanted if file.start >= end and (with_last or file is not last)]
-        self._add_all(todo, last)
+        self._add_all(todo, last, len(manifest.log))
         if last is not None and not with_last:
             self._report["notes"].append(
                 f"{os.path.basename(last.path)} was not archived, because the broker may still "
@@ -134,17 +140,31 @@ class _Archiver:
             notes=tuple(self._report["notes"]),
         )  # fmt: skip
 
-    def _add_all(self, todo: list[CommitLogFile], last: CommitLogFile | None) -> None:
-        """Copy log files, and commit them in order. A later file is never committed without the earlier ones."""
+    def _add_all(self, todo: list[CommitLogFile], last: CommitLogFile | None, before: int) -> None:
+        """Copy log files, and commit them in order. A later file is never committed without the earlier ones.
+
+        The archive has `before` log files.
+        """
         done, total = 0, sum(file.size for file in todo)
         # Batches have more files than there are workers, so that fewer workers are idle at the end of a batch.
         at_once = 1 if self._runner is None else max(2 * self._runner.parallelism, 1)
-        for start in range(0, len(todo), at_once):
-            self._progress("archive", done, total)
-            files = todo[start : start + at_once]
-            for each in self._copies(files, last):
-                self._commit(each)
-            done += sum(file.size for file in files)
+        copies: list[Copied] = []
+        since = time.monotonic()
+        try:
+            for start in range(0, len(todo), at_once):
+                self._progress("archive", done, total)
+                files = todo[start : start + at_once]
+                for number, each in enumerate(self._copies(files, last), start):
+                    copies.append(each)
+                    # Each commit writes the whole manifest, so a large archive gets several files at once.
+                    is_due = len(copies) > (before + number) // _COMMITTED_SHARE
+                    if is_due or time.monotonic() - since > _LONGEST_WAIT_S:
+                        self._commit(copies)
+                        copies, since = [], time.monotonic()
+                done += sum(file.size for file in files)
+        finally:
+            if copies:
+                self._commit(copies)
 
     def _copies(self, files: list[CommitLogFile], last: CommitLogFile | None) -> Iterable[Copied]:
         facts = self._facts
@@ -245,27 +265,33 @@ class _Archiver:
             arguments=["destination"],
         )
 
-    def _commit(self, file: Copied) -> None:
+    def _commit(self, files: Sequence[Copied]) -> None:
         self._progress("commit", 0, 1)
-        entry, keys, queues = file.entry, file.keys, file.queues
+
+        def change(now: Manifest) -> Manifest | None:
+            after = now
+            for file in files:
+                added = with_file(after, file.entry, file.keys, file.queues, file.batch_topics)
+                after = added or after
+            return None if after is now else after
+
+        uploaded = [one for file in files for one in file.objects]
         try:
-            manifest = commit(
-                self._objects,
-                lambda now: with_file(now, entry, keys, queues, file.batch_topics),
-            )
+            manifest = commit(self._objects, change)
         except UsageError:
-            self._delete_unnamed(file.objects, {})
+            self._delete_unnamed(uploaded, {})
             raise
-        # If another archiver added this file first, the manifest does not name our objects. Delete them at once,
-        # because they may contain messages that are being erased.
-        self._delete_unnamed(file.objects, manifest.objects())
-        self._report["files"] += 1
-        self._report["messages"] += entry.messages
-        self._report["log_bytes"] += entry.size
-        self._report["stored_bytes"] += sum(one.object_bytes for one in file.objects)
-        if not entry.is_indexed:
-            self._report["damaged"].append(file.path)
-        self._report["notes"].extend(file.notes)
+        # If another archiver added a file first, the manifest does not name our objects. Delete them at once, because
+        # they may contain messages that are being erased.
+        self._delete_unnamed(uploaded, manifest.objects())
+        for file in files:
+            self._report["files"] += 1
+            self._report["messages"] += file.entry.messages
+            self._report["log_bytes"] += file.entry.size
+            self._report["stored_bytes"] += sum(one.object_bytes for one in file.objects)
+            if not file.entry.is_indexed:
+                self._report["damaged"].append(file.path)
+            self._report["notes"].extend(file.notes)
 
     def _delete_unnamed(
         self, uploaded: Iterable[LogFile | IndexObject], named: Container[str]
@@ -294,30 +320,32 @@ class _Archiver:
 
     def _merge(self) -> None:
         """Merge indexes until no merge is due, so that a query reads few of them (docs/engineering/archive.md)."""
-        while True:
-            archive = Archive(self._place, self._options)
-            for kind in (KEYS, ENTRIES):
-                if parts := to_merge(archive.manifest, kind):
-                    self._merge_parts(archive, kind, parts)
-                    break
-            else:
-                return
-
-    def _merge_parts(self, archive: Archive, kind: str, parts: tuple[IndexObject, ...]) -> None:
-        with scratch_folder() as folder:
-            path = Path(folder, kind)
-            whole = upload_file(self._objects, merged(archive, parts, kind, path), path)
+        archive = Archive(self._place, self._options)
+        planned, merges = archive.manifest, list[tuple[str, tuple[IndexObject, ...], IndexObject]]()
+        for kind in (KEYS, ENTRIES):
+            while runs := to_merge(planned, kind):
+                for parts in runs:
+                    with scratch_folder() as folder:
+                        path = Path(folder, kind)
+                        whole = upload_file(self._objects, merged(archive, parts, kind, path), path)
+                    planned = with_merged(planned, kind, parts, whole) or planned
+                    merges.append((kind, parts, whole))
+        if not merges:
+            return
         self._progress("commit", 0, 1)
         began = archive.manifest.clearings
 
         def change(now: Manifest) -> Manifest | None:
-            # An erasure has run since the merge began, and may have deleted the uploaded object.
+            # An erasure has run since the merges began, and may have deleted the uploaded objects.
             if now.clearings != began:
                 return None
-            return with_merged(now, kind, parts, whole)
+            for kind, parts, whole in merges:
+                now = with_merged(now, kind, parts, whole) or now
+            return now
 
+        # One commit for all: each writes the whole manifest.
         manifest = commit(self._objects, change)
-        self._delete_unnamed([whole], manifest.objects())
+        self._delete_unnamed([whole for _, _, whole in merges], manifest.objects())
 
     def _take_snapshot(self) -> None:
         data = self._snapshot_bytes()

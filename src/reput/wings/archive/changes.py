@@ -5,7 +5,7 @@ The functions are pure, because `commit` calls them again if another archiver ha
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from itertools import groupby
 
 import msgspec
@@ -25,9 +25,11 @@ def with_file(
 ) -> Manifest | None:  # fmt: skip
     """Return the manifest with one more log file; None if another archiver has already added it."""
     # The last file may have been archived before it was full. The new copy, with more messages, replaces the old one.
-    kept = [file for file in manifest.log if file.is_sealed or file.begin < entry.begin]
-    if any(file.end > entry.begin for file in kept):
-        same = [file for file in kept if file.begin == entry.begin and file.size == entry.size]
+    # All lists are in the order of the log, so only their ends are examined.
+    place = bisect_left(manifest.log, entry.begin, key=_begin_of)
+    later = [file for file in manifest.log[place:] if file.is_sealed]
+    if any(file.end > entry.begin for file in (*manifest.log[max(place - 1, 0) : place], *later)):
+        same = [file for file in later if file.begin == entry.begin and file.size == entry.size]
         # After an erasure, the archive's bytes differ from the store's on purpose.
         is_erased = any(entry.begin in one.begins for one in manifest.erasures)
         if same and (is_erased or same[0].sha256 == entry.sha256):
@@ -36,14 +38,16 @@ def with_file(
             f"{entry.path}: differs from the archive's copy of this part of the log; nothing was added"
         )
     newer = [
-        file for file in manifest.log if file not in kept and file.data_bytes > entry.data_bytes
+        file
+        for file in manifest.log[place:]
+        if not file.is_sealed and file.data_bytes > entry.data_bytes
     ]
     if newer and not entry.is_sealed:
         return None  # Another archiver has copied a longer state of the last file.
     return msgspec.structs.replace(
-        manifest, log=(*kept, entry),
-        keys=(*(one for one in manifest.keys if one.end <= entry.begin), keys),
-        queues=(*(one for one in manifest.queues if one.end <= entry.begin), queues),
+        manifest, log=(*manifest.log[:place], *later, entry),
+        keys=(*_before(manifest.keys, entry.begin), keys),
+        queues=(*_before(manifest.queues, entry.begin), queues),
         batch_topics=tuple(sorted(batch_topics.union(manifest.batch_topics))),
     )  # fmt: skip
 
@@ -72,8 +76,8 @@ def without_expired(manifest: Manifest, before_ms: int) -> Manifest | None:
     )  # fmt: skip
 
 
-def to_merge(manifest: Manifest, kind: str) -> tuple[IndexObject, ...]:
-    """Return the first run of adjacent indexes that should be merged.
+def to_merge(manifest: Manifest, kind: str) -> list[tuple[IndexObject, ...]]:
+    """Return the runs of adjacent indexes, each of which should be merged now; merge again until none is left.
 
     Indexes of a log file that still grows are excluded.
 
@@ -85,19 +89,22 @@ def to_merge(manifest: Manifest, kind: str) -> tuple[IndexObject, ...]:
     parts = [one for one in getattr(manifest, kind) if one.end <= end]
     days = {part: _day_of(part, grown) for part in parts}
     newest = days[parts[-1]] if parts else None
+    runs = []
     for day, run in groupby(parts, days.__getitem__):
-        found = tuple(run)
-        is_small = sum(part.files for part in found) <= _MOST_DAY_FILES
-        if is_small and len(found) > (2 if day == newest else 1):
-            return found
-        if is_small and day == newest:
+        of_day = tuple(run)
+        is_small = sum(part.files for part in of_day) <= _MOST_DAY_FILES
+        if is_small and len(of_day) > (2 if day == newest else 1):
+            runs.append(of_day)
+        elif is_small and day == newest:
             # Do not merge the current day's indexes with older ones before the day ends.
-            parts = parts[: -len(found)]
+            parts = parts[: -len(of_day)]
+    if runs:
+        return runs
     for _, run in groupby(parts, lambda part: _level(part.files)):
-        found = tuple(run)
-        if len(found) >= _FAN:
-            return found[:_FAN]
-    return ()
+        of_level = tuple(run)
+        whole = len(of_level) - len(of_level) % _FAN
+        runs += [of_level[first : first + _FAN] for first in range(0, whole, _FAN)]
+    return runs
 
 
 def _day_of(part: IndexObject, log: list[LogFile]) -> int:
@@ -110,6 +117,10 @@ def _day_of(part: IndexObject, log: list[LogFile]) -> int:
         if file.times is not None
     ]
     return times[-1] // DAY_MS if times else 0
+
+
+def _before(parts: tuple[IndexObject, ...], offset: int) -> tuple[IndexObject, ...]:
+    return parts[: bisect_right(parts, offset, key=lambda part: part.end)]
 
 
 def _begin_of(file: LogFile) -> int:
