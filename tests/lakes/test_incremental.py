@@ -256,6 +256,25 @@ def test_an_iceberg_table_without_its_snapshots_summaries_goes_on(
     assert found == [message.physical_offset for message in source.messages]
 
 
+def test_an_iceberg_table_keeps_as_many_snapshots_and_metadata_files_as_it_states(
+    golden: Golden, tmp_path: Path
+) -> None:
+    source, store, out = golden("basic"), tmp_path / "store", tmp_path / "out"
+    stops = (300_000, 500_000, 700_000, 1 << 40)
+    for stop in stops:
+        grow_to(source.path, store, stop)
+        export(store, out, "iceberg", incremental=True)
+        if stop == stops[0]:
+            with iceberg_table(out).transaction() as transaction:
+                transaction.set_properties(
+                    {"reput.snapshots": "2", "write.metadata.previous-versions-max": "2"}
+                )
+    assert len(iceberg_table(out).metadata.snapshots) == 2
+    assert len(list((out / "messages" / "metadata").glob("*.metadata.json"))) == 3
+    found = offsets(read_table(out, "iceberg"))
+    assert found == [message.physical_offset for message in source.messages]
+
+
 @pytest.mark.parametrize("layout", slow_from(1, FORMATS))
 def test_a_run_that_finds_nothing_asked_for_still_moves_on(
     golden: Golden, tmp_path: Path, layout: str

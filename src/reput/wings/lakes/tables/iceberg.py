@@ -41,6 +41,16 @@ DEFAULT_TABLE = "reput.messages"
 _STATE, _RUN, _FENCE = "reput.state", "reput.run", "reput.fence"
 _PLACE = "reput.place"
 """Name of the table property that states where exports write the files of the table."""
+_SNAPSHOTS = "reput.snapshots"
+"""Name of the table property that states how many snapshots a commit keeps. Without it, all are kept."""
+# Each commit reads and writes all snapshots of a table, and the list of its manifests. These properties, which users
+# may change, bound both.
+_BOUNDS = {
+    _SNAPSHOTS: "100",
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "100",
+    "commit.manifest-merge.enabled": "true",
+}
 _CATALOG = "catalog.db"
 _TABLE = re.compile(r"([^\s./\\]+\.)+[^\s./\\]+")
 _WIDENS: Widenings = frozenset({("int32", "int64"), ("float", "double")})
@@ -320,7 +330,7 @@ class _Iceberg:
         with self._explained():
             self._catalog.create_namespace_if_not_exists(name.rpartition(".")[0])
             with self._catalog.create_table_transaction(
-                name, schema, location, properties={_PLACE: location}
+                name, schema, location, properties={_PLACE: location, **_BOUNDS}
             ) as transaction:
                 with transaction.update_spec() as spec:
                     for part in partition_by:
@@ -352,6 +362,7 @@ class _Iceberg:
                 snapshot_properties={**state, _RUN: commit.state.run},
                 check_duplicate_files=False,  # Only this run uses these file names.
             )
+            _expire_snapshots(transaction)
 
     def _bring_in_fields(self, transaction: Transaction) -> None:
         """Add the files' fields to the table.
@@ -491,6 +502,26 @@ def _is_in(table: Table, run: str) -> bool:
 
 def _summary(snapshot: Any) -> dict[str, str]:
     return {} if snapshot.summary is None else dict(snapshot.summary.additional_properties)
+
+
+def _expire_snapshots(transaction: Transaction) -> None:
+    """Expire the oldest snapshots of a table that keeps only some. Their files stay."""
+    from pyiceberg.table.update.snapshot import ExpireSnapshots
+
+    metadata = transaction.table_metadata
+    text = metadata.properties.get(_SNAPSHOTS, "")
+    if not text.isdecimal():
+        return
+    kept = {ref.snapshot_id for ref in metadata.refs.values()}
+    ids = [each.snapshot_id for each in sorted(metadata.snapshots, key=_time_of)]
+    old = [each for each in ids[: -max(int(text), 1)] if each not in kept]
+    if old:
+        with ExpireSnapshots(transaction) as expiry:
+            expiry.by_ids(old)
+
+
+def _time_of(snapshot: Any) -> tuple[int, int]:
+    return snapshot.timestamp_ms, snapshot.sequence_number or 0
 
 
 def evolve(transaction: Transaction, schema: pa.Schema) -> None:
