@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from reput.engine.compare.placement import neighbours as neighbours
     from reput.engine.compare.proof import Proved as Proved
     from reput.engine.compare.proof import prove_all as prove_all
+    from reput.engine.compare.proof import reader_of as reader_of
+    from reput.engine.compare.proof import remember as remember
     from reput.engine.compare.stretch import LogStretch as LogStretch
 else:
     __getattr__, __dir__ = face(__name__)

@@ -31,7 +31,7 @@ from reput.core.index.remembered import log_stamps
 from reput.core.log.known_file import adjacent
 from reput.core.log.known_ranges import decoded
 from reput.core.log.passed_file import keep_passed, keep_topics
-from reput.engine.compare.proof import reader_of, remember
+from reput.engine.compare import reader_of, remember
 from reput.engine.rebuild.batch_file import read_facts
 from reput.engine.rebuild.commit import FolderTarget, RebuildCommit, Target
 from reput.engine.rebuild.divided import divide
