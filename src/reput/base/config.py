@@ -167,8 +167,7 @@ class StoreConfig:
         # Like the broker, round the file size up to whole entries.
         if isinstance(queue_bytes, int):
             changes["queue_entries"] = -(-queue_bytes // CONSUME_QUEUE_ENTRY_BYTES)
-        folders = [part for name in _LOG_PATHS for part in settings.get(name, "").split(",")]
-        if len(named := tuple(part.strip() for part in folders if part.strip())) > 1:
+        if len(named := _log_paths(settings)) > 1:
             changes["log_folders"] = named
         if settings.get("storeType", "").strip() == _ROCKSDB_STORE:
             changes["queues_in_rocksdb"] = True
@@ -194,6 +193,19 @@ _BROKER_NAMES = {
 _ROCKSDB_STORE = "defaultRocksDB"
 _LOG_PATHS = ("storePathCommitLog", "readOnlyCommitLogStorePaths")
 _FIELD_TYPES = {field.name: field.type for field in fields(StoreConfig)}
+
+
+def _log_paths(settings: Mapping[str, str]) -> tuple[str, ...]:
+    folders = [part for name in _LOG_PATHS for part in settings.get(name, "").split(",")]
+    return tuple(part.strip() for part in folders if part.strip())
+
+
+def log_paths_of(path: str | PathLike[str]) -> tuple[str, ...]:
+    """Return the folders of the CommitLog that a broker's configuration file names; none by default.
+
+    Raises StoreNotFoundError, StoreAccessError.
+    """
+    return _log_paths(read_properties(path))
 
 
 def read_properties(path: str | PathLike[str]) -> dict[str, str]:

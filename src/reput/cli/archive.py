@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from reput.cli.main import DAMAGED, FOUND
-from reput.cli.options import all_formats, runner_options_of
+from reput.cli.options import all_formats, refuse_logs_option, runner_options_of
 from reput.cli.output import warn
 from reput.errors import StoreError, UsageError, is_transient
 
@@ -30,7 +30,9 @@ if TYPE_CHECKING:
     "\n  reput archive --verify s3://bucket/broker-a --message 4182077 --proof message.proof"
     "\n  reput archive --verify message.proof",
 )
-@click.argument("paths", metavar="[STORE] ARCHIVE", nargs=-1, required=True)
+@click.argument(
+    "paths", metavar="[STORE] ARCHIVE", nargs=-1, required=True, callback=refuse_logs_option
+)
 @click.option("--with-last", is_flag=True, help="Also copy the last log file in its present state.")
 @click.option(
     "--retention",

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from reput.cli.main import DAMAGED, FOUND
-from reput.cli.options import config_options, report_format
+from reput.cli.options import config_options, report_format, split_logs_option
 from reput.cli.output import warn
 
 SAME, DIFFERENT = FOUND, 1
@@ -22,8 +22,8 @@ SAME, DIFFERENT = FOUND, 1
     "\n  reput diff /data/store /lake/messages"
     "\n  reput diff /master/store /replica/store --format json",
 )
-@click.argument("a", metavar="A", type=click.Path())
-@click.argument("b", metavar="B", type=click.Path())
+@click.argument("a", metavar="A", type=click.Path(), callback=split_logs_option)
+@click.argument("b", metavar="B", type=click.Path(), callback=split_logs_option)
 @config_options
 @click.option(
     "--name",

@@ -15,6 +15,7 @@ from reput.cli.options import (
     config_options,
     given_config,
     queue_entries_option,
+    refuse_logs_option,
     time_window_options,
 )
 
@@ -29,7 +30,9 @@ from reput.cli.options import (
     "\n  reput erase /data/store --topic test-data --output /data/erased --sign key.pem"
     "\n  reput erase s3://bucket/broker-a --key customer-4711 --reason 'request 17'",
 )
-@click.argument("store", metavar="STORE|ARCHIVE", type=click.Path(readable=False))
+@click.argument(
+    "store", metavar="STORE|ARCHIVE", type=click.Path(readable=False), callback=refuse_logs_option,
+)  # fmt: skip
 @click.option(
     "--output",
     type=click.Path(),

@@ -18,6 +18,7 @@ from reput.cli.options import (
     check_window,
     fleet_option,
     listed_in,
+    refuse_logs_option,
     runner_options,
     time_window_options,
 )
@@ -49,7 +50,9 @@ def _names(ctx: click.Context, param: click.Parameter, value: str | None) -> tup
 
 
 @click.command("export", short_help="Write messages into a lake table.", epilog=_EXAMPLES)
-@click.argument("stores", metavar="[STORE]...", nargs=-1, type=click.Path(readable=False))
+@click.argument(
+    "stores", metavar="[STORE]...", nargs=-1, type=click.Path(readable=False), callback=refuse_logs_option,
+)  # fmt: skip
 @click.argument("destination", metavar="DEST", type=click.Path(readable=False, allow_dash=True))
 @fleet_option
 @click.option(

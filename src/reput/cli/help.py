@@ -13,7 +13,8 @@ _TOPICS = {
     "stores": (
         "What STORE may be",
         "The directory that contains commitlog/. It may belong to a running broker, to a stopped one, or be a copy.",
-        "If the CommitLog lies in other folders (storePathCommitLog=a,b), name them after the store: STORE,a,b.",
+        "If the CommitLog lies in other folders (storePathCommitLog=a,b), name them after the store: STORE,a,b. "
+        "Commands that write, and export, archive and serve, need commitlog/ in the store: a folder, or a link to it.",
         "Commands that read also take URLs (s3://bucket/store), patterns ('/data/broker-*/store'), and the folder or\n"
         "URL of an archive, which reput archive wrote.",
         "",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from reput.cli.main import DAMAGED, FOUND
-from reput.cli.options import config_from, config_options, report_format
+from reput.cli.options import config_from, config_options, report_format, split_logs_option
 from reput.cli.output import console, emit, warn
 from reput.errors import UsageError
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     "\n  reput inspect /data/store/consumequeue/orders/1/00000000000000000000 --at 220"
     "\n  reput inspect /data/store/index/20261120232222031 --chain orders#order-100377",
 )
-@click.argument("path", metavar="PATH", type=click.Path(readable=False))
+@click.argument("path", metavar="PATH", type=click.Path(readable=False), callback=split_logs_option)
 @click.argument("queue", metavar="[TOPIC/QUEUE]", required=False)
 @config_options
 @click.option("--slots", is_flag=True, help="Print the used slots of an IndexFile.")

@@ -52,8 +52,30 @@ def split_logs_option(ctx: click.Context, param: click.Parameter, value: str) ->
     return with_logs(*split_logs(value))
 
 
+def refuse_logs_option(
+    ctx: click.Context, param: click.Parameter, value: str | tuple[str, ...]
+) -> str | tuple[str, ...]:
+    """Raise UsageError if a store argument names a CommitLog outside the store: this command needs it in the store."""
+    from reput.core import split_logs
+
+    for path in (value,) if isinstance(value, str) else value:
+        store, logs = split_logs(path)
+        if logs and os.path.isdir(store):
+            advice = (
+                f"link it: ln -s {quote(os.path.abspath(logs[0]))} {quote(os.path.join(store, 'commitlog'))}"
+                if len(logs) == 1 and not os.path.lexists(os.path.join(store, "commitlog"))
+                else "move its files there"
+            )
+            raise UsageError(
+                f"{path}: {ctx.info_name} needs the CommitLog in {os.path.join(store, 'commitlog')}; {advice}"
+            )
+    return value
+
+
 # With readable=True, click would refuse an unreadable path itself, without advice.
-store_argument = click.argument("store", metavar="STORE", type=click.Path(readable=False))
+store_argument = click.argument(
+    "store", metavar="STORE", type=click.Path(readable=False), callback=refuse_logs_option
+)
 read_store_argument = click.argument(
     "store", metavar="STORE", type=click.Path(readable=False), callback=split_logs_option
 )
@@ -356,6 +378,7 @@ def given_config(
         UsageError: the files do not determine a size for certain, or an option is wrong.
         StoreAccessError, StoreNotFoundError: something cannot be read.
     """
+    refuse_other_log(store, broker_config)
     if broker_config is not None:
         return config_from(broker_config, None, **given)
     named = [name for name, value in given.items() if value is not None]
@@ -368,6 +391,18 @@ def given_config(
     if writes:
         facts.require_certain(but=[*named, *kept])
     return config_from(None, facts.config, **given) if named else None
+
+
+def refuse_other_log(store: str, broker_config: str | None) -> None:
+    """Raise UsageError if a store has no commitlog/, and its broker's configuration names another folder."""
+    from reput.base.config import log_paths_of
+
+    folders = () if broker_config is None else log_paths_of(broker_config)
+    if folders and os.path.isdir(store) and not os.path.isdir(os.path.join(store, "commitlog")):
+        named = ",".join((store, *folders))
+        raise UsageError(
+            f"{store}: has no commitlog/; {broker_config} names {', '.join(folders)}: pass {quote(named)} as STORE"
+        )
 
 
 def config_from(

@@ -17,6 +17,7 @@ from reput.cli.options import (
     config_options,
     given_config,
     queue_entries_option,
+    refuse_other_log,
     report_format,
     runner_options,
     stores_argument,
@@ -140,6 +141,7 @@ def command(
     named, store = store, with_logs(*split_logs(store))
     if store != named and output is None:
         raise UsageError(f"{named}: pass --output, because the log is not in the store")
+    refuse_other_log(store, broker_config)
     # Report a wrong path before searching for the settings. With --follow, the log may appear later.
     if not follow:
         log_bytes(store)

@@ -14,6 +14,7 @@ from reput.cli.options import (
     config_options,
     fleet_option,
     listed_in,
+    refuse_logs_option,
 )
 from reput.errors import UsageError
 from reput.wings.serve.broker.limits import CLUSTER
@@ -33,7 +34,9 @@ _LISTEN = "127.0.0.1:9876"
     "\n  reput serve /data/new-store --accept-sends --flush sync"
     "\n  mqadmin queryMsgByKey -n 127.0.0.1:9876 -t orders -k o-17",
 )
-@click.argument("stores", metavar="[STORE]...", nargs=-1, type=click.Path())
+@click.argument(
+    "stores", metavar="[STORE]...", nargs=-1, type=click.Path(), callback=refuse_logs_option,
+)  # fmt: skip
 @fleet_option
 @click.option(
     "--listen",
