@@ -3,19 +3,22 @@
 In these tests, the second view is a lock that always succeeds.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from reput.engine.stores.open_store import open_store
-from reput.engine.writer import store_writer
+from reput.engine.writer import owner, store_writer
+from reput.engine.writer.put.gather import from_messages
 from reput.engine.writer.put.message import Message
 from reput.engine.writer.store_writer import StoreWriter, WriterSettings
 from reput.errors import StoreError, StoreFailedError
 from reput.io.mounts import with_local_locks
-from tests.small import SMALL_64K
+from reput.wings.serve.remoting.codes import ResponseCode
+from tests.remoting.client import Client, serving
+from tests.small import SMALL, SMALL_64K
 
 SYNC = WriterSettings(flush="sync", flush_interval_commit_log_s=60)
 ASYNC = WriterSettings(flush_interval_commit_log_s=60)
@@ -60,6 +63,59 @@ def test_the_first_owner_stops(tmp_path: Path, settings: WriterSettings) -> None
     second.put(Message("T", b"third", ["k"]))
     second.close()
     assert bodies(store) >= {b"first", b"second", b"third"}
+
+
+MESSAGE = Message("T", b"too late", ["k"])
+ACKNOWLEDGED: dict[str, Callable[[StoreWriter], object]] = {
+    "put": lambda writer: writer.put(MESSAGE),
+    "run": lambda writer: writer.put_run([MESSAGE]),
+    "many": lambda writer: writer.put_many([MESSAGE]),
+    "batch": lambda writer: writer.put_batch([MESSAGE]),
+    "columns": lambda writer: writer.put_columns(
+        from_messages([MESSAGE], writer._unique_keys, 0, writer.settings.store_host, 18)
+    ),
+}  # fmt: skip
+"""The ways to put. Every other one, such as a sent, delayed or committed message of a server, uses one of them."""
+
+
+@pytest.mark.usefixtures("without_locks")
+@pytest.mark.parametrize("settings", [SYNC, ASYNC], ids=["sync", "async"])
+@pytest.mark.parametrize("way", ACKNOWLEDGED)
+def test_no_put_is_acknowledged_after_the_store_has_another_owner(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str, settings: WriterSettings
+) -> None:
+    monkeypatch.setattr(owner, "_FRESH_S", 0)
+    first = StoreWriter(tmp_path / "store", SMALL_64K, settings)
+    ACKNOWLEDGED[way](first)
+    second = StoreWriter(tmp_path / "store", SMALL_64K, settings)
+    with pytest.raises(StoreFailedError, match="another process has opened this store"):
+        ACKNOWLEDGED[way](first)
+    with pytest.raises(StoreFailedError):
+        first.close()
+    second.close()
+
+
+@pytest.mark.usefixtures("without_locks")
+def test_a_served_send_is_not_acknowledged_after_the_store_has_another_owner(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(owner, "_FRESH_S", 0)
+    store = tmp_path / "store"
+    StoreWriter(store, SMALL).close()
+    answers = []
+
+    def send() -> None:
+        with serving(store, sends=True) as server, Client(server.address) as client:
+            answers.append(client.put("T", b"first"))
+            StoreWriter(store, SMALL).close()
+            answers.append(client.put("T", b"too late"))
+
+    with pytest.raises(StoreFailedError):
+        send()
+    first, late = answers
+    assert first.code == ResponseCode.SUCCESS
+    assert late.code != ResponseCode.SUCCESS
+    assert "deleted or renamed this file" in (late.remark or "")
 
 
 @pytest.mark.usefixtures("without_locks")

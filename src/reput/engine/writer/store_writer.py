@@ -13,6 +13,7 @@ from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
 from threading import Lock
+from time import monotonic
 from typing import Protocol
 from weakref import WeakSet
 
@@ -230,7 +231,7 @@ class StoreWriter:
         if self._closed is not None:
             self.check_open()
         result = self._log.put(message)
-        if self._is_sync:
+        if self._is_sync or monotonic() > self._owner.fresh_until:
             self._wait_durable()
         return result
 
@@ -249,8 +250,7 @@ class StoreWriter:
                     results.append(error)
         else:
             results = self._log.put_run(messages)
-        if self._is_sync:
-            self._wait_durable()
+        self._wait_durable()
         return results
 
     def put_many(self, messages: Iterable[Message]) -> PutResults:
@@ -471,5 +471,9 @@ class StoreWriter:
         return self.retention.make_room()
 
     def _wait_durable(self) -> None:
+        """With synchronous flushing, wait for the sync; it compares the owner's token. Otherwise, compare it now."""
         if self._is_sync:
             self.flusher.wait(self._log.position)
+        elif monotonic() > self._owner.fresh_until:
+            with self.health.guarding():
+                self._owner.check()
