@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from reput.base.config import QUEUE_SETTINGS as QUEUE_SETTINGS
     from reput.base.config import STORE_VERSIONS as STORE_VERSIONS
     from reput.base.config import StoreConfig as StoreConfig
+    from reput.base.config import log_paths_of as log_paths_of
     from reput.base.config import read_properties as read_properties
     from reput.base.config import whole_number as whole_number
     from reput.base.findings import Finding as Finding

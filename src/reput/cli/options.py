@@ -395,7 +395,7 @@ def given_config(
 
 def refuse_other_log(store: str, broker_config: str | None) -> None:
     """Raise UsageError if a store has no commitlog/, and its broker's configuration names another folder."""
-    from reput.base.config import log_paths_of
+    from reput.base import log_paths_of
 
     folders = () if broker_config is None else log_paths_of(broker_config)
     if folders and os.path.isdir(store) and not os.path.isdir(os.path.join(store, "commitlog")):

@@ -11,8 +11,7 @@ from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Protocol
 
 from reput.base import Finding, Kind
-from reput.core import CommitLogReader, Queue, StoreLog, open_queues, topic_names
-from reput.core.queues.kinds import is_light
+from reput.core import CommitLogReader, Queue, StoreLog, is_light, open_queues, topic_names
 from reput.core.store.topics_file import TOPICS_PATH
 from reput.engine.check.checking.checked_store import CheckedStore
 from reput.engine.check.checking.tally import counted
