@@ -331,7 +331,39 @@ def test_times_of_this_zone_stand_beside_utc(browser: Browser, address: str) -> 
     expect(moment).to_contain_text(local)
     page.goto(address)
     page.locator("input.picker").first.fill("2026-10-14T08:35:00")
-    assert page.locator("[name=begin]").input_value() == "2026-10-14T00:35:00Z"
+    assert page.locator("[name=begin]").input_value() == "2026-10-14T08:35+08:00"
+    context.close()
+
+
+def test_typed_times_are_in_the_zone_that_the_page_shows(browser: Browser, address: str) -> None:
+    context = browser.new_context(timezone_id="Asia/Shanghai")
+    page = context.new_page()
+    page.goto(address)
+    from_, to = page.locator("[name=begin]"), page.locator("[name=end]")
+    label = page.locator(".search-more [data-zone]").first
+
+    def search(begin: str, end: str) -> list[str]:
+        from_.fill(begin)
+        to.fill(end)
+        page.get_by_role("button", name="Search").click()
+        page.wait_for_url("**begin=*")
+        page.wait_for_load_state("networkidle")
+        times = page.locator(".row time").all()
+        return sorted(one.get_attribute("datetime") or "" for one in times)
+
+    expect(label).to_have_text("UTC")
+    in_utc = search("2026-10-14T06:00", "2026-10-14T06:30")
+    assert in_utc
+    assert all("2026-10-14T06:00" <= one < "2026-10-14T06:31" for one in in_utc)
+    page.get_by_role("button", name="UTC").click()
+    expect(label).to_have_text("UTC+08:00")
+    assert search("2026-10-14 14:00", "2026-10-14T14:30") == in_utc
+    assert from_.input_value() == "2026-10-14T14:00+08:00"
+    # A date is a whole day of this zone; other forms have no zone.
+    search("2026-10-14", "2026-10-14")
+    assert to.input_value() == "2026-10-14T23:59:59.999+08:00"
+    search("1d ago", "now")
+    assert (from_.input_value(), to.input_value()) == ("1d ago", "now")
     context.close()
 
 

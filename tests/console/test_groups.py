@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -15,9 +15,11 @@ import reput
 from reput import Message
 from reput.core.query.shared_store import MissingStore
 from tests.console.serving import console
+from tests.golden.stores import GoldenStore
 from tests.small import SMALL
 
 _EVIL = "<script>x</script>"
+Golden = Callable[[str], GoldenStore]
 
 
 @pytest.fixture(scope="module")
@@ -131,3 +133,16 @@ def test_offsets_that_cannot_be_read_are_a_problem_of_one_store(
         answer = other.get("/groups")
         assert answer.status_code == 200
         assert "Some stores could not be read" in answer.text
+
+
+def test_a_dead_letter_without_an_origin_says_so_and_has_no_wrong_age(golden: Golden) -> None:
+    with console({"orders": golden("orders").path}) as client:
+        page = client.get("/groups/billing").text
+        assert page.count('data-label="Sent to" class="clip">not stated<') == 3
+        assert "after it was sent" not in page
+        # The trace of its key has the message, its retries and the dead letter.
+        link = re.search(r'href="(/trace\?key=pay-a4f912f0)"', page)
+        assert link is not None
+        trace = client.get(link[1]).text
+        assert "payments" in trace
+        assert "retry 3" in trace

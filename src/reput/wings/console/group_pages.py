@@ -91,10 +91,11 @@ class DeadLetter(NamedTuple):
         message_id: Its id, which contains a broker's address and a physical offset.
         topic: The topic to which the message was sent; empty if unknown.
         origin: The id of the original message; empty if unknown.
-        key: The unique key, or else the last of KEYS, which usually identifies the message. Empty if the message has no
-            key.
+        key: The key to trace: the unique key, or the last of KEYS, which usually identifies the message. Empty if the
+            message has no key.
         retries: The number of retries.
-        born_ms: The time at which the message was sent, ms.
+        born_ms: The time at which the message was sent, ms. None if the record does not state where it comes from: then
+            it may be a copy, with a time of its own.
     """
 
     row: Row
@@ -103,7 +104,7 @@ class DeadLetter(NamedTuple):
     origin: str
     key: str
     retries: int
-    born_ms: int
+    born_ms: int | None
 
     @property
     def traced(self) -> dict[str, str]:
@@ -117,8 +118,11 @@ class DeadLetter(NamedTuple):
         properties = message.properties
         topic = properties.get(_DEAD_LETTER_ORIGIN_TOPIC) or properties.get(RETRY_TOPIC, "")
         origin = properties.get(DEAD_LETTER_ORIGIN_ID) or properties.get(ORIGIN_MESSAGE_ID, "")
-        retries, born = message.reconsume_times, message.born_timestamp
-        key = message.unique_key or (message.keys or [""])[-1]
+        retries = message.reconsume_times
+        born = message.born_timestamp if topic or origin else None
+        # A record with an unknown origin may have a unique key of its own. Its keys lead to the original message.
+        names = [*message.keys[-1:], message.unique_key or ""]
+        key = next(filter(None, names if born is None else names[::-1]), "")
         return cls(Row.of(store, message), message.message_id, topic, origin, key, retries, born)
 
 

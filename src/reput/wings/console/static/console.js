@@ -122,7 +122,21 @@ function showTimes() {
 showTimes();
 document.addEventListener("htmx:afterSwap", showTimes);
 
-// Add a date picker beside each time field. It writes the chosen time in UTC.
+// A typed time without a zone is a time in the zone that the page shows. The server reads such times as UTC, so in local time
+// add the zone before a form is sent. The zone belongs to that day: it changes with daylight saving time.
+const withoutZone = /^(\d{4}-\d\d-\d\d)(?:[T ](\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?))?$/;
+function inShownZone(text, isEnd) {
+  const parts = withoutZone.exec(text.trim());
+  if (zone !== "local" || !parts) return text;
+  const time = (parts[2] ?? (isEnd ? "23:59:59.999" : "00:00:00")).replace(",", ".");
+  const moment = new Date(`${parts[1]}T${time}`);
+  return Number.isNaN(moment.getTime()) ? text : `${parts[1]}T${time}${localTime(moment).offset}`;
+}
+document.addEventListener("submit", (event) => {
+  event.target.querySelectorAll("input[data-time]").forEach((field) => { field.value = inShownZone(field.value, field.name === "end"); });
+}, true);
+
+// Add a date picker beside each time field. It writes the chosen time in the zone that the page shows.
 document.querySelectorAll("input[data-time]").forEach((field) => {
   const picker = document.createElement("input");
   picker.type = "datetime-local";
@@ -133,11 +147,11 @@ document.querySelectorAll("input[data-time]").forEach((field) => {
   const open = document.createElement("button");
   open.type = "button";
   open.className = "pick";
-  open.setAttribute("aria-label", `Pick a time: ${field.closest("label").querySelector("span").textContent}`);
+  open.setAttribute("aria-label", `Pick a time: ${field.closest("label").querySelector("span").firstChild.textContent.trim()}`);
   open.innerHTML = '<svg viewBox="0 0 24 24" aria-hidden="true"><rect x="4" y="5" width="16" height="15" rx="2"/><path d="M4 10h16M9 3v4M15 3v4"/></svg>';
   open.addEventListener("click", () => { try { picker.showPicker(); } catch { field.focus(); } });
   picker.addEventListener("change", () => {
-    if (picker.value) field.value = new Date(zone === "local" ? picker.value : `${picker.value}Z`).toISOString().replace(".000Z", "Z");
+    if (picker.value) field.value = zone === "local" ? inShownZone(picker.value, false) : `${picker.value}Z`;
   });
   const place = document.createElement("span");
   place.className = "picking hidden-label";
