@@ -80,7 +80,7 @@ test-truth: $(STAMP) ## ask every reading path about damaged stores whose messag
 
 test-truth-sample: $(STAMP) ## 20 scenes of test-truth, those of SEED (the seed of this commit unless given)
 	@echo "make: test-truth-sample SEED=$(SEED)"
-	$(BIN)/python -m tests.truth --seed $(SEED) --scenes 20 --processes 2 --unknown
+	$(BIN)/python -m tests.truth --seed $(SEED) --scenes 20 --processes 2
 
 test-cluster: $(STAMP) ## rebuild 200 times on a Spark cluster whose executors fail, stop and leave (Linux)
 	REPUT_CLUSTER_RUNS=200 $(BIN)/python -m pytest -q -m "slow or not slow" tests/spark/test_faults.py

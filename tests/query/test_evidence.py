@@ -23,8 +23,8 @@ def damage(start: int, stop: int) -> Finding:
     return Finding(Kind.UNREADABLE_RECORD, "0", "zeros", start, start, stop - start)
 
 
-def of(evidence: Evidence, *, lost_end: Finding | None = None) -> Coverage:
-    return evidence.coverage(ASKED, lost_end=lost_end)
+def of(evidence: Evidence) -> Coverage:
+    return evidence.coverage(ASKED)
 
 
 def test_an_answer_without_evidence_is_incomplete_and_says_so() -> None:
@@ -74,7 +74,8 @@ def test_damage_without_a_place_in_the_log_withdraws_all_evidence() -> None:
 def test_a_lost_end_was_asked_as_well() -> None:
     evidence = Evidence("log")
     evidence.scanned(100, 200)
-    coverage = of(evidence, lost_end=damage(200, 201))
+    evidence.damage.append(Finding(Kind.LOST_LOG_END, "0", "ends here", 200, 200, 1))
+    coverage = of(evidence)
     assert coverage.unproven == ((200, 201),)
     assert coverage.log == ASKED
 

@@ -1,5 +1,6 @@
 """The newest messages of a log are lost, and its index, a queue or the checkpoint shows it: all readers report it."""
 
+import shutil
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +11,9 @@ import reput
 from reput.base.findings import Kind
 from reput.cli.main import DAMAGED, NOT_FOUND
 from reput.core.query.tail import LogTail, TailFilter
+from reput.engine.tables.sweep import Sweep
 from reput.errors import CorruptMessageError, FormatError
+from reput.wings.lakes.request import ExportRequest
 from tests.cli.running import reput as run
 from tests.index.proving import messages
 from tests.lookup.looking_up import bulk
@@ -106,6 +109,25 @@ def test_a_look_up_is_not_complete(known: Path, tmp_path: Path) -> None:
 def test_a_table_reports_what_is_missing(known: Path) -> None:
     (one,) = plan(known).missing
     assert one.lost.kind is Kind.LOST_LOG_END
+
+
+def test_scans_of_the_log_compare_its_end_with_the_queues(cut_off: Path, tmp_path: Path) -> None:
+    """Neither index nor checkpoint are left, and a scan without a key needs no queue."""
+    shutil.rmtree(cut_off / "index")
+    (cut_off / "checkpoint").unlink()
+    (one,) = plan(cut_off).missing
+    assert one.lost.kind is Kind.LOST_LOG_END
+    assert not reput.export(cut_off, tmp_path / "all.jsonl", to="jsonl").is_complete
+    for topic, is_complete in (("T", False), ("O", True)):
+        request = ExportRequest(topics=(topic,), begin_ms=0, end_ms=1 << 40)
+        report = reput.export(cut_off, tmp_path / topic, request=request)
+        assert report.is_complete == is_complete
+        assert report.committed
+    assert run("stats", cut_off).code == DAMAGED
+    with reput.open_store(cut_off) as opened:
+        sweep = Sweep(opened, TailFilter(begin=0, end=1 << 40))
+        next(sweep.steps())
+        assert {finding.kind for finding in sweep.damage} == {Kind.LOST_LOG_END}
 
 
 def test_a_tail_reports_it_and_exits_with_3(known: Path) -> None:

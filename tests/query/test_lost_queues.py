@@ -11,6 +11,7 @@ import pytest
 import reput
 from reput.core.log import log_queues
 from reput.core.query.answers import PullStatus
+from reput.core.query.by_time import messages_of_topic
 from reput.core.query.message_store import MessageStore
 from reput.errors import FormatError, MessageNotFoundError
 from tests.cli.running import reput as run
@@ -112,3 +113,20 @@ def test_a_queue_whose_messages_have_expired_is_not_lost(tmp_path: Path) -> None
         sorted(store.joinpath("commitlog").iterdir())[0].unlink()
         with pytest.raises(MessageNotFoundError):
             opened.pull("Old", 0, 0)
+
+
+def test_the_newest_messages_of_a_topic_are_incomplete_without_a_queue(store: Path) -> None:
+    with reput.open_store(store) as opened:
+        assert not messages_of_topic(opened, LOST[0], limit=5).is_complete
+        assert messages_of_topic(opened, "TopicB", limit=5).is_complete
+    for path in store.joinpath("consumequeue", "TopicB").rglob("0*"):
+        if path.is_file():
+            cut_last_entry(path)
+    with reput.open_store(store) as opened:
+        assert not messages_of_topic(opened, "TopicB", limit=5).is_complete
+
+
+def cut_last_entry(path: Path) -> None:
+    data = path.read_bytes()
+    used = len(data.rstrip(b"\0"))
+    path.write_bytes(data[: (used - 1) // 20 * 20].ljust(len(data), b"\0"))

@@ -11,6 +11,7 @@ import pytest
 
 import reput
 from reput.cli.main import DAMAGED
+from reput.core.query.by_time import messages_of_topic
 from reput.core.query.message_store import MessageStore
 from reput.core.query.tail import LogTail, TailFilter
 from reput.core.queues.queue_index import LostEntriesError
@@ -180,15 +181,62 @@ def test_a_queue_that_ends_before_the_logs_messages_of_it_is_damage(
 
 def test_messages_that_are_not_dispatched_yet_are_no_damage(store: Path) -> None:
     """The newest messages are in no queue and in no index, because dispatch has not reached them."""
-    for topic in "TU":
-        write_queue(store, bytes(queue_bytes(store, topic)[: 90 * ENTRY.size]), topic)
-    for path in (store / "index").iterdir():
-        path.unlink()
-    with reput.open_store(store) as opened:
+    without_newest(store, 90)
+    with locked(store / "lock", "a broker"), reput.open_store(store) as opened:
         assert opened.pull("T", 0, 90).messages == ()
         with pytest.raises(MessageNotFoundError):
             opened.get_by_queue("T", 0, 90)
+        assert tail(store, 5) == ([95, 96, 97, 98, 99], [])
+
+
+def test_messages_that_nobody_will_dispatch_are_damage(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Queues and index of an earlier state. A tail reads the newest messages from the log."""
+    monkeypatch.setattr("reput.core.query.queue_ends._PATIENCE_S", 0.001)
+    without_newest(store, 90)
+    with reput.open_store(store) as opened:
+        for ask in (lambda: opened.pull("T", 0, 90), lambda: opened.get_by_queue("T", 0, 90)):
+            with pytest.raises(FormatError, match="the CommitLog has a later message"):
+                ask()
+        opened.check_later("T", 0, before=opened.get_by_queue("T", 0, 89).physical_offset + 1)
+        assert not messages_of_topic(opened, "T", 0, 2**62).coverage.is_complete
     assert tail(store, 5) == ([95, 96, 97, 98, 99], [])
+    assert tail(store, 50) == ([*range(50, 100)], [])
+
+
+def without_newest(store: Path, count: int) -> None:
+    """Cut the queues to `count` entries, and delete the index."""
+    for topic in "TU":
+        write_queue(store, bytes(queue_bytes(store, topic)[: count * ENTRY.size]), topic)
+    for path in (store / "index").iterdir():
+        path.unlink()
+
+
+def test_what_scans_have_shown_leads_over_more_than_one_walk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One check may walk over a few records only. Files without the queue are passed at once."""
+    monkeypatch.setattr("reput.core.query.queue_ends._PATIENCE_S", 0.001)
+    monkeypatch.setattr("reput.core.query.queue_ends._MOST_BYTES_A_LOOK", 2048)
+    queues = [("T", 0)] * 5 + [("U", 1)] * 150 + [("T", 0)]
+    counts = {queue: iter(range(MESSAGES)) for queue in queues}
+    records = [
+        RecordFields(topic=topic, queue_id=queue_id, queue_offset=next(counts[topic, queue_id]))
+        for topic, queue_id in queues
+    ]
+    files = forge_log(records, file_bytes=2048).files()
+    store = build_store(tmp_path / "store", files, FILE_ENTRIES, 900)
+    with reput.open_store(store) as opened:
+        assert opened.check_later("T", 0)
+    write_queue(store, bytes(queue_bytes(store)[: 5 * ENTRY.size]))
+    with reput.open_store(store) as opened:
+        with pytest.raises(FormatError, match="a later message of it"):
+            opened.check_later("T", 0)
+        monkeypatch.setattr("reput.core.query.queue_ends._MOST_SCANNED_BYTES", 0)
+        assert opened.check_later("U", 1)
+    with reput.open_store(store) as opened:
+        assert not opened.check_later("T", 0), "not searched to its end"
 
 
 def test_a_message_that_dispatch_passes_later_is_damage(
@@ -197,12 +245,10 @@ def test_a_message_that_dispatch_passes_later_is_damage(
     """A first look finds the message before dispatch has reached it. A later look must find it again."""
     monkeypatch.setattr("reput.core.query.queue_ends._PATIENCE_S", 0.001)
     other = bytes(queue_bytes(store, "U"))
-    for topic in "TU":
-        write_queue(store, bytes(queue_bytes(store, topic)[: 99 * ENTRY.size]), topic)
-    for path in (store / "index").iterdir():
-        path.unlink()
+    without_newest(store, 99)
     with reput.open_store(store) as opened:
-        assert opened.pull("T", 0, 99).messages == ()
+        with locked(store / "lock", "a broker"):
+            assert opened.pull("T", 0, 99).messages == ()
         write_queue(store, other, "U")
         with pytest.raises(FormatError, match="the CommitLog has a later message"):
             opened.pull("T", 0, 99)

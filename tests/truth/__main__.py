@@ -7,7 +7,6 @@ import tempfile
 from pathlib import Path
 
 from tests.truth.harness import Harness, Result
-from tests.truth.known import is_known
 from tests.truth.sampling import run_many
 
 
@@ -24,15 +23,12 @@ def main() -> int:
         "--damage", help="these damages, separated by commas, in place of the seed's"
     )
     parser.add_argument("--short", action="store_true", help="one line per violation")
-    parser.add_argument("--unknown", action="store_true", help="without known violations")
     parser.add_argument("--times", action="store_true", help="processor time of each path")
     given = parser.parse_args()
     seeds = range(given.seed, given.seed + given.scenes)
     every = Result()
 
     def show(result: Result) -> None:
-        if given.unknown:
-            result.violations = [one for one in result.violations if not is_known(one)]
         for one in result.violations:
             print(one.line() if given.short else one, flush=True)
         every.add(result)

@@ -256,10 +256,14 @@ def dataset(session: Session, asked: Question) -> Answer | None:
     elif asked.kind == "key":
         # KEYS and unique keys are different conditions of a dataset.
         given["unique_key" if asked.key.startswith("7F") else "key"] = asked.key
-    # The keys of inner messages are keys of a dataset that returns these messages.
-    given["unwrap_batches"] = asked.kind != "window"
-    table = reput.dataset(session.path, ["physical_offset"], **given).to_table()
-    return Answer.of(_rows(table))
+    # A dataset returns inner batches or their messages, each with its own keys.
+    found = [
+        reput.dataset(session.path, ["physical_offset"], unwrap_batches=unwrap, **given).to_table()
+        for unwrap in ((False,) if asked.kind == "window" else (False, True))
+    ]
+    if len(found) == 1:
+        return Answer.of(_rows(found[0]))
+    return Answer.of(sorted({place for table in found for place in _rows(table)}))
 
 
 @path("reput.dataset rows", "window", is_of_log=True)

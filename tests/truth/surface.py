@@ -42,7 +42,7 @@ STORE_METHODS: dict[str, Place] = {
     ),
     **dict.fromkeys(("list_queues", "topics"), "names of the queues that exist; queues may be lost"),
     **dict.fromkeys(("min_queue_offset", "max_queue_offset"), ("MessageStore.pull",)),
-    **dict.fromkeys(("check_begin", "check_end"), ("LogTail", "LogTail newest")),
+    **dict.fromkeys(("check_begin", "check_end", "check_later"), ("LogTail", "LogTail newest")),
     "key_planner": "plans a search", "may_have_replaced_ids": "a fact about the store's version",
     "query": ("MessageStore.query", "SharedStore.query"), "query_steps": ("MessageStore.query_steps",),
     "find_records": ("serve --exact QUERY_MESSAGE",), "search": ("reput.trace",),

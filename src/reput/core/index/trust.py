@@ -214,9 +214,9 @@ def _spread(last: int, count: int) -> range:
 
 
 def entry_holds(file: IndexFileReader, log: CommitLogReader, number: int) -> bool:
-    """Return whether an item, and those directly before and after it, belong to the record at its offset.
+    """Return whether an item, and all others of the same record beside it, belong to the record at their offset.
 
-    The items before and after are not compared if they lead to other records.
+    In a remote file, only the items directly before and after are compared, which are read together with the item.
     """
     before, item, after = file.around(number)
     offset = item.physical_offset
@@ -224,8 +224,17 @@ def entry_holds(file: IndexFileReader, log: CommitLogReader, number: int) -> boo
         record = read_keyed_record(log.locate(offset))
     except StoreError:
         return False
-    near = (n for n in (before, after) if n.physical_offset == offset and n != _UNUSED_ITEM)
-    return all(is_entry_of(Candidate(offset, one.key_hash), record) for one in (item, *near))
+    items = [item]
+    for neighbour, step in ((before, -1), (after, 1)):
+        at = number
+        while neighbour.physical_offset == offset and neighbour != _UNUSED_ITEM:
+            items.append(neighbour)
+            at += step
+            is_inside = 0 < at + step < file.index_items
+            if len(items) > _MOST_BETWEEN or not is_inside or not file.storage.is_local:
+                break
+            neighbour = file.item(at + step)
+    return all(is_entry_of(Candidate(offset, one.key_hash), record) for one in items)
 
 
 def lost_record(

@@ -140,7 +140,7 @@ class Evidence:
 
     Attributes:
         damage: findings about messages that may be missing. A finding without a physical offset, such as one about a
-            queue, may affect any message.
+            queue, may affect any message. A LOST_LOG_END belongs here only if the question reaches the end of the log.
         problems: index parts that could not be used
     """
 
@@ -188,7 +188,6 @@ class Evidence:
         self,
         log: OffsetRange,
         *,
-        lost_end: Finding | None = None,
         inner_messages: int | None = None,
         notes: Iterable[str] = (),
         question: Question | None = None,
@@ -197,21 +196,23 @@ class Evidence:
 
         Args:
             log: The range that was asked.
-            lost_end: The finding that the log once had more messages after this range, which were asked as well.
             inner_messages: Number of inner messages that were compared, if any had to be.
             notes: Remarks on the answer.
             question: The topics and the window of time that were asked.
         """
         # Every query calls this, so the usual answer, without damage, takes the short ways.
         unplaced: list[Finding] = []
-        placed: list[Finding] = [] if lost_end is None else [lost_end]
+        placed: list[Finding] = []
+        asked = [log]
         if self.damage:
             damage = list(dict.fromkeys(self.damage))
             unplaced = [lost for lost in damage if lost.physical_offset is None]
-            placed += within_range(
-                (lost for lost in damage if lost.physical_offset is not None), log
-            )
-        ranges = merged([log] if lost_end is None else sorted([log, _bytes_of(lost_end)]))
+            # A lost end follows the range, and was asked as well.
+            ends = [lost for lost in damage if lost.kind is Kind.LOST_LOG_END]
+            asked = sorted([log, *map(_bytes_of, ends)])
+            others = (lost for lost in damage if lost not in ends and lost not in unplaced)
+            placed = [*ends, *within_range(others, log)]
+        ranges = merged(asked)
         searched = [*map(_range_of, self._indexed), *self._scanned, *self._excluded, *self._queued]
         # A scan finds all messages. So only the ranges of the index and the queues need the further searches.
         further = [[*self._scanned, *self._excluded, *read] for read in self._further.values()]

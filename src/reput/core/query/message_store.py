@@ -556,9 +556,19 @@ class MessageStore(StoreReader):
 
     @checked
     def check_end(self, topic: str, queue_id: int) -> None:
-        """Raise FormatError if a queue has no entries for its newest messages in the log (see QueueEnds)."""
+        """Raise FormatError if the newest messages of a queue, or their entries, are lost (see QueueEnds)."""
         self.check_open()
         self._ends.check(topic, queue_id)
+
+    @checked
+    def check_later(self, topic: str, queue_id: int, before: int | None = None) -> bool:
+        """Raise FormatError if the log has messages after the last entry of a queue (see QueueEnds).
+
+        Messages at or after the physical offset `before` may lack entries. Return whether the log was searched to its
+        end.
+        """
+        self.check_open()
+        return self._ends.check_later(topic, queue_id, before)
 
     @checked
     def lost_end(self, log_end: int) -> Finding | None:

@@ -2,7 +2,8 @@
 
 A queue whose last entries were zeroed, or whose last file was cut off, looks like a queue without new messages. But the
 log has later messages of the queue. So the log is read from the queue's last message, up to a limited number of bytes
-(the allowance). A message without an entry is damage if a later message, of any queue, was dispatched.
+(the allowance). A message without an entry is damage, unless an owner is at work that has not dispatched it: no later
+message, of any queue, has an entry yet.
 
 A queue whose first file is lost or empty looks like a queue whose first messages have expired. If the remaining files
 begin with entries of expired messages, the first messages have indeed expired. If not, the log is walked from its
@@ -24,6 +25,7 @@ from contextlib import suppress
 from reput.core.log.queued_record import own_place, queue_offset_in
 from reput.core.log.reader import LocatedRecord
 from reput.core.log.walk import LogWalk
+from reput.core.queues.kinds import is_light
 from reput.core.queues.queue_index import LostEntriesError, QueueReader, check_order
 from reput.core.store.store_reader import StoreReader
 from reput.errors import CorruptMessageError, FormatError, MessageNotFoundError, StoreError
@@ -41,6 +43,9 @@ _MOST_GAP_BYTES = 256 << 20
 _ENTRIES_BACK = 512
 # Number of queues that are remembered, which bounds the memory.
 _MOST_QUEUES = 1 << 12
+# If the allowance is too small, files without remembered results are scanned up to this size together, which takes half
+# a second, and results of this many files are read.
+_MOST_SCANNED_BYTES, _MOST_READ = 256 << 20, 128
 # Number of records that are read after a message to decide whether it was dispatched.
 _RECORDS_AFTER = 64
 # Dispatch writes one queue after the other. So a message may lack its entry for a moment, although later messages of
@@ -66,6 +71,8 @@ class QueueEnds:
         # For each gap (topic, queue id, first queue offset of the gap) that was only partly checked, the physical
         # offset at which the search for its messages continues.
         self._searched: OrderedDict[tuple[str, int, int], int] = OrderedDict()
+        # Queues that were found to lack their last entries, with their ends.
+        self._short: OrderedDict[tuple[str, int, int], None] = OrderedDict()
         # Queues that were found to be lost.
         self._missing: set[tuple[str, int]] = set()
         self._allowance, self._refilled = float(_FIRST_ALLOWANCE_BYTES), time.monotonic()
@@ -93,24 +100,41 @@ class QueueEnds:
         return 0
 
     def check(self, topic: str, queue_id: int) -> None:
-        """Raise FormatError if the log contains a message of this queue that follows the queue's last entry."""
+        """Raise FormatError if the message of the queue's last entry, or the entry of a later message, is lost."""
+        queue = self._store.queues.queue(topic, queue_id)
+        if end := queue.max_queue_offset():
+            self._check_last(queue, topic, queue_id, end)
+        self.check_later(topic, queue_id)
+
+    def check_later(self, topic: str, queue_id: int, before: int | None = None) -> bool:
+        """Raise FormatError if the log contains a message of this queue that follows the queue's last entry.
+
+        A message that begins at or after the physical offset `before` does not count. Return whether the log was
+        searched to its end.
+        """
         queue = self._store.queues.queue(topic, queue_id)
         end = queue.max_queue_offset()
         if not end:
             self.check_missing(topic, queue_id)
-        self._check_last(queue, topic, queue_id, end)
-        missing = self._find(topic, queue_id, end)
-        if missing is None or not self._is_dispatched(missing):
-            return
-        for _ in range(_ROUNDS):
-            if self._end(topic, queue_id) > end:
-                return
-            time.sleep(_PATIENCE_S)
+        missing, is_over = self._find(topic, queue_id, end)
+        if missing is None or (before is not None and missing.physical_offset >= before):
+            return is_over
+        # Only an owner dispatches the newest messages. Without one, nothing will write their entries.
+        if self._store.is_live and not self._is_dispatched(missing):
+            return True
+        if (topic, queue_id, end) not in self._short:
+            for _ in range(_ROUNDS):
+                if self._end(topic, queue_id) > end:
+                    return True
+                time.sleep(_PATIENCE_S)
         # The owner may still write the entries of this batch, one queue after the other: a slow disk takes longer than
         # this check waits. It indexes a batch after all its queues. So look at the index first, then at the queue.
         is_proven = self._is_indexed(missing) or not self._store.is_live
         if not is_proven or self._end(topic, queue_id) > end:
-            return
+            return True
+        self._short[topic, queue_id, end] = None
+        if len(self._short) > _MOST_QUEUES:
+            self._short.popitem(last=False)
         reason = (
             f"the queue ends before queue offset {end}, but the CommitLog has a later message of "
             f"it at offset "
@@ -155,10 +179,11 @@ class QueueEnds:
                 reason = "the newest entry leads to a message of another queue; rebuild the ConsumeQueues"
                 raise FormatError(queue.folder, queue_offset * ENTRY_BYTES, reason)
 
-    def _find(self, topic: str, queue_id: int, end: int) -> LocatedRecord | None:
-        """Search the log for the queue's first message after its last entry, and return it.
+    def _find(self, topic: str, queue_id: int, end: int) -> tuple[LocatedRecord | None, bool]:
+        """Search the log for the queue's first message after its last entry. Return it, and whether the search is over.
 
-        The search may stop early, because all checks share a limited number of bytes to read (the allowance).
+        The walk may stop early, because all checks share a limited number of bytes to read (the allowance). What scans
+        have shown leads over the rest.
         """
         log = self._store.commit_log
         known_end, position, least = self._walked.get((topic, queue_id), (-1, 0, 0))
@@ -167,6 +192,22 @@ class QueueEnds:
         if known_end != end:
             position, least = self._end_of_last(topic, queue_id, end)
         start = max(position, log.min_offset)
+        found, walk = self._walk(topic, queue_id, start, least)
+        if found is None and not walk.at_end:
+            start = self._after_known(topic, queue_id, end, walk.position)
+            found, walk = self._walk(topic, queue_id, start, least)
+        # If a message was found, the walk is still at the beginning of this message, so the next check finds it again.
+        self._walked[topic, queue_id] = end, walk.position, least
+        self._walked.move_to_end((topic, queue_id))
+        if len(self._walked) > _MOST_QUEUES:
+            self._walked.popitem(last=False)
+        return found, found is not None or walk.at_end
+
+    def _walk(
+        self, topic: str, queue_id: int, start: int, least: int
+    ) -> tuple[LocatedRecord | None, LogWalk]:
+        """Walk from `start`, up to the allowance, to the first message that states at least `least`. Return both."""
+        log = self._store.commit_log
         stop = min(log.files_end, start + self._take_allowance(log.files_end - start))
         walk = LogWalk(log, start, stop)
         found = None
@@ -175,14 +216,34 @@ class QueueEnds:
             if stated is not None and stated >= least:
                 found = record
                 break
-        # If a message was found, the walk is still at the beginning of this message, so the next check finds it again.
-        walked = walk.position
-        self._allowance -= walked - start
-        self._walked[topic, queue_id] = end, walked, least
-        self._walked.move_to_end((topic, queue_id))
-        if len(self._walked) > _MOST_QUEUES:
-            self._walked.popitem(last=False)
-        return found
+        self._allowance -= max(walk.position - start, 0)
+        return found, walk
+
+    def _after_known(self, topic: str, queue_id: int, end: int, start: int) -> int:
+        """Return the first position from `start` on after which messages of the queue may lack entries.
+
+        Files whose queues no scan has collected yet are scanned if they are short. The map of queues lacks light
+        queues, which only properties of messages name.
+        """
+        store = self._store
+        if is_light(topic):
+            return start
+        files = [file for file in store.commit_log.files if file.end > start]
+        most = _MOST_SCANNED_BYTES if store.commit_log.source.is_local else 0
+        for file in files[:_MOST_READ]:
+            known = store.known_ranges.known(file)
+            if known is None or known.queues is None:
+                most -= file.size
+                if most < 0:
+                    return start
+                known = store.known_ranges.learn(file, with_queues=True)
+            stated = [one.last for one in known.queues or () if one[:2] == (topic, queue_id)]
+            if max(stated, default=-1) >= end:
+                return start
+            start = max(start, known.stop)
+            if start < file.end:
+                return start
+        return start
 
     def check_begin(self, topic: str, queue_id: int) -> None:
         """Raise FormatError if the log contains a message of this queue that precedes the queue's first entry."""

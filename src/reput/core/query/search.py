@@ -248,10 +248,10 @@ class Search:
             self._evidence.damage += [one for one in search.damage if one.start < self._log_end]
         # A search that continues at a cursor goes backwards from there, and does not include the end of the log. So do
         # not report that this end was lost.
-        lost_end = self._planner.lost_end(self._log_end) if self._before >= self._log_end else None
+        if self._before >= self._log_end and (lost := self._planner.lost_end(self._log_end)):
+            self._evidence.damage.append(lost)
         coverage = self._evidence.coverage(
             answered,
-            lost_end=lost_end,
             inner_messages=None if self._inner is None else self._inner.searched,
             notes=self._bad_bodies(),
             question=Question((), self._wanted.topics, *(self._window or (None, None))),

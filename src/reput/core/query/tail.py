@@ -156,12 +156,12 @@ class QueueTail:
                 offset = entry.physical_offset
                 yield record
 
-    def check_ends(self) -> None:
-        """Report queues that have no entries for their newest messages in the log."""
+    def check_ends(self, before: int) -> None:
+        """Report queues that have no entries for their newest messages before a physical offset."""
         for topic, queue_id in self._store.queues.list():
             if self._takes_queue(topic, queue_id):
                 try:
-                    self._store.check_end(topic, queue_id)
+                    self._store.check_later(topic, queue_id, before)
                 except FormatError as error:
                     self.damage.append(Finding.of_error(Kind.MISSING_QUEUE_ENTRY, error))
                 # The queue has expired since it was listed.
@@ -683,7 +683,7 @@ class LogTail:
 
     def _by_queue(self, queues: QueueTail, stop: int) -> Iterator[LocatedRecord]:
         """Yield the messages of the queues, newest first."""
-        queues.check_ends()
+        queues.check_ends(stop)
         for record in queues.records(stop, self._wanted.tags):
             self._report(queues)
             if self._wanted.takes(record):

@@ -72,10 +72,8 @@ class WindowEvidence:
         self._facts: dict[CommitLogFile, KnownFile | None] = {}
         self.notes: tuple[str, ...] = ()
 
-    def add_to(self, evidence: Evidence, within: OffsetRange) -> Finding | None:
+    def add_to(self, evidence: Evidence, within: OffsetRange) -> None:
         """Report the evidence of the queues, and what withdraws it, in a range of the log.
-
-        Return a finding if messages of the window may have been in the lost end of the log.
 
         Raises StoreAccessError, StoreChangedError.
         """
@@ -102,7 +100,7 @@ class WindowEvidence:
                     evidence.queued(*part)
                 lost += facts.damage
                 if inside:
-                    evidence.damage += self._missing(file, facts.queues or ())
+                    evidence.damage += self._missing(file, facts.queues or (), within.stop)
         for one in lost:
             if self._may_have_held(one):
                 evidence.damage.append(one)
@@ -110,10 +108,12 @@ class WindowEvidence:
                 evidence.excluded(one.start, one.stop)
                 self.notes = (_WITHIN_AN_HOUR,)
         evidence.damage += self._light(within)
-        if not self._scans or within.stop < self._log.files_end:
-            return None
-        lost_end = self._store.lost_end(known.end())
-        return lost_end if lost_end is not None and self._may_have_held(lost_end) else None
+        if self._scans and within.stop >= self._log.files_end:
+            lost_end = self._store.lost_end(known.end())
+            if lost_end is not None and self._may_have_held(lost_end):
+                evidence.damage.append(lost_end)
+        elif self._topic is not None and within.stop >= self._log.files_end:
+            evidence.damage += self._lost_ends(self._topic)
 
     def lost_in(self, queue: QueueReader, span: range) -> Finding | None:
         """Return a lost part of the log that may have had messages of the window, and to which entries in `span` lead.
@@ -131,6 +131,20 @@ class WindowEvidence:
             if max(first, span.start) < min(stop, span.stop):
                 return one
         return None
+
+    def _lost_ends(self, topic: str) -> Iterator[Finding]:
+        """Yield a finding for each queue of the topic that lacks entries for its newest messages, or all entries."""
+        store = self._store
+        of_log = {name for name in store.queues_of_log() if name[0] == topic}
+        for name in sorted(of_log.union(store.queues.list(topic)) or {(topic, 0)}):
+            try:
+                store.check_later(*name)
+            except FormatError as error:
+                yield Finding.of_error(Kind.MISSING_QUEUE_ENTRY, error)
+            except MessageNotFoundError:
+                if store.has_lost(*name):
+                    folder = os.path.join(store.path, CONSUME_QUEUE_FOLDER, topic, str(name[1]))
+                    yield Finding(Kind.MISSING_QUEUE, folder, "the log has messages of this queue")
 
     def _light(self, within: OffsetRange) -> Iterator[Finding]:
         """Yield a finding if the topic has light queues, and all of them may be lost."""
@@ -198,8 +212,10 @@ class WindowEvidence:
         except (MessageNotFoundError, CorruptMessageError):
             return otherwise
 
-    def _missing(self, file: CommitLogFile, queues: tuple[StatedOffsets, ...]) -> Iterator[Finding]:
-        """Yield a finding for each requested queue that lacks entries for messages of a file."""
+    def _missing(
+        self, file: CommitLogFile, queues: tuple[StatedOffsets, ...], stop: int
+    ) -> Iterator[Finding]:
+        """Yield a finding for each requested queue that lacks entries for messages of a file before `stop`."""
         for topic, queue_id, first, last in queues:
             # A topic whose name cannot be a folder has no ConsumeQueue.
             if first < 0 or not self._takes_queue(topic, queue_id) or not is_folder_name(topic):
@@ -215,14 +231,14 @@ class WindowEvidence:
                 detail = f"the log has queue offset {first}, but its entries begin at {least}"
                 yield Finding(Kind.MISSING_QUEUE_ENTRY, queue.folder, detail)
             if last >= most:
-                yield from self._undispatched(file, topic, queue_id, last)
+                yield from self._undispatched(file, topic, queue_id, last, stop)
 
     def _undispatched(
-        self, file: CommitLogFile, topic: str, queue_id: int, last: int
+        self, file: CommitLogFile, topic: str, queue_id: int, last: int, stop: int
     ) -> Iterator[Finding]:
-        """Yield a finding unless the newest messages are just being dispatched."""
+        """Yield a finding unless the newest messages are just being dispatched, or begin at or after `stop`."""
         try:
-            self._store.check_end(topic, queue_id)
+            is_over = self._store.check_later(topic, queue_id, stop)
         except FormatError as error:
             yield Finding.of_error(Kind.MISSING_QUEUE_ENTRY, error)
             return
@@ -230,7 +246,8 @@ class WindowEvidence:
         most = queue.max_queue_offset()
         # If the queue has entries of later files, its messages state higher numbers than their places (`pull`).
         has_later = queue.min_queue_offset(file.end) < most
-        if last >= most and not has_later and file != self._log.files[-1]:
+        is_searched = file == self._log.files[-1] and (is_over or self._store.is_live)
+        if last >= most and not has_later and not is_searched:
             detail = f"the log has queue offset {last}, but its entries end at {most - 1}"
             yield Finding(Kind.MISSING_QUEUE_ENTRY, queue.folder, detail)
 
@@ -261,9 +278,9 @@ def window_coverage(
     window = WindowEvidence(store, lambda name, _: name == topic, *times, topic=topic)
     evidence = Evidence(log.source.name)
     evidence.damage += [_placed(log, problem) for problem in problems]
-    lost_end = window.add_to(evidence, searched)
+    window.add_to(evidence, searched)
     question = Question((), frozenset({topic}), *times)
-    return evidence.coverage(searched, lost_end=lost_end, notes=window.notes, question=question)
+    return evidence.coverage(searched, notes=window.notes, question=question)
 
 
 def _placed(log: CommitLogReader, problem: Finding) -> Finding:

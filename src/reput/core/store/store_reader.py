@@ -6,13 +6,13 @@ The store may belong to a running broker, to a stopped one, or be a copy. Nothin
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from os import PathLike, fspath
 from typing import TypedDict
 
-from reput.base import Closing, StoreConfig, checked
+from reput.base import Closing, Finding, StoreConfig, checked
 from reput.core.index.index_files import IndexFiles
 from reput.core.index.key_index import KeyIndex
 from reput.core.index.plan import Planner
@@ -20,6 +20,7 @@ from reput.core.index.rocksdb_index import JoinedIndex, RocksIndex
 from reput.core.index.set_reader import IndexFileSetReader
 from reput.core.index.trust import RecallingJudge
 from reput.core.index.verdict import Judge
+from reput.core.log.files import lost_end
 from reput.core.log.known_ranges import KnownRanges
 from reput.core.log.log_queues import LogQueues
 from reput.core.log.log_topics import LogTopics
@@ -29,7 +30,14 @@ from reput.core.log.sources import StoreLog
 from reput.core.queues.queue_index import QueueIndex
 from reput.core.queues.store_queues import open_queues
 from reput.core.store.facts import StoreFacts, facts_of
-from reput.errors import StoreError, StoreNotFoundError, UsageError
+from reput.errors import (
+    CorruptMessageError,
+    FormatError,
+    MessageNotFoundError,
+    StoreError,
+    StoreNotFoundError,
+    UsageError,
+)
 from reput.format.checkpoint import Checkpoint
 from reput.format.commit_log import MessageExt
 from reput.format.file_names import CONSUME_QUEUE_FOLDER, INDEX_FOLDER, is_folder_name
@@ -209,6 +217,14 @@ class StoreReader(Closing):
         """Return a note if the last call of `all_topics` looked for topics only in samples of the log."""
         return () if self.log_topics.are_all else (_SAMPLED_TOPICS,)
 
+    def queues_of_log(self) -> frozenset[tuple[str, int]]:
+        """Return (topic, queue id) of queues with messages in the log, as far as `has_lost` examines it.
+
+        Raises StoreAccessError, StoreChangedError.
+        """
+        # An archive has queues for all messages of its log.
+        return frozenset() if self.storage.is_archive else self._log_queues.find()
+
     def has_lost(self, topic: str, queue_id: int) -> bool:
         """Return whether the log has messages of a queue for which no entries exist.
 
@@ -223,6 +239,29 @@ class StoreReader(Closing):
         if self._log_queues.are_all:
             return False
         return topic in self.log_topics.find() and not self.queues.list(topic)
+
+    def lost_end_of_queues(
+        self, log_end: int, topics: Collection[str] | None = None
+    ) -> Finding | None:
+        """Return a finding if a queue of one of these topics refers to a message after the end of the log, else None.
+
+        `topics` None stands for all topics. Raises StoreAccessError, StoreChangedError.
+        """
+        newest = -1
+        for topic, queue_id in self.queues.list():
+            if topics is None or topic in topics:
+                with suppress(MessageNotFoundError, FormatError):
+                    queue = self.queues.queue(topic, queue_id)
+                    newest = max(newest, queue.entry(queue.max_queue_offset() - 1).physical_offset)
+        if newest < log_end:
+            return None
+        # The message may have been appended since `log_end` was found.
+        self.commit_log.refresh()
+        try:
+            self.commit_log.locate(newest)
+        except (MessageNotFoundError, CorruptMessageError):
+            return lost_end(self.commit_log.files, log_end, newest, "a queue")
+        return None
 
     @cached_property
     def may_have_replaced_ids(self) -> bool:

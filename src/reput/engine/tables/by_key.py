@@ -121,20 +121,24 @@ class IndexBesideLog:
                 return KeyedLog(stretches, damage, notes)
         return None
 
-    def find_lost_end(self) -> list[Finding]:
-        """Return a finding if the index or the checkpoint shows that the newest messages of the log are lost."""
+    def find_lost_end(self, topics: Collection[str] | None) -> list[Finding]:
+        """Return a finding if the index, the checkpoint or a queue shows that the log has lost its newest messages.
+
+        `topics` are the topics whose queues are read; None for all topics.
+        """
         # Do not check whether a remote log has lost messages, because the check would add requests to every query.
         if self.source.folder is None:
             return []
         with suppress(StoreError, UsageError):
             if (opened := self._opened()) is not None:
-                planner = opened[1]
+                store, planner = opened
                 # Plan before the end of the log is found. Planning reads the newest entry of the index, and `lost_end`
                 # compares this entry with the end. In the other order, the newest entry could belong to a message that
                 # was appended after the end was found.
                 planner.segments()
                 self.log_end = find_log_end(self.source, ScanBuffers())
                 lost = planner.lost_end(self.log_end)
+                lost = lost or store.lost_end_of_queues(self.log_end, topics)
                 return [] if lost is None else [lost]
         return []
 

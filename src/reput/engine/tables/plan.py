@@ -247,6 +247,15 @@ def plan_between(
     return plan
 
 
+def lost_ends(sources: Iterable[LogListing], conditions: Sequence[Condition]) -> list[Finding]:
+    """Return a finding for each log that has lost its newest messages, as its store's other files show."""
+    topics, found = choices(conditions, "topic"), list[Finding]()
+    for source in sources:
+        with IndexBesideLog(source) as index:
+            found += index.find_lost_end(topics)
+    return found
+
+
 def _plan_source(
     plan: ReadPlan,
     index: IndexBesideLog,
@@ -257,9 +266,9 @@ def _plan_source(
     unwrap_batches: bool,
 ) -> None:
     source = index.source
-    last = source.last_with_data()
+    last, topics = source.last_with_data(), choices(conditions, "topic")
     if last is None:
-        plan.missing += MissingLog.of(source, index.find_lost_end())
+        plan.missing += MissingLog.of(source, index.find_lost_end(topics))
         plan.notes.append(f"{source.name}: has no messages")
         return
     files = [file for file in source.files if file.start <= last.start]
@@ -269,7 +278,7 @@ def _plan_source(
         source, (lost for lost in lost_files if start < lost.stop and lost.start < stop)
     )
     if use_indexes and stop >= files[-1].end:
-        plan.missing += MissingLog.of(source, index.find_lost_end())
+        plan.missing += MissingLog.of(source, index.find_lost_end(topics))
     end = index.log_end
     if not source.is_compacted and stop >= files[-1].end:
         # A broker may be writing the last record. Stop before it, as an export does.

@@ -108,6 +108,11 @@ class Sweep:
         """
         self._log.refresh()
         self._damage |= dict.fromkeys(self._log.holes())
+        if self._stop >= self._log.files_end:
+            end = self._store.known_ranges.end()
+            topics = None if self._wanted.topic is None else {self._wanted.topic}
+            lost = self._store.lost_end(end) or self._store.lost_end_of_queues(end, topics)
+            self._damage |= {} if lost is None else {lost: None}
         swept = 0
         for piece in self._store.known_ranges.pieces(*self._window, newest_first=True):
             if piece.start >= self._stop:
@@ -127,9 +132,6 @@ class Sweep:
             swept += piece.stop - piece.start
             self.read[-1] = OffsetRange(piece.start, piece.stop)
             yield SweptTo(piece.start, max(piece.start - self._log.min_offset, 0), swept)
-        if self._stop >= self._log.files_end:
-            lost = self._store.lost_end(self._store.known_ranges.end())
-            self._damage |= {} if lost is None else {lost: None}
 
     def _candidates(self, piece: TimedPiece) -> list[int]:
         """Return the physical offsets of messages that may match in a piece of the log, ascending."""

@@ -144,7 +144,7 @@ def measure_store(store: MessageStore, parts: int = PARTS) -> StoreFigures:
     log = LogFigures(Timeline(first_ms, max(-(-(span_ms + 1) // parts), 1), parts))
     index_files = _measure(store, log, end)
     queues = log.queues()
-    lost_end = store.lost_end(end)
+    lost_end = store.lost_end(end) or store.lost_end_of_queues(end)
     return StoreFigures(
         store=store.path,
         log_begin=store.begin_offset(),

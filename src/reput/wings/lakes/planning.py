@@ -30,7 +30,7 @@ from reput.core import (
     replicas_of,
     why_another,
 )
-from reput.engine.tables import Bounds, ReadPlan, plan_between, plan_reading
+from reput.engine.tables import Bounds, ReadPlan, lost_ends, plan_between, plan_reading
 from reput.engine.tables.stores import log_of
 from reput.errors import StoreChangedError, UsageError
 from reput.io import is_url, real_place
@@ -152,6 +152,7 @@ def plan_of(
             arguments=["fail_on_data_loss=False"],
         )
     conditions = request.conditions()
+    report.missing += lost_ends(sources, conditions)
     # Stores without new messages need no plan.
     there = [source for source in sources if length_of(bounds[source.name])]
     if not conditions or not there:

@@ -358,7 +358,9 @@ class StorePlan:
         ends = [part.position for part in self.ranges if part.at_end]
         start = self.log.min_offset
         answered = OffsetRange(start, max(min([self._files_end, *ends]), start))
-        return evidence.coverage(answered, lost_end=self._planner.lost_end(answered.stop))
+        if lost := self._planner.lost_end(answered.stop):
+            evidence.damage.append(lost)
+        return evidence.coverage(answered)
 
     def _damaged_records(
         self, part: IndexPart, offsets: npt.NDArray[np.int64]
