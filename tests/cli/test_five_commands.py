@@ -60,7 +60,7 @@ def test_no_value_of_a_table_is_cut_in_a_pipe(golden: Golden) -> None:
     ],
 )
 def test_nothing_found_is_said(golden: Golden, command: str, said: str) -> None:
-    found = run(command, golden("five_batch").path)
+    found = run("state", command, golden("five_batch").path)
     assert (found.code, found.out) == (NOT_FOUND, f"{said}\n")
     assert run(command, golden("five_batch").path, "--format", "jsonl").out == ""
 

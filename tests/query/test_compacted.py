@@ -74,7 +74,16 @@ def test_the_command(store: GoldenStore) -> None:
     expected = [(q, offset) for q in (0, 1) for _, offset in entries(store.path, q)]
     assert [(row["queue_id"], row["queue_offset"]) for row in rows] == expected
     one = run(
-        "compacted", store.path, "--topic", TOPIC, "--queue-id", 1, "--latest", "--format", "csv"
+        "state",
+        "compacted",
+        store.path,
+        "--topic",
+        TOPIC,
+        "--queue-id",
+        1,
+        "--latest",
+        "--format",
+        "csv",
     )
     latest = CompactedLog(compacted_queues(str(store.path))[1]).latest()
     assert len(one.lines) - 1 == len(latest)

@@ -127,7 +127,7 @@ def test_the_command(store: GoldenStore) -> None:
     rows = [
         json.loads(line)
         for line in run(
-            "tiered", root, "--topic", "TopicB", "--queue-id", 3, "--offset", 2, "-n", 4, "--format", "jsonl",
+            "state", "tiered", root, "--topic", "TopicB", "--queue-id", 3, "--offset", 2, "-n", 4, "--format", "jsonl",
         ).lines
     ]  # fmt: skip
     assert [row["queue_offset"] for row in rows] == [2, 3, 4, 5]
