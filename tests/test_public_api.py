@@ -26,6 +26,7 @@ _PARTS = {
     "ConsumeQueueEntry",
     "ConsumeQueueInspection",
     "Difference",
+    "GroupLag",
     "IndexHeader",
     "IndexInspection",
     "ItemRow",

@@ -13,7 +13,7 @@ import click
 
 from reput.base import format_time, now_ms, parse_duration, parse_size, parse_time, printable
 from reput.errors import UsageError
-from reput.format.file_names import BATCH_QUEUE_FOLDER, CONSUME_QUEUE_FOLDER
+from reput.format.file_names import BATCH_QUEUE_FOLDER, COMMIT_LOG_FOLDER, CONSUME_QUEUE_FOLDER
 from reput.io import storage_of
 
 if TYPE_CHECKING:
@@ -62,12 +62,12 @@ def refuse_logs_option(
         store, logs = split_logs(path)
         if logs and os.path.isdir(store):
             advice = (
-                f"link it: ln -s {quote(os.path.abspath(logs[0]))} {quote(os.path.join(store, 'commitlog'))}"
-                if len(logs) == 1 and not os.path.lexists(os.path.join(store, "commitlog"))
+                f"link it: ln -s {quote(os.path.abspath(logs[0]))} {quote(os.path.join(store, COMMIT_LOG_FOLDER))}"
+                if len(logs) == 1 and not os.path.lexists(os.path.join(store, COMMIT_LOG_FOLDER))
                 else "move its files there"
             )
             raise UsageError(
-                f"{path}: {ctx.info_name} needs the CommitLog in {os.path.join(store, 'commitlog')}; {advice}"
+                f"{path}: {ctx.info_name} needs the CommitLog in {os.path.join(store, COMMIT_LOG_FOLDER)}; {advice}"
             )
     return value
 
@@ -398,7 +398,11 @@ def refuse_other_log(store: str, broker_config: str | None) -> None:
     from reput.base import log_paths_of
 
     folders = () if broker_config is None else log_paths_of(broker_config)
-    if folders and os.path.isdir(store) and not os.path.isdir(os.path.join(store, "commitlog")):
+    if (
+        folders
+        and os.path.isdir(store)
+        and not os.path.isdir(os.path.join(store, COMMIT_LOG_FOLDER))
+    ):
         named = ",".join((store, *folders))
         raise UsageError(
             f"{store}: has no commitlog/; {broker_config} names {', '.join(folders)}: pass {quote(named)} as STORE"
