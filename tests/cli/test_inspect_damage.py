@@ -128,7 +128,7 @@ def test_a_store_with_files_that_do_not_fit_together(golden: Golden, tmp_path: P
     ran = reput("inspect", store)
     assert ran.code == DAMAGED
     for line in (
-        "commitlog/00000000000003145728: physical offset 2097152: 1048576 bytes lost: no file contains these offsets",
+        "commitlog/00000000000002097152: physical offset 2097152: 1048576 bytes lost: no file contains these offsets",
         f"index/{names[0]}: offset 5: too short for the header of an IndexFile",
         f"index/{names[14]}: offset 24: leads to offset 6548768, the log ends at 6291456",
         "checkpoint: offset 16: time -1 is negative",
