@@ -59,6 +59,11 @@ if TYPE_CHECKING:
     type=click.Choice(["files", "rocksdb"]),
     help="Write queues as files or into RocksDB (5.x).  [default: as the store has them]",
 )
+@click.option(
+    "--index",
+    type=click.Choice(["files", "rocksdb"]),
+    help="Write the index of keys as IndexFiles or into RocksDB (5.4).  [default: files]",
+)
 @config_options
 @queue_entries_option
 @click.option(
@@ -86,6 +91,7 @@ def command(
     output: str | None,
     staging: str | None,
     queues: Any,
+    index: Any,
     broker_config: str | None,
     split_size: int | None,
     chosen: Chosen,
@@ -102,7 +108,9 @@ def command(
     resume.
 
     --queues converts a 5.x store's queues: to files (storeType=default) or to a RocksDB database
-    (storeType=defaultRocksDB), which needs reput[rocksdb].
+    (storeType=defaultRocksDB), which needs reput[rocksdb]. It is required if a store has queues in both.
+    --index rocksdb writes the database of keys of a 5.4 broker (indexRocksDBEnable) in place of IndexFiles;
+    existing IndexFiles stay.
 
     --follow maintains indexes while a broker, or a periodic copy, extends the log. It continues the indexes in
     --output, and rebuilds them first if they are missing. If there is no CommitLog yet, it waits for the first
@@ -125,16 +133,16 @@ def command(
             raise UsageError("--follow works with one store only")
         refuse_settings(broker_config, sizes)
         return _rebuild_all(
-            given, output, as_json, resume, only=only, queues=queues, split_size=split_size,
+            given, output, as_json, resume, only=only, queues=queues, index=index, split_size=split_size,
             salvage=salvage, staging=staging, runner=chosen,
         )  # fmt: skip
     store = given.paths[0]
     if follow:
         if output is None:
             raise UsageError("--follow needs --output, because the store is only read")
-        if only or salvage or staging or queues == "rocksdb":
+        if only or salvage or staging or "rocksdb" in (queues, index):
             raise UsageError(
-                "--follow: cannot be combined with --only, --salvage, --staging or --queues rocksdb"
+                "--follow: cannot be combined with --only, --salvage, --staging, --queues rocksdb or --index rocksdb"
             )
     from reput.core import log_bytes, split_logs, with_logs
 
@@ -157,8 +165,8 @@ def command(
 
     with PhaseBars() as progress:
         report = rebuild(
-            store, only=only, output=output, queues=queues, config=config, split_size=split_size,
-            salvage=salvage, staging=staging, runner=chosen, progress=progress,
+            store, only=only, output=output, queues=queues, index=index, config=config,
+            split_size=split_size, salvage=salvage, staging=staging, runner=chosen, progress=progress,
         )  # fmt: skip
     warn(*damage_lines(report.damage))
     click.echo(json.dumps(report.as_dict(), indent=2) if as_json else str(report))

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from reput.core.index.plan import Segment as Segment
     from reput.core.index.reader import IndexFileReader as IndexFileReader
     from reput.core.index.reader import index_paths as index_paths
+    from reput.core.index.rocksdb_index import indexed_messages as indexed_messages
     from reput.core.index.search import IndexSearch as IndexSearch
     from reput.core.index.search import lost_keys as lost_keys
     from reput.core.index.set_reader import IndexFileSetReader as IndexFileSetReader
@@ -125,6 +126,7 @@ if TYPE_CHECKING:
     from reput.core.queues.rocksdb_dispatch import dispatched_entries as dispatched_entries
     from reput.core.queues.rocksdb_dispatch import rocksdb_rules as rocksdb_rules
     from reput.core.queues.rocksdb_writer import create_database as create_database
+    from reput.core.queues.rocksdb_writer import create_index_database as create_index_database
     from reput.core.queues.set_writer import BatchEnd as BatchEnd
     from reput.core.queues.set_writer import ConsumeQueueSetWriter as ConsumeQueueSetWriter
     from reput.core.queues.set_writer import RocksQueueSetWriter as RocksQueueSetWriter

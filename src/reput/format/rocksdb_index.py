@@ -8,7 +8,7 @@ The database is `RocksDBMessageStore/` in the store, column family `default`:
     value  store timestamp 8
 
 The hour is the store timestamp in milliseconds, rounded down to the hour. The value of `lastOffsetPy` is the physical
-offset of the last indexed message. All integers are big endian.
+offset of the last indexed message. The value of `lastStoreTimeStamp` is a store timestamp. All integers are big endian.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from reput.format.commit_log import SYS_FLAG_ROLLBACK, SYS_FLAG_TRANSACTION_MASK, MessageExt
 from reput.format.java_string import decode_utf8, encode_utf8
 
 INDEX_FAMILY = "default"
-LAST_OFFSET_KEY = b"lastOffsetPy"
+LAST_OFFSET_KEY, LAST_TIME_KEY = b"lastOffsetPy", b"lastStoreTimeStamp"
 HOUR_MS = 3_600_000
-KEY_TYPE, UNIQUE_TYPE = "K", "U"
+KEY_TYPE, TAG_TYPE, UNIQUE_TYPE = "K", "T", "U"
 _LONG = struct.Struct(">q")
 _SEPARATOR = "@"
 _LEAST_BYTES = 2 * _LONG.size + len("@t@U@u@")
@@ -65,6 +66,35 @@ def prefixes(hour: int, name: IndexedKey) -> tuple[bytes, bytes]:
         encode_utf8(f"@{name.topic}@{kind}@{name.key}@") for kind in (UNIQUE_TYPE, KEY_TYPE)
     )
     return begin + unique, begin + key
+
+
+def encode_offset(number: int) -> bytes:
+    """Return the value of an item: a physical offset or a time."""
+    return _LONG.pack(number)
+
+
+def index_items(message: MessageExt) -> list[tuple[bytes, bytes]]:
+    """Return the items that a broker puts for a message, with their values, in its order.
+
+    A message that is rolled back, or that has no unique key or no store timestamp, gets no items.
+    """
+    unique, hour = message.unique_key, hour_of(message.store_timestamp)
+    is_rolled_back = message.sys_flag & SYS_FLAG_TRANSACTION_MASK == SYS_FLAG_ROLLBACK
+    if not unique or not message.topic or is_rolled_back or hour <= 0:
+        return []
+    parts = [f"{KEY_TYPE}@{key}@{unique}@" for key in dict.fromkeys(message.keys)]
+    if message.tags:
+        parts.append(f"{TAG_TYPE}@{message.tags}@{unique}@")
+    parts.append(f"{UNIQUE_TYPE}@{unique}@")
+    end, value = _LONG.pack(message.physical_offset), _LONG.pack(message.store_timestamp)
+    begin = first_of_hour(hour)
+    return [(begin + encode_utf8(f"@{message.topic}@{part}") + end, value) for part in parts]
+
+
+def item_offset(key: bytes) -> int | None:
+    """Return the physical offset of any item; None for the progress marks and for malformed keys."""
+    is_item = len(key) >= _LEAST_BYTES and key[_LONG.size : _LONG.size + 1] == _SEPARATOR.encode()
+    return int(_LONG.unpack_from(key, len(key) - _LONG.size)[0]) if is_item else None
 
 
 def decode_offset(value: bytes | None) -> int | None:

@@ -235,6 +235,10 @@ class Kind(StrEnum):
         "index_ahead_of_log", Severity.DAMAGE, Remedy.REBUILD_INDEXES,
         "entries for messages after the end of the log",
     )  # fmt: skip
+    INDEX_DATABASE = (
+        "index_database", Severity.WARNING, Remedy.NONE,
+        "an index of keys in RocksDB that lacks entries, has others, or cannot be read",
+    )  # fmt: skip
 
     # Findings about the store's small files, and about the store as a whole
     CHECKPOINT = (

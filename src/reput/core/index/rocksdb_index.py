@@ -13,8 +13,11 @@ from typing import Any
 from reput.base import Finding, Kind
 from reput.core.index.key_index import IndexPart
 from reput.core.log.offset_range import OffsetRange
+from reput.core.log.reader import CommitLogReader
+from reput.core.log.walk import LogWalk
 from reput.errors import FormatError, MissingExtraError
-from reput.format.rocksdb_index import INDEX_FAMILY, LAST_OFFSET_KEY, decode_offset
+from reput.format.commit_log import MessageExt, decode_located
+from reput.format.rocksdb_index import INDEX_FAMILY, LAST_OFFSET_KEY, decode_offset, index_items
 from reput.io import RocksFolder
 
 
@@ -44,6 +47,21 @@ class RocksIndex:
     def lost_records(self, within: OffsetRange) -> Iterator[OffsetRange]:
         """See `KeyIndex.lost_records`. There is none."""
         return iter(())
+
+
+IndexedMessage = tuple[MessageExt, list[tuple[bytes, bytes]]]
+"""A message of the log, and the items that the index has for it."""
+
+
+def indexed_messages(log: CommitLogReader, start: int, stop: int) -> Iterator[IndexedMessage]:
+    """Yield the messages in [start, stop) that a broker puts into this index. Unreadable ranges are skipped.
+
+    Raises StoreAccessError, StoreChangedError.
+    """
+    for record in LogWalk(log, start, stop):
+        message = decode_located(record.data, record.layout)
+        if items := index_items(message):
+            yield message, items
 
 
 class JoinedIndex:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from reput.io.rocksdb import leave_quickly_when_forked
 _BLOCK_BYTES, _FILTER_BITS, _TABLE_FORMAT = 32 << 10, 16, 5
 # Maximum bytes of entries that are only in memory.
 _BUFFER_BYTES = 128 << 20
+_ITEMS_OF_A_WRITE = 10_000
 _DATABASE_LOCK = "LOCK"
 # Files that rocksdict creates in the folder, but a broker does not.
 _NOT_OF_A_BROKER = ("rocksdict-config.json", "LOG", _DATABASE_LOCK)
@@ -82,6 +84,32 @@ def create_database(folder: Path, tables: list[str], ends: Mapping[bytes, bytes]
         finally:
             database.close()
     _remove_traces(folder)
+
+
+def create_index_database(folder: Path, items: Iterable[tuple[bytes, bytes]]) -> int:
+    """Create a database with one column family, from items in any order. Return the number of items.
+
+    Raises StoreAccessError, MissingExtraError, and the errors of `items`.
+    """
+    rocksdict = require_library()
+    make_folder(folder)
+    count, left = 0, iter(items)
+    with _explained(folder), ExitStack() as stack:
+        options = _options(rocksdict, is_compressed=True)
+        options.create_if_missing(True)
+        database = rocksdict.Rdict(stack.enter_context(native_folder(folder)), options)
+        try:
+            while part := list(islice(left, _ITEMS_OF_A_WRITE)):
+                batch = rocksdict.WriteBatch(raw_mode=True)
+                for key, value in part:
+                    batch.put(key, value)
+                database.write(batch)
+                count += len(part)
+            database.flush()
+        finally:
+            database.close()
+    _remove_traces(folder)
+    return count
 
 
 class Changes:

@@ -17,11 +17,10 @@ from reput.engine.rebuild.write_files import index_part
 from reput.errors import StoreError
 from reput.format.checkpoint import Checkpoint, encode_checkpoint
 from reput.format.file_names import (
-    BATCH_QUEUE_FOLDER,
     CHECKPOINT_FILE,
-    CONSUME_QUEUE_FOLDER,
-    EXTENSION_FOLDER,
     INDEX_FOLDER,
+    MESSAGE_DATABASE_FOLDERS,
+    QUEUE_FOLDERS,
 )
 from reput.io import (
     exchange,
@@ -127,7 +126,7 @@ def swap_in(output: Path, staging: Staging, without: Collection[str] = ()) -> No
     # Sync before the first swap. Otherwise a power cut could leave new folders with empty files.
     sync_tree(staging.new)
     make_folder(staging.old)
-    for name in (CONSUME_QUEUE_FOLDER, BATCH_QUEUE_FOLDER, EXTENSION_FOLDER, INDEX_FOLDER):
+    for name in (*QUEUE_FOLDERS, INDEX_FOLDER, *MESSAGE_DATABASE_FOLDERS):
         fresh, place = staging.new / name, output / name
         if not fresh.exists():
             continue

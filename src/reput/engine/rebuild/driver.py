@@ -35,6 +35,7 @@ from reput.engine.compare import reader_of, remember
 from reput.engine.rebuild.batch_file import read_facts
 from reput.engine.rebuild.commit import FolderTarget, RebuildCommit, Target
 from reput.engine.rebuild.divided import divide
+from reput.engine.rebuild.index_database import check_index_form, index_folder, write_index_database
 from reput.engine.rebuild.index_layout import IndexFileTask, index_layout
 from reput.engine.rebuild.old_queues import LogPart
 from reput.engine.rebuild.publish import BucketTarget, FetchedTarget
@@ -62,7 +63,13 @@ from reput.engine.rebuild.write_files import (
     write_queues,
 )
 from reput.errors import StoreError, UsageError
-from reput.format.file_names import EXTENSION_FOLDER, INDEX_FOLDER, LOCK_FILE, index_file_names
+from reput.format.file_names import (
+    EXTENSION_FOLDER,
+    INDEX_FOLDER,
+    LOCK_FILE,
+    MESSAGE_DATABASE_FOLDERS,
+    index_file_names,
+)
 from reput.io import (
     AnchoredRunner,
     OpenFile,
@@ -101,6 +108,7 @@ def rebuild_store(
     only: Only | None = None,
     output: str | os.PathLike[str] | None = None,
     queues: QueueForm | None = None,
+    index: QueueForm | None = None,
     split_size: int | None = None,
     salvage: bool = False,
     staging: str | None = None,
@@ -118,6 +126,7 @@ def rebuild_store(
         only: The part to rebuild, 'consumequeue' or 'index'; both by default.
         output: Folder or URL for the result; by default, the store itself.
         queues: 'files' or 'rocksdb'; by default, the kind that the store has.
+        index: 'files' (IndexFiles) or 'rocksdb' (the database of keys of a 5.4 broker); 'files' by default.
         split_size: Bytes of the CommitLog per scan task.
         salvage: Search for readable records after damage.
         staging: URL for temporary files, for tasks that share no folder. By default, temporary files are in the output.
@@ -133,12 +142,19 @@ def rebuild_store(
             f"the argument `only` must be 'consumequeue' or 'index', not {only!r}",
             arguments=["only"],
         )
+    check_index_form(index, only, salvage)
     if split_size is not None and split_size < 1:
         raise UsageError("split_size must be at least 1 byte", arguments=["split_size"])
     options = dict(storage_options or {})
     source = _Source.of(store, options)
-    asked = _Arguments(only, queues, split_size, salvage, config)
-    if is_url(target := source.path if output is None else os.fspath(output)):
+    asked = _Arguments(only, queues, split_size, salvage, config, index == "rocksdb")
+    target = source.path if output is None else os.fspath(output)
+    if asked.has_index_database and (staging is not None or is_url(target)):
+        raise UsageError(
+            "index='rocksdb' needs local folders for the output and for staging",
+            arguments=["index"],
+        )
+    if is_url(target):
         return _into_bucket(
             runner, source, target, staging or _below(target), asked, options, progress
         )
@@ -177,6 +193,7 @@ class _Arguments(NamedTuple):
     split_size: int | None
     salvage: bool
     config: StoreConfig | None
+    has_index_database: bool = False
 
 
 class _Known(NamedTuple):
@@ -191,6 +208,10 @@ class _Known(NamedTuple):
     notes: list[str]
     ends: LogEnds
     fingerprint: str
+
+    @property
+    def log(self) -> StoreLog:
+        return StoreLog(self.source.path, self.source.storage)
 
     @property
     def has_extension_files(self) -> bool:
@@ -261,9 +282,14 @@ def _into_folder(
     target = FolderTarget(output, staging)
     report = known.report(str(output))
     replaced = source.path if in_place else None
+    database = None
+    if asked.has_index_database:
+        facts = facts_of(source.path, storage=source.storage)
+        database = staging.new / index_folder(facts, in_place)
     rebuild = _Rebuild(
-        runner, known, staging, asked.only, replaced, progress, report, build, target, output
-    )
+        runner, known, staging, asked.only, replaced, progress, report, build, target, output,
+        database,
+    )  # fmt: skip
     with _owning(output, staging, in_place=in_place):
         rebuild.run(asked)
     return report.sealed()
@@ -379,6 +405,9 @@ class _Rebuild:
     queues: QueueBuild
     target: Target
     output: Path | None  # None if the output is in object storage.
+    index_database: Path | None = (
+        None  # The folder of the index of keys in RocksDB; None to write IndexFiles.
+    )
 
     @property
     def config(self) -> StoreConfig:
@@ -491,7 +520,7 @@ class _Rebuild:
         )  # fmt: skip
         tasks: list[IndexFileTask | QueueTask] = []
         queues = QueueLayout()
-        if self.only != "consumequeue":
+        if self.only != "consumequeue" and self.index_database is None:
             tasks += index_layout(log, self.config, self.known.files)
         if self.only != "index":
             queues = self.queues.plan(log, 2 * self.runner.parallelism, self._run_one)
@@ -510,6 +539,11 @@ class _Rebuild:
             staged = [one.objects for one in written if isinstance(one, QueuesWritten)]
             self.target.take_queues(sum(staged) + sum(joined))
             self.queues.finish(log, written, report)
+        if self.index_database is not None:
+            report.index_entries = write_index_database(
+                self.known.log, log.begin, report.log_end, self.index_database
+            )
+            return {}
         if self.only == "consumequeue":
             return {}
         return self._name_index_files(written)
@@ -530,13 +564,16 @@ class _Rebuild:
 
     def _commit(self, log: LogSummary) -> None:
         sizes, report = self.target.sizes(), self.report
-        report.queue_files = len(sizes) - report.index_files
+        of_database = [path for path in sizes if path.split(os.sep)[0] in MESSAGE_DATABASE_FOLDERS]
+        report.queue_files = len(sizes) - report.index_files - len(of_database)
         report.bytes_written = sum(sizes.values())
         last = log.splits[-1].last_timestamp if log.splits else 0
         self.target.commit(
             RebuildCommit(
                 None if self.only == "index" else last,
-                None if self.only == "consumequeue" else report.index_end_timestamp,
+                None
+                if self.only == "consumequeue" or self.index_database
+                else report.index_end_timestamp,
                 self.known.files[-1].end if self.known.files else 0,
                 in_rocksdb=isinstance(self.queues, QueueDatabase),
                 without=() if self.only == "index" else self.queues.without,

@@ -23,6 +23,7 @@ def rebuild(
     only: Literal["consumequeue", "index"] | None = None,
     output: str | PathLike[str] | None = None,
     queues: Literal["files", "rocksdb"] | None = None,
+    index: Literal["files", "rocksdb"] | None = None,
     config: StoreConfig | None = None,
     split_size: int | None = None,
     salvage: bool = False,
@@ -39,6 +40,7 @@ def rebuild(
         output: Folder or URL for `consumequeue/`, `index/` and `checkpoint`; None to write into the store itself.
             Existing objects at a URL are not replaced.
         queues: "files" or "rocksdb"; None for the kind that the store has.
+        index: "files" for IndexFiles (the default), or "rocksdb" for the database of keys of a 5.4 broker.
         config: The broker's settings; by default sizes are derived from the store's files.
         split_size: Bytes of CommitLog per scan task.
         salvage: After damage, resume at the next verifiable record, not at the next file.
@@ -59,7 +61,7 @@ def rebuild(
     size_bytes = log_bytes(store, storage_options)
     with opened_runner(Chosen.of(runner), size_bytes, warm_up) as tasks:
         return rebuild_store(
-            tasks, store, only=only, output=output, queues=queues, config=config,
+            tasks, store, only=only, output=output, queues=queues, index=index, config=config,
             split_size=split_size, salvage=salvage, staging=staging,
             storage_options=storage_options, progress=progress,
         )  # fmt: skip

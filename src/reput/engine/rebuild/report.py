@@ -40,6 +40,7 @@ class RebuildReport(Sealable, ShownAsTable, Report):
     queue_blanks: int = 0
     queue_files: int = 0
     index_files: int = 0
+    index_entries: int = 0
     index_end_timestamp: int = 0
     bytes_written: int = 0
     splits: int = 0
@@ -96,6 +97,8 @@ def _summary_rows(report: RebuildReport) -> Iterator[tuple[str, str]]:
         slots, items = report.config.hash_slots, report.config.index_items
         files = counted(report.index_files, "file")
         yield "IndexFile", f"{files} of {slots:,} slots and {items:,} items"
+    if report.index_entries:
+        yield "index", f"{counted(report.index_entries, 'key')} in RocksDB"
     yield "written", format_size(report.bytes_written)
     for note in report.notes:
         yield "note", printable(note)

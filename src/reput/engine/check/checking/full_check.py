@@ -20,6 +20,7 @@ from reput.base import Finding, Kind, Progress, Runner, no_progress
 from reput.core import CommitLogReader, DispatchRules, Queue, StoreLog, is_light
 from reput.core.log.passed_file import keep_topics
 from reput.engine.check.checking.checked_store import CheckedStore
+from reput.engine.check.checking.index_database import index_database
 from reput.engine.check.checking.index_table import IndexJob, IndexTable, read_index_table
 from reput.engine.check.checking.listings import of_queue
 from reput.engine.check.checking.log_check import LogFileFound, LogTask, check_log_file
@@ -158,6 +159,7 @@ class FullCheck:
         yield from absent(
             self._store, self._without_queue, without_index, bool(self._queues or others.queues)
         )
+        yield from index_database(self._store)
         yield from checkpoint_ahead(self._store, self._totals.latest)
 
     def _waves(

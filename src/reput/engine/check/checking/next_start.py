@@ -14,6 +14,7 @@ from reput.base import Finding, Kind
 from reput.core import CommitLogReader, Queue, StoreLog, is_light, open_queues, topic_names
 from reput.core.store.topics_file import TOPICS_PATH
 from reput.engine.check.checking.checked_store import CheckedStore
+from reput.engine.check.checking.index_database import has_key_database
 from reput.engine.check.checking.tally import counted
 from reput.errors import FormatError, MessageNotFoundError, StoreError
 from reput.format.commit_log import SYS_FLAG_COMMIT, SYS_FLAG_TRANSACTION_MASK, MessageExt
@@ -149,7 +150,7 @@ def absent(
             else "dispatches only messages after the last entry of all other queues",
         )  # fmt: skip
     # A broker of 5.4 may keep its keys in RocksDB instead of IndexFiles.
-    if without_index and not store.facts.message_databases:
+    if without_index and not has_key_database(store):
         yield Finding(
             Kind.INDEX_DELETED, str(store.path / INDEX_FOLDER), "no IndexFile has an entry",
             cost=f"{counted(without_index, 'key')} cannot be found",
