@@ -16,6 +16,7 @@ from reput.cli.many import (
     resume_option,
 )
 from reput.cli.options import (
+    RATE,
     GivenStores,
     all_formats,
     config_options,
@@ -24,6 +25,8 @@ from reput.cli.options import (
     runner_options,
     stores_argument,
 )
+from reput.cli.scrubbing import scrub_stores
+from reput.errors import UsageError
 
 if TYPE_CHECKING:
     from reput.base import Finding
@@ -37,12 +40,25 @@ if TYPE_CHECKING:
     "\n  reput check /data/store"
     "\n  reput check /data/store --quick"
     "\n  reput check /backup/store --format jsonl > findings.jsonl"
-    "\n  reput check --stores fleet.toml --quick --format nagios --fail-on damage",
+    "\n  reput check --stores fleet.toml --quick --format nagios --fail-on damage"
+    "\n  reput check --scrub --rate 20MB/s /data/store",
 )
 @stores_argument
 @config_options
 @queue_entries_option
 @click.option("--quick", is_flag=True, help="Check names, sizes, headers, ends and samples only.")
+@click.option(
+    "--scrub",
+    is_flag=True,
+    help="Read the store for ever in small steps, and remember when each file was proved.",
+)
+@click.option("--rate", type=RATE, help="Bytes per second of a scrub.  [default: 20MB/s]")
+@click.option(
+    "--passes",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="End a scrub after N passes over each store.",
+)
 @fail_on_option
 @resume_option
 @runner_options
@@ -56,6 +72,9 @@ def command(
     given: GivenStores,
     broker_config: str | None,
     quick: bool,
+    scrub: bool,
+    rate: int | None,
+    passes: int | None,
     fail_on: str,
     resume: str | None,
     chosen: Chosen,
@@ -72,6 +91,11 @@ def command(
     line per store, the worst first, and the counts. Stores with the same cluster and broker name
     are compared.
 
+    --scrub proves every file again and again. One pass is a check in small steps. A scrub that was stopped, or killed,
+    continues where it stopped. A pass that ends early waits until an hour has passed since it began. `reput fleet` and
+    the metrics of `reput serve` have the age of the last proof of each file, and the damage that the scrub has found,
+    if the same user runs them.
+
     If the CommitLog of STORE is in other folders (storePathCommitLog=a,b), write STORE,a,b.
 
     Exits with 0 when the store is valid, with 3 when messages or entries are lost or wrong (or a store could not be
@@ -81,6 +105,13 @@ def command(
     from reput.engine.check import check
 
     store = given.one
+    if scrub:
+        if quick or resume is not None or layout in MONITORING:
+            raise UsageError("scrub: pass neither quick nor resume nor a format for monitoring")
+        refuse_settings(broker_config, sizes)
+        return scrub_stores(given.named(), rate, passes, layout == "jsonl", fail_on)
+    if rate is not None or passes is not None:
+        raise UsageError("rate, passes: only with scrub", arguments=["rate", "passes"])
     if store is None or resume is not None or layout in MONITORING:
         refuse_settings(broker_config, sizes)
         return answer_stores(

@@ -445,6 +445,8 @@ class _Parsed(click.ParamType):  # type: ignore[type-arg]  # generic since click
 
 SIZE = _Parsed("SIZE", parse_size)
 """A number of bytes, written as `128MiB`, `64m` or `1000000`."""
+RATE = _Parsed("RATE", lambda text: parse_size(text.removesuffix("/s")))
+"""Bytes per second, written as `20MB/s`."""
 DURATION = _Parsed("DURATION", parse_duration)
 """Milliseconds, written as `90s`, `36h` or `2d`."""
 TIME = _Parsed("TIME", lambda text: parse_time(text, now_ms=now_ms()))

@@ -5,8 +5,9 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol, Self
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, ClassVar, Protocol, Self
 
 from reput.base import Closing
 from reput.errors import FormatError, StoreAccessError, StoreChangedError, StoreNotFoundError
@@ -120,6 +121,19 @@ def read_text(path: str | os.PathLike[str]) -> str:
 class FileReader(Closing):
     """One open file. Its methods raise StoreNotFoundError, StoreAccessError, StoreChangedError."""
 
+    _meter: ClassVar[Callable[[int], None] | None] = None
+    """Called with the number of bytes before each read of `read` and `read_into`; None if nothing counts them."""
+
+    @classmethod
+    @contextmanager
+    def metered(cls, meter: Callable[[int], None]) -> Iterator[None]:
+        """In the `with` block, call `meter` with the number of bytes before each read in this process."""
+        before, cls._meter = cls._meter, meter
+        try:
+            yield
+        finally:
+            cls._meter = before
+
     def __init__(self, path: str) -> None:
         self.path = path
         try:
@@ -162,6 +176,8 @@ class FileReader(Closing):
 
     def read_into(self, buffer: npt.NDArray[np.uint8], position: int) -> None:
         """Fill `buffer` from byte `position` of the file."""
+        if FileReader._meter is not None:
+            FileReader._meter(buffer.nbytes)
         self._fill(buffer.data, position)
 
     def _fill(self, view: memoryview, position: int) -> None:
@@ -179,6 +195,8 @@ class FileReader(Closing):
 
     def read(self, position: int, length: int) -> bytes:
         """Return the `length` bytes at `position`. Raises StoreAccessError, StoreChangedError."""
+        if FileReader._meter is not None:
+            FileReader._meter(length)
         try:
             data = os.pread(self._fd, length, position)
         except OSError as error:

@@ -17,7 +17,7 @@ from operator import itemgetter
 from typing import TypeVar
 
 from reput.base import Finding, Kind, Progress, Runner, no_progress
-from reput.core import CommitLogReader, DispatchRules, Queue, StoreLog, is_light
+from reput.core import CommitLogFile, CommitLogReader, DispatchRules, Queue, StoreLog, is_light
 from reput.core.log.passed_file import keep_topics
 from reput.engine.check.checking.checked_store import CheckedStore
 from reput.engine.check.checking.index_database import index_database
@@ -136,13 +136,20 @@ class FullCheck:
 
     def run(self) -> Iterator[Finding]:
         """Yield all findings as they are found. Raises StoreAccessError."""
-        # Read the index and the queues first, to find out which of their entries lead into each log file.
+        yield from self.begin()
+        yield from self._read_log()
+        yield from self.end()
+
+    def begin(self) -> Iterator[Finding]:
+        """Read the index and the queues, to find out which of their entries lead into each log file."""
         yield from self._read_index()
         yield from self._read_queues()
         yield from self._join_index()
         yield from beyond(self._store, self._index, self._queues)
         yield from next_start(self._store, self._index)
-        yield from self._read_log()
+
+    def end(self) -> Iterator[Finding]:
+        """Check the other queues and the store as a whole, after all log files were checked or added."""
         # The tasks have remembered facts about the log files. They are only a cache, so errors do not matter.
         with suppress(StoreError), closing(CommitLogReader(StoreLog(str(self._store.path)))) as log:
             keep_topics(log)
@@ -236,12 +243,43 @@ class FullCheck:
             self._repeat(plan, tasks, results)
             before += sum(weights[part])
             for file, found in zip(files[part], results, strict=True):
-                # If the broker has deleted the log file, it may have deleted the queue files of its messages, too.
-                if self._store.is_live and file.start < self._store.begin_now():
-                    continue
-                yield from found.findings
-                yield from self._light.take(found.light)
-                self._add(found)
+                if not self._has_expired(file):
+                    yield from self.add(found)
+
+    def _has_expired(self, file: CommitLogFile) -> bool:
+        """Return whether the broker has deleted a log file, and perhaps the queue files of its messages, too."""
+        return self._store.is_live and file.start < self._store.begin_now()
+
+    def steps(
+        self, known: Mapping[int, LogFileFound]
+    ) -> Iterator[tuple[CommitLogFile, LogFileFound, list[Finding]]]:
+        """Check the log files in log order, one for each step, after `begin`. Yield each with its result and findings.
+
+        `known` has results of earlier steps, by number of the log file. These files are not read again. Expired files
+        are skipped.
+        """
+        plan = _LogPlan(self._store, self._index, self._queues)
+        if known:
+            # Without the light queues of all earlier files, nothing shows the lag with which they continue.
+            self._light = LightQueues(max(self._store.begin, 1))
+        for number in plan.numbers:
+            file = self._store.files[number]
+            if number in known:
+                self._add(known[number])
+                continue
+            tasks = [plan.task(number)]
+            results = [check_log_file(*tasks)]
+            self._repeat(plan, tasks, results)
+            if not self._has_expired(file):
+                yield file, results[0], list(self.add(results[0]))
+
+    def leading_into(self) -> Iterator[tuple[list[str], list[int]]]:
+        """Yield the files of each index and each queue, and the numbers of the log files into which they lead."""
+        for table in self._index:
+            yield [table.path], [number for number in table.spans if number >= 0]
+        for queue in self._queues:
+            paths = [path for _, _, path in queue.places.files]
+            yield paths, [number for number in queue.spans if number >= 0]
 
     def _repeat(
         self, plan: _LogPlan, tasks: Sequence[LogTask], results: list[LogFileFound]
@@ -256,6 +294,12 @@ class FullCheck:
         repeated = self._runner.run(check_log_file, list(again.values()), weights, no_progress)
         for row, found in zip(again, repeated, strict=True):
             results[row] = found
+
+    def add(self, found: LogFileFound) -> Iterator[Finding]:
+        """Yield the findings of the next log file, and add it to the totals."""
+        yield from found.findings
+        yield from self._light.take(found.light)
+        self._add(found)
 
     def _add(self, found: LogFileFound) -> None:
         totals = self._totals

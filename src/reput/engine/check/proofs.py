@@ -1,0 +1,181 @@
+"""Remember when a scrub has proved each file of a store, and what it has found.
+
+The state is a file in this user's cache folder, named by device and inode of the store's folder, so a renamed store
+keeps it. It is replaced atomically after each step of a scrub. The proof of a file ends if another file takes its name.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from reput.base import Finding, Kind, Severity
+from reput.core import Queue
+from reput.engine.check.checking.log_check import LogFileFound
+from reput.io import OwnCache
+
+_FORM = 1
+_MOST_BYTES = 256 << 20
+# Errors that a damaged or foreign cache file can cause.
+_WRONG_FORM = (ValueError, TypeError, LookupError, AttributeError)
+STORE = ""
+"""The part of a store whose findings do not belong to a step about one log file."""
+
+
+@dataclass(slots=True)
+class Proof:
+    """The proof of one file.
+
+    Attributes:
+        inode: The inode of the file.
+        seen_ms: When a scrub first saw the file.
+        proved_ms: When every byte of the file was last read and compared with the rest of the store; None if never.
+    """
+
+    inode: int
+    seen_ms: int
+    proved_ms: int | None = None
+
+    @property
+    def since_ms(self) -> int:
+        """Return the time since which nothing has proved the file."""
+        return self.seen_ms if self.proved_ms is None else self.proved_ms
+
+
+@dataclass(slots=True)
+class Proofs:
+    """The state of the scrubs of one store.
+
+    Attributes:
+        pass_ms: When the current pass began. Files with an older proof are still to be read.
+        passes: Number of completed passes.
+        files: The proofs by path, relative to the store's folder if the file is below it.
+        results: The result for each log file of the current pass, for the findings at its end.
+        findings: The damage that was found, by the part of the store whose step has found it.
+    """
+
+    pass_ms: int
+    passes: int = 0
+    files: dict[str, Proof] = field(default_factory=dict)
+    results: dict[str, LogFileFound] = field(default_factory=dict)
+    findings: dict[str, list[tuple[int, Finding]]] = field(default_factory=dict)
+
+    def note(self, part: str, findings: Iterable[Finding]) -> None:
+        """Replace the findings of a part of the store. Only damage is kept: all else may change at any time."""
+        damage = [one for one in findings if one.severity is Severity.DAMAGE]
+        self.findings[part] = [(inode_of(one.file), one) for one in damage]
+
+    def damage(self) -> Iterator[Finding]:
+        """Yield the damage that was found, except in files that were deleted or replaced since."""
+        for part in self.findings.values():
+            yield from (finding for inode, finding in part if inode_of(finding.file) == inode)
+
+    @property
+    def unreadable_bytes(self) -> int:
+        """Return the bytes of the log that cannot be read, as far as it was read."""
+        ranges = sorted({(one.start, one.stop) for one in self.damage() if one.kind in _UNREADABLE
+                         and one.physical_offset is not None})  # fmt: skip
+        total, before = 0, 0
+        for start, stop in ranges:
+            total += max(stop - max(start, before), 0)
+            before = max(before, stop)
+        return total
+
+
+_UNREADABLE = frozenset(
+    {Kind.UNREADABLE_RECORD, Kind.RECORD_SIZE_MISMATCH, Kind.MISSING_LOG_FILE, Kind.LOG_FILE_SIZE}
+)
+
+
+def inode_of(path: str) -> int:
+    """Return the inode of a file, or 0 if it does not exist."""
+    with suppress(OSError, ValueError):
+        return os.lstat(path).st_ino
+    return 0
+
+
+def name_in(store: Path, path: str) -> str:
+    """Return the name of a file in `Proofs.files`."""
+    return os.path.relpath(path, store) if path.startswith(f"{store}/") else path
+
+
+def path_of(store: Path, name: str) -> str:
+    """Return the path of a file from its name in `Proofs.files`."""
+    return os.path.join(store, name)
+
+
+class ProofStore:
+    """The place of a store's `Proofs`."""
+
+    def __init__(self, store: Path) -> None:
+        """Find the place. Raises StoreNotFoundError."""
+        status = os.stat(store)
+        self._name = f"{status.st_dev:x}-{status.st_ino:x}.json"
+        self._cache = OwnCache("scrubs")
+
+    @property
+    def lock_path(self) -> Path:
+        """Return the file that a scrub locks."""
+        return self._cache.folder / f"{self._name}.lock"
+
+    def load(self) -> Proofs | None:
+        """Return the state; None if this user has never scrubbed the store."""
+        data = self._cache.read(self._name, _MOST_BYTES)
+        if data is None:
+            return None
+        try:
+            return _decoded(json.loads(data))
+        except _WRONG_FORM:
+            return None
+
+    def keep(self, proofs: Proofs) -> None:
+        """Replace the state. Raises StoreAccessError."""
+        self._cache.write(self._name, json.dumps(_encoded(proofs)).encode())
+
+
+def _encoded(proofs: Proofs) -> dict[str, Any]:
+    return {
+        "form": _FORM,
+        "pass_ms": proofs.pass_ms,
+        "passes": proofs.passes,
+        "files": {n: [one.inode, one.seen_ms, one.proved_ms] for n, one in proofs.files.items()},
+        "results": {
+            name: [
+                one.latest,
+                one.without_index,
+                [[*q, *of] for q, of in one.without_queue.items()],
+            ]
+            for name, one in proofs.results.items()
+        },
+        "findings": {
+            part: [[inode, one.as_json()] for inode, one in found]
+            for part, found in proofs.findings.items()
+        },
+    }
+
+
+def _decoded(stored: Mapping[str, Any]) -> Proofs | None:
+    if stored["form"] != _FORM:
+        return None
+    proofs = Proofs(int(stored["pass_ms"]), int(stored["passes"]))
+    for name, (inode, seen_ms, proved_ms) in stored["files"].items():
+        proved = None if proved_ms is None else int(proved_ms)
+        proofs.files[str(name)] = Proof(int(inode), int(seen_ms), proved)
+    for name, (latest, without_index, queues) in stored["results"].items():
+        result = LogFileFound(None if latest is None else int(latest), {}, int(without_index))
+        for topic, queue_id, count, first in queues:
+            result.without_queue[Queue(str(topic), int(queue_id))] = int(count), int(first)
+        proofs.results[str(name)] = result
+    for part, found in stored["findings"].items():
+        proofs.findings[str(part)] = [(int(n), Finding.from_json(one)) for n, one in found]
+    return proofs
+
+
+def without_entries(found: LogFileFound) -> LogFileFound:
+    """Return the part of a result that the end of a pass needs."""
+    return replace(found, light={}, findings=[], unplaced=set())
