@@ -193,7 +193,7 @@ def test_a_damaged_state_begins_anew_and_one_scrub_at_a_time_reads_a_store(
     assert ProofStore(store).load() is None
     assert scrub(store, rate=None).passes == 1
     with (
-        locked(ProofStore(store).lock_path, "held"),
+        locked(ProofStore(store).lock_path(), "held"),
         pytest.raises(StoreLockedError, match="another process scrubs this store"),
     ):
         scrub(store, rate=None)

@@ -319,10 +319,10 @@ def test_equal_names_are_not_believed_without_equal_bytes(fleet: Path) -> None:
 def test_the_fleet_s_lines_are_figures(fleet: Path) -> None:
     ran = reput("fleet", "--stores", with_gone(fleet))
     assert ran.code == DAMAGED
-    columns = "store state newest per day full in indexed lag oldest"
+    columns = "store state newest per day full in indexed lag oldest unreadable proof"
     assert ran.lines[0].split() == columns.split()
     assert [line.split()[0] for line in ran.lines[1:5]] == ["gone", "a", "a-slave", "b"]
-    assert all(line.startswith("? b: ") for line in ran.lines[5:-1])
+    assert {line.split(":")[0] for line in ran.lines[5:-1]} == {"? b", "? a and 2 more stores"}
     assert " 99% " in ran.lines[2]
     objects = [
         json.loads(line) for line in reput("fleet", "--stores", fleet, "--format", "jsonl").lines

@@ -6,21 +6,23 @@ from pathlib import Path
 
 import pytest
 
-from reput.base import Kind
+from reput.base import Kind, Severity
 from reput.base.clock import parse_duration
 from reput.cli.main import FOUND, WARNED
+from reput.engine.check import scrub
 from reput.engine.stores.open_store import open_store
 from reput.errors import UsageError
 from reput.io import Disk
 from reput.wings.fleet import survey
-from reput.wings.fleet.figures import Figures
+from reput.wings.fleet.figures import Figures, FileProof
 from reput.wings.fleet.thresholds import Thresholds
 from reput.wings.serve import GroupLag
 from tests.cli.running import reput
+from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenStore
 
 Golden = Callable[[str], GoldenStore]
-LIMITS = {Kind.DISK_FULL, Kind.LOG_GROWTH, Kind.GROUP_LAG, Kind.NO_NEW_MESSAGE}
+LIMITS = {Kind.PROOF_OLD, Kind.DISK_FULL, Kind.LOG_GROWTH, Kind.GROUP_LAG, Kind.NO_NEW_MESSAGE}
 
 
 def test_a_full_disk_is_not_ok(golden: Golden, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -49,13 +51,15 @@ def test_each_limit_is_a_finding_and_can_be_switched_off() -> None:
         found = limits.findings("s", figures, 61_000, is_live=is_live)
         return [(one.kind, one.count) for one in found]
 
+    figures.files = (FileProof("commitlog/0", None, 11.0), FileProof("index/1", 10.0, 10.0))
     off = Thresholds(min_days=None)
     assert kinds(off) == []
     assert kinds(off, is_live=True) == [(Kind.GROUP_LAG, 1)]
     assert kinds(Thresholds()) == [(Kind.DISK_FULL, 1)]
-    assert kinds(Thresholds(2.5, 100, 50, 90_000, 60)) == []
-    assert kinds(Thresholds(2.6, 99, 4, 89_999, 59)) == [
+    assert kinds(Thresholds(2.5, 100, 50, 90_000, 60, 11)) == []
+    assert kinds(Thresholds(2.6, 99, 4, 89_999, 59, 9)) == [
         (Kind.DISK_FULL, 1), (Kind.LOG_GROWTH, 1), (Kind.GROUP_LAG, 2), (Kind.NO_NEW_MESSAGE, 1),
+        (Kind.PROOF_OLD, 2),
     ]  # fmt: skip
     figures.free_bytes = 9
     assert kinds(off) == [(Kind.DISK_FULL, 1)]
@@ -114,3 +118,38 @@ def test_an_unknown_figure_has_its_reason_and_is_no_number(golden: Golden, tmp_p
         assert reason in ran.out
     for name in unknown:
         assert f"reput_store_{name}" not in reput("fleet", store, "--format", "prometheus").out
+
+
+def test_damage_that_a_scrub_has_found_is_reported_until_its_file_is_replaced(
+    golden: Golden, tmp_path: Path, own_cache: Path
+) -> None:
+    store = copy_store(golden("basic").path, tmp_path / "store")
+    unproved = survey(store)
+    assert unproved.unknown["proof_age_seconds"] == "this user has not scrubbed the store"
+    assert unproved.metrics["unreadable_bytes"] is None
+    path = sorted((store / "commitlog").iterdir())[1]
+    sound = path.read_bytes()
+    # A quick check reads the first record of each log file, not the second one.
+    with open_store(store) as opened:
+        at = opened.get(int(path.name)).size_bytes
+    with path.open("r+b") as file:
+        file.seek(at)
+        file.write(bytes(20))
+    assert survey(store).is_valid
+    scrub(store, rate=None)
+    report = survey(store)
+    (found,) = report.findings
+    assert (found.kind, report.severity) == (Kind.UNREADABLE_RECORD, Severity.DAMAGE)
+    assert report.metrics["unreadable_bytes"] == found.length > 0
+    lines = reput("fleet", store, "--format", "prometheus").lines
+    assert f'reput_store_unreadable_bytes{{store="{store}"}} {found.length}' in lines
+    name = f"commitlog/{path.name}"
+    label = f'reput_file_proof_age_seconds{{store="{store}",file="{name}"}} '
+    assert len([line for line in lines if line.startswith(label)]) == 1
+    other = path.with_name("other")
+    other.write_bytes(sound)
+    other.rename(path)
+    after = survey(store)
+    assert after.is_valid
+    assert after.metrics["unreadable_bytes"] is None
+    assert after.unknown["unreadable_bytes"] == "no scrub has read 1 log file completely"

@@ -36,6 +36,10 @@ _threshold_options = together(
         help="Warn if a group has an older unread message.  [default: 1d in a store that a broker uses]",
     ),
     click.option("--max-age", type=DURATION, help="Warn if the newest message is older."),
+    click.option(
+        "--max-proof-age", type=DURATION, default="35d", show_default=True,
+        help="Warn if a scrub has proved a file longer ago (reput check --scrub).",
+    ),
 )  # fmt: skip
 
 
@@ -66,6 +70,7 @@ def command(
     max_lag: int | None,
     max_lag_age: int | None,
     max_age: int | None,
+    max_proof_age: int,
     fail_on: str,
     resume: str | None,
     chosen: Chosen,
@@ -90,7 +95,7 @@ def command(
 
     lag_age_s = None if max_lag_age is None else max_lag_age / 1000
     age_s = None if max_age is None else max_age / 1000
-    limits = Thresholds(min_days, max_growth, max_lag, lag_age_s, age_s)
+    limits = Thresholds(min_days, max_growth, max_lag, lag_age_s, age_s, max_proof_age / 1000)
     return answer_stores(
         survey, given.named(), layout, fail_on=fail_on, resume=resume, runner=chosen, thresholds=limits,
         rows=lambda report: [report.as_dict()], lines=fleet_lines, **opening,

@@ -96,6 +96,11 @@ class OwnCache:
             if most_bytes is not None and data and data[-1] % _ROUNDS == 0:
                 self._make_room(most_bytes)
 
+    def path_for(self, name: str) -> Path:
+        """Return the path of a file in the folder, which is created if it is missing. Raises as `write` does."""
+        with self._writing():
+            return self.folder / name
+
     @contextmanager
     def keeping(self, name: str) -> Iterator[Path]:
         """Yield a path to which the with block writes a large file. Afterwards, `kept(name)` returns this file.

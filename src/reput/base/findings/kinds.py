@@ -281,6 +281,10 @@ class Kind(StrEnum):
         "offset_outside_queue", Severity.WARNING, Remedy.NONE,
         "an offset that a consumer group has committed after the end of a queue",
     )  # fmt: skip
+    PROOF_OLD = (
+        "proof_old", Severity.WARNING, Remedy.NONE,
+        "files that no scrub has proved for longer than the limit",
+    )  # fmt: skip
     NO_NEW_MESSAGE = (
         "no_new_message", Severity.WARNING, Remedy.NONE,
         "a store whose newest message is older than its limit",

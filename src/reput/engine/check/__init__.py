@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from reput.engine.check.operation import check as check
     from reput.engine.check.proofs import Proofs as Proofs
     from reput.engine.check.proofs import ProofStore as ProofStore
+    from reput.engine.check.proofs import inode_of as inode_of
     from reput.engine.check.proofs import path_of as path_of
     from reput.engine.check.run import check_store as check_store
     from reput.engine.check.scrub_operation import DEFAULT_RATE as DEFAULT_RATE

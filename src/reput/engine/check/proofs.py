@@ -28,7 +28,7 @@ STORE = ""
 
 
 @dataclass(slots=True)
-class Proof:
+class ProvedFile:
     """The proof of one file.
 
     Attributes:
@@ -61,7 +61,7 @@ class Proofs:
 
     pass_ms: int
     passes: int = 0
-    files: dict[str, Proof] = field(default_factory=dict)
+    files: dict[str, ProvedFile] = field(default_factory=dict)
     results: dict[str, LogFileFound] = field(default_factory=dict)
     findings: dict[str, list[tuple[int, Finding]]] = field(default_factory=dict)
 
@@ -118,10 +118,9 @@ class ProofStore:
         self._name = f"{status.st_dev:x}-{status.st_ino:x}.json"
         self._cache = OwnCache("scrubs")
 
-    @property
     def lock_path(self) -> Path:
-        """Return the file that a scrub locks."""
-        return self._cache.folder / f"{self._name}.lock"
+        """Return the file that a scrub locks. Raises StoreAccessError if there is no folder for it."""
+        return self._cache.path_for(f"{self._name}.lock")
 
     def load(self) -> Proofs | None:
         """Return the state; None if this user has never scrubbed the store."""
@@ -165,7 +164,7 @@ def _decoded(stored: Mapping[str, Any]) -> Proofs | None:
     proofs = Proofs(int(stored["pass_ms"]), int(stored["passes"]))
     for name, (inode, seen_ms, proved_ms) in stored["files"].items():
         proved = None if proved_ms is None else int(proved_ms)
-        proofs.files[str(name)] = Proof(int(inode), int(seen_ms), proved)
+        proofs.files[str(name)] = ProvedFile(int(inode), int(seen_ms), proved)
     for name, (latest, without_index, queues) in stored["results"].items():
         result = LogFileFound(None if latest is None else int(latest), {}, int(without_index))
         for topic, queue_id, count, first in queues:

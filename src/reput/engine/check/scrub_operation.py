@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from os import PathLike, fspath
 from pathlib import Path
@@ -37,9 +36,9 @@ from reput.engine.check.checking.log_check import LogFileFound
 from reput.engine.check.checking.tally import sampled
 from reput.engine.check.proofs import (
     STORE,
-    Proof,
     Proofs,
     ProofStore,
+    ProvedFile,
     inode_of,
     name_in,
     without_entries,
@@ -151,9 +150,7 @@ def scrub(
     path = Path(store).absolute()
     looked = look_at(path, config)
     place = ProofStore(Path(split_logs(str(path))[0]))
-    with suppress(OSError):  # The next line raises a better error if the folder does not exist.
-        place.lock_path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with locked(place.lock_path, "another process scrubs this store", ["scrub"]):
+    with locked(place.lock_path(), "another process scrubs this store", ["scrub"]):
         one_pass = _Pass(looked, place, on_step)
         findings: list[Finding] = []
         meter = (lambda count: None) if rate is None else Pace(rate)
@@ -217,7 +214,7 @@ class _Pass:
         for name, path in names.items():
             inode = inode_of(path)
             if name not in proofs.files or proofs.files[name].inode != inode:
-                proofs.files[name] = Proof(inode, now)
+                proofs.files[name] = ProvedFile(inode, now)
                 proofs.results.pop(name, None)
         self._place.keep(proofs)
 

@@ -280,12 +280,14 @@ class _SurveyCollector(Collector):
                     findings.add_metric([store, severity], counts[severity])
                 surveyed.add_metric([store], answer.report.surveyed_ms / 1000)
         yield from (*gauges.values(), findings, surveyed)
-        for name, text, rows in part_figures([one.result for one in latest.values()], "topic"):
-            gauge = GaugeMetricFamily(name, text, labels=["store", "topic"])
-            for labels, rate in rows:
-                if rate is not None and len(labels["topic"]) <= _MOST_NAME:
-                    gauge.add_metric(list(labels.values()), rate)
-            yield gauge
+        answers = [one.result for one in latest.values()]
+        for label in ("topic", "file"):
+            for name, text, rows in part_figures(answers, label):
+                gauge = GaugeMetricFamily(name, text, labels=["store", label])
+                for labels, value in rows:
+                    if value is not None and len(labels[label]) <= _MOST_NAME:
+                        gauge.add_metric(list(labels.values()), value)
+                yield gauge
 
     def _survey(self, name: str) -> StoreAnswer[SurveyReport]:
         try:

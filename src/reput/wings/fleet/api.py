@@ -24,12 +24,11 @@ from reput.core import ReaderOptions
 from reput.engine.check import check
 from reput.engine.stores import StoreAnswer, StoresReport
 from reput.engine.stores.open_store import open_store
-from reput.wings.fleet.figures import TopicGrowth, measured
+from reput.wings.fleet.figures import FileProof, TopicGrowth, measured
 from reput.wings.fleet.lag import lag_cells
 from reput.wings.fleet.thresholds import Thresholds
 from reput.wings.serve import GroupLag
 
-_COLUMNS = ("store", "state", "newest", "per day", "full in", "indexed", "lag", "oldest", "")
 _NAME_WIDTH, _FINDING_WIDTH = 48, 100
 # The cells whose figures may be unknown, and the metrics of these figures.
 _CELLS = {
@@ -39,7 +38,10 @@ _CELLS = {
     "indexed": "index_coverage_ratio",
     "lag": "group_lag_messages",
     "oldest": "group_lag_seconds",
+    "unreadable": "unreadable_bytes",
+    "proof": "proof_age_seconds",
 }
+_COLUMNS = ("store", "state", *_CELLS, "")
 _UNKNOWN, _NONE = "?", "none"
 
 
@@ -48,7 +50,7 @@ class SurveyReport(Report):
     """The state of one store of a fleet. Unknown figures are None.
 
     Attributes:
-        findings: Findings of the quick check, and of figures beyond their limits.
+        findings: Findings of the quick check, of figures beyond their limits, and damage that a scrub has found.
         log_bytes: Bytes from the first message to the end of the log.
         newest_ms: Store time of the newest message, ms since 1970.
         bytes_per_day: Growth of the log during its last day, or since its beginning if it is younger.
@@ -58,6 +60,7 @@ class SurveyReport(Report):
         surveyed_ms: Time of the survey, ms since 1970.
         groups: The lag of each consumer group in messages and in time: the largest first, unknown lags last.
         topics: The growth of each topic, the largest first.
+        files: The age of the last proof of each file, the oldest first; empty if no scrub has read the store.
         metrics: The figures of the whole store by the names of their metrics.
         unknown: The reason why a figure is unknown, by the name of its metric.
     """
@@ -72,6 +75,7 @@ class SurveyReport(Report):
     surveyed_ms: int
     groups: tuple[GroupLag, ...] = ()
     topics: tuple[TopicGrowth, ...] = ()
+    files: tuple[FileProof, ...] = ()
     metrics: Mapping[str, float | None] = field(default_factory=dict)
     unknown: Mapping[str, str] = field(default_factory=dict)
 
@@ -94,7 +98,10 @@ class SurveyReport(Report):
     def as_dict(self) -> dict[str, Any]:
         findings = [finding.as_json() for finding in self.findings]
         topics = [topic._asdict() for topic in self.topics]
-        return {**asdict(self), "findings": findings, "topics": topics}
+        files = [
+            {"file": one.file, "proof_age_seconds": one.proof_age_seconds} for one in self.files
+        ]
+        return {**asdict(self), "findings": findings, "topics": topics, "files": files}
 
 
 @checked
@@ -121,10 +128,12 @@ def survey(
         is_live = opened.storage.is_local and opened.is_live
     limits = thresholds or Thresholds()
     beyond = limits.findings(fspath(store), figures, surveyed_ms, is_live=is_live)
+    reported = {(one.kind, one.file) for one in found.findings}
+    scrubbed = (one for one in figures.damage if (one.kind, one.file) not in reported)
     return SurveyReport(
-        (*found.findings, *beyond), figures.log_bytes, figures.newest_ms, figures.bytes_per_day,
+        (*found.findings, *scrubbed, *beyond), figures.log_bytes, figures.newest_ms, figures.bytes_per_day,
         figures.days_until_full, figures.indexed, figures.largest_lag, surveyed_ms,
-        figures.groups, figures.topics, figures.metrics, figures.unknown,
+        figures.groups, figures.topics, figures.files, figures.metrics, figures.unknown,
     )  # fmt: skip
 
 
@@ -182,6 +191,10 @@ def cells_of(fields: Mapping[str, Any]) -> Sequence[str]:
             unknown, "lag", "" if lag is None else f"{lag[0]:,} {one_line(lag[1], _NAME_WIDTH)}"
         ),
         _group_cell(unknown, "oldest", lag_cells(1, seconds)[1] if seconds else ""),
+        _UNKNOWN if (lost := metrics.get("unreadable_bytes")) is None else format_size(lost),
+        _UNKNOWN
+        if (proof := metrics.get("proof_age_seconds")) is None
+        else f"{format_duration(int(proof * 1000))} ago",
         _worst(fields["findings"]),
     )
 

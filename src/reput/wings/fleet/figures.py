@@ -12,7 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from reput.core import MessageStore, QueueReader, is_light, newest_timestamp
+from reput.base import Finding, counted, now_ms
+from reput.core import MessageStore, QueueReader, is_light, newest_timestamp, split_logs
+from reput.engine.check import ProofStore, inode_of, path_of
 from reput.errors import CorruptMessageError, MessageNotFoundError, ReputError, raise_if_refused
 from reput.io import Disk
 from reput.wings.inspect import covered_log
@@ -30,6 +32,18 @@ class TopicGrowth(NamedTuple):
 
     topic: str
     growth_bytes_per_day: float | None
+
+
+class FileProof(NamedTuple):
+    """The age of the last proof of a file by a scrub; None if no scrub has proved it.
+
+    `age_seconds` is the time since which nothing has proved the file: since its last proof, or since a scrub first saw
+    it.
+    """
+
+    file: str
+    proof_age_seconds: float | None
+    age_seconds: float
 
 
 class _Window(NamedTuple):
@@ -54,6 +68,9 @@ class Figures:
         indexed: Share of the log that IndexFiles cover, from 0 to 1.
         groups: The lag of each consumer group: the largest first, unknown lags last.
         topics: The growth of each topic, the largest first.
+        files: The proof of each file, the oldest first.
+        unreadable_bytes: Bytes of the log that cannot be read.
+        damage: Damage that a scrub has found.
         unknown: The reason why a figure is unknown, by the name of its metric.
     """
 
@@ -66,6 +83,9 @@ class Figures:
     indexed: float | None = None
     groups: tuple[GroupLag, ...] = ()
     topics: tuple[TopicGrowth, ...] = ()
+    files: tuple[FileProof, ...] = ()
+    unreadable_bytes: int | None = None
+    damage: tuple[Finding, ...] = ()
     unknown: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -89,6 +109,8 @@ class Figures:
             "index_coverage_ratio": self.indexed,
             "group_lag_messages": None if lag is None else lag[0],
             "group_lag_seconds": max(ages) if is_aged else None,
+            "unreadable_bytes": self.unreadable_bytes,
+            "proof_age_seconds": max((one.age_seconds for one in self.files), default=None),
         }
 
 
@@ -112,6 +134,7 @@ def measured(store: MessageStore) -> Figures:
         _measure_growth(store, figures, end, figures.newest_ms)
     _measure_disk(store, figures)
     _measure_groups(store, figures)
+    _measure_proofs(store, figures)
     return figures
 
 
@@ -218,3 +241,35 @@ def _measure_groups(store: MessageStore, figures: Figures) -> None:
         for name in ("lag_messages", "lag_seconds"):
             if getattr(one, name) is None and one.problem is not None:
                 figures.unknown.setdefault(f"group_{name}", one.problem)
+
+
+def _measure_proofs(store: MessageStore, figures: Figures) -> None:
+    """Read what scrubs of this user have proved. Nothing else shows that all bytes of a store can be read."""
+    names = "unreadable_bytes", "proof_age_seconds"
+    if not store.storage.is_local:
+        figures.unknown |= dict.fromkeys(names, "a scrub reads only stores on this machine")
+        return
+    folder = Path(split_logs(str(Path(store.path).absolute()))[0])
+    proofs = ProofStore(folder).load()
+    if proofs is None:
+        figures.unknown |= dict.fromkeys(names, "this user has not scrubbed the store")
+        return
+    now = now_ms()
+    files = []
+    for name, proof in proofs.files.items():
+        # A file that has expired or was replaced since then needs no proof.
+        if inode_of(path_of(folder, name)) == proof.inode:
+            age_s = max(now - proof.since_ms, 0) / 1000
+            files.append(FileProof(name, None if proof.proved_ms is None else age_s, age_s))
+    figures.files = tuple(sorted(files, key=lambda one: (-one.age_seconds, one.file)))
+    figures.damage = tuple(proofs.damage())
+    proved = {path_of(folder, one.file) for one in files if one.proof_age_seconds is not None}
+    missing = sum(file.path not in proved for file in store.commit_log.files)
+    figures.unreadable_bytes = proofs.unreadable_bytes
+    if missing and not figures.unreadable_bytes:
+        figures.unreadable_bytes = None
+        figures.unknown["unreadable_bytes"] = (
+            f"no scrub has read {counted(missing, 'log file')} completely"
+        )
+    if not files:
+        figures.unknown["proof_age_seconds"] = "no file of the store was seen by a scrub"

@@ -20,6 +20,8 @@ STORE_METRICS = {
     "index_coverage_ratio": "Share of the log that IndexFiles cover.",
     "group_lag_messages": "Messages that the consumer group furthest behind has to read.",
     "group_lag_seconds": "Age of the oldest message that a consumer group has not consumed.",
+    "unreadable_bytes": "Bytes of CommitLog that a scrub could not read.",
+    "proof_age_seconds": "Time since which no scrub has proved the file with the oldest proof.",
 }
 """The metrics of a store and their explanations. Their full names have the prefix `reput_store_`."""
 GROUP_METRICS = {
@@ -32,13 +34,16 @@ TOPIC_METRICS = {
     "growth_bytes_per_day": "Bytes of CommitLog per day of a topic's messages, estimated from samples.",
 }
 """The metrics of a topic and their explanations. Their full names have the prefix `reput_topic_`."""
+FILE_METRICS = {"proof_age_seconds": "Age of the last proof of a file by a scrub."}
+"""The metrics of a file and their explanations. Their full names have the prefix `reput_file_`."""
 _LISTS = {
+    "file": ("files", FILE_METRICS),
     "group": ("groups", GROUP_METRICS),
     "topic": ("topics", TOPIC_METRICS),
 }
 """Parts of a store with metrics of their own, by label: the list in the report, and the metrics."""
 MOST_PARTS = 100
-"""Each metric is a time series, so the metrics have at most this many groups and topics of a store."""
+"""Each metric is a time series, so the metrics have at most this many groups, topics and files of a store."""
 _NUMBERS = {StoreState.OK: 0, StoreState.WARNING: 1, StoreState.DAMAGED: 2, StoreState.NOT_READ: 3}
 
 
@@ -92,7 +97,7 @@ def prometheus_lines(answers: Sequence[StoreAnswer[Any]]) -> Iterator[str]:
 def part_figures(
     answers: Sequence[StoreAnswer[Any]], label: str
 ) -> Iterator[tuple[str, str, list[tuple[dict[str, str], float | None]]]]:
-    """Yield the metrics of groups or topics: name, explanation, and the labels and values of the first parts."""
+    """Yield the metrics of groups, topics or files: name, explanation, and the labels and values of the first parts."""
     listed, metrics = _LISTS[label]
     for name, text in metrics.items():
         rows = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -24,6 +25,7 @@ class Thresholds:
         max_lag_age_s: Age of the oldest message that a consumer group has not consumed, in seconds. The default is one
             day in a store that a broker uses. In other stores, nobody consumes.
         max_age_s: Age of the newest message, in seconds.
+        max_proof_age_s: Age of the last proof of a file, in seconds, in a store that was scrubbed.
     """
 
     min_days: float | None = 3.0
@@ -31,6 +33,7 @@ class Thresholds:
     max_lag: int | None = None
     max_lag_age_s: float | None = None
     max_age_s: float | None = None
+    max_proof_age_s: float | None = 35.0 * _DAY_S
 
     def __post_init__(self) -> None:
         for name in self.__slots__:
@@ -53,6 +56,7 @@ class Thresholds:
             if age_ms > most_ms:
                 detail = f"the newest message is {format_duration(age_ms)} old; the limit is {format_duration(most_ms)}"
                 yield Finding(Kind.NO_NEW_MESSAGE, path, detail)
+        yield from self._of_proofs(path, figures)
 
     def _of_disk(self, path: str, figures: Figures) -> Iterator[Finding]:
         free, days = figures.free_bytes, figures.days_until_full
@@ -97,4 +101,16 @@ class Thresholds:
             yield Finding(
                 Kind.GROUP_LAG, path, first, count=late,
                 cost="messages that expire before they are consumed are lost for the group",
+            )  # fmt: skip
+
+    def _of_proofs(self, path: str, figures: Figures) -> Iterator[Finding]:
+        most_s = self.max_proof_age_s
+        old = [one for one in figures.files if most_s is not None and one.age_seconds > most_s]
+        if old and most_s is not None:
+            age = format_duration(int(old[0].age_seconds * 1000))
+            limit = format_duration(int(most_s * 1000))
+            yield Finding(
+                Kind.PROOF_OLD, os.path.join(path, old[0].file),
+                f"nothing has proved the file for {age}; the limit is {limit}", count=len(old),
+                cost="damage of the disk may be found too late to restore the file from a replica",
             )  # fmt: skip
