@@ -9,6 +9,7 @@ from random import Random
 import pytest
 
 import reput
+from reput.core.log.files import CommitLogFile
 from reput.core.log.reader import CommitLogReader
 from reput.core.log.sources import StoreLog
 from reput.core.query.answers import PullStatus
@@ -72,6 +73,25 @@ def test_files_whose_last_message_is_older_go(tmp_path: Path, age_s: int) -> Non
     assert reopened.recovery.queues_from == reopened.recovery.log_end
     assert reopened.put(Message("T", queue_id=1)).queue_offset == 167
     reopened.close()
+
+
+def test_a_plan_begins_again_when_a_file_is_deleted_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = Made(tmp_path / "store")
+    made.put(200)
+    made.close()
+    planned = plan_by_time(made.path, 1 << 60).log_files
+    assert len(planned) > 1
+    before = newest_timestamp
+
+    def after_deletion(log: CommitLogReader, file: CommitLogFile) -> int:
+        if file.path == planned[0]:
+            Path(file.path).unlink()
+        return before(log, file)
+
+    monkeypatch.setattr("reput.engine.writer.expiry.newest_timestamp", after_deletion)
+    assert plan_by_time(made.path, 1 << 60).log_files == planned[1:]
 
 
 def test_only_what_points_into_the_log_is_kept(tmp_path: Path) -> None:

@@ -32,6 +32,7 @@ from reput.core import (
     find_record,
     index_paths,
 )
+from reput.errors import StoreError
 from reput.format.file_names import INDEX_FOLDER
 from reput.format.index_file import HEADER_BYTES, decode_header
 from reput.io import Disk, FileReader
@@ -175,13 +176,20 @@ def carry_out(
 def plan_by_time(store: Path, before: int, until: int | None = None) -> ExpiryReport:
     """Plan the expiry of files whose last message was stored before a time (ms), without opening the store for writing.
 
-    `until` limits the plan to files that end at or before this physical offset. Raises StoreNotFoundError,
-    StoreAccessError, FormatError.
+    The owner of the store may delete files meanwhile. `until` limits the plan to files that end at or before this
+    physical offset. Raises StoreNotFoundError, StoreAccessError, FormatError.
     """
     log = CommitLogReader(StoreLog(store))
     try:
-        most = log.files_end if until is None else until
-        return plan_expiry(store, log, files_before(log, before, most, newest_timestamp))
+        while True:
+            files, most = log.files, log.files_end if until is None else until
+            try:
+                return plan_expiry(store, log, files_before(log, before, most, newest_timestamp))
+            except (OSError, StoreError):
+                # The owner of the store may have deleted a file in between.
+                log.refresh()
+                if log.files == files:
+                    raise
     finally:
         log.close()
 
