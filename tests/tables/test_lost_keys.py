@@ -18,7 +18,7 @@ _COLUMNS = ("physical_offset", "corrupt_reason")
 
 def _write(path: Path, keys: list[str]) -> Path:
     with reput.open_store(path, mode="rw", config=SMALL_16K) as store:
-        store.put_many(reput.Message("T", b"x" * 300, keys=[key]) for key in keys)
+        store.put_many(reput.Message("T", b"x" * 300, keys=key.split()) for key in keys)
     return path
 
 
@@ -53,6 +53,17 @@ def test_a_record_without_its_key_is_damage(
     ).to_table()
     assert rows["physical_offset"].to_pylist() == [offset]
     assert _REASON in rows["corrupt_reason"][0].as_py()
+
+
+@pytest.mark.parametrize("key", ["c00", f"a{_MESSAGES - 1}"])
+def test_any_key_of_the_first_and_the_last_record_of_an_index_is_compared(
+    tmp_path: Path, key: str
+) -> None:
+    """The outermost entry, and the one beside it, have other keys of the record."""
+    store = _write(tmp_path / "s", [f"a{n:02d} b{n:02d} c{n:02d}" for n in range(_MESSAGES)])
+    _lose(store, key)
+    with reput.open_store(store) as opened:
+        assert not opened.query("T", key).is_complete
 
 
 def test_other_messages_are_found_after_the_damage(store: Path) -> None:

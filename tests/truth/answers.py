@@ -6,12 +6,16 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import reput
 from reput.core.query.message_store import MessageStore
 from reput.core.query.shared_store import SharedStore
 from reput.format.commit_log import MessageExt
 from tests.truth.messages import Question, Truth
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 @dataclass(frozen=True)
@@ -34,11 +38,15 @@ class Answer:
 
 @dataclass
 class Session:
-    """A store while questions are asked. Opened files stay open until `close`."""
+    """A store while questions are asked. Opened files stay open until `close`.
+
+    Without a session of Spark, the paths of `reput.spark` are not asked.
+    """
 
     path: str
     folder: Path
     truth: Truth
+    spark: SparkSession | None = None
     opened: list[Callable[[], None]] = field(default_factory=list)
     count: int = 0
 

@@ -11,6 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from random import Random
 from time import process_time_ns
+from typing import TYPE_CHECKING
 from zlib import crc32
 
 import pytest
@@ -25,6 +26,9 @@ from tests.truth.answers import PATHS, Answer, ReadingPath, Session
 from tests.truth.damages import DAMAGES, Damaging
 from tests.truth.messages import KINDS, Question, TrueMessage
 from tests.truth.stores import BUILDERS, LOG_BYTES, Built
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _EACH = 2
 """Number of questions of each kind in one scene."""
@@ -376,7 +380,8 @@ class Result:
 class Harness:
     """Builds each store once, in a folder of its own, and runs scenes by their seeds.
 
-    `store`, `state` and `damages` (names, separated by commas) replace what a seed chooses.
+    `store`, `state` and `damages` (names, separated by commas) replace what a seed chooses. `spark` is a session for
+    the paths of `reput.spark`.
     """
 
     def __init__(
@@ -385,8 +390,9 @@ class Harness:
         store: str | None = None,
         state: str | None = None,
         damages: str | None = None,
+        spark: SparkSession | None = None,
     ) -> None:
-        self._folder = folder
+        self._folder, self._spark = folder, spark
         self._store, self._state, self._damages = store, state, damages
         self._built: dict[str, Built] = {}
 
@@ -424,7 +430,7 @@ class Harness:
         if state in _FROM_EARLIER:
             shutil.rmtree(store)
             shutil.copytree(built.earlier, store)
-        session = Session(built.opened(folder), folder, built.truth)
+        session = Session(built.opened(folder), folder, built.truth, self._spark)
         questions = Random(seed + 1)
         try:
             if state != "closed":

@@ -229,13 +229,15 @@ def look_up(session: Session, asked: Question) -> Answer | None:
     if asked.topic is None:
         return None
     row = {"topic": asked.topic, "key": asked.key, "begin": asked.begin, "end": asked.end}
-    reader = reput.look_up(session.path, pa.Table.from_pylist([row], _KEYS), runner="serial")
+    reader = reput.look_up(
+        session.path, pa.Table.from_pylist([row], KEYS_OF_LOOK_UP), runner="serial"
+    )
     rows = reader.read_all().to_pylist()
     offsets = [one["physical_offset"] for one in rows if one["physical_offset"] is not None]
     return Answer.of(offsets, all(one["is_complete"] for one in rows))
 
 
-_KEYS = pa.schema(
+KEYS_OF_LOOK_UP = pa.schema(
     [("topic", pa.string()), ("key", pa.string()), ("begin", pa.int64()), ("end", pa.int64())]
 )
 

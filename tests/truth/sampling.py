@@ -10,7 +10,8 @@ from pathlib import Path
 from tempfile import mkdtemp
 from zlib import crc32
 
-from tests.truth import paths_api, paths_cli, paths_pages, paths_served  # noqa: F401  (they register their paths)
+# These register their paths.
+from tests.truth import paths_api, paths_cli, paths_pages, paths_served, paths_spark  # noqa: F401
 from tests.truth.answers import ReadingPath
 from tests.truth.harness import Harness, Result
 

@@ -73,6 +73,11 @@ COMMANDS: dict[str, Place] = {
     "help": "text", "warm-up": "compiles", "completion": "text",
 }  # fmt: skip
 
+SPARK: dict[str, Place] = {
+    "register": ("spark table", "spark stream"), "lookup": ("spark lookup",), "coverage_of": "no messages",
+    "rebuild": _WRITES, "follow": _WRITES, "export": "as reput.export, with tasks of Spark",
+}  # fmt: skip
+
 REQUESTS: dict[str, Place] = {
     "PULL_MESSAGE": ("serve PULL_MESSAGE", "serve --exact PULL_MESSAGE"),
     "LITE_PULL_MESSAGE": ("serve PULL_MESSAGE", "serve --exact PULL_MESSAGE"),

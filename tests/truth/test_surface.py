@@ -6,6 +6,7 @@ import pytest
 from starlette.routing import Mount, Route
 
 import reput
+import reput.spark
 from reput.cli.main import _MODULES, _SECTIONS
 from reput.core.query.message_store import MessageStore
 from reput.wings.console.app import create_app
@@ -13,7 +14,7 @@ from reput.wings.console.users import Users
 from reput.wings.serve.remoting.codes import RequestCode
 from tests.truth.answers import PATHS
 from tests.truth.sampling import SAMPLE
-from tests.truth.surface import API, COMMANDS, REQUESTS, ROUTES, STORE_METHODS, Place
+from tests.truth.surface import API, COMMANDS, REQUESTS, ROUTES, SPARK, STORE_METHODS, Place
 
 pytestmark = pytest.mark.every_case
 
@@ -35,10 +36,11 @@ def _routes() -> set[str]:
         (API, reput.__all__),
         (STORE_METHODS, _methods()),
         (COMMANDS, [name for names in _SECTIONS.values() for name in names]),
+        (SPARK, reput.spark.__all__),
         (REQUESTS, [code.name for code in RequestCode]),
         (ROUTES, _routes()),
     ],
-    ids=["API", "methods", "commands", "requests", "routes"],
+    ids=["API", "methods", "commands", "Spark", "requests", "routes"],
 )
 def test_everything_that_could_read_messages_has_a_place(
     places: Mapping[str, Place], names: Iterable[str]
@@ -48,7 +50,7 @@ def test_everything_that_could_read_messages_has_a_place(
     )
 
 
-@pytest.mark.parametrize("places", [API, STORE_METHODS, COMMANDS, REQUESTS, ROUTES])
+@pytest.mark.parametrize("places", [API, STORE_METHODS, COMMANDS, SPARK, REQUESTS, ROUTES])
 def test_a_place_is_a_path_of_the_harness_or_a_reason(places: Mapping[str, Place]) -> None:
     for name, place in places.items():
         assert place, name
@@ -59,7 +61,7 @@ def test_a_place_is_a_path_of_the_harness_or_a_reason(places: Mapping[str, Place
 def test_every_path_belongs_to_something_public() -> None:
     named = {
         path
-        for places in (API, STORE_METHODS, COMMANDS, REQUESTS, ROUTES)
+        for places in (API, STORE_METHODS, COMMANDS, SPARK, REQUESTS, ROUTES)
         for place in places.values()
         if isinstance(place, tuple)
         for path in place

@@ -6,12 +6,16 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
+import reput.spark
 from tests.truth.harness import Harness, Result
 from tests.truth.sampling import SAMPLE, is_sampled, run_many
 
 # `make test` runs a fixed sample; `make test-truth` sets the number of scenes.
 _SCENES, _FIRST = 800, 10_000
+# Scenes whose questions are asked on Spark. Each takes about ten seconds.
+_ON_SPARK = range(200, 220)
 
 
 @pytest.fixture(scope="module")
@@ -34,6 +38,17 @@ def test_no_answer_of_a_sample_is_wrong(sample: Result) -> None:
 def test_the_sample_has_complete_answers_and_incomplete_ones(sample: Result) -> None:
     assert sample.combinations >= 290
     assert sample.answers / 3 < sample.complete < sample.answers
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_no_answer_on_spark_is_wrong(spark: SparkSession, tmp_path: Path) -> None:
+    reput.spark.register(spark)
+    harness, found = Harness(tmp_path, spark=spark), Result()
+    for seed in _ON_SPARK:
+        found.add(harness.run(seed, lambda path: path.name.startswith("spark")))
+    assert found.combinations >= 3 * len(_ON_SPARK)
+    assert not found.violations, "\n".join(map(str, found.violations[:20]))
 
 
 @pytest.mark.slow
