@@ -125,14 +125,14 @@ def test_damaged_offsets_give_way_to_those_before_and_are_set_aside(
     file = tmp_path / "config" / "consumerOffset.json"
     write(file, '{"offsetTable":{"T@g":{0:"x"}}}')
     with pytest.raises(FormatError, match="move the file away to begin without it"):
-        ConsumerOffsets(tmp_path, is_kept=True, uses_backup=True)
+        ConsumerOffsets(tmp_path, is_kept=True)
     write(file.with_name("consumerOffset.json.bak"), '{"offsetTable":{"T@g":{0:7}}}')
     for is_kept in (False, True):
-        offsets = ConsumerOffsets(tmp_path, is_kept, uses_backup=True)
+        offsets = ConsumerOffsets(tmp_path, is_kept)
         assert offsets.committed("g", "T", 0) == 7
         assert "consumerOffset.json.bak is used instead" in caplog.text
         assert file.exists() is not is_kept
-    killed = ConsumerOffsets(tmp_path, is_kept=True, uses_backup=True)
+    killed = ConsumerOffsets(tmp_path, is_kept=True)
     assert killed.committed("g", "T", 0) == 7
     saved(offsets)
     assert file.read_bytes() == offsets.snapshot()()
@@ -146,7 +146,7 @@ def test_offsets_set_aside_are_written_even_if_none_changes(tmp_path: Path) -> N
     previous = ConsumerOffsets(tmp_path / "other", is_kept=True)
     previous.commit("g", "T", 0, 7)
     write(file.with_name("consumerOffset.json.bak"), previous.snapshot()().decode())
-    saved(ConsumerOffsets(tmp_path, is_kept=True, uses_backup=True))
+    saved(ConsumerOffsets(tmp_path, is_kept=True))
     file.with_name("consumerOffset.json.bak").unlink()
     assert ConsumerOffsets(tmp_path, is_kept=True).committed("g", "T", 0) == 7
 

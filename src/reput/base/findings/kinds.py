@@ -83,7 +83,7 @@ class Kind(StrEnum):
     )  # fmt: skip
     FOREIGN_LOG_FILE = (
         "foreign_log_file", Severity.WARNING, Remedy.REMOVE_FILE,
-        "something in commitlog/ that is not a CommitLog file; a broker may not start with it",
+        "something in commitlog/ that is not a CommitLog file; a broker does not start with it",
     )  # fmt: skip
     TORN_LOG_END = (
         "torn_log_end", Severity.WARNING, Remedy.RECOVER,
@@ -252,6 +252,10 @@ class Kind(StrEnum):
     CHECKPOINT_AHEAD = (
         "checkpoint_ahead", Severity.WARNING, Remedy.REBUILD_INDEXES,
         "a checkpoint with a time after the last message, or an offset outside of the log",
+    )  # fmt: skip
+    CONFIG_FILE = (
+        "config_file", Severity.DAMAGE, Remedy.RESTORE_FILE,
+        "a JSON file of config/ that a broker cannot read, or that is missing although its .bak exists",
     )  # fmt: skip
     UNCLEAN_SHUTDOWN = (
         "unclean_shutdown", Severity.WARNING, Remedy.RECOVER,

@@ -50,17 +50,25 @@ def _topics(store: str, storage: Storage) -> dict[str, Any]:
         folder = os.path.join(store, CONFIG_FOLDER, name)
         if storage.is_local and is_database(folder, storage):
             return _in_database(folder, version, family)
-    path = os.path.join(store, TOPICS_PATH)
+    # A broker reads the previous version if the file is missing, empty or damaged (`ConfigManager.load`).
+    for name in (TOPICS_PATH, f"{TOPICS_PATH}.bak"):
+        if (table := _table(os.path.join(store, name), storage)) is not None:
+            return table
+    return {}
+
+
+def _table(path: str, storage: Storage) -> dict[str, Any] | None:
+    """Return the settings of each topic in a file; None if it is missing, empty or no such file."""
     entry = storage.entry(path)
     if entry is None or not 0 < entry.stat().st_size <= _MOST_BYTES:
-        return {}
+        return None
     try:
         with storage.open(path) as reader:
             content = json.loads(reader.read(0, entry.stat().st_size))
     except (StoreError, ValueError, RecursionError):
-        return {}
+        return None
     table = content.get("topicConfigTable") if isinstance(content, dict) else None
-    return table if isinstance(table, dict) else {}
+    return table if isinstance(table, dict) else None
 
 
 def _in_database(folder: str, version: int, family: str) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from reput.base import Finding, Kind, Progress, Runner, SerialRunner, StoreConfig, silent
 from reput.engine.check.checking.checked_store import CheckedStore, look_at
+from reput.engine.check.checking.config_files import config_findings
 from reput.engine.check.checking.tally import sampled
 from reput.engine.check.marker_inspection import inspect_checkpoint
 from reput.errors import FormatError, UsageError
@@ -70,6 +71,7 @@ def _findings(
 ) -> Iterator[Finding]:
     yield from store.findings
     yield from _checkpoint(store)
+    yield from config_findings(store)
     if quick:
         from reput.engine.check.checking.quick_check import quick_findings
 

@@ -172,12 +172,7 @@ def _list_log(store: CheckedStore) -> None:
     for entry in chain.from_iterable(entries_of(Path(folder)) for folder in folders):
         start = parse_offset_file_name(entry.name)
         if start is None or not entry.is_file(follow_symlinks=False):
-            store.findings.append(
-                Finding(
-                    Kind.FOREIGN_LOG_FILE, entry.path, "not a CommitLog file",
-                    at_next_start=f"{_NO_START} if its size differs from the log's files",
-                )
-            )  # fmt: skip
+            store.findings.append(_foreign(store, entry, start is not None))
             continue
         size = entry.stat(follow_symlinks=False).st_size
         found.append(CommitLogFile(start, size, entry.path, entry.inode(), gap_of(entry.path)))
@@ -215,6 +210,19 @@ def _list_log(store: CheckedStore) -> None:
         # Files that the broker deleted while the folder was listed are no hole.
         if not store.is_live or hole.start >= store.begin_now():
             store.findings.append(hole)
+
+
+def _foreign(store: CheckedStore, entry: os.DirEntry[str], is_named: bool) -> Finding:
+    """Return the finding for something in commitlog/ that is not a CommitLog file.
+
+    `is_named`: its name is that of a CommitLog file. Mirrors `MappedFileQueue.load`: a broker takes the name of each
+    file for a number, and refuses any other name. A broker of 5.x skips folders, such as lost+found.
+    """
+    detail = "not a CommitLog file"
+    if entry.is_dir() and store.config.is_five:
+        return Finding(Kind.FOREIGN_FILE, entry.path, detail, at_next_start="ignores it")
+    at_start = "follows the link" if is_named and entry.is_symlink() else _NO_START
+    return Finding(Kind.FOREIGN_LOG_FILE, entry.path, detail, at_next_start=at_start)
 
 
 def _list_queues(store: CheckedStore) -> None:

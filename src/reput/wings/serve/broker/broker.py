@@ -112,7 +112,7 @@ class ServedBroker:
         levels = len(store.config.delay_table_ms())
         own = own_topics(name, cluster, levels, self.is_five)
         self.topics = TopicTable(store, path, is_writable, clock_ms, limits.topics, own)
-        self.offsets = ConsumerOffsets(path, is_writable, limits.offsets_bytes, uses_backup=True)
+        self.offsets = ConsumerOffsets(path, is_writable, limits.offsets_bytes)
         # This server writes offsets to files. A broker that keeps them in RocksDB would not see the changes.
         if is_writable:
             check_kept_in_files(path)

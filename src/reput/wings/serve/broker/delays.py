@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from reput.base import now_ms
 from reput.core import LostEntriesError, UnreadableMessages, finding_of
@@ -43,10 +43,13 @@ def delay_offsets(store: Path) -> dict[int, int]:
 
 
 def _offsets(file: ConfigFile) -> dict[int, int]:
-    try:
-        return numbers(file.load().get(_TABLE) or {})
-    except (ValueError, TypeError, AttributeError):
-        raise FormatError(file.path, 0, f"{_TABLE} is not a map of numbers") from None
+    def parse(path: Path, content: dict[str, Any]) -> dict[int, int]:
+        try:
+            return numbers(content.get(_TABLE) or {})
+        except (ValueError, TypeError, AttributeError):
+            raise FormatError(path, 0, f"{_TABLE} is not a map of numbers") from None
+
+    return file.load_either(parse)
 
 
 class DelayedDelivery:

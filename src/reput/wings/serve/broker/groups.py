@@ -383,17 +383,25 @@ class SubscriptionGroups:
         self._file = ConfigFile(store, SUBSCRIPTION_GROUP_FILE, is_kept)
         self._is_kept, self._clock_ms, self._most = is_kept, clock_ms, most
         self._guard, self._saving = Lock(), Lock()
-        content = self._file.load()
+        self._version, self._known, self._others = self._file.load_either(self._parse)
+
+    def _parse(
+        self, path: Path, content: dict[str, Any]
+    ) -> tuple[dict[str, int], dict[str, GroupConfig], dict[str, Any]]:
+        """Return version, groups and other fields of the file. Raises FormatError."""
         try:
             table = content.get(_TABLE) or {}
-            version = content.get("dataVersion") or {}
-            self._version = {"counter": 0, "timestamp": clock_ms()} | {
-                name: int(value) for name, value in version.items()
+            version = {"counter": 0, "timestamp": self._clock_ms()} | {
+                name: int(value) for name, value in (content.get("dataVersion") or {}).items()
             }
-            self._known = {name: GroupConfig.of_json(name, each) for name, each in table.items()}
+            known = {name: GroupConfig.of_json(name, each) for name, each in table.items()}
         except (ValueError, TypeError, AttributeError):
-            raise FormatError(self._file.path, 0, "not a table of groups") from None
-        self._others = {k: v for k, v in content.items() if k not in (_TABLE, "dataVersion")}
+            raise FormatError(path, 0, "not a table of groups") from None
+        return (
+            version,
+            known,
+            {k: v for k, v in content.items() if k not in (_TABLE, "dataVersion")},
+        )
 
     def get(self, group: str) -> GroupConfig:
         """Return the settings of a group, or a broker's defaults."""

@@ -82,8 +82,6 @@ class ConsumerOffsets:
         store: Path,
         is_kept: bool,
         most_bytes: int = Limits().offsets_bytes,
-        *,
-        uses_backup: bool = False,
     ) -> None:
         """Open the offsets of a store.
 
@@ -91,20 +89,16 @@ class ConsumerOffsets:
             store: Folder of the store.
             is_kept: Whether changes are written.
             most_bytes: Maximum size of the file.
-            uses_backup: Whether the previous version is used if the file is damaged.
 
         Raises:
-            FormatError: The file is damaged.
+            FormatError: The file and its previous version are damaged.
             StoreAccessError: The file cannot be read.
         """
         self._file = ConfigFile(store, CONSUMER_OFFSET_FILE, is_kept, most_bytes=_MOST_READ_BYTES)
         self._is_kept, self._most_bytes = is_kept, most_bytes
         self._guard, self._saving = Lock(), Lock()
         self._resets: dict[str, dict[int, int]] = {}
-        if uses_backup:
-            self._table = self._file.load_either(_parse)
-        else:
-            self._table = _parse(self._file.path, self._file.load())
+        self._table = self._file.load_either(_parse)
         self._bytes = sum(map(_size, self._table.items()))
 
     def take_over(self, committed: Iterable[CommittedOffset]) -> None:

@@ -353,7 +353,11 @@ class TopicTable:
         self._found, self._found_at = found, self._clock_ms()
 
     def _read(self) -> tuple[dict[str, TopicConfig], dict[str, dict[int, int]]]:
-        content = self._file.load()
+        return self._file.load_either(self._parse)
+
+    def _parse(
+        self, path: Path, content: dict[str, Any]
+    ) -> tuple[dict[str, TopicConfig], dict[str, dict[int, int]]]:
         try:
             table = content.get(_TABLE) or {}
             version = content.get(_VERSION) or {}
@@ -364,7 +368,7 @@ class TopicTable:
                 {name: numbers(ends) for name, ends in deleted.items()},
             )
         except (ValueError, TypeError, AttributeError):
-            raise FormatError(self._file.path, 0, "not a table of topics") from None
+            raise FormatError(path, 0, "not a table of topics") from None
 
 
 def _encode(
