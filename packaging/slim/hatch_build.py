@@ -13,7 +13,15 @@ from hatchling.metadata.plugin.interface import MetadataHookInterface
 ROOT = Path(__file__).resolve().parents[2]
 LEFT_OUT = ("numba", "pyarrow")
 EXTRAS = ("serve", "testing")
-_SAME = ("authors", "classifiers", "description", "keywords", "license", "requires-python", "scripts")
+_SAME = (
+    "authors",
+    "classifiers",
+    "description",
+    "keywords",
+    "license",
+    "requires-python",
+    "scripts",
+)
 _README = """# reput-slim
 
 reput without numba and pyarrow: a RocketMQ broker and name server for tests, a quarter of the size.
