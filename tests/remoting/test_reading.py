@@ -11,6 +11,7 @@ from reput import Message, open_store
 from reput.format.java_json import parse_java_json
 from reput.wings.serve.remoting.codes import RequestCode, ResponseCode
 from reput.wings.serve.remoting.frames import Serialization
+from tests.five import CONFIG as FIVE
 from tests.golden.stores import GoldenStore
 from tests.remoting.client import Client, Serving, messages, serving
 from tests.small import SMALL
@@ -247,3 +248,29 @@ def test_pulls_filter_by_sql_and_move_on(tmp_path: Path, expression: str) -> Non
             data = {"topic": "T", "subString": text, "expressionType": "SQL92"}
             body = json.dumps({"subscriptionData": data}).encode()
             assert client.ask(RequestCode.CHECK_CLIENT_CONFIG, {}, body).code == code
+
+
+@pytest.mark.parametrize("is_five", [True, False])
+def test_the_upper_boundary_of_a_time_is_the_last_message_until_then(
+    is_five: bool, tmp_path: Path
+) -> None:
+    config = FIVE if is_five else SMALL
+    with open_store(tmp_path, "rw", config=config) as store:
+        for number in range(40):
+            store.put(Message("T", b"%d" % number, queue_id=0))
+        pulled = store.pull("T", 0, 0, 32).messages
+        times = [message.store_timestamp for message in pulled]
+        times += [message.store_timestamp for message in store.pull("T", 0, 32, 32).messages]
+    assert len(times) == 40
+    with (
+        serving(tmp_path, sends=True, config=config) as running,
+        Client(running.address) as client,
+    ):
+        for at in {times[0] - 1, times[0], times[20] - 1, times[20], times[-1], times[-1] + 1}:
+            until = max((n for n, time in enumerate(times) if time <= at), default=0)
+            since = next((n for n, time in enumerate(times) if time >= at), 40)
+            for boundary, expected in {"UPPER": until, "lower": since, "x": since}.items():
+                fields = {"topic": "T", "queueId": 0, "timestamp": at, "boundaryType": boundary}
+                answer = client.ask(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, fields)
+                # A broker of 4.9 does not know the field.
+                assert answer.fields["offset"] == str(expected if is_five else since)

@@ -183,6 +183,19 @@ class ServedBroker:
         except MessageNotFoundError:
             return floor
 
+    def last_offset_until(self, topic: str, queue_id: int, timestamp: int) -> int:
+        """Return the queue offset of the last message stored at or before a time, 0 if there is none.
+
+        In RocketMQ: getOffsetInQueueByTime with BoundaryType.UPPER (5.1.4 and later).
+        """
+        floor, store = self.topics.floor(topic, queue_id), self.store
+        try:
+            stop = store.end_offset_by_time(topic, queue_id, timestamp, check=self.is_exact)
+            least = store.min_queue_offset(topic, queue_id, check=self.is_exact)
+        except MessageNotFoundError:
+            return floor
+        return max(floor, stop - 1) if stop > least else floor
+
     def is_stored(self, message: MessageExt, physical_offset: int) -> bool:
         """Return whether a message that was read at this offset is a record of its own, not a part of another message.
 

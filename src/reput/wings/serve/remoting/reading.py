@@ -21,6 +21,7 @@ from reput.wings.serve.remoting.handling import Answer, Handler, InThread, Peer
 from reput.wings.serve.remoting.rights import AccessError
 
 _BY_UNIQUE_KEY = "_UNIQUE_KEY_QUERY"
+_UPPER = "upper"
 _DEFAULT_MOST = 32  # The default of a broker's defaultQueryMaxNum.
 _MOST_ENTRIES = 1 << 14
 
@@ -164,8 +165,16 @@ class Reading:
         if looks_like_seconds(timestamp):
             timestamp = 0
 
+        # Brokers of 4.9 do not know this field. A broker of 5.x takes any other value for the lower boundary.
+        is_upper = (request.optional_text("boundaryType") or "").lower() == _UPPER
+        search = (
+            self._broker.last_offset_until
+            if is_upper and self._broker.is_five
+            else self._broker.offset_by_time
+        )
+
         def work() -> Command:
-            offset = self._broker.offset_by_time(topic, queue_id, timestamp)
+            offset = search(topic, queue_id, timestamp)
             return request.answer(fields={"offset": str(offset)})
 
         return InThread(work)
