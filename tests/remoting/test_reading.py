@@ -258,6 +258,7 @@ def test_the_upper_boundary_of_a_time_is_the_last_message_until_then(
     with open_store(tmp_path, "rw", config=config) as store:
         for number in range(40):
             store.put(Message("T", b"%d" % number, queue_id=0))
+    with open_store(tmp_path) as store:
         pulled = store.pull("T", 0, 0, 32).messages
         times = [message.store_timestamp for message in pulled]
         times += [message.store_timestamp for message in store.pull("T", 0, 32, 32).messages]
