@@ -104,6 +104,8 @@ class KnownFile:
     pieces   the least and the greatest store time in each part of this range
     ids      message ids without an index entry; None if they were not searched for
     queues   the queues with messages in this range; None if they were not collected
+    rolled_back  physical offsets of rolled-back messages, which have no index entry; collected with `queues`, None if
+                 there are too many
     damage   unreadable ranges
     stamp    stamp of the file before the scan (inode, size, ctime); empty if messages may still be appended to it
     kept_at  stamp of a growing file when its results were stored in the cache
@@ -119,6 +121,7 @@ class KnownFile:
     stamp: tuple[int, ...] = ()
     kept_at: tuple[int, ...] = ()
     witness: int = 0
+    rolled_back: tuple[int, ...] | None = ()
 
 
 def adjacent(parts: Sequence[KnownFile]) -> KnownFile | None:
@@ -133,4 +136,14 @@ def adjacent(parts: Sequence[KnownFile]) -> KnownFile | None:
             before = queues.get(found[:2])
             queues[found[:2]] = found if before is None else before.together(found)
     pieces = tuple(piece for part in parts for piece in part.pieces)
-    return KnownFile(parts[0].start, parts[-1].stop, pieces, queues=tuple(queues.values()))
+    rolled_back: tuple[int, ...] | None = ()
+    for part in parts:
+        is_known = rolled_back is not None and part.rolled_back is not None
+        rolled_back = (*(rolled_back or ()), *(part.rolled_back or ())) if is_known else None
+    return KnownFile(
+        parts[0].start,
+        parts[-1].stop,
+        pieces,
+        queues=tuple(queues.values()),
+        rolled_back=rolled_back,
+    )

@@ -32,7 +32,7 @@ from reput.errors import ReputError
 from reput.io import OwnCache, settled_stamp, stamp_of
 
 # Version of the stored form. Results of other versions are ignored.
-_FORM = 4
+_FORM = 5
 # Maximum size of a stored result. A larger file in the cache is ignored.
 _MOST_BYTES = 256 << 20
 _HASH_BYTES, _OFFSET_BYTES = 4, 8
@@ -302,7 +302,7 @@ def encoded(known: KnownFile) -> bytes:
     head = {
         "form": _FORM, "range": [known.start, known.stop], "stamp": known.stamp, "kept_at": known.kept_at,
         "pieces": known.pieces, "witness": known.witness,
-        "queues": known.queues,
+        "queues": known.queues, "rolled_back": known.rolled_back,
         "ids": None if known.ids is None else len(ids.hashes) // _HASH_BYTES,
     }  # fmt: skip
     return json.dumps(head).encode() + b"\n" + ids.hashes + ids.offsets
@@ -330,10 +330,13 @@ def decoded(data: bytes) -> KnownFile | None:
     if queues is not None:
         queues = tuple(StatedOffsets(str(topic), *map(int, rest)) for topic, *rest in queues)
     stamp, kept_at = (tuple(map(int, head[name])) for name in ("stamp", "kept_at"))
-    witness = int(head["witness"])
+    witness, rolled_back = int(head["witness"]), head["rolled_back"]
+    if rolled_back is not None:
+        rolled_back = tuple(map(int, rolled_back))
     return KnownFile(
-        start, stop, pieces, ids, queues, stamp=stamp, kept_at=kept_at, witness=witness
-    )
+        start, stop, pieces, ids, queues, stamp=stamp, kept_at=kept_at, witness=witness,
+        rolled_back=rolled_back,
+    )  # fmt: skip
 
 
 def is_worth_keeping(file: CommitLogFile) -> bool:

@@ -91,7 +91,12 @@ class PassedLog:
             or (known.start, known.stop) != (file.start, begin)
         ):
             return None
-        return PassedRange(file, KnownFile(known.start, begin, known.pieces, queues=known.queues))
+        return PassedRange(
+            file,
+            KnownFile(
+                known.start, begin, known.pieces, queues=known.queues, rolled_back=known.rolled_back
+            ),
+        )
 
     def lose(self) -> None:
         """Collect nothing about the rest of the present file, because it has damage."""

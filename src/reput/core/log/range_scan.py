@@ -15,7 +15,7 @@ from reput.core.log.known_file import KnownFile, ReplacedIds, StatedOffsets, Tim
 from reput.core.log.scan import FileScan, ScannedPiece
 from reput.core.log.scan_mode import GROWING_READER_PLACES, READER_PLACES
 from reput.errors import StoreNotFoundError
-from reput.format.commit_log import SYS_FLAG_PREPARED
+from reput.format.commit_log import SYS_FLAG_PREPARED, SYS_FLAG_ROLLBACK, SYS_FLAG_TRANSACTION_MASK
 from reput.io import OpenFile
 from reput.kernels import key_match as kernel
 from reput.kernels.rows import new_rows
@@ -27,6 +27,8 @@ _ROOM = 1 << 12
 _LATEST = (1 << 63) - 1
 # A log file with more queues is not remembered with its queues, which bounds the memory.
 _MOST_QUEUES = 1 << 16
+# The same for its rolled-back messages. With more, a table reads the whole file.
+_MOST_ROLLED_BACK = 1 << 12
 # Messages with this bit are prepared or rolled back, so they have no queue entry.
 _UNDISPATCHED = SYS_FLAG_PREPARED
 Offsets = npt.NDArray[np.int64]
@@ -67,7 +69,9 @@ def scan_range(
                 collected.add_ids(piece)
     # The file has expired meanwhile.
     except StoreNotFoundError:
-        return KnownFile(known.start, file.end, ids=known.ids, queues=known.queues)
+        return KnownFile(
+            known.start, file.end, ids=known.ids, queues=known.queues, rolled_back=None
+        )
     verdict = scan.verdict()
     damage = verdict.damage if ends else scan.damage
     stop = file.end if ends or scan.end.position >= file.end else scan.end.position
@@ -135,6 +139,7 @@ class _Collected:
         self._offsets: list[Offsets] = []
         self._stated = {one[:2]: one for one in known.queues or ()}
         self._queues: list[Queue] = []
+        self._rolled_back = None if known.rolled_back is None else list(known.rolled_back)
         self._first, self._last = np.empty((2, 0), np.int64)
 
     def add(self, batch: DispatchBatch, offsets: Offsets, *, is_whole: bool) -> None:
@@ -147,6 +152,7 @@ class _Collected:
             return
         if self._known.queues is not None:
             self._add_queues(batch)
+            self._add_rolled_back(batch, offsets)
         steps_back = np.diff(times, prepend=times[0]) < 0
         # The log is divided into pieces at multiples of the piece size. A later scan of appended messages uses the same
         # borders, so the first appended messages may extend the last piece.
@@ -185,6 +191,14 @@ class _Collected:
             numbers, offsets = numbers[is_dispatched], offsets[is_dispatched]
         np.minimum.at(self._first, numbers, offsets)
         np.maximum.at(self._last, numbers, offsets)
+
+    def _add_rolled_back(self, batch: DispatchBatch, offsets: Offsets) -> None:
+        state = batch.messages["sys_flag"] & SYS_FLAG_TRANSACTION_MASK
+        rows = np.flatnonzero(state == SYS_FLAG_ROLLBACK)
+        if self._rolled_back is not None and len(rows):
+            self._rolled_back += offsets[rows].tolist()
+            if len(self._rolled_back) > _MOST_ROLLED_BACK:
+                self._rolled_back = None
 
     def _fold(self) -> None:
         """Add the numbered queues to `_stated`."""
@@ -236,7 +250,11 @@ class _Collected:
             pieces = [TimedPiece(self._known.start, stop, 0, 0, -1, is_whole=False)]
         every = (*self._known.damage, *damage)
         queues = self._all_queues()
-        return KnownFile(self._known.start, stop, tuple(pieces), self._ids(), queues, every)
+        rolled_back = None if self._rolled_back is None else tuple(self._rolled_back)
+        return KnownFile(
+            self._known.start, stop, tuple(pieces), self._ids(), queues, every,
+            rolled_back=rolled_back,
+        )  # fmt: skip
 
     def _ids(self) -> ReplacedIds | None:
         known = self._known.ids

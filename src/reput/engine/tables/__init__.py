@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from reput.engine.tables.filters import Condition as Condition
     from reput.engine.tables.filters import OnCorrupt as OnCorrupt
     from reput.engine.tables.filters import check_on_corrupt as check_on_corrupt
+    from reput.engine.tables.filters import choices as choices
+    from reput.engine.tables.filters import of_topics as of_topics
     from reput.engine.tables.filters import selected as selected
     from reput.engine.tables.lookup.answer import LookupAnswer as LookupAnswer
     from reput.engine.tables.lookup.arrow import Lookup as Lookup

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import logging
-import re
 import threading
 import time
 import warnings
@@ -22,9 +21,16 @@ from reput.base import Time, checked, milliseconds, now_ms, parse_time
 from reput.core import LogListing, NamedStore, ScanBuffers
 from reput.engine.messages import CORRUPT_REASON, select
 from reput.engine.tables.expressions import conditions_of, used_columns
-from reput.engine.tables.filters import Condition, OnCorrupt, check_on_corrupt, selected
+from reput.engine.tables.filters import (
+    Condition,
+    OnCorrupt,
+    check_on_corrupt,
+    choices,
+    of_topics,
+    selected,
+)
 from reput.engine.tables.found_records import OpenedQueues
-from reput.engine.tables.plan import ReadPlan, plan_reading, unknown_topics
+from reput.engine.tables.plan import ReadPlan, bytes_of, plan_reading, unknown_topics
 from reput.engine.tables.read import RangeBatches, damage_rows
 from reput.engine.tables.stores import logs_of
 from reput.errors import UsageError
@@ -34,7 +40,6 @@ _Value = TypeVar("_Value", str, int)
 
 _Columns = Sequence[str] | Mapping[str, pc.Expression] | None
 _LONGEST_STEP_S, _PAUSE_S = 10.0, 0.05
-_WILD = frozenset("*?")
 
 
 @dataclass(frozen=True)
@@ -232,6 +237,23 @@ class Dataset(ds.Dataset):  # type: ignore[misc]
         )
         return _read(request, request.logs())
 
+    def explain(self, filter: pc.Expression | None = None) -> str:
+        """Return how rows that meet a filter are found: what is read, and what was skipped for which reason.
+
+        Nothing is read but indexes. A filter that cannot be used to skip messages is applied to all of them.
+        """
+        pushed = [] if filter is None else conditions_of(filter, self._schema)
+        request, logs = self._request, self._request.logs()
+        conditions = (*request.conditions, *pushed)
+        plan = plan_reading(logs, conditions, unwrap_batches=request.unwrap_batches)
+        whole = sum(file.size for source in logs for file in source.files)
+        size = sum(bytes_of(task.part) for task in plan.tasks)
+        conditions_text = ", ".join(map(str, conditions)) or "none"
+        lines = [f"conditions: {conditions_text}", f"to read: {size:,} of {whole:,} bytes of log"]
+        lines += plan.notes
+        lines += [str(missing.lost) for missing in plan.missing]
+        return "\n".join(lines)
+
     def count_rows(self, filter: pc.Expression | None = None, **_: Any) -> int:
         """Count the messages that meet a filter. Only columns that the filter names are decoded."""
         columns = [] if filter is None else used_columns(filter, self._schema)
@@ -348,25 +370,20 @@ def dataset(
     if not schema.names:
         raise UsageError("columns is empty; name at least one column", arguments=["columns"])
     topics = _several(topic)
-    is_pattern = topics is not None and any(_WILD.intersection(name) for name in topics)
-    conditions = selected(
-        topics=None if is_pattern else topics,
+    conditions = of_topics(topics) + selected(
         keys=_several(key),
         unique_keys=_several(unique_key),
         queue_ids=_several(queue_id),
         begin_ms=_time("begin", begin),
         end_ms=_time("end", end),
     )
-    if topics is not None and is_pattern:
-        expression = "|".join(map(_as_regular_expression, topics))
-        conditions += (Condition("topic", "matches", f"^(?:{expression})$", keeps_damage=True),)
     several = (stores,) if isinstance(stores, str | PathLike | NamedStore) else stores
     request = _Request(
         tuple(one if isinstance(one, NamedStore) else fspath(one) for one in several), name_from,
         tuple(schema.names), conditions, on_corrupt, decompressed, unwrap_batches, storage_options,
     )  # fmt: skip
     logs = request.logs()
-    for line in () if is_pattern else unknown_topics(logs, topics or ()):
+    for line in unknown_topics(logs, choices(conditions, "topic") or ()):
         # The warning must show the caller's line. It is 3 frames up, because `checked` adds a stack frame.
         warnings.warn(line, stacklevel=3)
     return Dataset(request)
@@ -387,11 +404,6 @@ def _time(name: str, given: Time | str | None) -> int | None:
         return parse_time(given, now_ms(), is_end=name == "end")
     except ValueError as error:
         raise UsageError(f"{name}: {error}", arguments=[name]) from None
-
-
-def _as_regular_expression(pattern: str) -> str:
-    wild = {"*": ".*", "?": "."}
-    return "".join(wild.get(character) or re.escape(character) for character in pattern)
 
 
 def _several(given: _Value | Collection[_Value] | None) -> tuple[_Value, ...] | None:

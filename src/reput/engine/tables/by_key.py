@@ -20,7 +20,7 @@ from reput.core import (
     find_log_end,
     lost_keys,
 )
-from reput.core.index.key_index import TimeWindow, UntrustedIndexError
+from reput.core.index.key_index import Basis, TimeWindow, UntrustedIndexError
 from reput.core.index.plan import Planner
 from reput.engine.tables.found_records import FoundRecords
 from reput.errors import StoreError, UsageError
@@ -29,6 +29,8 @@ from reput.format.properties import may_be_replaced_id
 
 _CANDIDATE_BYTES = 128 << 10
 """Verifying a candidate (an index entry with the key's hash) takes about as long as scanning this many bytes of log."""
+_MOST_HASHES = 100_000
+"""With more keys times topics, the log is scanned."""
 _NO_TIME = TimeWindow(2**63 - 1, -(2**63))
 """A search with this window verifies all entries, but returns few or no records if there are many."""
 
@@ -89,6 +91,7 @@ class IndexBesideLog:
         keys: Collection[str],
         *,
         with_replaced_ids: bool = False,
+        with_rolled_back: bool = False,
         within: OffsetRange | None = None,
     ) -> KeyedLog | None:
         """Find all messages that have one of these topics and keys.
@@ -100,23 +103,37 @@ class IndexBesideLog:
             keys: Unique keys, or keys in KEYS.
             with_replaced_ids: Whether to search also for ids that are in no index, because a later UNIQ_KEY of the same
                 record replaces them (5.x).
+            with_rolled_back: Whether to return also rolled-back messages, which are in no index. All of them are
+                returned, with any key. Ranges of which no scan has remembered these messages are not searched, and
+                neither are ranges whose index is only spot-checked.
             within: The range of the log to search; None for the whole log.
         """
         with suppress(StoreError, UsageError):
             if (opened := self._opened()) is not None:
                 store, planner = opened
-                named = store.all_topics() if topics is None else topics
+                named = set(store.all_topics() if topics is None else topics)
+                if with_rolled_back and topics is None:
+                    named |= _known_topics(store)
+                if len(named) * len(keys) > _MOST_HASHES:
+                    return None
                 hashes = {key_hash(index_key(topic, key)) for topic in named for key in keys}
                 segments = planner.segments()
                 if within is not None:
                     segments = tuple(_clipped(segments, within))
+                if with_rolled_back:
+                    segments = tuple(_with_known_rollbacks(store, segments))
                 found = [_look_up(store.commit_log, each, hashes) for each in segments]
                 damage = [lost for each in found for lost in each.damage]
                 for each in segments:
                     damage += [] if each.part is not None else planner.without_keys(*each.range)
                 notes = store.notes_on_topics() if topics is None else ()
+                if with_rolled_back:
+                    # A scan would not report a record that has lost its key, either.
+                    damage = []
                 if with_replaced_ids and any(map(may_be_replaced_id, keys)):
                     found = [_with_replaced_ids(store, each, hashes) for each in found]
+                if with_rolled_back:
+                    found = [_with_rolled_back(store, each) for each in found]
                 stretches = _joined(sorted(found, key=lambda each: each.range))
                 return KeyedLog(stretches, damage, notes)
         return None
@@ -207,6 +224,54 @@ def _look_up(log: CommitLogReader, segment: Segment, hashes: Collection[int]) ->
     return KeyedStretch(segment.range, FoundRecords.of(places, segment.stop))
 
 
+def _known_topics(store: StoreReader) -> set[str]:
+    """Return all topics of the log files whose facts are remembered."""
+    known = map(store.known_ranges.known, store.commit_log.files)
+    return {stated.topic for facts in known for stated in (facts and facts.queues) or ()}
+
+
+def _with_known_rollbacks(store: StoreReader, segments: Iterable[Segment]) -> Iterator[Segment]:
+    """Divide segments by log files. The index is used only where all rolled-back messages are remembered.
+
+    It must also be proven there: spot checks can overlook missing entries.
+    """
+    for each in segments:
+        if each.part is None or each.part.basis is not Basis.PROVEN:
+            yield replace(each, part=None)
+            continue
+        for file in store.commit_log.files_within(*each.range):
+            begin, end = max(file.start, each.start), min(file.end, each.stop)
+            known, stop = store.known_ranges.known(file), begin
+            if known is not None and not known.damage and known.queues is not None:
+                is_usable = known.rolled_back is not None and known.start <= begin
+                stop = max(begin, min(known.stop, end)) if is_usable else begin
+            if begin < stop:
+                yield replace(each, start=begin, stop=stop)
+            if stop < end:
+                yield replace(each, start=stop, stop=end, part=None)
+
+
+def _with_rolled_back(store: StoreReader, stretch: KeyedStretch) -> KeyedStretch:
+    """Add all rolled-back messages of a stretch, which are remembered (see `_with_known_rollbacks`)."""
+    if stretch.records is None:
+        return stretch
+    log, (start, stop) = store.commit_log, stretch.range
+    places = stretch.records.places()
+    for file in log.files_within(start, stop):
+        known = store.known_ranges.known(file)
+        if known is None or known.rolled_back is None:
+            return KeyedStretch(stretch.range)
+        inside = [offset for offset in known.rolled_back if start <= offset < stop]
+        if len(inside) * _CANDIDATE_BYTES > stop - start:
+            return KeyedStretch(stretch.range)
+        for offset in inside:
+            try:
+                places[offset] = log.locate(offset).layout.total_bytes
+            except StoreError:
+                return KeyedStretch(stretch.range)
+    return KeyedStretch(stretch.range, FoundRecords.of(sorted(places.items()), stop))
+
+
 def _with_replaced_ids(
     store: StoreReader, stretch: KeyedStretch, hashes: Collection[int]
 ) -> KeyedStretch:
@@ -218,12 +283,8 @@ def _with_replaced_ids(
     if stretch.records is None or not store.may_have_replaced_ids:
         return stretch
     log, (start, stop) = store.commit_log, stretch.range
-    places = dict(
-        zip(stretch.records.physical_offset.tolist(), stretch.records.size.tolist(), strict=True)
-    )
-    for file in log.files:
-        if file.start >= stop or file.end <= start:
-            continue
+    places = stretch.records.places()
+    for file in log.files_within(start, stop):
         known = store.known_ranges.learn(file, with_ids=True)
         if known.ids is None or any(
             lost.start < stop and start < lost.stop for lost in known.damage

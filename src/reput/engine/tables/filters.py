@@ -5,9 +5,10 @@ A row must meet all conditions. A null value meets only "is null".
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -52,6 +53,7 @@ _UNANSWERED = (*_LISTS, "properties", "body", "corrupt_reason")
 Mask = npt.NDArray[np.bool_]
 
 _INT64 = 1 << 63
+_WILD = frozenset("*?")
 
 OnCorrupt = Literal["fail", "skip", "row"]
 """How to handle a damaged range: raise an error, skip it with a warning, or return a row for it."""
@@ -201,20 +203,32 @@ def choices(conditions: Iterable[Condition], column: str) -> frozenset[str] | No
     return chosen
 
 
-def sought_keys(conditions: Sequence[Condition]) -> tuple[str, frozenset[str]] | None:
-    """Find conditions that require one of several keys. Return their column, and the keys to look up in IndexFiles.
+class SoughtKeys(NamedTuple):
+    """Keys of which a message must have one.
 
-    Return None if such a look-up could miss messages that meet all conditions. The look-up misses none if all of these
-    messages have one of the keys and are indexed. Rolled-back messages and messages without keys are not indexed.
+    column            the column with the keys
+    keys              the keys to look up in IndexFiles
+    with_rolled_back  whether rolled-back messages may meet the conditions, too; they are in no index
     """
-    if not any(condition.excludes("transaction", "rollback") for condition in conditions):
-        return None
+
+    column: str
+    keys: frozenset[str]
+    with_rolled_back: bool
+
+
+def sought_keys(conditions: Sequence[Condition]) -> SoughtKeys | None:
+    """Return the keys that conditions require; None if they require none.
+
+    A look-up finds all messages that meet the conditions, except rolled-back ones.
+    """
+    with_rolled_back = not any(each.excludes("transaction", "rollback") for each in conditions)
     unique = choices(conditions, "unique_key")
     if unique is not None:
-        return "unique_key", unique
-    for condition in conditions:
-        if condition.operator == _HOLDS:
-            return condition.column, frozenset(scalar.as_py() for scalar in condition.scalars())
+        return SoughtKeys("unique_key", unique, with_rolled_back)
+    for each in conditions:
+        if each.operator == _HOLDS:
+            keys = frozenset(scalar.as_py() for scalar in each.scalars())
+            return SoughtKeys(each.column, keys, with_rolled_back)
     return None
 
 
@@ -258,6 +272,19 @@ def selected(
     if queue_ids is not None:
         found.append(Condition("queue_id", "in", tuple(queue_ids), True))
     return tuple(found)
+
+
+def of_topics(topics: Collection[str] | None) -> tuple[Condition, ...]:
+    """Return the condition of one of these topics, or of the pattern of one, such as `orders-*`; none for None."""
+    if topics is None or not any(_WILD.intersection(name) for name in topics):
+        return selected(topics=topics)
+    expression = "|".join(map(_as_regular_expression, topics))
+    return (Condition("topic", "matches", f"^(?:{expression})$", keeps_damage=True),)
+
+
+def _as_regular_expression(pattern: str) -> str:
+    wild = {"*": ".*", "?": "."}
+    return "".join(wild.get(character) or re.escape(character) for character in pattern)
 
 
 def _micros(milliseconds: int) -> int:

@@ -43,6 +43,10 @@ class FoundRecords:
         rows = np.array(list(places), np.int64).reshape(-1, 2)
         return cls(rows[:, 0].copy(), rows[:, 1].copy(), end)
 
+    def places(self) -> dict[int, int]:
+        """Return the size of each record, by physical offset."""
+        return dict(zip(self.physical_offset.tolist(), self.size.tolist(), strict=True))
+
     def between(self, start: int, stop: int) -> FoundRecords:
         """Return the records that begin in [start, stop)."""
         first, last = np.searchsorted(self.physical_offset, [start, stop]).tolist()

@@ -40,7 +40,6 @@ _RANGE_BYTES = 64 << 10
 # Reading one scattered record takes as long as reading this many consecutive bytes.
 _RECORD_BYTES = 8 << 10
 SPLIT_BYTES = 2 * DEFAULT_SPLIT_BYTES
-_MAX_KEYS = 1000
 _MAX_TASKS = 100_000
 _MOST_NAMES = 5
 
@@ -340,14 +339,17 @@ def _by_key(
     are to be read, the whole log is scanned.
     """
     sought, topics = sought_keys(conditions), choices(conditions, "topic")
-    if sought is None or len(sought[1]) > _MAX_KEYS:
+    if sought is None:
         return None
-    column, keys = sought
+    column, keys, with_rolled_back = sought
     with_replaced_ids = column == "unique_keys"
     if not ranges:
         return None
     within = OffsetRange(ranges[0].start, ranges[-1].stop)
-    keyed = index.find_by_key(topics, keys, with_replaced_ids=with_replaced_ids, within=within)
+    keyed = index.find_by_key(
+        topics, keys, with_replaced_ids=with_replaced_ids, with_rolled_back=with_rolled_back,
+        within=within,
+    )  # fmt: skip
     # In notes, write the option's name unique_key, because users do not know the column's name unique_keys.
     column = "unique_key" if with_replaced_ids else column
     if keyed is None:  # No readable index: scan the log.
