@@ -156,6 +156,7 @@ def test_offsets_and_times_are_options_too(tables: SparkSession, golden: Golden)
 
 WRONG_OPTIONS = [
     ({"color": "red"}, "UsageError: unknown option color; the options are path, "),
+    ({"subscribe": "t"}, "UsageError: unknown option subscribe: use topic, "),
     (
         {"topics": "t"},
         "UsageError: unknown option topics; did you mean topic?; the options are path, ",
@@ -171,7 +172,7 @@ WRONG_OPTIONS = [
     ),
     ({"startingOffsets": "latest"}, "UsageError: startingOffsets: latest is for streams"),
     ({"endingOffsets": '{"/x": 5}'}, "UsageError: endingOffsets: no store /x; the stores are "),
-    ({"startingTimestamp": "noon"}, "UsageError: startingTimestamp must be milliseconds"),
+    ({"startingTimestamp": "noon"}, "UsageError: startingTimestamp: 'noon' is not a time: "),
     ({"minPartitions": "0"}, "UsageError: minPartitions must be a number above 0, not 0"),
     ({"failOnDataLoss": "maybe"}, "UsageError: failOnDataLoss must be true or false, not maybe"),
     ({"onCorrupt": "cry"}, "UsageError: onCorrupt must be fail, skip or row, not cry"),
@@ -191,6 +192,21 @@ def test_a_wrong_option_is_one_clear_line(
 ) -> None:
     store = golden("basic").path
     assert refused(lambda: load(tables, store, **options).count()).startswith(line)
+
+
+def test_times_and_patterns_are_spelled_as_in_the_command_line() -> None:
+    options = read_options(
+        {"path": "/s", "startingTimestamp": "2026-10-14T08:35:06", "endingTimestamp": "2026-10-14",
+         "topic": "orders-*"}
+    )  # fmt: skip
+    assert options.starting_ms == 1_791_966_906_000
+    assert options.ending_ms == 1_792_022_399_999
+    (topics,) = options.selected
+    assert topics.keeps(pa.array(["orders-1", "orders", "x-orders-1"])).tolist() == [
+        True, False, False,
+    ]  # fmt: skip
+    assert read_options({"path": "/s", "startingTimestamp": "-5"}).starting_ms == -5
+    assert read_options({"path": "/s", "startingTimestamp": "2h ago"}).starting_ms is not None
 
 
 def test_what_is_wrong_is_reported_at_load(

@@ -1,6 +1,8 @@
 """The table function `rocketmq` of Spark SQL, and Spark's estimate of a table's size."""
 
 from collections.abc import Callable
+from datetime import UTC, date, datetime
+from decimal import Decimal
 
 import pyarrow as pa
 import pytest
@@ -61,6 +63,20 @@ def test_an_unknown_topic_is_reported_with_near_names(
     printed = capsys.readouterr().err
     assert printed.startswith("reput: no queue of topic order; there are orders, ")
     assert printed.count("\n") == 1
+
+
+def test_a_timestamp_is_a_time(golden: Golden) -> None:
+    store = pa.array([str(golden("orders").path)])
+
+    def count(**arguments: object) -> int:
+        named = {name: pa.array([value]) for name, value in arguments.items()}
+        return sum(map(len, RocketMQFunction().eval(store, **named)))
+
+    every = count()
+    assert count(startingTimestamp=datetime(2000, 1, 1, tzinfo=UTC)) == every > 0
+    assert count(endingTimestamp=date(2000, 1, 1)) == 0
+    with pytest.raises(Exception, match="startingTimestamp: must be a text, a number, a time"):
+        count(startingTimestamp=Decimal("1.5"))
 
 
 @pytest.mark.parametrize("arguments", ["", "topic => 'a'"])

@@ -11,11 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from reput.base import did_you_mean
+from reput.base import did_you_mean, now_ms, parse_time
 from reput.core import LogListing, find_logs, named_from
 from reput.engine.messages import column_name, select
-from reput.engine.tables import Condition, OnCorrupt, check_on_corrupt, selected
-from reput.engine.tables.filters import choices
+from reput.engine.tables import Condition, OnCorrupt, check_on_corrupt, choices, of_topics, selected
 from reput.engine.tables.plan import unknown_topics
 from reput.errors import UsageError
 from reput.io import absolute
@@ -40,6 +39,17 @@ OPTIONS = (*_PLACES, *_SELECTIONS, *_NUMBERS, *_SWITCHES, *_OTHERS)
 _PREFIXES = ("s3.", "fsspec.")
 _OF_TABLES = "owner"
 """An option that Spark adds to the options of CREATE TABLE."""
+
+_OF_KAFKA = {
+    "subscribe": "topic, a name or a JSON list of names",
+    "subscribepattern": "topic with * and ?, such as orders-*",
+    "assign": "topic and queueId",
+    "startingoffsetsbytimestamp": "startingTimestamp",
+    "endingoffsetsbytimestamp": "endingTimestamp",
+    "includeheaders": "the column properties, which every load has",
+    "kafka.bootstrap.servers": "path, the folder of a store",
+}
+"""What to use in place of options of Spark's Kafka source that have no option of the same name here."""
 
 NAME = "rocketmq"
 """Name of the source in `spark.read.format`."""
@@ -124,16 +134,18 @@ def read_options(options: Mapping[str, str], folder: str = "") -> SourceOptions:
                 f"CREATE TEMPORARY VIEW messages USING {NAME} OPTIONS (path '/data/store')"
             )
         else:
+            ours = _OF_KAFKA.get(option.lower(), "")
+            instead = f": use {ours}" if ours else did_you_mean(option, OPTIONS)
             raise UsageError(
-                f"unknown option {option}{did_you_mean(option, OPTIONS)}; the options are {', '.join(OPTIONS)}"
+                f"unknown option {option}{instead}; the options are {', '.join(OPTIONS)}"
             )
     return SourceOptions(
         paths=tuple(_place(path, folder) for path in _paths(given)),
         columns=_columns(given.get("columns")),
         starting_offsets=_offsets(given, "startingOffsets", folder),
         ending_offsets=_offsets(given, "endingOffsets", folder),
-        starting_ms=_number(given, "startingTimestamp", least=-_MAX_NUMBER),
-        ending_ms=_number(given, "endingTimestamp", least=-_MAX_NUMBER),
+        starting_ms=_time(given, "startingTimestamp"),
+        ending_ms=_time(given, "endingTimestamp"),
         selected=_selected(given),
         min_partitions=_number(given, "minPartitions") or 1,
         split_bytes=_number(given, "splitBytes"),
@@ -187,8 +199,7 @@ def _place(path: str, folder: str) -> str:
 
 
 def _selected(given: Mapping[str, str]) -> tuple[Condition, ...]:
-    return selected(
-        topics=_texts(given, "topic"),
+    return of_topics(_texts(given, "topic")) + selected(
         keys=_texts(given, "key"),
         unique_keys=_texts(given, "uniqueKey"),
         queue_ids=_queue_ids(given["queueId"]) if "queueId" in given else None,
@@ -259,6 +270,17 @@ def _number(given: Mapping[str, str], name: str, least: int = 1) -> int | None:
         kind = "milliseconds since 1970" if name.endswith("Timestamp") else "a number above 0"
         raise UsageError(f"{name} must be {kind}, not {text}")
     return value
+
+
+def _time(given: Mapping[str, str], name: str) -> int | None:
+    """Return milliseconds since 1970, from such a number, a date, a time, or a text such as `2h ago`."""
+    text = given.get(name)
+    if text is None or text.lstrip("-").isdecimal():
+        return _number(given, name, least=-_MAX_NUMBER)
+    try:
+        return parse_time(text, now_ms(), is_end=name == "endingTimestamp")
+    except ValueError as error:
+        raise UsageError(f"{name}: {error}") from None
 
 
 def _switch(given: Mapping[str, str], name: str, missing: bool) -> bool:

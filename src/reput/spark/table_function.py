@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from datetime import date
 from importlib import import_module
 from typing import Any
 
@@ -86,7 +87,15 @@ def _text(name: str, value: pa.Array) -> str:
         )
     if isinstance(given[0], bool):
         return str(given[0]).lower()
-    return given[0] if isinstance(given[0], str) else json.dumps(given[0])
+    if isinstance(given[0], date):  # A datetime is a date, too.
+        return given[0].isoformat()
+    try:
+        return given[0] if isinstance(given[0], str) else json.dumps(given[0])
+    except (TypeError, ValueError):
+        raise UsageError(
+            f"{name}: must be a text, a number, a time or an array, not {given[0]!r}",
+            arguments=[name],
+        ) from None
 
 
 def _widened(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
