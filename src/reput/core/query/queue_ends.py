@@ -104,7 +104,7 @@ class QueueEnds:
         queue = self._store.queues.queue(topic, queue_id)
         if end := queue.max_queue_offset():
             self._check_last(queue, topic, queue_id, end)
-        self.check_later(topic, queue_id)
+        self._check_later(queue, topic, queue_id, end, None)
 
     def check_later(self, topic: str, queue_id: int, before: int | None = None) -> bool:
         """Raise FormatError if the log contains a message of this queue that follows the queue's last entry.
@@ -113,7 +113,11 @@ class QueueEnds:
         searched to its end.
         """
         queue = self._store.queues.queue(topic, queue_id)
-        end = queue.max_queue_offset()
+        return self._check_later(queue, topic, queue_id, queue.max_queue_offset(), before)
+
+    def _check_later(
+        self, queue: QueueReader, topic: str, queue_id: int, end: int, before: int | None
+    ) -> bool:
         if not end:
             self.check_missing(topic, queue_id)
         missing, is_over = self._find(topic, queue_id, end)
