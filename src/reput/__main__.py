@@ -1,7 +1,5 @@
 """Run the `reput` command as `python -m reput`."""
 
-import sys
+from reput.cli.main import start
 
-from reput.cli.main import main
-
-sys.exit(main())
+start()

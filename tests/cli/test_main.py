@@ -254,3 +254,10 @@ def test_looking_something_up_loads_neither_numba_nor_spark(
         env=os.environ,
     )
     assert ended.stderr.decode().splitlines()[-1] == "0"
+
+
+def test_a_command_ends_with_its_code_while_threads_of_arrow_read() -> None:
+    """The end of the interpreter would abort the process (SIGABRT)."""
+    command = [sys.executable, "-m", "tests.cli.arrow_at_exit"]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (DAMAGED, "the output\n", "")

@@ -15,6 +15,7 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from typing import NoReturn
 
 import click
 
@@ -198,6 +199,32 @@ def cli(ctx: click.Context, verbose: int) -> None:
         from reput.cli.logs import level_of, set_up
 
         set_up(level_of(verbose, variable))
+
+
+def start() -> NoReturn:
+    """Run the command line as a process of its own, and end the process."""
+    codes: list[int] = []
+    # Functions run at exit in reverse order, so this is the last one.
+    atexit.register(_end, codes)
+    code = main()
+    if "pyarrow.dataset" in sys.modules:
+        codes.append(code)
+    sys.exit(code)
+
+
+def _end(codes: Sequence[int]) -> None:
+    """End the process at once, if there is an exit code.
+
+    After a read that was refused, threads of Arrow may still read through a file system that is written in Python, such
+    as that of deltalake. The end of the interpreter would abort the process when they return to Python.
+    """
+    for code in codes:
+        for stream in (sys.stdout, sys.stderr):
+            try:
+                stream.flush()
+            except OSError:
+                code = code or FAILED
+        os._exit(code)
 
 
 def main(args: Sequence[str] | None = None) -> int:
