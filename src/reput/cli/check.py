@@ -151,6 +151,8 @@ def _check_one(
         )
     if as_json:
         end = {"valid": report.is_valid, "findings": len(report.findings), **report.counts}
+        if report.unread is not None:
+            end["unread"] = report.as_dict()["unread"]
         click.echo(json.dumps(end))
     else:
         click.echo(report.last_line)

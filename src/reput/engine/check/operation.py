@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from os import PathLike, fspath
 from typing import Any
 
@@ -24,6 +24,7 @@ from reput.base import (
     silent,
 )
 from reput.core import log_bytes
+from reput.engine.check.checking.checked_store import Unread
 from reput.engine.check.run import CHECK_SCHEMA, check_store
 from reput.engine.stores import Chosen, opened_runner, takes_stores
 from reput.io import is_url
@@ -37,11 +38,13 @@ class CheckReport(Report):
         store: The path of the store.
         findings: All findings. Identical findings of one file are joined to one finding with a count.
         is_quick: Whether only names, sizes, headers, ends and samples were checked.
+        unread: What a quick check did not read; None for a full check.
     """
 
     store: str
     findings: tuple[Finding, ...]
     is_quick: bool = False
+    unread: Unread | None = None
 
     @property
     def is_valid(self) -> bool:
@@ -65,11 +68,10 @@ class CheckReport(Report):
             return "damaged"
         if self.severity is Severity.WARNING:
             return "warnings, but no damage"
-        return (
-            "nothing found (only names, sizes, headers, ends and samples were checked)"
-            if self.is_quick
-            else "valid"
-        )
+        if not self.is_quick:
+            return "valid"
+        unread = "" if self.unread is None else f"; not read: {self.unread}"
+        return f"nothing found (only names, sizes, headers, ends and samples were checked{unread})"
 
     @property
     def counts(self) -> dict[str, int]:
@@ -99,6 +101,7 @@ class CheckReport(Report):
             **header(self.store, self.is_quick),
             "valid": self.is_valid,
             "counts": self.counts,
+            "unread": None if self.unread is None else asdict(self.unread),
             "findings": [finding_fields(finding, self.store) for finding in self.findings],
         }
 
@@ -131,7 +134,7 @@ def check(
         StoreAccessError: a file cannot be read.
         UsageError: the runner is unknown.
     """
-    findings = []
+    findings, unread = [], list[Unread]()
     path, original = fspath(store), None
     with ExitStack() as stack:
         if is_url(store):
@@ -146,12 +149,13 @@ def check(
 
             tasks = stack.enter_context(opened_runner(Chosen.of(runner), log_bytes(path), warm_up))
         for finding in check_store(
-            path, config=config, quick=quick, runner=tasks, progress=progress
-        ):
+            path, config=config, quick=quick, runner=tasks, progress=progress,
+            on_unread=unread.append,
+        ):  # fmt: skip
             finding = finding if original is None else original.as_original(finding)
             findings.append(finding)
             on_finding(finding)
-    return CheckReport(fspath(store), tuple(findings), quick)
+    return CheckReport(fspath(store), tuple(findings), quick, next(iter(unread), None))
 
 
 def header(store: str, is_quick: bool) -> dict[str, Any]:

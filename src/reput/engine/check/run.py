@@ -10,12 +10,12 @@ one IndexFile, that lead into one log file.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from os import PathLike, fspath
 from pathlib import Path
 
 from reput.base import Finding, Kind, Progress, Runner, SerialRunner, StoreConfig, silent
-from reput.engine.check.checking.checked_store import CheckedStore, look_at
+from reput.engine.check.checking.checked_store import CheckedStore, Unread, look_at
 from reput.engine.check.checking.config_files import config_findings
 from reput.engine.check.checking.tally import sampled
 from reput.engine.check.marker_inspection import inspect_checkpoint
@@ -34,6 +34,7 @@ def check_store(
     quick: bool = False,
     runner: Runner | None = None,
     progress: Progress = silent,
+    on_unread: Callable[[Unread], None] = lambda unread: None,
 ) -> Iterator[Finding]:
     """Check a store without writing to it, and yield each problem as it is found.
 
@@ -48,6 +49,7 @@ def check_store(
         quick: Whether to examine only names, sizes, headers, ends and samples.
         runner: Runs the tasks; by default this process does, one after the other.
         progress: Called with the phases index, queues and log.
+        on_unread: Called at the end of a quick check with what it did not read.
 
     Yields:
         Findings, in this order: about names and sizes, IndexFiles, queues, log files, and the store as a whole.
@@ -64,6 +66,8 @@ def check_store(
         )
     found = look_at(Path(store).absolute(), config)
     yield from sampled(_findings(found, quick, runner or SerialRunner(), progress))
+    if quick:
+        on_unread(found.unread)
 
 
 def _findings(

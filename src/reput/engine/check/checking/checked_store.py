@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 
-from reput.base import INDEX_SETTINGS, Finding, Kind, StoreConfig
+from reput.base import INDEX_SETTINGS, Finding, Kind, StoreConfig, format_size
 from reput.core import (
     CommitLogFile,
     ListedLog,
@@ -58,6 +58,20 @@ def entries_of(folder: Path) -> Iterator[os.DirEntry[str]]:
 
 
 @dataclass(slots=True)
+class Unread:
+    """What a quick check did not read: bytes of the log, queue entries, and items of IndexFiles."""
+
+    log_bytes: int = 0
+    queue_entries: int = 0
+    index_items: int = 0
+
+    def __str__(self) -> str:
+        entries = f"{self.queue_entries:,} queue entr{'y' if self.queue_entries == 1 else 'ies'}"
+        items = counted(self.index_items, "index item")
+        return f"{format_size(self.log_bytes)} of the log, {entries}, {items}"
+
+
+@dataclass(slots=True)
 class CheckedStore:
     """The state of a store when a check begins.
 
@@ -69,6 +83,7 @@ class CheckedStore:
     ends       the ends of the log for readers and a rebuild; they differ if the last record is incomplete (see LogEnds)
     last_file  number of the file that contains the end
     checked    physical offset at which a broker that starts now begins to check records
+    unread     what a quick check did not read
     """
 
     path: Path
@@ -82,6 +97,7 @@ class CheckedStore:
     last_file: int = 0
     checked: int = 0
     findings: list[Finding] = field(default_factory=list)
+    unread: Unread = field(default_factory=Unread)
 
     @property
     def begin(self) -> int:

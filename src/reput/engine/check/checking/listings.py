@@ -6,7 +6,7 @@ A quick check imports this module, so it must not import modules that compile ke
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
@@ -107,22 +107,27 @@ def of_queue(finding: Finding) -> Finding:
     return replace(finding, at_next_start=what)
 
 
-def check_queue_ends(folder: str, queue_entries: int, is_live: bool) -> Iterator[Finding]:
+def check_queue_ends(
+    folder: str, queue_entries: int, is_live: bool
+) -> Generator[Finding, None, int]:
     """Check names and sizes of a queue's files, and that each file continues the previous one.
 
-    Only the first and the last entry of each file are read, if the queue has several. Raises StoreAccessError.
+    Only the first and the last entry of each file are read, if the queue has several. Returns the number of the first
+    entry; 0 if unknown. Raises StoreAccessError.
     """
     try:
         listing = list_queue(folder, queue_entries, is_live)
-        yield from listing.findings
+        yield from map(of_queue, listing.findings)
         files = listing.places.files
         for (first, count, _), (after, _, _) in pairwise(files):
-            yield from missing_files(listing.places, first + count, after)
+            yield from map(of_queue, missing_files(listing.places, first + count, after))
         # A live queue grows and expires while it is read.
         if not is_live and len(files) > 1:
-            yield from _joints(listing.places)
+            yield from map(of_queue, _joints(listing.places))
+        return files[0][0] if files else 0
     except (ReputError, OSError) as error:
-        yield from unreadable_queue(folder, error, is_live)
+        yield from map(of_queue, unreadable_queue(folder, error, is_live))
+        return 0
 
 
 def _joints(places: EntryPlaces) -> Iterator[Finding]:

@@ -40,7 +40,7 @@ from reput.core.index.trust import spot_check
 from reput.core.log.queued_record import own_place
 from reput.core.log.samples import sampled_records
 from reput.engine.check.checking.checked_store import CheckedStore
-from reput.engine.check.checking.listings import check_queue_ends, index_file_size, of_queue
+from reput.engine.check.checking.listings import check_queue_ends, index_file_size
 from reput.engine.check.checking.next_start import (
     UNNOTICED,
     absent,
@@ -123,17 +123,19 @@ class _Last(NamedTuple):
 
 
 Ends = dict[Queue, int]
-"""The physical offset to which the last entry of each queue leads; without queues whose end cannot be read."""
+"""The physical offset to which the last entry of each queue leads; -1 for an empty queue.
+
+Queues whose end cannot be read are missing.
+"""
 
 
 def queue_ends(store: CheckedStore, log: CommitLogReader, ends: Ends) -> Iterator[Finding]:
     """Check the files of each queue and its last entry. Fill `ends`. Raises StoreAccessError."""
     entries = store.config.queue_entries
     for queue, folder in sorted(store.queues.items()):
-        for finding in check_queue_ends(folder, entries, store.is_live):
-            yield of_queue(finding)
+        first = yield from check_queue_ends(folder, entries, store.is_live)
         with closing(ConsumeQueueReader(folder)) as reader:
-            yield from _of_files(store, log, queue, reader, ends)
+            yield from _of_files(store, log, queue, reader, ends, first)
     with closing(BatchQueueSetReader(store.path)) as index:
         for topic, queue_id in index.list():
             queue = Queue(topic, queue_id)
@@ -143,11 +145,18 @@ def queue_ends(store: CheckedStore, log: CommitLogReader, ends: Ends) -> Iterato
 
 
 def _of_files(
-    store: CheckedStore, log: CommitLogReader, queue: Queue, reader: QueueReader, ends: Ends
+    store: CheckedStore,
+    log: CommitLogReader,
+    queue: Queue,
+    reader: QueueReader,
+    ends: Ends,
+    first: int = 0,
 ) -> Iterator[Finding]:
+    """Check the last entry of a queue. `first` is the number of its first entry."""
     try:
         number = reader.max_queue_offset() - 1
         if number < 0:
+            ends[queue] = -1
             return
         entry = reader.entry(number)
     except ReputError as error:
@@ -156,6 +165,7 @@ def _of_files(
             yield Finding(Kind.FOREIGN_QUEUE_ENTRY, reader.folder, f"its last entry: {error}")
         return
     ends[queue] = entry.physical_offset
+    store.unread.queue_entries += max(number - first - 1, 0)
     has_place = reader.kind.numbering is Numbering.PLACE
     position = number * reader.kind.entry_bytes if has_place else None
     yield from _compared(store, log, _Last(queue, reader.folder, number, entry, position))
@@ -202,6 +212,7 @@ def _of_database(
         with closing(RocksDatabase(folder)) as database:
             for end in database.ends():
                 ends[Queue(end.topic, end.queue_id)] = end.physical_offset
+                store.unread.queue_entries += max(end.queue_offset, 0)
                 yield from _of_end(store, log, database, end)
     except (StoreError, MissingExtraError) as error:
         raise_if_refused(error)
@@ -240,6 +251,7 @@ def quick_findings(store: CheckedStore) -> Iterator[Finding]:
         except StoreNotFoundError:
             if not store.is_live:  # In a live store, the error means that the file has expired.
                 raise
+    store.unread.log_bytes = store.end - store.begin
     with closing(CommitLogReader(StoreLog(store.path))) as log:
         ends = Ends()
         yield from queue_ends(store, log, ends)
@@ -284,9 +296,13 @@ def _missing_queues(
 ) -> Iterator[Finding]:
     seen: dict[int, tuple[Queue, int, int]] = {}
     firsts: dict[Queue, int] = {}
+    read: set[int] = set()
     for record in _samples(store, log, known_end):
         place = own_place(record)
         at = record.physical_offset
+        if at not in read:
+            read.add(at)
+            store.unread.log_bytes -= record.layout.total_bytes
         if place is None or at >= store.end:
             continue
         queue, number = Queue(place[0], place[1]), place[2]
@@ -316,9 +332,8 @@ def _missing_queues(
         detail = f"begins with entry {firsts[queue]}, but the log has earlier messages of the queue"
         yield _missing_entries(index.queue(*queue).folder, detail, lacking, "before")
     for queue, lacking in sorted(after.items()):
-        detail = (
-            f"ends with the message at {ends[queue]}, but the log has later messages of the queue"
-        )
+        end = f"ends with the message at {ends[queue]}" if ends[queue] >= 0 else "has no entry"
+        detail = f"{end}, but the log has later messages of the queue"
         yield _missing_entries(index.queue(*queue).folder, detail, lacking, "after")
     if late and queues and known_end >= 0 and not store.is_live:
         queue, lacking = min(late.items(), key=lambda one: one[1].first)
@@ -398,6 +413,7 @@ def _index(
         current = files.current()
         for file in current:
             last = file.next_item - 1
+            store.unread.index_items += max(last - 2, 0)
             tables.append(_IndexEnds.of(store, file, last))
             # A broker fills the slot of one item before the header counts this item. A writer of Reput fills the
             # slots of many items before the header counts these items.
