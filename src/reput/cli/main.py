@@ -72,7 +72,7 @@ _SECTIONS = {
     "Own and serve a store": ("serve", "expire"),
     "Installation": ("help", "warm-up", "completion"),
 }
-_STATE = ("lag", "transactions", "timer", "popped", "compacted", "tiered")
+_STATE = ("lag", "transactions", "timer", "popped", "faults", "compacted", "tiered")
 _MODULES = {
     **{name: name for names in _SECTIONS.values() for name in names},
     "warm-up": "warm_up",

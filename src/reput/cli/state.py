@@ -11,6 +11,7 @@ import click
 from reput.base import format_time, one_line
 from reput.cli.formats import print_csv
 from reput.cli.main import DAMAGED, FOUND, NOT_FOUND
+from reput.cli.many import code_of
 from reput.cli.options import (
     GivenStores,
     complete_topics,
@@ -320,6 +321,33 @@ def _popped(store: str, take_all: bool, as_json: bool, **opening: Any) -> int:
     else:
         click.echo("No popped message." if take_all else "No unacknowledged message.")
     return _exit_code(found, notes.damage)
+
+
+@command.command(
+    "faults",
+    short_help="Find traces of known faults of brokers.",
+    epilog="\b\nExamples:\n  reput state faults /data/store\n  reput state faults /data/store --format jsonl",
+)
+@read_store_argument
+@reader_options
+@report_format("jsonl", "Output format; jsonl has one finding per line.")
+def _faults(store: str, as_json: bool, **opening: Any) -> int:
+    """Find traces of known faults of brokers in STORE, with their versions and the affected messages.
+
+    The faults are: timers that were rolled again and again, transactions that were committed twice, and popped messages
+    that were lost. The newest 100,000 messages in each queue of the broker's own topics are read. Duplicate index
+    entries after a recovery are found by `reput check`.
+
+    Exits with 0 if no trace was found, and with 5 otherwise.
+    """
+    from reput.wings.fleet import broker_faults
+
+    report = broker_faults(store, **opening)
+    if as_json:
+        print_json_lines(one.as_json() for one in report.findings)
+    else:
+        click.echo(str(report))
+    return code_of(report.severity)
 
 
 @command.command(

@@ -289,6 +289,18 @@ class Kind(StrEnum):
         "proof_old", Severity.WARNING, Remedy.NONE,
         "files that no scrub has proved for longer than the limit",
     )  # fmt: skip
+    TIMER_ROLLED_AGAIN = (
+        "timer_rolled_again", Severity.WARNING, Remedy.NONE,
+        "messages that the timer has rolled again and again, a known fault of brokers",
+    )  # fmt: skip
+    COMMITTED_TWICE = (
+        "committed_twice", Severity.WARNING, Remedy.NONE,
+        "transactions that were committed more than once, a known fault of brokers",
+    )  # fmt: skip
+    POP_LOST = (
+        "pop_lost", Severity.WARNING, Remedy.NONE,
+        "popped messages that were neither acknowledged nor revived, a known fault of brokers",
+    )  # fmt: skip
     NO_NEW_MESSAGE = (
         "no_new_message", Severity.WARNING, Remedy.NONE,
         "a store whose newest message is older than its limit",

@@ -8,6 +8,8 @@ if TYPE_CHECKING:
     from reput.wings.fleet.api import SurveyReport as SurveyReport
     from reput.wings.fleet.api import fleet_lines as fleet_lines
     from reput.wings.fleet.api import survey as survey
+    from reput.wings.fleet.faults import FaultsReport as FaultsReport
+    from reput.wings.fleet.faults import broker_faults as broker_faults
     from reput.wings.fleet.monitoring import GROUP_METRICS as GROUP_METRICS
     from reput.wings.fleet.monitoring import STORE_METRICS as STORE_METRICS
     from reput.wings.fleet.monitoring import nagios_lines as nagios_lines

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from reput.wings.serve.broker.limits import HTTP as HTTP
     from reput.wings.serve.broker.limits import HttpLimits as HttpLimits
     from reput.wings.serve.broker.limits import LimitError as LimitError
+    from reput.wings.serve.broker.popped import PoppedMessages as PoppedMessages
+    from reput.wings.serve.broker.queue_messages import queue_messages as queue_messages
     from reput.wings.serve.broker.traffic import Traffic as Traffic
     from reput.wings.serve.remoting.port import PortOptions as PortOptions
     from reput.wings.serve.remoting.service import Service as Service

@@ -18,7 +18,8 @@ NOT_OF_A_CHECK = frozenset(
     {
         Kind.UNDECODABLE_MESSAGE, Kind.BODY_TOO_LARGE, Kind.EXPIRED_UNREAD, Kind.PARTIAL_QUEUE_ENTRY,
         Kind.DISK_FULL, Kind.LOG_GROWTH, Kind.GROUP_LAG, Kind.OFFSET_OUTSIDE_QUEUE,
-        Kind.PROOF_OLD, Kind.NO_NEW_MESSAGE,
+        Kind.TIMER_ROLLED_AGAIN, Kind.COMMITTED_TWICE, Kind.POP_LOST, Kind.PROOF_OLD,
+        Kind.NO_NEW_MESSAGE,
     }
 )  # fmt: skip
 """Kinds of findings that a check never reports. They come from reading, exporting, inspecting or surveying a store."""
