@@ -233,7 +233,9 @@ def command(
     from reput.wings.lakes import export
 
     if not stores and fleet is None:
-        raise UsageError("name a STORE, or a fleet file with --stores")
+        raise UsageError(
+            "name a STORE, or a fleet file with --stores, before DEST: reput export STORE DEST"
+        )
     check_window(asked["begin"], asked["end"])
     check_archived(stores, archive, fleet)
     if archive is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import click
@@ -14,8 +15,10 @@ from reput.cli.options import (
     complete_topics,
     message_options,
     reader_options,
+    refuse_a_message,
     time_window_options,
 )
+from reput.errors import UsageError
 
 
 @click.command(
@@ -67,6 +70,9 @@ def command(
     from reput.engine.stores import Asked
 
     check_window(begin, end)
+    if not text.strip():
+        raise UsageError("TEXT is empty: pass a key, an id, an offset or TOPIC/QUEUE/OFFSET")
+    refuse_a_message(replace(given, paths=(*given.paths, text)) if len(given.paths) > 1 else given)
     asked = Asked.of_text(text, topic, begin, end, limit)
     if (store := given.one) is None:
         return ask_stores(given, asked, layout, csv_safe, opening)

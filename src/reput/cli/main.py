@@ -286,9 +286,11 @@ def explain(error: Exception) -> tuple[str, int]:
         context = getattr(error, "ctx", None)
         where = f" (see {context.command_path} --help)" if context else ""
         if isinstance(error, click.NoSuchOption) and error.option_name == "--json":
-            where = f": use --format json{where}"
+            where = f"; use --format json{where}"
         # Click lists choices on lines of their own.
-        return " ".join(error.format_message().split()) + where, WRONG_USE
+        text = " ".join(error.format_message().split()).removesuffix(".")
+        # Only bugs are unexpected.
+        return text.replace("Got unexpected extra", "extra") + where, WRONG_USE
     if isinstance(error, errors.ReputError):
         return in_options(error) + _hint(error), exit_code(error)
     if isinstance(error, OSError) and error.filename is not None:

@@ -13,8 +13,13 @@ import click
 
 from reput.base import format_time, now_ms, parse_duration, parse_size, parse_time, printable
 from reput.errors import UsageError
-from reput.format.file_names import BATCH_QUEUE_FOLDER, COMMIT_LOG_FOLDER, CONSUME_QUEUE_FOLDER
-from reput.io import storage_of
+from reput.format.file_names import (
+    BATCH_QUEUE_FOLDER,
+    COMMIT_LOG_FOLDER,
+    CONSUME_QUEUE_FOLDER,
+    INDEX_FOLDER,
+)
+from reput.io import is_pattern, storage_of
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -98,8 +103,6 @@ class GivenStores:
     @property
     def is_several(self) -> bool:
         """Return whether answers must name the store: False if exactly one store is given, without a pattern."""
-        from reput.io import is_pattern
-
         return self.fleet is not None or len(self.paths) != 1 or is_pattern(self.paths[0])
 
     @property
@@ -142,8 +145,8 @@ def listed_in(fleet: str | None) -> list[NamedStore]:
     return [] if fleet is None else NamedStore.read(fleet)
 
 
+NO_STORE = "name a STORE, or a fleet file with --stores"
 _NO_STORE = {
-    "": "name a STORE, or a fleet file with --stores",
     "reput.cli.show": "name a STORE and a message: reput show STORE 53821; by key: reput find STORE KEY",
     "reput.cli.find": "name a STORE and the text to find: reput find STORE TEXT",
 }
@@ -151,14 +154,23 @@ _NO_STORE = {
 
 
 def refuse_a_message(given: GivenStores, advice: str = "reput find {store} {text}") -> None:
-    """Raise UsageError if the second of two STOREs is no path, because it is probably a key, an id or an offset."""
-    if given.fleet is not None or len(given.paths) != 2:
+    """Raise UsageError if no STORE after the first is a path, because they are probably a key, an id or an offset."""
+    store, *others = given.paths or ("",)
+    if given.fleet is not None or not others or not os.path.isdir(store):
         return
-    store, text = given.paths
-    if os.sep not in text and not os.path.exists(text) and os.path.isdir(store):
-        raise UsageError(
-            f"{text!r} is not a STORE; to find a message: {advice.format(store=quote(store), text=quote(text))}"
-        )
+    if any(os.sep in text or is_pattern(text) or os.path.exists(text) for text in others):
+        return
+    text = " ".join(others)
+    shown = advice.format(store=quote(store), text=quote(text))
+    raise UsageError(f"{text!r} is not a STORE; to find a message: {shown}")
+
+
+def refuse_part_of_store(path: str, argument: str = "STORE") -> None:
+    """Raise UsageError if a path that will be written is a part of a store, such as its folder commitlog/."""
+    above, name = os.path.split(os.path.abspath(path))
+    parts = (COMMIT_LOG_FOLDER, CONSUME_QUEUE_FOLDER, INDEX_FOLDER)
+    if name in parts and os.path.isdir(os.path.join(above, COMMIT_LOG_FOLDER)):
+        raise UsageError(f"{argument} {path}: is a part of the store {above}")
 
 
 def archive_option(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -172,8 +184,6 @@ def archive_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def check_archived(stores: Sequence[str], archive: str | None, fleet: str | None = None) -> None:
     """Raise UsageError if --archive is combined with several stores."""
-    from reput.io import is_pattern
-
     if archive is not None and (fleet is not None or len(stores) != 1 or is_pattern(stores[0])):
         raise UsageError(
             "--archive: only for one STORE; for several, set archive in a fleet file and pass "
@@ -193,7 +203,7 @@ def stores_argument(command: Callable[..., Any]) -> Callable[..., Any]:
         **options: Any,
     ) -> Any:
         if not stores and fleet is None:
-            raise UsageError(_NO_STORE.get(command.__module__, _NO_STORE[""]))
+            raise UsageError(_NO_STORE.get(command.__module__, NO_STORE))
         check_archived(stores, archive, fleet)
         return command(*args, given=GivenStores(stores, fleet, archive), **options)
 

@@ -16,6 +16,7 @@ from reput.cli.options import (
     config_options,
     given_config,
     queue_entries_option,
+    refuse_part_of_store,
     store_argument,
     writer_settings,
 )
@@ -51,7 +52,12 @@ _EXAMPLES = (
 @click.option("--body", metavar="TEXT", help="Body of the message; otherwise the contents of FILE.")
 @click.option("--key", "keys", multiple=True, metavar="K", help="A key of the message; repeatable.")
 @click.option("--tag", metavar="TAG", help="Tag of the message.")
-@click.option("--queue-id", type=int, metavar="N", help="Queue of the message.  [default: 0]")
+@click.option(
+    "--queue-id",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Queue of the message.  [default: 0]",
+)
 @click.option(
     "--property",
     "properties",
@@ -121,6 +127,7 @@ def command(
         one = _message(topic, body, file, keys, tag, queue_id, properties)
     from reput.engine.stores.open_store import open_store
 
+    refuse_part_of_store(store)
     is_small = broker_config is None and not any(sizes.values()) and _is_new(store)
     given = {"store_version": store_version, **(_SMALL if is_small else sizes)}
     config = given_config(store, broker_config, given, writes=True)

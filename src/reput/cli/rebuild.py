@@ -18,6 +18,7 @@ from reput.cli.options import (
     given_config,
     queue_entries_option,
     refuse_other_log,
+    refuse_part_of_store,
     report_format,
     runner_options,
     stores_argument,
@@ -28,6 +29,10 @@ from reput.io import is_url
 
 if TYPE_CHECKING:
     from reput.engine.stores import Chosen
+
+
+# Smaller splits than this cost more than the bytes in them.
+_LEAST_SPLIT_BYTES = 1 << 14
 
 
 @click.command(
@@ -128,6 +133,10 @@ def command(
 
     Exits with 3 if the CommitLog is damaged: its readable part is rebuilt, the rest is reported.
     """
+    if output is not None:
+        refuse_part_of_store(output, "--output")
+    if split_size is not None and split_size < _LEAST_SPLIT_BYTES:
+        raise UsageError(f"--split-size must be at least {_LEAST_SPLIT_BYTES}, not {split_size}")
     if given.is_several or resume is not None:
         if follow:
             raise UsageError("--follow works with one store only")

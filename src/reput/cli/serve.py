@@ -8,6 +8,7 @@ import click
 
 from reput.base import STORE_VERSIONS
 from reput.cli.options import (
+    NO_STORE,
     SIZE,
     archive_option,
     check_archived,
@@ -207,7 +208,7 @@ def command(
     from reput.cli.serving import Serving, address_of
 
     if not stores and fleet is None:
-        raise UsageError("name a STORE, or a fleet file with --stores")
+        raise UsageError(NO_STORE)
     address = address_of(listen, "listen")
     http_address = None if http is None else address_of(http, "http")
     if workers > 1 and options["accepts_sends"]:

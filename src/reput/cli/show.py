@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -101,6 +103,8 @@ def command(
     log is damaged, or if a store could not be read.
     """
     layout = "body" if body_only else layout
+    if os.path.isdir(which) and not os.path.exists(given.paths[0] if given.paths else which):
+        raise UsageError(f"the STORE comes first: reput show {quote(which)} {given.paths[0]}")
     store = given.one
     if store is None:
         return _show_of_stores(given, which, topic, layout, opening)
@@ -110,7 +114,7 @@ def command(
             advise_on_topic(opened, topic)
     warn(*unreadable)
     if not messages:
-        warn(f"{store}: no message {which}")
+        warn(f"{store}: no message {which}{_write_place(which)}")
         return DAMAGED if unreadable else NOT_FOUND
     message = messages[0]
     _print(message, layout)
@@ -175,6 +179,13 @@ def _answer_of(store: MessageStore, which: str, topic: str | None) -> QueryResul
     except MessageNotFoundError:
         # Nothing is missing: if the log had this message, the store would report the lost entry.
         return answer_at(store, store.end_offset())
+
+
+def _write_place(which: str) -> str:
+    """Return advice on an id that was not found, if it looks like a position in a queue."""
+    return "; write a position in a queue as TOPIC/QUEUE/OFFSET, such as orders/1/11" * (
+        "/" in which
+    )
 
 
 def _is_offset(which: str) -> bool:

@@ -69,7 +69,10 @@ class Choice:
     def check(self) -> None:
         """Raise UsageError if there is no condition, or a condition is invalid."""
         if not self.topics and not self.keys and self.query is None:
-            raise UsageError("select the messages to erase: pass a topic, a key, or a query")
+            raise UsageError(
+                "select the messages to erase with topics, key or query",
+                arguments=["topics", "key", "query"],
+            )
         for topic in self.topics:
             if _is_brokers_own(topic):
                 raise UsageError(
