@@ -6,12 +6,15 @@ tries each damage at each place with it. The others try one place of each damage
 
 import json
 import shutil
+import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from reput import Message, open_store
 from reput.base.findings import Finding, Kind, Severity
 from reput.cli.main import DAMAGED
 from reput.engine.check.run import check_store
@@ -19,6 +22,7 @@ from tests.cli.running import reput
 from tests.console.serving import console, lines_of
 from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenStore
+from tests.small import SMALL_16K
 
 Golden = Callable[[str], GoldenStore]
 QUEUE = "consumequeue/shipments/1"
@@ -183,3 +187,30 @@ def test_files_that_a_broker_has_begun_are_no_damage(store: Path) -> None:
         size = newest.stat().st_size
         newest.with_name(f"{int(newest.name) + size:020}").write_bytes(bytes(size))
     assert list(check_store(store, quick=True)) == []
+
+
+def test_the_cost_of_a_quick_check_is_that_of_a_listing_and_a_few_reads_per_queue(
+    tmp_path: Path,
+) -> None:
+    """Count the files that it opens and the folders that it lists: the same few per queue, whatever their number."""
+    calls = Counter[str]()
+    is_counted = False
+
+    def hook(event: str, _arguments: object) -> None:
+        if is_counted and event in ("open", "os.listdir", "os.scandir"):
+            calls[event] += 1
+
+    sys.addaudithook(hook)  # Hooks stay for ever, so this one has a switch.
+    counts = []
+    for queues in (20, 60):
+        store = tmp_path / str(queues)
+        with open_store(store, "rw", config=SMALL_16K) as opened:
+            opened.put_many(
+                [Message("T", b"x", queue_id=number % queues) for number in range(5 * queues)]
+            )
+        calls.clear()
+        is_counted = True
+        assert list(check_store(store, quick=True)) == []
+        is_counted = False
+        counts.append(calls.total())
+    assert 0 < counts[1] - counts[0] <= 40 * 12

@@ -22,10 +22,9 @@ from reput.core.log.passed_file import keep_topics
 from reput.engine.check.checking.checked_store import CheckedStore
 from reput.engine.check.checking.index_database import index_database
 from reput.engine.check.checking.index_table import IndexJob, IndexTable, read_index_table
-from reput.engine.check.checking.listings import of_queue
+from reput.engine.check.checking.listings import index_order, of_queue
 from reput.engine.check.checking.log_check import LogFileFound, LogTask, check_log_file
 from reput.engine.check.checking.next_start import (
-    UNNOTICED,
     absent,
     checkpoint_ahead,
     dispatched_from,
@@ -218,14 +217,7 @@ class FullCheck:
         """Check that each IndexFile begins where the previous one ends."""
         used = [table for table in self._index if table.items]
         for before, after in pairwise(used):
-            if after.first < before.last:
-                yield Finding(
-                    Kind.INDEX_FILE_ORDER, after.path,
-                    f"begins at offset {after.first}, but {before.name}, which sorts before it, "
-                    f"ends at {before.last}",
-                    cost="queries may return messages in the wrong order, or miss some",
-                    at_next_start=UNNOTICED,
-                )  # fmt: skip
+            yield from index_order(after.path, after.first, before.name, before.last)
 
     def _read_log(self) -> Iterator[Finding]:
         plan = _LogPlan(self._store, self._index, self._queues)

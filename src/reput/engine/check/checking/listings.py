@@ -13,6 +13,7 @@ from pathlib import Path
 from stat import S_ISREG
 
 from reput.base import Finding, Kind
+from reput.engine.check.checking.next_start import UNNOTICED
 from reput.engine.compare import EntryPlaces
 from reput.errors import ReputError, StoreChangedError, raise_if_refused
 from reput.format.consume_queue import ENTRY_BYTES, PRE_BLANK, ConsumeQueueEntry, decode_entry
@@ -165,3 +166,21 @@ def index_file_size(
     if size != whole and not (is_being_made and not size):
         detail = f"{size} bytes, but {hash_slots} slots and {index_items} items take {whole}"
         yield Finding(Kind.INDEX_FILE_SIZE, path, detail, min(size, whole))
+
+
+def index_order(after: str, first: int, before: str, last: int) -> Iterator[Finding]:
+    """Yield the finding for an IndexFile that begins before the end of the file that sorts before it.
+
+    Args:
+        after: Path of the file.
+        first: Physical offset of its first item.
+        before: Name of the file that sorts before it.
+        last: Physical offset of the last item of that file.
+    """
+    if first < last:
+        yield Finding(
+            Kind.INDEX_FILE_ORDER, after,
+            f"begins at offset {first}, but {before}, which sorts before it, ends at {last}",
+            cost="queries may return messages in the wrong order, or miss some",
+            at_next_start=UNNOTICED,
+        )  # fmt: skip

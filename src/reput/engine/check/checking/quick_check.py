@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import NamedTuple
 
 from reput.base import Finding, Kind
@@ -40,7 +41,7 @@ from reput.core.index.trust import spot_check
 from reput.core.log.queued_record import own_place
 from reput.core.log.samples import sampled_records
 from reput.engine.check.checking.checked_store import CheckedStore
-from reput.engine.check.checking.listings import check_queue_ends, index_file_size
+from reput.engine.check.checking.listings import check_queue_ends, index_file_size, index_order
 from reput.engine.check.checking.next_start import (
     UNNOTICED,
     absent,
@@ -464,6 +465,9 @@ def _index_joints(
     if not files:
         return
     known_end = min(store.facts.known_offset.physical_offset, store.end)
+    for before, after in pairwise(files):
+        last = before.offset(before.next_item - 1)
+        yield from index_order(after.path, after.offset(1), before.name, last)
     ends = [file.offset(file.next_item - 1) for file in files]
     starts = [store.begin, *(_after(log, end) for end in ends)]
     stops = [*(file.offset(1) for file in files), known_end]
