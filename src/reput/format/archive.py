@@ -21,6 +21,7 @@ from reput.format.file_names import (
     INDEX_FOLDER,
     offset_file_name,
 )
+from reput.format.json_budget import check_json
 from reput.format.parquet_footer import MOST_FOOTER_BYTES
 from reput.format.seekable_zstd import DIGEST_BYTES, FRAME_BYTES, tail_bytes
 
@@ -233,6 +234,7 @@ def decode_manifest(data: bytes) -> Manifest:
     Raises:
         ValueError: the bytes are not a manifest, or its fields contradict each other.
     """
+    check_json(data)
     try:
         # The version is decoded first, so that a newer format is not reported as damage.
         version = msgspec.json.decode(data, type=_Version).reput_archive

@@ -9,6 +9,8 @@ from typing import Any
 
 import msgspec
 
+from reput.format.json_budget import check_json
+
 # Matches a whole string, or a number that is the unquoted key of an object. An unterminated string is matched up to the
 # end of the text: otherwise the search would start again at each quote in the string, and take quadratic time.
 _NAME = re.compile(r'"(?:[^"\\]|\\.)*+"?|(?<=[{,])\s*+-?[0-9]++\s*+(?=:)', re.DOTALL)
@@ -17,8 +19,9 @@ _NAME = re.compile(r'"(?:[^"\\]|\\.)*+"?|(?<=[{,])\s*+-?[0-9]++\s*+(?=:)', re.DO
 def parse_java_json(data: bytes) -> Any:
     """Parse JSON in the form that RocketMQ writes, and return its value. Keys of maps are strings.
 
-    Raises ValueError for invalid JSON.
+    Raises ValueError for invalid JSON, and for more than the limits of `json_budget`.
     """
+    check_json(data)
     try:
         return msgspec.json.decode(data)
     # Most files are standard JSON. Only files with unquoted keys need the slower pass, which quotes the keys.

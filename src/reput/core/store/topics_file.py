@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator
 from typing import Any
@@ -17,11 +16,12 @@ from reput.format.file_names import (
     ROCKSDB_TOPICS_FOLDER,
     TOPICS_FILE,
 )
+from reput.format.java_json import parse_java_json
+from reput.format.json_budget import MOST_JSON_BYTES
 from reput.format.rocksdb_config import FAMILY, SINGLE_TOPICS_FAMILY
 from reput.io import LOCAL, RocksFolder, Storage, Watch
 
 TOPICS_PATH = os.path.join(CONFIG_FOLDER, TOPICS_FILE)
-_MOST_BYTES = 64 << 20
 _BATCH_TYPE = "BatchCQ"
 # The databases that may contain topics: folder, version of the format, column family. A broker uses the first one.
 _DATABASES = (
@@ -60,12 +60,12 @@ def _topics(store: str, storage: Storage) -> dict[str, Any]:
 def _table(path: str, storage: Storage) -> dict[str, Any] | None:
     """Return the settings of each topic in a file; None if it is missing, empty or no such file."""
     entry = storage.entry(path)
-    if entry is None or not 0 < entry.stat().st_size <= _MOST_BYTES:
+    if entry is None or not 0 < entry.stat().st_size <= MOST_JSON_BYTES:
         return None
     try:
         with storage.open(path) as reader:
-            content = json.loads(reader.read(0, entry.stat().st_size))
-    except (StoreError, ValueError, RecursionError):
+            content = parse_java_json(reader.read(0, entry.stat().st_size))
+    except (StoreError, ValueError):
         return None
     table = content.get("topicConfigTable") if isinstance(content, dict) else None
     return table if isinstance(table, dict) else None

@@ -15,9 +15,9 @@ from typing import Any, TypeVar
 from reput.errors import FormatError, StoreNotFoundError
 from reput.format.file_names import CONFIG_FOLDER
 from reput.format.java_json import parse_java_json
+from reput.format.json_budget import MOST_JSON_BYTES
 from reput.io import Disk, read_file
 
-_MOST_BYTES = 64 << 20
 Parsed = TypeVar("Parsed")
 _log = logging.getLogger("reput.broker")
 
@@ -36,7 +36,7 @@ class ConfigFile:
         name: str,
         is_kept: bool,
         disk: Disk | None = None,
-        most_bytes: int = _MOST_BYTES,
+        most_bytes: int = MOST_JSON_BYTES,
     ) -> None:
         """Prepare to read and write a file. If `is_kept` is false, nothing is written."""
         self.path, self._is_kept, self._disk = store / CONFIG_FOLDER / name, is_kept, disk or Disk()

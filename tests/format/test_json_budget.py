@@ -1,0 +1,55 @@
+"""Untrusted JSON has at most so many bytes and values, whoever decodes it."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from reput.core.store.topics_file import topic_names
+from reput.errors import FormatError, StoreError
+from reput.format import json_budget
+from reput.format.archive import decode_manifest
+from reput.format.java_json import parse_java_json
+from reput.format.json_budget import check_json
+from reput.io.archive import read_manifest
+from reput.io.object_folder import ObjectFolder
+from reput.wings.serve.broker.config_file import ConfigFile
+
+_MANY = b'{"topicConfigTable":{"a":[' + b"[]," * (json_budget.MOST_JSON_VALUES // 2) + b"{}]}}"
+_DEEP = b'{"topicConfigTable":' + b"[" * (1 << 20)
+
+
+def test_values_are_counted_before_they_are_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(json_budget, "MOST_JSON_VALUES", 20)
+    monkeypatch.setattr(json_budget, "MOST_JSON_BYTES", 200)
+    check_json(json.dumps(list(range(19))).encode())
+    for data in (json.dumps(list(range(30))).encode(), b"[" * 21, b'{"a":' * 21):
+        with pytest.raises(ValueError, match="more than 20 values"):
+            check_json(data)
+    with pytest.raises(ValueError, match="more than 200 bytes"):
+        check_json(b" " * 201)
+    check_json(b"1" * 200)
+
+
+@pytest.mark.parametrize("decode", [parse_java_json, decode_manifest])
+@pytest.mark.parametrize(
+    ("data", "reason"), [(_MANY, "more than 4,194,304 values"), (_DEEP, "nested|not the manifest")]
+)
+def test_each_decoder_refuses_too_much(
+    decode: Callable[[bytes], object], data: bytes, reason: str
+) -> None:
+    with pytest.raises(ValueError, match=reason) as refused:
+        decode(data)
+    assert "\n" not in str(refused.value)
+
+
+def test_files_with_too_much_are_refused_or_count_as_missing(tmp_path: Path) -> None:
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config" / "topics.json").write_bytes(_MANY)
+    (tmp_path / "archive.json").write_bytes(_MANY)
+    assert topic_names(str(tmp_path)) == frozenset()
+    with pytest.raises(FormatError, match="more than 4,194,304 values"):
+        ConfigFile(tmp_path, "topics.json", is_kept=False).load()
+    with pytest.raises(StoreError, match="more than 4,194,304 values"):
+        read_manifest(ObjectFolder(str(tmp_path), is_made=False))
