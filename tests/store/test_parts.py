@@ -49,3 +49,27 @@ def test_what_is_not_read_or_not_known_is_reported(tmp_path: Path) -> None:
     assert [str(finding).removeprefix(f"{tmp_path}/") for finding in parts.findings] == [
         "notes.txt: not a part of a store that reput knows",
     ]
+
+
+@pytest.mark.parametrize(
+    ("folders", "release", "shown_by"),
+    [
+        ((), "4.9 or 5.x", None),
+        (("timerlog",), "5.x", "timerlog"),
+        (("timerlog", "RocksDBMessageStore"), "5.4 or later", "RocksDBMessageStore"),
+        (("rocksdbstore", "RocksDBMessageStore"), "5.5 or later", "rocksdbstore"),
+        (("consumequeue_rocksdb",), "5.5 or later", "consumequeue_rocksdb"),
+        (("config/metadata",), "5.5 or later", "config/metadata"),
+        (
+            ("consumequeue/RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC",), "5.4 or later",
+            "consumequeue/RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC",
+        ),
+    ],
+)  # fmt: skip
+def test_folders_show_the_release(
+    tmp_path: Path, folders: tuple[str, ...], release: str, shown_by: str | None
+) -> None:
+    for folder in ("commitlog", *folders):
+        (tmp_path / folder).mkdir(parents=True)
+    parts = parts_of(str(tmp_path), LOCAL)
+    assert (parts.release, parts.shown_by, parts.findings) == (release, shown_by, [])

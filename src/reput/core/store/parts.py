@@ -34,11 +34,13 @@ from reput.format.file_names import (
     QUEUE_DATABASE_FOLDER,
     RECOVERY_POINT_FILE,
     ROCKSDB_CONFIGS,
+    ROCKSDB_SINGLE_FOLDER,
     TIERED_FOLDER,
     TIERED_INDEX_FOLDER,
     TIMER_LOG_FOLDER,
     TIMER_WHEEL_FILE,
 )
+from reput.format.properties import ROCKSDB_HALF_TOPIC
 from reput.io import Storage
 
 _COMMON = {
@@ -69,6 +71,16 @@ _OF_FIVE = {
     **dict.fromkeys(MESSAGE_DATABASE_FOLDERS, "keys, timers and transactions in RocksDB"),
 }
 
+_HALF_MESSAGES = os.path.join(CONSUME_QUEUE_FOLDER, ROCKSDB_HALF_TOPIC)
+_SINCE = {
+    MESSAGE_DATABASE_FOLDERS[0]: "5.4",
+    _HALF_MESSAGES: "5.4",
+    MESSAGE_DATABASE_FOLDERS[1]: "5.5",
+    QUEUE_DATABASE_FOLDER: "5.5",
+    os.path.join(CONFIG_FOLDER, ROCKSDB_SINGLE_FOLDER): "5.5",
+}
+"""The release in which a broker first wrote a folder."""
+
 
 @dataclass(slots=True)
 class StoreParts:
@@ -76,6 +88,8 @@ class StoreParts:
 
     Attributes:
         version: "5.x" if a file proves it; else "4.9 or 5.x", because a 5.x broker may leave no file of its own
+        release: the earliest release that writes such a store, such as "5.4 or later"; `version` if unknown
+        shown_by: the file or folder that shows `release`; None if no file does
         log: how the CommitLog is stored
         queues: the kinds of queues in the store
         others: what the further files and folders contain, by name
@@ -83,6 +97,8 @@ class StoreParts:
     """
 
     version: str = "4.9 or 5.x"
+    release: str = "4.9 or 5.x"
+    shown_by: str | None = None
     log: str = "one folder"
     queues: list[str] = field(default_factory=list)
     others: dict[str, str] = field(default_factory=dict)
@@ -121,12 +137,28 @@ def parts_of(store: str, storage: Storage) -> StoreParts:
     if found := sorted(configs.intersection(ROCKSDB_CONFIGS)):
         parts.version = "5.x"
         parts.others |= {f"{CONFIG_FOLDER}/{name}": "configuration in RocksDB" for name in found}
+    _infer_release(parts, store, storage)
     known = {*_COMMON, *_OF_FIVE, *folders, *ledgers}
     for name in sorted(entries):
         if name not in known and not name.startswith("."):
             detail = "not a part of a store that reput knows"
             parts.findings.append(Finding(Kind.FOREIGN_FILE, entries[name].path, detail))
     return parts
+
+
+def _infer_release(parts: StoreParts, store: str, storage: Storage) -> None:
+    """Set `release` and `shown_by`, and `version` if only a topic shows it."""
+    names = list(parts.others)
+    if storage.entry(os.path.join(store, _HALF_MESSAGES)) is not None:
+        parts.version = "5.x"
+        names.append(_HALF_MESSAGES)
+    if "RocksDB" in parts.queues:
+        names.append(CONSUME_QUEUE_FOLDER)
+    parts.release = parts.version
+    if parts.version == "5.x" and names:
+        parts.shown_by = max(names, key=lambda name: _SINCE.get(name, ""))
+        if parts.shown_by in _SINCE:
+            parts.release = f"{_SINCE[parts.shown_by]} or later"
 
 
 def _queues(store: str, storage: Storage, names: Collection[str]) -> Iterator[str]:

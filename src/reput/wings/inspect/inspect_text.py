@@ -89,7 +89,8 @@ def _(found: StoreInspection) -> Pairs:
         lengths = f"{counted(size.files, 'file')}, {format_size(size.size_bytes)}"
         what = f"{contents[folder]}; {lengths}" if folder in contents else lengths
         yield labels.get(folder, f"{folder}/"), what
-    yield "store of", f"RocketMQ {found.version}"
+    why = "no file is of 5.x only" if found.shown_by is None else f"shown by {found.shown_by}"
+    yield "store of", f"RocketMQ {found.release}: {why}"
     if found.log != "one folder" or found.queue_files != ["ConsumeQueue files"]:
         yield (
             "kept in",

@@ -71,6 +71,8 @@ class StoreInspection:
     path: str
     kind: str = "store"
     version: str = ""
+    release: str = ""
+    shown_by: str | None = None
     log: str = ""
     queue_files: list[str] = field(default_factory=list)
     other_parts: dict[str, str] = field(default_factory=dict)
@@ -91,6 +93,7 @@ def inspect_store(path: str | PathLike[str], storage: Storage = LOCAL) -> StoreI
     found.log_begin, found.log_end = facts.log.begin, facts.ends.rebuild
     parts = facts.parts
     found.version, found.log, found.queue_files = parts.version, parts.log, parts.queues
+    found.release, found.shown_by = parts.release, parts.shown_by
     found.other_parts = parts.others
     found.findings += facts.findings()
     found.sizes[COMMIT_LOG_FOLDER] = _sizes(facts.log_folders, storage)
