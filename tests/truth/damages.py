@@ -375,8 +375,10 @@ def entry_flipped(to: Damaging) -> str | None:
 
 
 def queue_database(to: Damaging) -> str | None:
-    """Delete, cut or flip a file of a database of queues."""
-    files = [path for path in sorted(to.store.glob("consumequeue/*")) if path.is_file()]
+    """Delete, cut or flip a file of a database of queues or keys."""
+    folders = ("consumequeue", "consumequeue_rocksdb", "RocksDBMessageStore")
+    found = (path for folder in folders for path in sorted(to.store.glob(f"{folder}/*")))
+    files = [path for path in found if path.is_file()]
     if not files:
         return None
     path, how = to.one(files), to.random.choice(("deleted", "cut", "flipped"))
@@ -448,7 +450,7 @@ def index_stale(to: Damaging) -> str | None:
 def index_of_other(to: Damaging) -> str | None:
     """Replace an IndexFile by another one: of this store, or of its earlier state."""
     files = to.index_files()
-    others = [*files, *sorted((to.built.earlier / "index").iterdir())]
+    others = [*files, *sorted((to.built.earlier / "index").glob("*"))]
     if not files or len(others) < 2:
         return None
     one, other = to.one(files), to.one(others)

@@ -462,7 +462,7 @@ def _suitable(damage: str) -> list[str]:
     only = {
         "archive": ["archive", "joined"],
         "extension": ["extension"],
-        "queue_database": ["rocksdb"],
+        "queue_database": ["both", "keys", "rocksdb", "separate"],
     }
     for prefix, stores in only.items():
         if damage.startswith(prefix):

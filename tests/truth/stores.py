@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
@@ -261,6 +262,42 @@ def _derived(config: StoreConfig, *, in_batches: bool = False) -> Callable[[Path
     return lambda folder: _built(folder, messages, write)
 
 
+def _changed(
+    build: Callable[[Path], Built], change: Callable[[Path], None]
+) -> Callable[[Path], Built]:
+    """Return a function that builds stores, and then changes each."""
+
+    def changed(folder: Path) -> Built:
+        built = build(folder)
+        for store in (built.folder / "store", built.earlier, built.other):
+            change(store)
+        return built
+
+    return changed
+
+
+def _with_keys_in_rocksdb(store: Path) -> None:
+    """Replace the IndexFiles by the database of keys of a 5.4 broker."""
+    reput.rebuild(store, only="index", index="rocksdb", config=_FIVE, runner="serial")
+    shutil.rmtree(store / "index")
+
+
+def _with_separate_database(store: Path) -> None:
+    """Move the database of queues into the folder that a 5.5 broker may give it."""
+    (store / "consumequeue").rename(store / "consumequeue_rocksdb")
+
+
+def _with_queues_in_both(store: Path) -> None:
+    """Add a database of the same queues to the queues in files."""
+    other = store.with_name(f"{store.name}-in-rocksdb")
+    reput.rebuild(
+        store, only="consumequeue", queues="rocksdb", output=other, config=_FIVE, runner="serial"
+    )
+    for path in (other / "consumequeue").iterdir():
+        path.rename(store / "consumequeue" / path.name)
+    shutil.rmtree(other)
+
+
 def _archived(folder: Path) -> Built:
     """Build an archive of a whole store."""
     built = _four()(folder)
@@ -288,6 +325,9 @@ BUILDERS: dict[str, Callable[[Path], Built]] = {
     "batch": _derived(_FIVE, in_batches=True),
     "extension": _derived(replace(_FIVE, extension_files=True, extension_file_bytes=2048)),
     "rocksdb": _derived(replace(_FIVE, queues_in_rocksdb=True)),
+    "separate": _changed(_derived(replace(_FIVE, queues_in_rocksdb=True)), _with_separate_database),
+    "both": _changed(_derived(_FIVE), _with_queues_in_both),
+    "keys": _changed(_derived(_FIVE), _with_keys_in_rocksdb),
     "archive": _archived,
     "joined": _joined,
 }
