@@ -11,6 +11,7 @@ from reput.errors import StoreAccessError, UsageError
 from reput.wings.lakes import merging
 from reput.wings.lakes.data_file import DataFile, RowTally, read_back
 from reput.wings.lakes.merging import MergeJob, groups_of, run_merge
+from reput.wings.lakes.parquet_files import ParquetFiles
 from tests.golden.stores import GoldenStore
 from tests.lakes.exporting import FORMATS, export, offsets, read_table
 from tests.slow import slow_from
@@ -87,3 +88,21 @@ def test_merged_files_that_hold_something_else_are_not_committed(
     with pytest.raises(StoreAccessError, match=r"were combined into files with .*; nothing was"):
         export(golden("orders").path, tmp_path / "out")
     assert not list((tmp_path / "out").rglob("*.parquet"))
+
+
+def test_the_rows_of_many_small_log_files_are_written_once(
+    golden: Golden, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, out = golden("orders").path, tmp_path / "out"
+    assert len(list((store / "commitlog").iterdir())) > 3
+    written: list[int] = []
+    write = ParquetFiles.write
+
+    def counting(files: ParquetFiles, batch: pa.RecordBatch) -> None:
+        written.append(len(batch))
+        write(files, batch)
+
+    monkeypatch.setattr(ParquetFiles, "write", counting)
+    report = export(store, out, "parquet", split_bytes=None)
+    assert report.files == 1
+    assert sum(written) == report.rows == len(golden("orders").messages)

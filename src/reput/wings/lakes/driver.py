@@ -3,7 +3,7 @@
 recover   if the last run was interrupted after its commit, do its step `finish`; if it was interrupted before its
           commit, delete its files
 plan      divide each log into ranges, beginning at the table's mark: the offset up to which this log was exported
-write     run a task per range, which writes staged files, reads them back and counts rows
+write     run tasks, each of consecutive ranges, which write staged files, read them back and count rows
 reconcile compare the rows that were read from the logs with the rows in the staged files, and check that there are no
           gaps between ranges; after a mismatch, commit nothing
 merge     combine small files of a partition
@@ -18,7 +18,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import cast
 
 import pyarrow as pa
@@ -40,7 +40,7 @@ from reput.wings.lakes.planning import check_apart, extents_of, length_of, most_
 from reput.wings.lakes.reject_reasons import MostRejects, Reasons, most_frequent
 from reput.wings.lakes.report import ExportReport
 from reput.wings.lakes.request import KNOWN_COLUMNS, ExportRequest
-from reput.wings.lakes.steps import CommitEvery, ExportStep, are_in_order, weight_of
+from reput.wings.lakes.steps import CommitEvery, ExportStep, are_in_order, grouped, weight_of
 from reput.wings.lakes.task import REASON, ExportJob, TaskResult, run_export
 from reput.wings.lakes.upsert import Upsertable, check_upsert, upsert
 
@@ -52,6 +52,10 @@ _LEAST_SPLIT_BYTES = 128 << 20
 _LEAST_GIVEN_BYTES = 16 << 10
 # Number of tasks for each slot of the runner. With several tasks per slot, all slots finish at about the same time.
 _TASKS_PER_SLOT = 4
+# Maximum number of log bytes of tasks that write files of several partitions together.
+_MOST_GROUP_BYTES = 4 << 30
+# To open a log file takes as long as to read about this many bytes: tasks of many tiny files run in parallel.
+_RANGE_BYTES = 1 << 20
 # With at least this many stores, parallel tasks plan the export: planning serially would take longer than starting the
 # tasks.
 _MANY_STORES = 64
@@ -131,6 +135,7 @@ class _ExportRun:
     progress: Progress
     report: ExportReport
     read_bytes: int = 0
+    split_bytes: int | None = None
     reasons: Reasons = field(default_factory=Reasons)
 
     def recover(self) -> None:
@@ -160,6 +165,7 @@ class _ExportRun:
         runner = planner or self.control.on(
             runner_for(sum(length_of(own) for own in bounds.values()))
         )
+        self.split_bytes = split_bytes
         split_bytes = split_bytes or _split_bytes(bounds, runner)
         plan = plan_of(
             sources, bounds, self.request, self.fail_on_data_loss, split_bytes, self.report,
@@ -237,10 +243,25 @@ class _ExportRun:
             self.progress("export", before + done, self.report.log_bytes)
 
         begun = time.monotonic()
-        results = runner.run(partial(run_export, job), tasks, weights, progress)
+        slots = runner.parallelism
+        least = _RANGE_BYTES if slots > 1 else 0
+        groups = grouped(tasks, self._group_bytes(sum(weights), slots), least)
+        shares = [sum(map(weight_of, group)) for group in groups]
+        results = list(
+            chain.from_iterable(runner.run(partial(run_export, job), groups, shares, progress))
+        )
         self.report.read_s += time.monotonic() - begun
         self.read_bytes += sum(weights)
         return results
+
+    def _group_bytes(self, total: int, parallelism: int) -> int:
+        """Return the log bytes of tasks that write their rows together. More bytes make fewer and larger files."""
+        if self.split_bytes is not None:
+            return self.split_bytes
+        if not self.request.partition_by:
+            return _share(total, parallelism)
+        # Each group writes a file per partition, which would be small, and all rows would be written again.
+        return max(_share(total, parallelism), min(total // (2 * parallelism), _MOST_GROUP_BYTES))
 
     def _count(self, results: list[TaskResult]) -> None:
         report = self.report
@@ -350,8 +371,11 @@ class _ExportRun:
 
 def _split_bytes(bounds: dict[str, Bounds], runner: Runner) -> int:
     """Return the number of log bytes that each task reads."""
-    total = sum(length_of(own) for own in bounds.values())
-    share = total // (_TASKS_PER_SLOT * runner.parallelism)
+    return _share(sum(length_of(own) for own in bounds.values()), runner.parallelism)
+
+
+def _share(total: int, parallelism: int) -> int:
+    share = total // (_TASKS_PER_SLOT * parallelism)
     return max(_LEAST_SPLIT_BYTES, min(share, SPLIT_BYTES))
 
 

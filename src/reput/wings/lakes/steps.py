@@ -107,6 +107,26 @@ def weight_of(task: ReadTask) -> int:
     return max(task.part.stop - task.part.start, 1)
 
 
+def grouped(
+    tasks: Sequence[ReadTask], most_bytes: int, least_bytes: int
+) -> list[tuple[ReadTask, ...]]:
+    """Group consecutive tasks that write their rows together: at most `most_bytes` of log, or one task.
+
+    A task counts with at least `least_bytes`.
+    """
+    groups: list[tuple[ReadTask, ...]] = []
+    waiting: list[ReadTask] = []
+    size = 0
+    for task in tasks:
+        own = max(weight_of(task), least_bytes)
+        if waiting and size + own > most_bytes:
+            groups.append(tuple(waiting))
+            waiting, size = [], 0
+        waiting.append(task)
+        size += own
+    return [*groups, tuple(waiting)] if waiting else groups
+
+
 def are_in_order(tasks: Sequence[ReadTask]) -> bool:
     """Return whether the tasks of each store are consecutive and in order of offset."""
     stores: list[str] = []

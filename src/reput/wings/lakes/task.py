@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 
@@ -61,7 +61,7 @@ class TaskResult:
     start, end    physical offsets at which the first record begins and the last one ends; if no record begins in the
                   range, `start` is at or after the end of the range
     messages      number of messages in the range, requested or not
-    read, files   tally of the rows that were read, and the files that were written
+    read, files   tally of the rows that were read, and the files that were written (see `run_export`)
     bad_bodies    rows whose stored body does not match the stored CRC, if this was checked
     reasons       number of rows for each reason why a row was rejected or one of its fields is null
     json_errors   rows with fields that are null because a value does not fit the type of its field
@@ -78,11 +78,27 @@ class TaskResult:
     json_errors: int = 0
 
 
-def run_export(job: ExportJob, task: ReadTask) -> TaskResult:
-    """Run a task.
+def run_export(job: ExportJob, tasks: Sequence[ReadTask]) -> list[TaskResult]:
+    """Run some consecutive tasks, and return the result of each. The last result has the files of all.
 
-    The same task may run twice, even at the same time. Raises StoreAccessError and the errors of `RangeBatches`.
+    Their rows share files, so that many small log files do not make many small data files.
+
+    The same tasks may run twice, even at the same time. Raises StoreAccessError and the errors of `RangeBatches`.
     """
+    is_fast = job.request.is_fast
+    rows = ParquetFiles(job.folder, job.file_schema, job.request.partition_by, is_fast=is_fast)
+    rejects = ParquetFiles(job.folder, job.reject_schema, (), is_reject=True, is_fast=is_fast)
+    try:
+        results = [_run(job, task, rows, rejects) for task in tasks]
+        results[-1].files = [*rows.finish(), *rejects.finish()]
+    except BaseException:
+        rows.abandon()
+        rejects.abandon()
+        raise
+    return results
+
+
+def _run(job: ExportJob, task: ReadTask, rows: ParquetFiles, rejects: ParquetFiles) -> TaskResult:
     part = task.part
     start = part.start
     if part.topics is None and not part.at_record:
@@ -97,7 +113,7 @@ def run_export(job: ExportJob, task: ReadTask) -> TaskResult:
         part, read_columns(job), job.request.conditions(), on_corrupt=job.request.on_corrupt,
         decompressed=job.request.decompressed, open_file=task.open_file, buffers=_buffers(),
     )  # fmt: skip
-    _write(job, batches, result)
+    _write(job, batches, result, rows, rejects)
     report = batches.report
     result.end, result.messages, result.damage = report.end, report.messages, report.damage
     return result
@@ -125,39 +141,34 @@ def _buffers() -> ScanBuffers:
     return ScanBuffers()
 
 
-def _write(job: ExportJob, batches: RangeBatches, result: TaskResult) -> None:
-    is_fast = job.request.is_fast
-    rows = ParquetFiles(job.folder, job.file_schema, job.request.partition_by, is_fast=is_fast)
-    rejects = ParquetFiles(job.folder, job.reject_schema, (), is_reject=True, is_fast=is_fast)
-    try:
-        for batch in batches:
-            result.read += tally_of(batch)
-            if "body_crc_ok" in batch.schema.names:
-                result.bad_bodies += batch["body_crc_ok"].false_count
-            batch = with_key(batch)
-            # Each check sees only the rows that passed the earlier ones, so a row is rejected once, for one reason.
-            if job.why_no_partition is not None:
-                for name in job.request.text_partitions:
-                    batch, refused = split_by_text(
-                        batch, name, job.why_no_partition, result.reasons
-                    )
-                    _reject(refused, rejects)
-            if job.request.upsert_by is not None:
-                batch, refused = split_by_keys(batch, REASON, result.reasons)
+def _write(
+    job: ExportJob,
+    batches: RangeBatches,
+    result: TaskResult,
+    rows: ParquetFiles,
+    rejects: ParquetFiles,
+) -> None:
+    for batch in batches:
+        result.read += tally_of(batch)
+        if "body_crc_ok" in batch.schema.names:
+            result.bad_bodies += batch["body_crc_ok"].false_count
+        batch = with_key(batch)
+        # Each check sees only the rows that passed the earlier ones, so a row is rejected once, for one reason.
+        if job.why_no_partition is not None:
+            for name in job.request.text_partitions:
+                batch, refused = split_by_text(batch, name, job.why_no_partition, result.reasons)
                 _reject(refused, rejects)
-            if job.shape is not None and job.request.is_permissive:
-                batch = with_values(batch, job, job.shape, result.reasons)
-                errors = batch[job.request.error_column.name]
-                result.json_errors += len(batch) - errors.null_count
-            elif job.shape is not None:
-                batch, misfits = split_by_fit(batch, job, job.shape, result.reasons)
-                _reject(misfits, rejects)
-            rows.write(batch)
-        result.files = [*rows.finish(), *rejects.finish()]
-    except BaseException:
-        rows.abandon()
-        rejects.abandon()
-        raise
+        if job.request.upsert_by is not None:
+            batch, refused = split_by_keys(batch, REASON, result.reasons)
+            _reject(refused, rejects)
+        if job.shape is not None and job.request.is_permissive:
+            batch = with_values(batch, job, job.shape, result.reasons)
+            errors = batch[job.request.error_column.name]
+            result.json_errors += len(batch) - errors.null_count
+        elif job.shape is not None:
+            batch, misfits = split_by_fit(batch, job, job.shape, result.reasons)
+            _reject(misfits, rejects)
+        rows.write(batch)
 
 
 def _reject(batch: pa.RecordBatch, rejects: ParquetFiles) -> None:
@@ -277,4 +288,4 @@ def warm_up() -> None:
         schema = pa.schema([*request.table_schema(), pa.field(JSON, shape.type)])
         reject_schema = pa.schema([*request.table_schema(), REASON])
         job = ExportJob(request, str(folder), schema, reject_schema, shape)
-        run_export(job, ReadTask(LogRange.whole(log), FileReader))
+        run_export(job, [ReadTask(LogRange.whole(log), FileReader)])
