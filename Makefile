@@ -22,7 +22,7 @@ PYTEST := $(BIN)/python -m pytest -q -n $(PROCESSES) --no-loadscope-reorder
 # Tests start commands by the hundred: each would compile every module anew where this is set.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test check lint coverage durations test-long test-explore test-sample test-slow test-crash mutants test-cluster test-agreement test-truth test-truth-sample test-lakes test-attack test-storm test-clients test-buckets test-browser test-spark-min test-connect test-dist kernels dist docs bench fuzz lock clean
+.PHONY: help demo test check lint coverage durations test-long test-explore test-sample test-slow test-crash mutants test-cluster test-agreement test-truth test-truth-sample growth test-lakes test-attack test-storm test-clients test-buckets test-browser test-spark-min test-connect test-dist kernels dist docs bench fuzz lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -81,6 +81,9 @@ test-truth: $(STAMP) ## ask every reading path about damaged stores whose messag
 test-truth-sample: $(STAMP) ## 20 scenes of test-truth, those of SEED (the seed of this commit unless given)
 	@echo "make: test-truth-sample SEED=$(SEED)"
 	$(BIN)/python -m tests.truth --seed $(SEED) --scenes 20 --processes 2
+
+growth: $(STAMP) ## how the cost of each operation grows with each size of a store, by counts (20 minutes)
+	$(BIN)/python -m tests.growth.measure
 
 test-cluster: $(STAMP) ## rebuild 200 times on a Spark cluster whose executors fail, stop and leave (Linux)
 	REPUT_CLUSTER_RUNS=200 $(BIN)/python -m pytest -q -m "slow or not slow" tests/spark/test_faults.py
