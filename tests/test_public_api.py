@@ -49,6 +49,7 @@ _PARTS = {
     "RecordForm",
     "RecordProgress",
     "Wanted",
+    "Unread",
 }
 
 

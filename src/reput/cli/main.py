@@ -219,7 +219,8 @@ def _end(codes: Sequence[int]) -> None:
     as that of deltalake. The end of the interpreter would abort the process when they return to Python.
     """
     for code in codes:
-        for stream in (sys.stdout, sys.stderr):
+        # A stream is None if the process was started with it closed.
+        for stream in filter(None, (sys.stdout, sys.stderr)):
             try:
                 stream.flush()
             except OSError:
