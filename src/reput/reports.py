@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from reput.wings.inspect.stats_operation import StatsReport as StatsReport
     from reput.wings.inspect.trace_operation import TraceReport as TraceReport
     from reput.wings.lakes.report import ExportReport as ExportReport
+    from reput.wings.lakes.request import ExportRequest as ExportRequest
 else:
     __getattr__, __dir__ = face(__name__)
 __all__ = sorted(offers(__name__))
