@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from reput.cli.main import DAMAGED, FOUND, NOT_FOUND, WARNED, WRONG_USE
+from reput.cli.main import DAMAGED, FOUND, NOT_FOUND, UNREAD, WARNED, WRONG_USE
 from reput.wings.fleet.monitoring import prometheus_lines
 from tests.cli.running import one_line, reput
 from tests.golden.sparse import copy_store
@@ -318,7 +318,7 @@ def test_equal_names_are_not_believed_without_equal_bytes(fleet: Path) -> None:
 
 def test_the_fleet_s_lines_are_figures(fleet: Path) -> None:
     ran = reput("fleet", "--stores", with_gone(fleet))
-    assert ran.code == DAMAGED
+    assert ran.code == UNREAD
     columns = "store state newest per day full in indexed lag oldest unreadable proof"
     assert ran.lines[0].split() == columns.split()
     assert [line.split()[0] for line in ran.lines[1:5]] == ["gone", "a", "a-slave", "b"]
@@ -411,7 +411,7 @@ def test_figures_proofs_and_lag_are_of_all_stores(fleet: Path) -> None:
     assert [row["replica_of"] for row in figures["stores"]] == [None, "a", None, None]
     assert figures["stores"][0]["report"]["messages"] == 19_622
     proved = reput("prove", "--stores", fleet)
-    assert proved.code == DAMAGED
+    assert proved.code == UNREAD
     assert "a  " in proved.out
     folder = fleet.parent / "orders" / "config"
     folder.mkdir(exist_ok=True)

@@ -12,6 +12,7 @@ from reput.cli.many import (
     answer_stores,
     code_of,
     fail_on_option,
+    limit_option,
     refuse_settings,
     resume_option,
 )
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
 )
 @fail_on_option
 @resume_option
+@limit_option
 @runner_options
 @all_formats(
     "jsonl",
@@ -77,6 +79,7 @@ def command(
     passes: int | None,
     fail_on: str,
     resume: str | None,
+    limit_s: float | None,
     chosen: Chosen,
     layout: str,
     **sizes: int | None,
@@ -98,9 +101,10 @@ def command(
 
     If the CommitLog of STORE is in other folders (storePathCommitLog=a,b), write STORE,a,b.
 
-    Exits with 0 when the store is valid, with 3 when messages or entries are lost or wrong (or a store could not be
-    read), and with 5 when there are only warnings, such as an unclean shutdown. With --format nagios, the exit codes
-    are those of a Nagios plugin: 0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN.
+    Exits with 0 when the store is valid, with 3 when messages or entries are lost or wrong, with 6 when one of several
+    stores could not be read (and none is damaged), and
+    with 5 when there are only warnings, such as an unclean shutdown. With --format nagios, the exit codes are
+    those of a Nagios plugin: 0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN.
     """
     from reput.engine.check import check
 
@@ -112,10 +116,11 @@ def command(
         return scrub_stores(given.named(), rate, passes, layout == "jsonl", fail_on)
     if rate is not None or passes is not None:
         raise UsageError("rate, passes: only with scrub", arguments=["rate", "passes"])
-    if store is None or resume is not None or layout in MONITORING:
+    if store is None or resume is not None or layout in MONITORING or limit_s is not None:
         refuse_settings(broker_config, sizes)
         return answer_stores(
-            check, given, layout, fail_on=fail_on, resume=resume, quick=quick, runner=chosen,
+            check, given.named(limit_s), layout, fail_on=fail_on, resume=resume, quick=quick, limit_s=limit_s,
+            runner=chosen,
             rows=lambda report: report.as_dict()["findings"],
         )  # fmt: skip
     return _check_one(store, broker_config, quick, chosen, layout == "jsonl", fail_on, sizes)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from reput.cli.many import MONITORING, answer_stores, fail_on_option, resume_option
+from reput.cli.many import MONITORING, answer_stores, fail_on_option, limit_option, resume_option
 from reput.cli.options import (
     DURATION,
     SIZE,
@@ -56,6 +56,7 @@ _threshold_options = together(
 @_threshold_options
 @fail_on_option
 @resume_option
+@limit_option
 @runner_options
 @all_formats(
     "jsonl",
@@ -73,6 +74,7 @@ def command(
     max_proof_age: int,
     fail_on: str,
     resume: str | None,
+    limit_s: float | None,
     chosen: Chosen,
     layout: str,
     **opening: Any,
@@ -88,8 +90,9 @@ def command(
     has the reason. Nothing is written. Stores are read in parallel; stores with the same cluster and broker name are
     compared.
 
-    Exits with 0 when all stores are valid, with 3 when messages or entries are lost or wrong (or a store could not be
-    read), and with 5 when there are only warnings. With --format nagios, the exit codes are those of a Nagios plugin.
+    Exits with 0 when all stores are valid, with 3 when messages or entries are lost or wrong, with 6 when one of several
+    stores could not be read (and none is damaged), and
+    with 5 when there are only warnings. With --format nagios, the exit codes are those of a Nagios plugin.
     """
     from reput.wings.fleet import Thresholds, fleet_lines, survey
 
@@ -97,6 +100,7 @@ def command(
     age_s = None if max_age is None else max_age / 1000
     limits = Thresholds(min_days, max_growth, max_lag, lag_age_s, age_s, max_proof_age / 1000)
     return answer_stores(
-        survey, given.named(), layout, fail_on=fail_on, resume=resume, runner=chosen, thresholds=limits,
+        survey, given.named(limit_s), layout, fail_on=fail_on, resume=resume, limit_s=limit_s, runner=chosen,
+        thresholds=limits,
         rows=lambda report: [report.as_dict()], lines=fleet_lines, **opening,
     )  # fmt: skip

@@ -50,7 +50,7 @@ _OPTIONS = {
     "tables": "--table",
     "topics": "--topic",
 }
-FOUND, NOT_FOUND, WRONG_USE, DAMAGED, FAILED, WARNED = 0, 1, 2, 3, 4, 5
+FOUND, NOT_FOUND, WRONG_USE, DAMAGED, FAILED, WARNED, UNREAD = 0, 1, 2, 3, 4, 5, 6
 INTERRUPTED, NO_READER = 130, 141
 # The distribution reput-slim lacks these libraries, and runs the kernels as plain Python.
 _NOT_IN_SLIM = ("llvmlite", "numba", "pyarrow")

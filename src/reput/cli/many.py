@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from reput.base import Severity
-from reput.cli.main import DAMAGED, FOUND, WARNED
+from reput.cli.main import DAMAGED, FOUND, UNREAD, WARNED
 from reput.cli.options import GivenStores
 from reput.cli.output import print_json_lines, stderr_is_terminal
 from reput.errors import UsageError
@@ -34,6 +34,15 @@ resume_option = click.option(
     type=click.Path(dir_okay=False),
     metavar="FILE",
     help="Record each store's answer in FILE, and skip stores that FILE already has.",
+)
+
+
+limit_option = click.option(
+    "--store-timeout",
+    "limit_s",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
+    help="Longest time for one of several stores; a store that takes longer is not read.",
 )
 
 
@@ -124,9 +133,9 @@ def _print_stores(
     else:
         for line in lines(report):
             click.echo(line)
-    # A store that could not be read may be damaged, so return the exit code of damage.
-    if report.counts[StoreState.NOT_READ]:
-        return DAMAGED
+    # A store that could not be read may be damaged, so this counts more than a warning.
+    if report.counts[StoreState.NOT_READ] and report.severity is not Severity.DAMAGE:
+        return UNREAD
     return code_of(report.severity, fail_on)
 
 

@@ -118,11 +118,14 @@ class GivenStores:
         store = with_logs(*split_logs(self.paths[0]))
         return store if self.archive is None else with_archive(store, self.archive)
 
-    def named(self) -> list[NamedStore]:
-        """Return all stores without duplicates. Raises UsageError, StoreNotFoundError, StoreAccessError."""
+    def named(self, limit_s: float | None = None) -> list[NamedStore]:
+        """Return all stores without duplicates, waiting at most `limit_s` seconds for each path.
+
+        Raises UsageError, StoreNotFoundError, StoreAccessError.
+        """
         from reput.engine.stores import stores_of
 
-        found = stores_of([*listed_in(self.fleet), *self.paths])
+        found = stores_of([*listed_in(self.fleet), *self.paths], limit_s=limit_s)
         return found if self.archive is None else [replace(found[0], archive=self.archive)]
 
 

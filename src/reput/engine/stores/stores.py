@@ -39,6 +39,7 @@ from reput.base import (
 from reput.core import NamedStore as NamedStore
 from reput.core import find_replicas, find_stores, log_bytes, split_logs, with_logs
 from reput.engine.stores.journal import Journal
+from reput.engine.stores.limited import limited, within
 from reput.engine.stores.runners import SMALL_BYTES, Chosen, opened_runner
 from reput.errors import ReputError, StoreAccessError, StoreError, UsageError
 from reput.io import is_pattern, is_url, real_place
@@ -51,6 +52,8 @@ MANY_STORES = 16
 
 # The smallest number of local stores that is worth a fork. Small stores take 2 ms each.
 _LEAST_OF_FORK = 100
+# The number of stores that are read at the same time if each has a limit of time.
+_AT_ONCE = 16
 _OF_ONE_STORE = ("index", "output")
 _READ_ARCHIVES = frozenset({"stats"})
 """Operations that read a store together with its archive. Other operations examine only the store's own files."""
@@ -298,10 +301,15 @@ def takes_stores(
     return cast("StoresOperation[_Arguments, _Result]", named)
 
 
-def stores_of(stores: Stores, storage_options: Mapping[str, str] | None = None) -> list[NamedStore]:
+def stores_of(
+    stores: Stores,
+    storage_options: Mapping[str, str] | None = None,
+    limit_s: float | None = None,
+) -> list[NamedStore]:
     """Return the stores to which paths and patterns lead, without duplicates, in the given order.
 
-    Paths without a store are returned too: the operation reports why they cannot be read.
+    Paths without a store are returned too: the operation reports why they cannot be read. With `limit_s`, paths that
+    do not answer within so many seconds count as different stores.
 
     Raises:
         UsageError: no store is named, or two stores have the same name.
@@ -313,7 +321,8 @@ def stores_of(stores: Stores, storage_options: Mapping[str, str] | None = None) 
     found: dict[str, NamedStore] = {}
     for one in given:
         for store in _expanded(one, storage_options):
-            found.setdefault(real_place(store.path), store)
+            place = within(limit_s, partial(real_place, store.path), store.path)
+            found.setdefault(place, store)
     names = [store.name for store in found.values()]
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
@@ -364,6 +373,7 @@ def over_stores(
     runner: Any = "auto",
     resume: StorePath | None = None,
     outputs: Mapping[str, str] | None = None,
+    limit_s: float | None = None,
     **options: Any,
 ) -> StoresReport[_Result]:
     """Run an operation over several stores, a limited number at a time.
@@ -381,13 +391,18 @@ def over_stores(
             its report has only a headline and data.
         outputs: For each store, by name: the file or folder that the operation writes. If this file or folder does not
             exist, the store is read again, even if `resume` has its answer.
+        limit_s: Seconds that each store may take. A store that takes longer counts as not read. With a limit, stores
+            are processed in threads of this process, large ones too.
         options: Further arguments of the operation. Callbacks are called only for large stores.
 
     Raises:
         UsageError: no store is named, or an option is wrong. A store that cannot be read raises no error.
     """
-    named = stores_of(stores, options.get("storage_options"))
-    sizes = [bytes_of(store, options.get("storage_options")) for store in named]
+    named = stores_of(stores, options.get("storage_options"), limit_s)
+    # With a limit, even listing a store is a part of its task.
+    sizes = [
+        bytes_of(store, options.get("storage_options")) if limit_s is None else 0 for store in named
+    ]
     answers: list[StoreAnswer[_Result] | None] = [None] * len(named)
     has_runner = "runner" in signature(operation).parameters
     if len(named) > 1 and (one_only := [name for name in _OF_ONE_STORE if options.get(name)]):
@@ -425,9 +440,15 @@ def over_stores(
         whole = options | ({"runner": "serial"} if has_runner else {})
         # A task may run in another process, where it cannot call the callbacks of this process.
         whole = {name: value for name, value in whole.items() if not callable(value)}
-        tasks = [_task(operation, named[place], sizes[place], whole) for place in small]
         with ExitStack() as running:
-            chosen = Chosen.of(runner)
+            tasks = []
+            if limit_s is None:
+                tasks = [_task(operation, named[place], sizes[place], whole) for place in small]
+            if limit_s is not None:
+                asked = [named[place] for place in small]
+                for place, answer in _limited(operation, asked, limit_s, whole):
+                    done(small[place], answer)
+            chosen = Chosen.of(runner) if limit_s is None else Chosen("serial")
             size = sum(sizes[place] for place in small)
             at_once = _runner_of_many(running, chosen, size, len(small))
             for place, answer in _as_completed(tasks, at_once):
@@ -436,7 +457,14 @@ def over_stores(
         for place in left:
             if (size := sizes[place]) >= SMALL_BYTES:
                 done(place, _task(operation, named[place], size, each)())
-    replicas = find_replicas(named)
+    # A store that did not answer would not answer now either.
+    replicas = find_replicas(
+        [
+            store
+            for store, answer in zip(named, answers, strict=True)
+            if limit_s is None or (answer is not None and answer.report is not None)
+        ]
+    )
     differing = {finding.file for finding in replicas.differing}
     every = tuple(
         replace(answer, differs=answer.path in differing)
@@ -446,6 +474,27 @@ def over_stores(
     found = StoresReport(every, replicas.first, replicas.differing)
     raise_if_misused(found.answers)
     return found
+
+
+def _limited(
+    operation: Callable[..., _Result],
+    stores: Sequence[NamedStore],
+    limit_s: float,
+    options: Mapping[str, Any],
+) -> Iterator[tuple[int, StoreAnswer[_Result]]]:
+    """Run an operation on stores, each for `limit_s` seconds at most, and yield (index of the store, answer)."""
+
+    def task(store: NamedStore) -> StoreAnswer[_Result]:
+        size = bytes_of(store, options.get("storage_options"))
+        return _task(operation, store, size, options)()
+
+    tasks = [partial(task, store) for store in stores]
+    for place, answer in limited(tasks, _AT_ONCE, limit_s):
+        if answer is None:
+            store = stores[place]
+            error = StoreAccessError(f"{store.path}: no answer within {limit_s:g} s")
+            answer = StoreAnswer(store.name, store.path, None, error, 0)
+        yield place, answer
 
 
 def raise_if_misused(answers: Sequence[StoreAnswer[Any]]) -> None:
