@@ -53,6 +53,7 @@ def test_the_page_on_exit_codes_has_every_command_and_every_code() -> None:
         "DAMAGED",
         "FAILED",
         "WARNED",
+        "UNREAD",
         "INTERRUPTED",
         "NO_READER",
     )

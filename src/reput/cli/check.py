@@ -102,9 +102,8 @@ def command(
     If the CommitLog of STORE is in other folders (storePathCommitLog=a,b), write STORE,a,b.
 
     Exits with 0 when the store is valid, with 3 when messages or entries are lost or wrong, with 6 when one of several
-    stores could not be read (and none is damaged), and
-    with 5 when there are only warnings, such as an unclean shutdown. With --format nagios, the exit codes are
-    those of a Nagios plugin: 0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN.
+    stores could not be read (and none is damaged), and with 5 when there are only warnings, such as an unclean
+    shutdown. With --format nagios, the exit codes are those of a Nagios plugin: 0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN.
     """
     from reput.engine.check import check
 

@@ -90,9 +90,9 @@ def command(
     has the reason. Nothing is written. Stores are read in parallel; stores with the same cluster and broker name are
     compared.
 
-    Exits with 0 when all stores are valid, with 3 when messages or entries are lost or wrong, with 6 when one of several
-    stores could not be read (and none is damaged), and
-    with 5 when there are only warnings. With --format nagios, the exit codes are those of a Nagios plugin.
+    Exits with 0 when all stores are valid, with 3 when messages or entries are lost or wrong, with 6 when one of
+    several stores could not be read (and none is damaged), and with 5 when there are only warnings. With --format
+    nagios, the exit codes are those of a Nagios plugin.
     """
     from reput.wings.fleet import Thresholds, fleet_lines, survey
 

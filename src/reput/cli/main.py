@@ -174,7 +174,7 @@ def _diagnose(ctx: click.Context, param: click.Parameter, value: bool) -> None:
     cls=LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Exit codes: 0 found or done, 1 nothing found or different, 2 wrong usage, 3 damaged input, "
-    "4 another failure (permissions, full disk, no Java), 5 warnings but no damage, "
+    "4 another failure (permissions, full disk, no Java), 5 warnings but no damage, 6 a store was not read, "
     "130 interrupted, 141 the reader of the output closed it. "
     "REPUT_DEBUG=1 prints the traceback of an unexpected error; REPUT_LOG=info or debug is -v or -vv.",
 )
