@@ -174,3 +174,15 @@ def test_a_database_that_cannot_be_read_is_a_finding(checked: Path) -> None:
     for path in (checked / "RocksDBMessageStore").glob("MANIFEST-*"):
         path.write_bytes(b"")
     assert "cannot be read" in found(checked)[0][1]
+
+
+def test_a_repair_keeps_the_database(checked: Path) -> None:
+    before = items(checked / "RocksDBMessageStore")
+    path = checked / "consumequeue" / "T" / "0" / f"{0:020d}"
+    entries = path.read_bytes()
+    path.write_bytes(entries[:40] + bytes(20) + entries[60:])
+    ran = run("repair", checked)
+    assert ran.code == FOUND, ran.err
+    assert items(checked / "RocksDBMessageStore") == before
+    assert run("check", checked).out == "valid\n"
+    assert path.read_bytes() == entries

@@ -146,6 +146,21 @@ def test_what_is_not_offered_says_so(client: Client, orders: GoldenStore) -> Non
     assert (broken.code, "null" in (broken.remark or "")) == (ResponseCode.SYSTEM_ERROR, True)
 
 
+@pytest.mark.parametrize("most_exact", [None, 1000])
+def test_pages_and_tags_of_queries_of_5_4_are_refused(
+    tmp_path: Path, most_exact: int | None
+) -> None:
+    with open_store(tmp_path / "a", mode="rw", config=SMALL) as store:
+        store.put(Message("T", b"x", keys=["k"], tags="k"))
+    with serving(tmp_path / "a", most_exact=most_exact) as running, Client(running.address) as to:
+        for index_type in ("", "K", "U"):
+            assert len(messages(to.query("T", "k", indexType=index_type).body)) == 1
+        tag, page = to.query("T", "k", indexType="T"), to.query("T", "k", lastKey="0@T@K@k@u@0")
+        assert (tag.code, page.code) == (ResponseCode.SYSTEM_ERROR,) * 2
+        assert "indexType T is not supported" in str(tag.remark)
+        assert "lastKey is not supported" in str(page.remark)
+
+
 def test_tags_are_filtered_and_an_exact_query_finds_what_a_brokers_does_not(tmp_path: Path) -> None:
     with open_store(tmp_path / "a", mode="rw", config=SMALL) as store:
         store.put_many(Message("T", b"%d" % n, keys=["k"], tags=f"t{n % 3}") for n in range(100))

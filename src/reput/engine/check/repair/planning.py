@@ -34,6 +34,7 @@ from reput.format.file_names import (
     CONSUME_QUEUE_FOLDER,
     INDEX_FOLDER,
     LOCK_FILE,
+    MESSAGE_DATABASE_FOLDERS,
     QUEUE_FOLDERS,
     offset_file_name,
 )
@@ -174,10 +175,11 @@ def check_unchanged(
         StoreChangedError: A file has changed.
     """
     now = tuple(tree_entries(plan.store))
+    # Programs that read a RocksDB database create hard links to its files. This updates the files' change times, so a
+    # new change time does not show that a file has changed.
+    linked = {*linked, *MESSAGE_DATABASE_FOLDERS}
     if facts_of(plan.store).has_queue_database_files:
-        # Programs that read a RocksDB database create hard links to its files. This updates the files' change times, so
-        # a new change time does not show that a file has changed.
-        linked = {*linked, CONSUME_QUEUE_FOLDER}
+        linked.add(CONSUME_QUEUE_FOLDER)
 
     def look(entries: Sequence[TreeEntry]) -> dict[str, tuple[int, ...]]:
         return {one.name: _look(one, linked) for one in entries if one.name != LOCK_FILE}

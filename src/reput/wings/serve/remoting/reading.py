@@ -13,10 +13,11 @@ from reput.base import looks_like_seconds
 from reput.core.query.answers import QueryMessageResult
 from reput.errors import MessageNotFoundError
 from reput.format.commit_log import decode
+from reput.format.rocksdb_index import KEY_TYPE, UNIQUE_TYPE
 from reput.wings.serve.broker.broker import ServedBroker
 from reput.wings.serve.remoting.bodies import encode_body
 from reput.wings.serve.remoting.codes import RequestCode, ResponseCode
-from reput.wings.serve.remoting.commands import Command
+from reput.wings.serve.remoting.commands import Command, FieldError
 from reput.wings.serve.remoting.handling import Answer, Handler, InThread, Peer
 from reput.wings.serve.remoting.rights import AccessError
 
@@ -24,6 +25,8 @@ _BY_UNIQUE_KEY = "_UNIQUE_KEY_QUERY"
 _UPPER = "upper"
 _DEFAULT_MOST = 32  # The default of a broker's defaultQueryMaxNum.
 _MOST_ENTRIES = 1 << 14
+# The fields with which clients of 5.4 ask for one type of entries, and for the entries after an earlier answer.
+_INDEX_TYPE, _LAST_KEY = "indexType", "lastKey"
 
 
 class Reading:
@@ -50,6 +53,7 @@ class Reading:
         }
 
     def _query(self, request: Command, peer: Peer) -> Answer:
+        _check_index_type(request)
         most = request.int32("maxNum")
         # Like a broker, ignore the client's maxNum in a query by unique key (`QueryMessageProcessor`).
         if request.optional_text(_BY_UNIQUE_KEY) == "true":
@@ -82,6 +86,7 @@ class Reading:
         return InThread(work) if found is None else answer(found)
 
     def _exact(self, request: Command, peer: Peer) -> InThread:
+        _check_index_type(request)
         topic, key = request.text("topic"), request.text("key")
         begin, end = request.int64("beginTimestamp"), request.int64("endTimestamp")
 
@@ -226,3 +231,17 @@ class Reading:
         if found is None:
             return {"filterData": f"{group}@{topic} is not online!"}
         return {"subscriptionData": msgspec.Raw(found.raw)}
+
+
+def _check_index_type(request: Command) -> None:
+    """Raise FieldError for a query by tag, and for the next page of an earlier answer (5.4).
+
+    A query by key or by unique key is answered with the messages of both, which clients filter.
+    """
+    index_type = request.optional_text(_INDEX_TYPE) or KEY_TYPE
+    if index_type not in (KEY_TYPE, UNIQUE_TYPE):
+        raise FieldError(
+            f"{_INDEX_TYPE} {index_type} is not supported, only {KEY_TYPE} and {UNIQUE_TYPE}"
+        )
+    if request.optional_text(_LAST_KEY):
+        raise FieldError(f"{_LAST_KEY} is not supported: ask for an earlier endTimestamp")
