@@ -20,6 +20,7 @@ _OPERATIONS = [name for name in reput.__all__ if not inspect.isclass(_ALL[name])
 # Classes that users get from stores and reports. Unlike public names, they may change in any release.
 _PARTS = {
     "BatchQueueInspection",
+    "BodyShape",
     "Chain",
     "CheckpointInspection",
     "CommitLogInspection",
