@@ -24,6 +24,7 @@ _PARTS = {
     "Chain",
     "CheckpointInspection",
     "CommitLogInspection",
+    "Condition",
     "ConsumeQueueEntry",
     "ConsumeQueueInspection",
     "Difference",
