@@ -114,7 +114,9 @@ def _rows(report: ExportReport) -> Iterator[tuple[str, str]]:
     if report.bad_bodies:
         yield (
             "bad CRCs",
-            f"{report.bad_bodies:,} messages have bodies that do not match their CRC",
+            f"the bodies of {report.bad_bodies:,} messages do not match their CRC; their column body_crc_ok is false"
+            if report.bad_bodies > 1
+            else "the body of 1 message does not match its CRC; its column body_crc_ok is false",
         )
     for note in report.notes:
         yield "note", printable(note)
