@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -15,6 +16,7 @@ import reput
 from reput.core.log.paths import with_archive
 from reput.core.log.sources import StoreLog
 from reput.core.query.message_store import MessageStore
+from reput.core.queues.joined import ContinuedQueue
 from reput.errors import StoreError, UsageError
 from reput.io.archive import Archive
 from reput.io.storage import storage_of
@@ -299,3 +301,25 @@ def test_joined_storage_can_be_sent_to_another_process(both: tuple[str, str]) ->
             storage.open(file.path) as other,
         ):
             assert one.read(0, 5000) == other.read(0, 5000)
+
+
+class _Queue:
+    """A queue whose messages are 10 bytes long, of which some entries are lost."""
+
+    folder, kind = "consumequeue/T/0", None
+
+    def __init__(self, numbers: range, stop: int) -> None:
+        self.numbers, self.stop = numbers, stop
+
+    def min_queue_offset(self, min_physical_offset: int = 0) -> int:
+        return next((n for n in self.numbers if 10 * n >= min_physical_offset), self.stop)
+
+    def max_queue_offset(self) -> int:
+        return self.stop
+
+
+def test_the_archive_gives_entries_that_the_store_has_lost() -> None:
+    """The store's log begins with message 5, but its queue has lost the entries 5 to 7."""
+    archived, own = _Queue(range(9), 9), _Queue(range(8, 12), 12)
+    queue = ContinuedQueue(cast("Any", archived), cast("Any", own), 50)
+    assert [queue.min_queue_offset(10 * n) for n in range(12)] == list(range(12))

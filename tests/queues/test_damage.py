@@ -239,6 +239,33 @@ def test_what_scans_have_shown_leads_over_more_than_one_walk(
         assert not opened.check_later("T", 0), "not searched to its end"
 
 
+def test_a_lost_part_of_the_log_may_have_messages_for_queues_that_are_older(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The only second message of U/1 is in a log file that was zeroed."""
+    monkeypatch.setattr("reput.core.query.queue_ends._PATIENCE_S", 0.001)
+    queues = [("U", 1), *[("T", 0)] * 60, ("U", 1), *[("T", 0)] * 90]
+    counts = {queue: iter(range(MESSAGES)) for queue in queues}
+    records = [
+        RecordFields(topic=topic, queue_id=queue_id, queue_offset=next(counts[topic, queue_id]))
+        for topic, queue_id in queues
+    ]
+    log = forge_log(records, file_bytes=4096).files()
+    store = build_store(tmp_path / "store", log, FILE_ENTRIES, 900)
+    with reput.open_store(store) as opened:
+        lost = opened.get_by_queue("U", 1, 1).physical_offset // 4096 * 4096
+        starts = [opened.get_by_queue("T", 0, n).physical_offset for n in range(150)]
+    (store / "commitlog" / f"{lost:020d}").write_bytes(bytes(4096))
+    whole = bytes(queue_bytes(store))
+    write_queue(store, bytes(queue_bytes(store, "U")[: ENTRY.size]), "U")
+    write_queue(store, whole[: sum(start < lost for start in starts) * ENTRY.size])
+    with reput.open_store(store) as opened, pytest.raises(FormatError, match="may have messages"):
+        opened.pull("U", 1, 1)
+    write_queue(store, whole)
+    with reput.open_store(store) as opened:
+        assert opened.pull("U", 1, 1).messages == (), "the lost part was dispatched"
+
+
 def test_a_message_that_dispatch_passes_later_is_damage(
     store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -219,7 +219,7 @@ def with_archive(
 def _of_folder(storage: Storage, path: str, folder: str, options: Mapping[str, str]) -> LogListing:
     """Return the log whose files lie in `folder`. `path` is the store, or the folder of the log itself."""
     if storage.is_archive or storage.is_joined:
-        return StoreLog(path, storage).list()
+        return replace(StoreLog(path, storage).list(), elsewhere=(path, options))
     entries = [
         entry
         for entry in storage.list(folder)

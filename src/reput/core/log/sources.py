@@ -57,7 +57,7 @@ class LogListing:
     is_local   whether the files are local
     is_compacted  whether this is a compaction log (5.x), whose files lack removed messages and may end with zeros
     names      values of the columns `broker` and `cluster` of a table
-    elsewhere  URL and file system options of a remote store; None for local stores and for single files
+    elsewhere  path and file system options of a remote store, or of an archive; None for local stores and single files
     """
 
     name: str

@@ -629,6 +629,9 @@ class MessageStore(StoreReader):
                 self._ends.check_begin(topic, queue_id)
             else:
                 self._check_before(queue, found)
+            if found >= queue.max_queue_offset():
+                # The queue may have lost its last entries.
+                self._ends.check(topic, queue_id)
             return found
 
         return self._of_queue(topic, queue_id, find) if check else self._following(find)

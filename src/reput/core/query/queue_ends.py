@@ -20,8 +20,11 @@ from __future__ import annotations
 import os
 import time
 from collections import OrderedDict
+from collections.abc import Iterable
 from contextlib import suppress
 
+from reput.base import Finding
+from reput.core.log.offset_range import OffsetRange
 from reput.core.log.queued_record import own_place, queue_offset_in
 from reput.core.log.reader import LocatedRecord
 from reput.core.log.walk import LogWalk
@@ -64,6 +67,8 @@ class QueueEnds:
         self._store = store
         # For each queue: its end, where the walk continues, and the lowest queue offset of a message without an entry.
         self._walked: OrderedDict[tuple[str, int], tuple[int, int, int]] = OrderedDict()
+        # For each queue, a part of the log after its last message that could not be read.
+        self._unread: OrderedDict[tuple[str, int], OffsetRange] = OrderedDict()
         self._begun: OrderedDict[tuple[str, int], tuple[int, int]] = OrderedDict()
         # For each queue, the gap (queue offsets with pre-blank entries) that was checked last. The check found no
         # message in the log that belongs in this gap.
@@ -121,7 +126,10 @@ class QueueEnds:
         if not end:
             self.check_missing(topic, queue_id)
         missing, is_over = self._find(topic, queue_id, end)
-        if missing is None or (before is not None and missing.physical_offset >= before):
+        if missing is None:
+            self._check_unread(queue, topic, queue_id, end, before)
+            return is_over
+        if before is not None and missing.physical_offset >= before:
             return is_over
         # Only an owner dispatches the newest messages. Without one, nothing will write their entries.
         if self._store.is_live and not self._is_dispatched(missing):
@@ -143,6 +151,26 @@ class QueueEnds:
             f"the queue ends before queue offset {end}, but the CommitLog has a later message of "
             f"it at offset "
             f"{missing.physical_offset}; rebuild the ConsumeQueues"
+        )
+        raise FormatError(queue.folder, end * ENTRY_BYTES, reason)
+
+    def _check_unread(
+        self, queue: QueueReader, topic: str, queue_id: int, end: int, before: int | None
+    ) -> None:
+        """Raise FormatError if messages of this queue may be in a part of the log that cannot be read.
+
+        If any queue has an entry after this part, the part was dispatched before it was damaged, and the queues have
+        entries for its messages.
+        """
+        lost = self._unread.get((topic, queue_id))
+        if lost is None or self._store.is_live or (before is not None and lost.start >= before):
+            return
+        if self._store.newest_queued() >= lost.stop:
+            del self._unread[topic, queue_id]
+            return
+        reason = (
+            f"the queue ends before queue offset {end}, and may have messages in a part of the CommitLog that cannot "
+            f"be read, from {lost.start} to {lost.stop}; no queue has an entry for a later message"
         )
         raise FormatError(queue.folder, end * ENTRY_BYTES, reason)
 
@@ -194,6 +222,7 @@ class QueueEnds:
         # The remembered position is valid only for the remembered end. If the queue has another end now, begin after
         # its last message.
         if known_end != end:
+            self._unread.pop((topic, queue_id), None)
             position, least = self._end_of_last(topic, queue_id, end)
         start = max(position, log.min_offset)
         found, walk = self._walk(topic, queue_id, start, least)
@@ -221,7 +250,16 @@ class QueueEnds:
                 found = record
                 break
         self._allowance -= max(walk.position - start, 0)
+        self._keep_unread(topic, queue_id, walk.damage)
         return found, walk
+
+    def _keep_unread(self, topic: str, queue_id: int, damage: Iterable[Finding]) -> None:
+        for lost in damage:
+            before = self._unread.get((topic, queue_id), OffsetRange(lost.start, lost.stop))
+            both = OffsetRange(min(before.start, lost.start), max(before.stop, lost.stop))
+            self._unread[topic, queue_id] = both
+            if len(self._unread) > _MOST_QUEUES:
+                self._unread.popitem(last=False)
 
     def _after_known(self, topic: str, queue_id: int, end: int, start: int) -> int:
         """Return the first position from `start` on after which messages of the queue may lack entries.
@@ -241,6 +279,7 @@ class QueueEnds:
                 if most < 0:
                     return start
                 known = store.known_ranges.learn(file, with_queues=True)
+            self._keep_unread(topic, queue_id, known.damage)
             stated = [one.last for one in known.queues or () if one[:2] == (topic, queue_id)]
             if max(stated, default=-1) >= end:
                 return start

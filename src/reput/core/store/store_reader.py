@@ -240,12 +240,10 @@ class StoreReader(Closing):
             return False
         return topic in self.log_topics.find() and not self.queues.list(topic)
 
-    def lost_end_of_queues(
-        self, log_end: int, topics: Collection[str] | None = None
-    ) -> Finding | None:
-        """Return a finding if a queue of one of these topics refers to a message after the end of the log, else None.
+    def newest_queued(self, topics: Collection[str] | None = None) -> int:
+        """Return the greatest physical offset in the last entries of the queues of these topics (None: of all), or -1.
 
-        `topics` None stands for all topics. Raises StoreAccessError, StoreChangedError.
+        Raises StoreAccessError.
         """
         newest = -1
         for topic, queue_id in self.queues.list():
@@ -253,6 +251,16 @@ class StoreReader(Closing):
                 with suppress(MessageNotFoundError, FormatError):
                     queue = self.queues.queue(topic, queue_id)
                     newest = max(newest, queue.entry(queue.max_queue_offset() - 1).physical_offset)
+        return newest
+
+    def lost_end_of_queues(
+        self, log_end: int, topics: Collection[str] | None = None
+    ) -> Finding | None:
+        """Return a finding if a queue of one of these topics refers to a message after the end of the log, else None.
+
+        `topics` None stands for all topics. Raises StoreAccessError, StoreChangedError.
+        """
+        newest = self.newest_queued(topics)
         if newest < log_end:
             return None
         # The message may have been appended since `log_end` was found.
