@@ -11,8 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import reput
+from reput.base.findings import Kind
 from reput.cli.main import DAMAGED, FOUND
-from reput.engine.five.timer import TimerLog
+from reput.engine.check.run import check_store
+from reput.engine.five.timer import TimerLog, Timers
 from reput.errors import StoreNotFoundError
 from reput.format.java_string import hash_code
 from reput.format.timer_log import TIMER_UNIT_BYTES, TimerUnit, decode_timer_unit, encode_timer_unit
@@ -131,3 +133,24 @@ def test_a_store_without_a_timer_says_so(golden: Golden) -> None:
         pytest.raises(StoreNotFoundError, match="has no timerlog/"),
     ):
         TimerLog(opened)
+
+
+def test_messages_that_the_log_has_lost_are_lost_and_a_finding(
+    golden: Golden, tmp_path: Path
+) -> None:
+    """The timer has read messages of the last log file, which a cut of the log removed (or other messages replaced)."""
+    store = copy_store(golden("five_timer").path, tmp_path / "store")
+    assert [one.kind for one in check_store(store) if one.kind is Kind.TIMER_MESSAGE_LOST] == []
+    lost = max((store / "commitlog").iterdir())
+    whole = lost.read_bytes()
+    lost.unlink()
+    for is_replaced in (False, True):
+        if is_replaced:
+            lost.write_bytes(whole.replace(b"rmq_sys_wheel_timer", b"another_topic_of_19"))
+        with reput.open_store(store) as opened:
+            timers = Timers(opened)
+            states = Counter(timed.state for timed in timers)
+            (finding,) = (one for one in timers.damage if one.kind is Kind.TIMER_MESSAGE_LOST)
+        assert states["lost"] == finding.count == 46
+        checked = [one for one in check_store(store) if one.kind is Kind.TIMER_MESSAGE_LOST]
+        assert checked == [finding]

@@ -40,6 +40,7 @@ _TOPICS = {
         "Exit codes",
         "0 done, or found. 1 nothing found, or different. 2 wrong usage. 3 damaged input; the rest was processed.",
         "4 another failure: permissions, a full disk, no Java, a bug. 5 warnings, but no damage;\n"
+        "6 a store was not read;\n"
         "erase: other records or table rows have erased content.\n"
         "130 interrupted by Ctrl-C. 141 the reader of the output closed it, as head does.",
     ),

@@ -224,15 +224,16 @@ def _timer(store: str, take_all: bool, as_json: bool, **opening: Any) -> int:
     A message that must wait longer than one turn of the timer wheel is `rolled`: after that turn, the
     broker schedules it again. --all adds messages that a recall cancelled (`recalled`: they are never
     delivered) and the recalls themselves (`recall`, or `done` once their time has passed). Queue
-    offset and physical offset belong to the record in the topic rmq_sys_wheel_timer.
+    offset and physical offset belong to the record in the topic rmq_sys_wheel_timer. A message that waits
+    but that the log no longer has is `lost`.
 
-    Exits with 1 if no message waits, and with 3 if a part of the timer log could not be read.
+    Exits with 1 if no message waits, and with 3 if a part of the timer log could not be read, or messages are lost.
     """
-    from reput.engine.five.timer import WAITING, Timers
+    from reput.engine.five.timer import LOST, WAITING, Timers
 
     with open_from(store, **opening) as opened:
         timers = Timers(opened)
-        found = [one for one in timers if take_all or one.state in WAITING]
+        found = [one for one in timers if take_all or one.state in (*WAITING, LOST)]
     found.sort(key=lambda one: one.unit.due)
     if as_json:
         print_json_lines(

@@ -253,6 +253,10 @@ class Kind(StrEnum):
         "checkpoint_ahead", Severity.WARNING, Remedy.REBUILD_INDEXES,
         "a checkpoint with a time after the last message, or an offset outside of the log",
     )  # fmt: skip
+    TIMER_MESSAGE_LOST = (
+        "timer_message_lost", Severity.DAMAGE, Remedy.RESTORE_FILE,
+        "timer messages (5.x) that are to be delivered, but that the log no longer has",
+    )  # fmt: skip
     CONFIG_FILE = (
         "config_file", Severity.DAMAGE, Remedy.RESTORE_FILE,
         "a JSON file of config/ that a broker cannot read, or that is missing although its .bak exists",

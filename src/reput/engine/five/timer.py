@@ -43,6 +43,8 @@ _READ_UNITS, _READ_MESSAGES = 1 << 12, 512
 _INTERVAL_MS = 1000
 WAITING = ("waiting", "rolled")
 """The states of messages that are still to be delivered."""
+LOST = "lost"
+"""The state of messages that are still to be delivered, but that the log no longer has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,8 @@ class TimedMessage:
     Attributes:
         unit: place and due time of the message
         state: `waiting`; `rolled` (waits longer than one turn of the wheel, then is written again); `recalled` (a
-            recall has cancelled it, so it is never delivered); `recall` (waits to cancel another message);
+            recall has cancelled it, so it is never delivered); `recall` (waits to cancel another message); `lost`
+            (waits, but the log no longer has it, or has another message in its place);
             `delivered`; `done` (a recall whose time has passed, or a rolled message that was written again)
         message: the waiting message, under the timer's topic; None if the log no longer has it
     """
@@ -212,9 +215,23 @@ class TimerLog:
         recalled = self._recalled()
         # `_recalled` has read the timer log and listed its damage. The pass below lists it again, so clear the list.
         self.damage = []
+        lost = list[TimerUnit]()
         for unit in self._units():
             message = self._message(unit)
-            yield TimedMessage(unit, self._state(unit, message, recalled), message)
+            state = self._state(unit, message, recalled)
+            if state in WAITING and (message is None or message.topic != TIMER_TOPIC):
+                lost.append(unit)
+                state, message = LOST, None
+            yield TimedMessage(unit, state, message)
+        if lost:
+            at = min(unit.physical_offset for unit in lost)
+            self.damage.append(
+                Finding(
+                    Kind.TIMER_MESSAGE_LOST, self._folder, "the timer log leads to messages that the log does not have",
+                    physical_offset=at, count=len(lost), cost="these messages are not delivered",
+                    at_next_start="does not notice it; its timer stalls, or delivers another message",
+                )
+            )  # fmt: skip
 
     def _recalled(self) -> set[tuple[str, str]]:
         """Return the keys of all recalled messages.
@@ -318,7 +335,10 @@ def _message_at(store: MessageStore, offset: int, damage: list[Finding]) -> Mess
     except MessageNotFoundError:
         pass
     except CorruptMessageError as error:
-        damage.append(Finding.of_error(Kind.UNREADABLE_RECORD, error))
+        finding = Finding.of_error(Kind.UNREADABLE_RECORD, error)
+        # All messages after a lost end of the log have the same error.
+        if damage[-1:] != [finding]:
+            damage.append(finding)
     return None
 
 

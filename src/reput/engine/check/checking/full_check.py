@@ -17,7 +17,15 @@ from operator import itemgetter
 from typing import TypeVar
 
 from reput.base import Finding, Kind, Progress, Runner, no_progress
-from reput.core import CommitLogFile, CommitLogReader, DispatchRules, Queue, StoreLog, is_light
+from reput.core import (
+    CommitLogFile,
+    CommitLogReader,
+    DispatchRules,
+    MessageStore,
+    Queue,
+    StoreLog,
+    is_light,
+)
 from reput.core.log.passed_file import keep_topics
 from reput.engine.check.checking.checked_store import CheckedStore
 from reput.engine.check.checking.index_database import index_database
@@ -37,8 +45,9 @@ from reput.engine.check.checking.queue_entries import LightQueues
 from reput.engine.check.checking.queue_table import CheckedQueue, QueueJob, read_queue_table
 from reput.engine.compare import ComparedFile, EntryPlaces, IndexSpan, LogEdges, QueueSpan, Span
 from reput.engine.compare.found import BEYOND
+from reput.engine.five.timer import TimerLog
 from reput.errors import StoreError
-from reput.format.file_names import INDEX_FOLDER
+from reput.format.file_names import INDEX_FOLDER, TIMER_LOG_FOLDER
 
 # A group of tasks is full if it has _WAVE_TASKS tasks per worker and _WAVE_BYTES bytes. It is also full if it has
 # _WAVE_MOST_TASKS tasks.
@@ -121,6 +130,18 @@ def _partly_copied(store: CheckedStore) -> Iterator[Finding]:
         yield replace(last, at_next_start="keeps it, because it compares only bodies")
 
 
+def _timers(store: CheckedStore) -> Iterator[Finding]:
+    """Yield findings about the timer log of a 5.x broker: units whose message the log does not have."""
+    if store.is_live or not (store.path / TIMER_LOG_FOLDER).is_dir():
+        return
+    with MessageStore(store.path, config=store.config) as opened:
+        timers = TimerLog(opened)
+        for _ in timers:
+            pass
+    # The check of the log reports unreadable records.
+    yield from (one for one in timers.damage if one.kind is not Kind.UNREADABLE_RECORD)
+
+
 class FullCheck:
     """Runs the tasks of a check, and joins their findings."""
 
@@ -153,6 +174,7 @@ class FullCheck:
         with suppress(StoreError), closing(CommitLogReader(StoreLog(str(self._store.path)))) as log:
             keep_topics(log)
         yield from _partly_copied(self._store)
+        yield from _timers(self._store)
         others = OtherQueues(self._store)
         yield from others.findings()
         # `_without_queue` has all queues without a ConsumeQueue file. Queues in RocksDB and batch queues have no such
