@@ -218,3 +218,22 @@ def test_stores_of_the_classes(tmp_path: Path) -> None:
     assert [row["state"] for row in rows("timer", tmp_path / "trans54")] == ["waiting"] * 5
     assert run("state", "timer", tmp_path / "timer54").code == NOT_FOUND
     assert run("state", "transactions", tmp_path / "trans54").code == FOUND
+
+
+def test_half_messages_are_found_by_key_and_named_in_the_note_of_an_empty_answer(
+    tmp_path: Path,
+) -> None:
+    store = built(tmp_path / "store", [half(0), op(0, 0)], {})
+    with reput.open_store(store) as opened:
+        assert len(opened.query(HALF, "U0").messages) == 1
+        result = opened.query("T", "U0")
+        assert (result.is_complete, len(result.messages)) == (True, 0)
+    ran = run("query", store, "--topic", "T", "--key", "U0")
+    assert "its transaction is open, or was not committed" in ran.out
+
+
+def test_a_single_database_of_configurations_is_not_written(tmp_path: Path) -> None:
+    store = built(tmp_path / "store", [delivered(DUE, "u")], {})
+    rocksdict.Rdict(str(store / "config" / "metadata"), rocksdict.Options(raw_mode=True)).close()
+    ran = run("serve", store, "--accept-sends", "--listen", "127.0.0.1:0")
+    assert (ran.code, "config/metadata" in ran.err) == (2, True)

@@ -60,6 +60,8 @@ class ProofReport(Report):
                     "  not remembered, because the file is changing or open for writing, "
                     "or its file system does not report all changes"
                 )
+        if not self.files and not self.problems:
+            yield "no IndexFile: queries scan the log"
         for problem in self.problems:
             yield f"not used: {printable(problem)}"
 
