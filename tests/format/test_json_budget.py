@@ -11,9 +11,10 @@ from reput.errors import FormatError, StoreError
 from reput.format import json_budget
 from reput.format.archive import decode_manifest
 from reput.format.java_json import parse_java_json
-from reput.format.json_budget import check_json
+from reput.format.json_budget import check_json, parse_json
 from reput.io.archive import read_manifest
 from reput.io.object_folder import ObjectFolder
+from reput.wings.lakes.commit import State
 from reput.wings.serve.broker.config_file import ConfigFile
 
 _MANY = b'{"topicConfigTable":{"a":[' + b"[]," * (json_budget.MOST_JSON_VALUES // 2) + b"{}]}}"
@@ -30,16 +31,24 @@ def test_values_are_counted_before_they_are_decoded(monkeypatch: pytest.MonkeyPa
     with pytest.raises(ValueError, match="more than 200 bytes"):
         check_json(b" " * 201)
     check_json(b"1" * 200)
+    assert parse_json(json.dumps(list(range(19)))) == list(range(19))
+    for text in (json.dumps(list(range(30))), "[" * 21):
+        with pytest.raises(ValueError, match="more than 20 values"):
+            parse_json(text)
 
 
-@pytest.mark.parametrize("decode", [parse_java_json, decode_manifest])
+def _state(data: bytes) -> object:
+    return State.from_text(data.decode(), "place")
+
+
+@pytest.mark.parametrize("decode", [parse_java_json, decode_manifest, _state])
 @pytest.mark.parametrize(
     ("data", "reason"), [(_MANY, "more than 4,194,304 values"), (_DEEP, "nested|not the manifest")]
 )
 def test_each_decoder_refuses_too_much(
     decode: Callable[[bytes], object], data: bytes, reason: str
 ) -> None:
-    with pytest.raises(ValueError, match=reason) as refused:
+    with pytest.raises((ValueError, StoreError), match=reason) as refused:
         decode(data)
     assert "\n" not in str(refused.value)
 

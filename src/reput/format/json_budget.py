@@ -6,6 +6,10 @@ values is limited as well as the size. The limit is an upper bound: commas and b
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable
+from typing import Any
+
 MOST_JSON_BYTES = 64 << 20
 MOST_JSON_VALUES = 4 << 20
 """They take some 400 MiB. A topic in `topics.json` has 12 values, a group with 8 queues in `consumerOffset.json` 10."""
@@ -15,6 +19,19 @@ def check_json(data: bytes) -> None:
     """Raise ValueError if the text is longer than MOST_JSON_BYTES, or has more than MOST_JSON_VALUES values."""
     if len(data) > MOST_JSON_BYTES:
         raise ValueError(f"has more than {MOST_JSON_BYTES:,} bytes")
-    # Each value takes at least one byte, so most files need not be counted.
-    if len(data) > MOST_JSON_VALUES and sum(map(data.count, (b",", b"[", b"{"))) > MOST_JSON_VALUES:
+    _check_values(len(data), map(data.count, (b",", b"[", b"{")))
+
+
+def parse_json(text: str) -> Any:
+    """Parse JSON of at most MOST_JSON_VALUES values. Raises ValueError."""
+    _check_values(len(text), map(text.count, ",[{"))
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def _check_values(length: int, counts: Iterable[int]) -> None:
+    # Each value takes at least one character, so most files need not be counted.
+    if length > MOST_JSON_VALUES and sum(counts) > MOST_JSON_VALUES:
         raise ValueError(f"has more than {MOST_JSON_VALUES:,} values")

@@ -19,6 +19,7 @@ from reput.base import first_line
 from reput.core import ReadMark
 from reput.engine.messages import BodyShape, Widenings
 from reput.errors import ReputError, StoreAccessError, StoreLockedError
+from reput.format.json_budget import parse_json
 from reput.wings.lakes.data_file import DataFile, RowTally, total_of
 from reput.wings.lakes.request import ExportRequest
 
@@ -66,7 +67,7 @@ class State:
     def from_text(cls, text: str, place: str | PathLike[str]) -> State:
         """Parse a state. Raises StoreAccessError, which names the place of the text, if the state is malformed."""
         with understood(place):
-            return cls.from_json(json.loads(text))
+            return cls.from_json(parse_json(text))
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> State:

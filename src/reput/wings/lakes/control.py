@@ -17,6 +17,7 @@ from typing import Any, Protocol, cast
 
 from reput.base import Progress, Runner
 from reput.errors import StoreAccessError, StoreError, UsageError
+from reput.format.json_budget import parse_json
 from reput.io import (
     AnchoredRunner,
     PlacedRunner,
@@ -160,7 +161,7 @@ class Control:
             return None
         text = read_text(self._pending)
         with understood(self._pending):
-            stored = json.loads(text)
+            stored = parse_json(text)
             table, commit = stored["table"], Commit.from_json(stored["commit"])
         if table != self._destination.table:
             raise UsageError(

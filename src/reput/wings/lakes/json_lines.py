@@ -33,6 +33,7 @@ from reput.engine.messages.message_lines import message_lines
 from reput.engine.tables import ReadTask
 from reput.engine.tables.read import damage_at_end
 from reput.errors import StoreAccessError, UsageError
+from reput.format.json_budget import parse_json
 from reput.io import (
     delete,
     explained,
@@ -247,7 +248,7 @@ def _check_size(path: Path, size: int, exported: int, beside: Path) -> None:
 def _read_commit(path: Path) -> tuple[int, State | None]:
     text = read_text(path)
     with understood(path):
-        stored: Mapping[str, Any] = json.loads(text)
+        stored: Mapping[str, Any] = parse_json(text)
         size, state = stored["bytes"], stored["state"]
         if not isinstance(size, int) or size < 0:
             raise ValueError(f"`bytes` must be a number of at least 0, not {size!r}")

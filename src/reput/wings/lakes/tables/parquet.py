@@ -30,6 +30,7 @@ import pyarrow.dataset as ds
 
 from reput.engine.messages import NUMBERS
 from reput.errors import UsageError
+from reput.format.json_budget import parse_json
 from reput.io import (
     create_durable,
     exchange,
@@ -229,7 +230,7 @@ class ParquetTable:
     def _read(self, path: Path) -> Commit:
         text = read_text(path)
         with understood(path):
-            return Commit.from_json(json.loads(text))
+            return Commit.from_json(parse_json(text))
 
 
 class ParquetBucketTable:
