@@ -347,3 +347,9 @@ def test_the_lag_of_a_group_counts_expired_messages_and_may_be_unknown(
 ) -> None:
     queue = QueueLag("g", "T", 0, committed, *ends, problem)
     assert (queue.lag, queue.expired) == (lag, expired)
+
+
+def test_the_group_of_the_revive_topics_commits_the_offset_of_its_last_message() -> None:
+    queue = QueueLag("CID_RMQ_SYS_REVIVE_GROUP", "rmq_sys_REVIVE_LOG_c", 0, 9, 0, 10)
+    assert (queue.lag, queue.lag_seconds, queue.outside) == (0, 0, None)
+    assert QueueLag("CID_RMQ_SYS_REVIVE_GROUP", "T", 0, 7, 0, 10).lag == 2

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from reput.base import Kind
 from reput.cli.main import DAMAGED, FOUND
 from reput.engine.check.proofs import Proofs, ProofStore, path_of
 from reput.engine.check.scrub_operation import Pace, scrub
@@ -16,6 +17,7 @@ from reput.io import FileReader, locked
 from tests.cli.running import one_line, reput
 from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenStore
+from tests.query.test_following import CONFIG, writing_elsewhere
 
 Golden = Callable[[str], GoldenStore]
 
@@ -35,7 +37,7 @@ def proofs_of(store: Path) -> Proofs:
 
 def files_of(store: Path) -> set[str]:
     """Return the files of log, queues and IndexFiles."""
-    folders = ("commitlog", "consumequeue", "index")
+    folders = ("commitlog", "consumequeue", "batchconsumequeue", "index")
     return {
         str(path.relative_to(store))
         for folder in folders
@@ -49,7 +51,7 @@ def logs_of(store: Path) -> list[str]:
 
 
 @pytest.mark.every_case
-@pytest.mark.parametrize("name", ["basic", "lmq"])
+@pytest.mark.parametrize("name", ["basic", "lmq", "five_batch"])
 def test_a_pass_proves_every_file_and_writes_nothing_below_the_store(
     golden: Golden, tmp_path: Path, name: str
 ) -> None:
@@ -236,3 +238,22 @@ def test_options_of_a_scrub_are_for_a_scrub_only(golden: Golden) -> None:
     assert "neither quick" in one_line(reput("check", store, "--scrub", "--quick"))
     with pytest.raises(UsageError, match="only stores on this machine"):
         scrub("s3://bucket/store")
+
+
+@pytest.mark.parametrize("expires", [False, True])
+def test_a_scrub_of_a_store_under_writes_has_no_false_finding(
+    tmp_path: Path, expires: bool
+) -> None:
+    path = tmp_path / "store"
+    with writing_elsewhere(path) if expires else writing_elsewhere(path, {}) as writer:
+        for number in range(6):
+            writer.proceed(60)
+            report = scrub(path, rate=None, config=CONFIG)
+            assert [one.kind for one in report.findings] == [Kind.STORE_IN_USE]
+            proofs = proofs_of(path)
+            assert proofs.passes == number + 1
+            assert list(proofs.damage()) == []
+    assert scrub(path, rate=None, config=CONFIG).findings == ()
+    proofs = proofs_of(path)
+    assert set(proofs.files) == files_of(path)
+    assert all(one.proved_ms is not None for one in proofs.files.values())

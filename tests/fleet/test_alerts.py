@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from reput import rebuild
 from reput.engine.check import scrub
 from reput.io import Disk
 from reput.wings.console.metrics import _GAUGES
@@ -18,7 +19,7 @@ from tests.cli.running import reput
 from tests.console.serving import console
 from tests.fleet.alerting import Rules, Vector, samples_of, tokens_of
 from tests.golden.sparse import copy_store
-from tests.golden.stores import EVERY_FIVE, EVERY_STORE, GoldenStore
+from tests.golden.stores import EVERY_FIVE, EVERY_STORE, SHIPPED, GoldenStore
 from tests.waiting import wait_for
 
 Golden = Callable[[str], GoldenStore]
@@ -99,6 +100,23 @@ def test_no_alert_fires_on_a_healthy_store(golden: Golden, name: str) -> None:
     path = golden(name).path
     text = page(path)
     assert "reput_store_state{" in text
+    assert fired(text, before=text) == {}
+
+
+@pytest.mark.slow
+def test_no_alert_fires_on_thirty_healthy_stores(golden: Golden, tmp_path: Path) -> None:
+    # Groups of FIVE_LIFE have unread messages, which grow old.
+    names = [*EVERY_STORE, *EVERY_FIVE]
+    stores = [golden(name).path for name in names]
+    for name in (*SHIPPED, "five_default", "five_crc"):
+        rebuilt = copy_store(golden(name).path, tmp_path / f"rebuilt-{name}")
+        rebuild(rebuilt, runner="serial")
+        scrubbed = copy_store(golden(name).path, tmp_path / f"scrubbed-{name}")
+        scrub(scrubbed, rate=None)
+        stores += [rebuilt, scrubbed]
+    assert len(stores) >= 30
+    text = page(*stores)
+    assert text.count("reput_store_state{") == len(stores)
     assert fired(text, before=text) == {}
 
 

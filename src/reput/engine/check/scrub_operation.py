@@ -197,9 +197,10 @@ class _Pass:
             self._place.keep(proofs)
             self._on_step("kept", file.path)
             yield from findings
+        ending_ms = max(now_ms(), proofs.pass_ms)
         ended = [*full.end()]
         yield from ended
-        self._complete([*store.findings, *begun, *ended])
+        self._complete([*store.findings, *begun, *ended], ending_ms)
 
     def _see_files(self) -> None:
         """Note new files, and forget files that expired or were replaced."""
@@ -225,8 +226,11 @@ class _Pass:
         is_new = proved_ms is not None and proved_ms >= self.proofs.pass_ms
         return is_new and name in self.proofs.results
 
-    def _complete(self, findings: list[Finding]) -> None:
-        """Prove IndexFiles and queue files, and begin the next pass."""
+    def _complete(self, findings: list[Finding], ending_ms: int) -> None:
+        """Prove IndexFiles and queue files, and begin the next pass.
+
+        Files that lead into no log file are proved as of `ending_ms`.
+        """
         store, proofs, now = self._store, self.proofs, now_ms()
         times: list[int | None] = [
             proofs.files[name_in(store.path, file.path)].proved_ms for file in store.files
@@ -235,12 +239,14 @@ class _Pass:
             proved = [times[number] for number in numbers]
             for path in paths:
                 known = [one for one in proved if one is not None]
-                oldest = min(known, default=now) if len(known) == len(proved) else None
-                proofs.files[name_in(store.path, path)].proved_ms = oldest
+                oldest = min(known, default=ending_ms) if len(known) == len(proved) else None
+                # A file that was created during the pass is proved by the next one.
+                if (seen := proofs.files.get(name_in(store.path, path))) is not None:
+                    seen.proved_ms = oldest
         # A log file after the end of the log has only zeros. Nothing leads into it.
         for number, file in enumerate(store.files):
             if times[number] is None and number > store.last_file:
-                proofs.files[name_in(store.path, file.path)].proved_ms = now
+                proofs.files[name_in(store.path, file.path)].proved_ms = ending_ms
         self.proved = sum(
             one.proved_ms is not None and one.proved_ms >= proofs.pass_ms
             for one in proofs.files.values()

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from reput.base import Finding, counted, now_ms
+from reput.base import Finding, now_ms
 from reput.core import MessageStore, QueueReader, is_light, newest_timestamp, split_logs
 from reput.engine.check import ProofStore, inode_of, path_of
 from reput.errors import CorruptMessageError, MessageNotFoundError, ReputError, raise_if_refused
@@ -69,7 +69,8 @@ class Figures:
         groups: The lag of each consumer group: the largest first, unknown lags last.
         topics: The growth of each topic, the largest first.
         files: The proof of each file, the oldest first.
-        unreadable_bytes: Bytes of the log that cannot be read.
+        unreadable_bytes: Bytes of the log that scrubs could not read.
+        unproved_bytes: Bytes of log files that no scrub has read yet.
         damage: Damage that a scrub has found.
         unknown: The reason why a figure is unknown, by the name of its metric.
     """
@@ -85,6 +86,7 @@ class Figures:
     topics: tuple[TopicGrowth, ...] = ()
     files: tuple[FileProof, ...] = ()
     unreadable_bytes: int | None = None
+    unproved_bytes: int | None = None
     damage: tuple[Finding, ...] = ()
     unknown: dict[str, str] = field(default_factory=dict)
 
@@ -110,6 +112,7 @@ class Figures:
             "group_lag_messages": None if lag is None else lag[0],
             "group_lag_seconds": max(ages) if is_aged else None,
             "unreadable_bytes": self.unreadable_bytes,
+            "unproved_bytes": self.unproved_bytes,
             "proof_age_seconds": max((one.age_seconds for one in self.files), default=None),
         }
 
@@ -245,7 +248,7 @@ def _measure_groups(store: MessageStore, figures: Figures) -> None:
 
 def _measure_proofs(store: MessageStore, figures: Figures) -> None:
     """Read what scrubs of this user have proved. Nothing else shows that all bytes of a store can be read."""
-    names = "unreadable_bytes", "proof_age_seconds"
+    names = "unreadable_bytes", "unproved_bytes", "proof_age_seconds"
     if not store.storage.is_local:
         figures.unknown |= dict.fromkeys(names, "a scrub reads only stores on this machine")
         return
@@ -264,12 +267,12 @@ def _measure_proofs(store: MessageStore, figures: Figures) -> None:
     figures.files = tuple(sorted(files, key=lambda one: (-one.age_seconds, one.file)))
     figures.damage = tuple(proofs.damage())
     proved = {path_of(folder, one.file) for one in files if one.proof_age_seconds is not None}
-    missing = sum(file.path not in proved for file in store.commit_log.files)
+    figures.unproved_bytes = sum(
+        file.size for file in store.commit_log.files if file.path not in proved
+    )
     figures.unreadable_bytes = proofs.unreadable_bytes
-    if missing and not figures.unreadable_bytes:
+    if not proofs.passes and not figures.unreadable_bytes:
         figures.unreadable_bytes = None
-        figures.unknown["unreadable_bytes"] = (
-            f"no scrub has read {counted(missing, 'log file')} completely"
-        )
+        figures.unknown["unreadable_bytes"] = "no scrub has completed a pass"
     if not files:
         figures.unknown["proof_age_seconds"] = "no file of the store was seen by a scrub"

@@ -21,6 +21,7 @@ STORE_METRICS = {
     "group_lag_messages": "Messages that the consumer group furthest behind has to read.",
     "group_lag_seconds": "Age of the oldest message that a consumer group has not consumed.",
     "unreadable_bytes": "Bytes of CommitLog that a scrub could not read.",
+    "unproved_bytes": "Bytes of CommitLog files that no scrub has read yet.",
     "proof_age_seconds": "Time since which no scrub has proved the file with the oldest proof.",
 }
 """The metrics of a store and their explanations. Their full names have the prefix `reput_store_`."""

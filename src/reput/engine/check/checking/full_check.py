@@ -18,6 +18,8 @@ from typing import TypeVar
 
 from reput.base import Finding, Kind, Progress, Runner, no_progress
 from reput.core import (
+    BATCH_QUEUE,
+    BatchQueueSetReader,
     CommitLogFile,
     CommitLogReader,
     DispatchRules,
@@ -25,6 +27,7 @@ from reput.core import (
     Queue,
     StoreLog,
     is_light,
+    list_queue_files,
 )
 from reput.core.log.passed_file import keep_topics
 from reput.engine.check.checking.checked_store import CheckedStore
@@ -288,12 +291,22 @@ class FullCheck:
                 yield file, results[0], list(self.add(results[0]))
 
     def leading_into(self) -> Iterator[tuple[list[str], list[int]]]:
-        """Yield the files of each index and each queue, and the numbers of the log files into which they lead."""
+        """Yield the files of each index and each queue, and the numbers of the log files into which they lead.
+
+        Log files that have expired, and log files after the checked part, are left out. Batch queues lead into no log
+        file here, because `end` compares them with the log.
+        """
+        files = self._store.files
+        present = {n for n, file in enumerate(files) if not self._has_expired(file)}
         for table in self._index:
-            yield [table.path], [number for number in table.spans if number >= 0]
+            yield [table.path], sorted(present.intersection(table.spans))
         for queue in self._queues:
             paths = [path for _, _, path in queue.places.files]
-            yield paths, [number for number in queue.spans if number >= 0]
+            yield paths, sorted(present.intersection(queue.spans))
+        with closing(BatchQueueSetReader(self._store.path)) as batches:
+            for topic, queue_id in batches.list():
+                folder = batches.queue(topic, queue_id).folder
+                yield [file.path for file in list_queue_files(folder, kind=BATCH_QUEUE)], []
 
     def _repeat(
         self, plan: _LogPlan, tasks: Sequence[LogTask], results: list[LogFileFound]

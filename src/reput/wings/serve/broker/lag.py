@@ -7,7 +7,7 @@ is None, never 0, and states its reason.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from reput.base import now_ms
@@ -15,6 +15,8 @@ from reput.core import AnyStore
 from reput.errors import FormatError, MessageNotFoundError
 from reput.wings.serve.broker.offsets import committed_offsets
 
+REVIVE_GROUP = "CID_RMQ_SYS_REVIVE_GROUP"
+"""The group in which a 5.x broker reads its revive topics."""
 AFTER_END, BEFORE_BEGIN = "after the end", "before the begin"
 """Where a committed offset lies that is outside of its queue."""
 
@@ -25,7 +27,7 @@ class QueueLag:
 
     Attributes:
         group, topic, queue_id: The group and the queue.
-        committed: Queue offset of the group's next message.
+        committed: The committed queue offset.
         min_offset: Queue offset of the first message that has not expired; None if the queue does not exist.
         max_offset: Queue offset that the next message gets; None if the queue does not exist.
         problem: The reason why the lag is unknown although the queue exists or was lost; otherwise None.
@@ -52,7 +54,13 @@ class QueueLag:
         """
         if self.max_offset is None or self.problem is not None:
             return None
-        return max(self.max_offset - max(self.committed, 0), 0)
+        return max(self.max_offset - self.next_offset, 0)
+
+    @property
+    def next_offset(self) -> int:
+        """Queue offset of the first message that the group has not consumed, if it has not expired."""
+        # Unlike other groups, this one commits the offset of its last message (`PopReviveService`).
+        return max(self.committed + (self.group == REVIVE_GROUP), 0)
 
     @property
     def lag_seconds(self) -> float | None:
@@ -67,7 +75,7 @@ class QueueLag:
     @property
     def expired(self) -> int:
         """Number of messages that expired before the group consumed them."""
-        return 0 if self.min_offset is None else max(self.min_offset - max(self.committed, 0), 0)
+        return 0 if self.min_offset is None else max(self.min_offset - self.next_offset, 0)
 
     @property
     def outside(self) -> str | None:
@@ -150,12 +158,12 @@ def consumer_lag(
         except FormatError as error:
             yield QueueLag(group, topic, queue_id, committed, None, None, str(error))
         else:
-            oldest, age_problem = None, None
-            if problem is None and max(committed, least) < most:
-                oldest, age_problem = _oldest(store, topic, queue_id, max(committed, least))
-            yield QueueLag(
-                group, topic, queue_id, committed, least, most, problem, oldest, age_problem
-            )
+            lag = QueueLag(group, topic, queue_id, committed, least, most, problem)
+            if lag.lag:
+                first = max(lag.next_offset, least)
+                oldest, age_problem = _oldest(store, topic, queue_id, first)
+                lag = replace(lag, oldest_ms=oldest, age_problem=age_problem)
+            yield lag
 
 
 def _oldest(

@@ -39,10 +39,10 @@ from reput.format.pop import (
 from reput.format.properties import REAL_TOPIC, TIMER_TOPIC
 from reput.io import RocksFolder
 from reput.wings.serve.broker.config_file import ConfigFile
+from reput.wings.serve.broker.lag import REVIVE_GROUP
 from reput.wings.serve.broker.offsets import committed_offsets
 from reput.wings.serve.broker.queue_messages import queue_messages
 
-REVIVE_GROUP = "CID_RMQ_SYS_REVIVE_GROUP"
 _ORDER_TABLE = "table"
 
 
