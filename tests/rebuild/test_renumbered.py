@@ -146,3 +146,17 @@ def test_a_store_of_a_broker(golden: Golden, tmp_path: Path) -> None:
     assert (report.queue_entries_dropped, report.queue_entries_renumbered) == (3, 179)
     ran = run("check", store)
     assert (ran.code, ran.out) == (FOUND, "valid\n")
+
+
+def test_files_in_place_of_rocksdb_name_the_queues_whose_offsets_change(
+    golden: Golden, tmp_path: Path
+) -> None:
+    store = copy_store(golden("five_rocksdb").path, tmp_path / "store")
+    report = reput.rebuild(store, queues="files", output=tmp_path / "out", only="consumequeue")
+    assert report.queue_entries_renumbered == 231
+    (note,) = (note for note in report.notes if "other numbers than in RocksDB" in note)
+    for name in ("%LMQ%a/0", "%LMQ%b/0", "%LMQ%c/0", "%LMQ%d-e/0", "%LMQ%user_1/0"):
+        assert name in note
+    # Queues in files have the same numbers as before.
+    files = copy_store(golden("five_default").path, tmp_path / "files")
+    assert reput.rebuild(files, output=tmp_path / "again").queue_entries_renumbered == 0

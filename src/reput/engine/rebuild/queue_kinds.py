@@ -174,8 +174,25 @@ class FileQueues:
                 f"that later entries keep their queue offsets"
             )
         self._note_unnamed(report)
+        if self._new is not None and facts_of(report.store).has_queue_database:
+            self._note_renumbered(self._new, log, report)
         if self._output is not None and self._new is not None:
             self._keep_expired(self._output, self._new, log, report)
+
+    def _note_renumbered(self, new: Path, log: LogSummary, report: RebuildReport) -> None:
+        """Note which entries have other numbers than in the store's RocksDB database.
+
+        RocksDB has an entry under the queue offset of its message, files have it at its place.
+        """
+        staged = [Path(self._staging.scanned, name) for name in log.staged]
+        renumbered = renumbered_entries(new, staged, ())
+        count = report.queue_entries_renumbered = sum(renumbered.values())
+        if renumbered:
+            report.note(
+                f"{count:,} entries have other numbers than in RocksDB, {_names(renumbered)}: like a 5.3 broker, files "
+                "have the entries in the order of dispatch, without gaps; move the offsets that consumer groups have "
+                "committed there"
+            )
 
     def _keep_expired(
         self, output: Path, new: Path, log: LogSummary, report: RebuildReport
