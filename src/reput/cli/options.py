@@ -315,7 +315,22 @@ def all_formats(
     return decorate
 
 
-message_options = together(all_formats("jsonl", own=("csv",)), csv_safe_option)
+def _keep_charset(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+    from reput.cli.output import CHARSET
+    from reput.core import charset_name
+
+    if value is not None:
+        ctx.meta[CHARSET] = charset_name(value)
+
+
+charset_option = click.option(
+    "--charset",
+    metavar="NAME",
+    expose_value=False,
+    callback=_keep_charset,
+    help="Charset of bodies that are shown as text, such as gb18030; a JSON body stays as stored.  [default: utf-8]",
+)
+message_options = together(all_formats("jsonl", own=("csv",)), csv_safe_option, charset_option)
 """The options --format and --csv-safe of commands that print messages."""
 
 

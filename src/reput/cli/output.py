@@ -30,6 +30,10 @@ _CUT = ("keys", "tags", "store", "unacknowledged", "revived", "client")
 """Columns that are cut if a table is wider than the terminal."""
 
 
+CHARSET = "reput.charset"
+"""The key of the option --charset in the data of a command."""
+
+
 def console(stderr: bool = False) -> Console:
     """Return a console on stdout or stderr, 100 columns wide unless it is a terminal or COLUMNS is set."""
     from rich.console import Console
@@ -40,6 +44,12 @@ def console(stderr: bool = False) -> Console:
     return Console(
         file=stream, stderr=stderr, width=width, highlight=False, markup=False, emoji=False
     )
+
+
+def chosen_charset() -> str:
+    """Return the charset of bodies that the option --charset of the running command names; UTF-8 by default."""
+    context = click.get_current_context(silent=True)
+    return "utf-8" if context is None else str(context.meta.get(CHARSET, "utf-8"))
 
 
 def stderr_is_terminal() -> bool:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from reput.cli.output import console
+from reput.cli.output import chosen_charset, console
 from reput.core import LocatedRecord, json_text
 from reput.core.query.message_table import MessageTable
 from reput.engine.messages import (
@@ -29,7 +29,7 @@ _WRITE_BYTES = 1 << 20
 def table_printer() -> Callable[..., None]:
     """Return a function that prints messages as rows of one table. It can be called several times."""
     to = console()
-    table = MessageTable(to)
+    table = MessageTable(to, chosen_charset())
 
     def show(messages: Sequence[MessageExt], stores: Sequence[str] = ()) -> None:
         for line in table.lines(messages, stores):

@@ -17,11 +17,12 @@ from reput.cli.options import (
     GivenStores,
     all_formats,
     archived_stores_argument,
+    charset_option,
     complete_topics,
     open_from,
     reader_options,
 )
-from reput.cli.output import advise_on_topic, console, warn
+from reput.cli.output import advise_on_topic, chosen_charset, console, warn
 from reput.core import body_text, is_inner_batch, unwrap
 from reput.errors import CorruptMessageError, MessageNotFoundError, UsageError
 from reput.format import commit_log
@@ -80,6 +81,7 @@ _SHOWN_APART = (KEYS, TAGS, UNIQ_KEY)
     help="Search for a unique key only in this topic.",
 )
 @all_formats("json", own=("csv",))
+@charset_option
 @click.option("--body-only", is_flag=True, help="Write only the body, exactly as it is stored.")
 @reader_options
 def command(
@@ -252,7 +254,7 @@ def message_text(message: MessageExt) -> Text:
         view.append(f"{printable(value)}\n")
     sent = sent_body(message)
     inner = _inner_lines(message)
-    body = body_text(b"" if inner else sent.data)
+    body = body_text(b"" if inner else sent.data, charset=chosen_charset())
     view.append(f"{'body':<{_LABEL_WIDTH}}", style="bold")
     kind = f"{len(inner):,} messages" if inner else body.kind
     view.append(f"{_size(message, sent)}, {kind}{_crc(message)}\n")
@@ -280,7 +282,7 @@ def _inner_lines(message: MessageExt) -> list[str]:
     lines = []
     for one in inner:
         tags, keys = one.tags or "-", " ".join(one.keys) or "-"
-        preview = one_line(body_text(one.body).lines, _PREVIEW_WIDTH)
+        preview = one_line(body_text(one.body, charset=chosen_charset()).lines, _PREVIEW_WIDTH)
         lines.append(
             f"entry {one.queue_offset:,}  {one.unique_key or '-'}  {tags}  {keys}  {preview}"
         )

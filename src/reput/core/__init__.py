@@ -87,6 +87,7 @@ if TYPE_CHECKING:
     from reput.core.query.answers import coverage_fields as coverage_fields
     from reput.core.query.answers import coverage_in_words as coverage_in_words
     from reput.core.query.body_text import body_text as body_text
+    from reput.core.query.body_text import charset_name as charset_name
     from reput.core.query.by_time import messages_of_topic as messages_of_topic
     from reput.core.query.by_time import volume_of_topic as volume_of_topic
     from reput.core.query.evidence import Coverage as Coverage

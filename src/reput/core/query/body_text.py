@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 from typing import NamedTuple
 
 from reput.base import one_line, printable
 from reput.core.query.inner_batch import is_inner_batch, unwrap
 from reput.core.query.json_text import indented
-from reput.errors import CorruptMessageError
+from reput.errors import CorruptMessageError, UsageError
 from reput.format.bodies import body_beginning
 from reput.format.commit_log import MessageExt
 
+_UTF_8 = "utf-8"
 _DUMP_WIDTH = 16
 _SHOWN_MESSAGES = 8
 _DUMP_LIMIT_BYTES = 4096
@@ -19,30 +21,44 @@ _JSON_LIMIT_BYTES = 1 << 20
 _TEXT_LIMIT_BYTES = 64 << 20
 
 
-def body_preview(message: MessageExt, limit: int) -> str:
+def charset_name(given: str) -> str:
+    """Return Python's name of a charset. Raises UsageError if it is unknown."""
+    try:
+        "".encode(given)  # This raises LookupError for codecs that are not charsets, such as zlib.
+        return codecs.lookup(given).name
+    except (LookupError, ValueError):
+        raise UsageError(
+            f"charset {given}: unknown charset; examples are utf-8, gb18030, gbk and big5",
+            arguments=["charset"],
+        ) from None
+
+
+def body_preview(message: MessageExt, limit: int, charset: str = _UTF_8) -> str:
     """Return the beginning of the body in one line: `<12 bytes>` if it is binary, `<3 messages> ...` for a batch."""
-    if is_inner_batch(message) and (batch := _batch_preview(message, limit)):
+    if is_inner_batch(message) and (batch := _batch_preview(message, limit, charset)):
         return batch
     # To show `limit` characters, read 8 times as many bytes. UTF-8 has up to 4 bytes per character, and `one_line` uses
     # up to twice `limit` characters, because it reduces each run of white space to one space.
     beginning, is_whole = body_beginning(message, 8 * limit)
     try:
-        text = beginning.decode("utf-8")
+        text = beginning.decode(charset)
     except UnicodeDecodeError as error:
         # An invalid byte among the last 3 may belong to a character that was cut in the middle.
         if is_whole or error.start < len(beginning) - 3:
             return f"<{len(message.body):,} bytes>"
-        text = beginning[: error.start].decode("utf-8")
+        text = beginning[: error.start].decode(charset, "replace")
+    except UnicodeError:  # Some codecs raise it without a position.
+        return f"<{len(message.body):,} bytes>"
     return one_line(text, limit)
 
 
-def _batch_preview(message: MessageExt, limit: int) -> str | None:
+def _batch_preview(message: MessageExt, limit: int, charset: str) -> str | None:
     """Return the number and the beginnings of the inner messages; None if the batch cannot be unwrapped."""
     try:
         inner = unwrap(message)
     except CorruptMessageError:
         return None
-    bodies = " | ".join(body_preview(one, limit) for one in inner[:_SHOWN_MESSAGES])
+    bodies = " | ".join(body_preview(one, limit, charset) for one in inner[:_SHOWN_MESSAGES])
     return one_line(f"<{len(inner):,} messages> {bodies}", limit)
 
 
@@ -60,8 +76,8 @@ class BodyText(NamedTuple):
     unshown_bytes: int = 0
 
 
-def body_text(body: bytes, most_characters: int | None = None) -> BodyText:
-    """Return a body as text for people.
+def body_text(body: bytes, most_characters: int | None = None, charset: str = _UTF_8) -> BodyText:
+    """Return a body as text for people. A body that is not text of this charset is shown in hexadecimal.
 
     Text other than JSON is shortened to `most_characters`. If a body exceeds 64 MiB, only its first bytes are returned,
     because formatting the whole body would take several times its size in memory.
@@ -71,13 +87,15 @@ def body_text(body: bytes, most_characters: int | None = None) -> BodyText:
     if len(body) > _TEXT_LIMIT_BYTES:
         return body_hex(body, "too large to be shown whole")
     try:
-        text = body.decode("utf-8")
-    except UnicodeDecodeError:
+        text = body.decode(charset)
+    except UnicodeError:
         return body_hex(body)
     if _is_json(text):
         return BodyText("JSON", printable(indented(text), keep="\n"))
     shown = text if most_characters is None else text[:most_characters]
-    unshown_bytes = 0 if len(shown) == len(text) else len(text[len(shown) :].encode())
+    unshown_bytes = (
+        0 if len(shown) == len(text) else len(text[len(shown) :].encode(charset, "replace"))
+    )
     return BodyText("text", printable(shown, keep="\n\t"), unshown_bytes)
 
 

@@ -29,8 +29,8 @@ _TABLE_COLUMNS: tuple[str, ...] = ("stored (UTC)", "topic", "queue", "offset", "
 class MessageTable:
     """A table with two lines per message: place and fields, then the beginning of the body. It has one header."""
 
-    def __init__(self, console: Console) -> None:
-        self._console = console
+    def __init__(self, console: Console, charset: str = "utf-8") -> None:
+        self._console, self._charset = console, charset
         self._widths: list[int] = []
 
     def lines(self, messages: Sequence[MessageExt], stores: Sequence[str] = ()) -> Iterator[str]:
@@ -56,7 +56,7 @@ class MessageTable:
             is_short = len(header) <= console.width
             yield from lines_of(Text(header, style="bold"), console) if is_short else [header]
         for message, row in zip(messages, rows, strict=True):
-            body = Text(f"  {body_preview(message, _PREVIEW_CHARS)}", style="dim")
+            body = Text(f"  {body_preview(message, _PREVIEW_CHARS, self._charset)}", style="dim")
             body.truncate(console.width, overflow="ellipsis")
             yield self._line(row)
             yield "".join(lines_of(body, console))

@@ -2,27 +2,13 @@
 
 from __future__ import annotations
 
-import codecs
 from collections.abc import Callable
 
 import pyarrow as pa
 
 from reput.engine.messages.parsed_bodies import Misfit, ParsedBodies, whole_misfit
-from reput.errors import UsageError
 
 UTF_8 = "utf-8"
-
-
-def charset_name(given: str) -> str:
-    """Return Python's name of a charset. Raises UsageError if it is unknown."""
-    try:
-        "".encode(given)  # This raises LookupError for codecs that are not charsets, such as zlib.
-        return codecs.lookup(given).name
-    except (LookupError, ValueError):
-        raise UsageError(
-            f"charset {given}: unknown charset; examples are utf-8, gb18030, gbk and big5",
-            arguments=["charset"],
-        ) from None
 
 
 def with_charset(

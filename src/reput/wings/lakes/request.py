@@ -10,8 +10,8 @@ from typing import Any, Literal, get_args
 import pyarrow as pa
 
 from reput.base import check_time
+from reput.core import charset_name
 from reput.engine.messages import COLUMNS, CORRUPT_REASON, UTF_8, BodyShape
-from reput.engine.messages.charsets import charset_name
 from reput.engine.messages.schema import ORIGIN_COLUMNS
 from reput.engine.tables import Condition, OnCorrupt, check_on_corrupt, selected
 from reput.errors import UsageError
