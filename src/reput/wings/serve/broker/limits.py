@@ -1,6 +1,6 @@
 """Define the budgets of clients of RocketMQ's protocol and of HTTP. Check names of topics and groups.
 
-SECURITY.md lists the budgets, and a test compares its list with this module.
+docs/budgets.md lists the budgets, and a test compares its list with this module.
 
 A client is a connection. If all clients together exceed a budget, `reput.wings.serve.remoting.memory` decides which
 connection is closed. It does not simply close the connection of the last request, which may use only a small part of
