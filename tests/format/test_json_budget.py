@@ -6,16 +6,19 @@ from pathlib import Path
 
 import pytest
 
+from reput import Message, open_store
 from reput.core.store.topics_file import topic_names
 from reput.errors import FormatError, StoreError
 from reput.format import json_budget
 from reput.format.archive import decode_manifest
+from reput.format.file_names import OWNER_FILE, RECOVERY_POINT_FILE
 from reput.format.java_json import parse_java_json
 from reput.format.json_budget import check_json, parse_json
 from reput.io.archive import read_manifest
 from reput.io.object_folder import ObjectFolder
 from reput.wings.lakes.commit import State
 from reput.wings.serve.broker.config_file import ConfigFile
+from tests.small import SMALL
 
 _MANY = b'{"topicConfigTable":{"a":[' + b"[]," * (json_budget.MOST_JSON_VALUES // 2) + b"{}]}}"
 _DEEP = b'{"topicConfigTable":' + b"[" * (1 << 20)
@@ -62,3 +65,14 @@ def test_files_with_too_much_are_refused_or_count_as_missing(tmp_path: Path) -> 
         ConfigFile(tmp_path, "topics.json", is_kept=False).load()
     with pytest.raises(StoreError, match="more than 4,194,304 values"):
         read_manifest(ObjectFolder(str(tmp_path), is_made=False))
+
+
+@pytest.mark.parametrize("data", [_MANY, _DEEP], ids=["many", "deep"])
+@pytest.mark.parametrize("name", [OWNER_FILE, RECOVERY_POINT_FILE])
+def test_files_of_the_last_owner_with_too_much_count_as_missing(
+    tmp_path: Path, name: str, data: bytes
+) -> None:
+    open_store(tmp_path, mode="rw", config=SMALL).close()
+    (tmp_path / name).write_bytes(data)
+    with open_store(tmp_path, mode="rw", config=SMALL) as store:
+        store.put(Message("T", b"body"))

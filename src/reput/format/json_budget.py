@@ -22,16 +22,18 @@ def check_json(data: bytes) -> None:
     _check_values(len(data), map(data.count, (b",", b"[", b"{")))
 
 
-def parse_json(text: str) -> Any:
-    """Parse JSON of at most MOST_JSON_VALUES values. Raises ValueError."""
-    _check_values(len(text), map(text.count, ",[{"))
+def parse_json(data: str | bytes, most_values: int | None = None) -> Any:
+    """Parse JSON of at most `most_values` (by default MOST_JSON_VALUES). Raises ValueError."""
+    text = data if isinstance(data, str) else data.decode()
+    _check_values(len(text), map(text.count, ",[{"), most_values)
     try:
         return json.loads(text)
     except RecursionError:
         raise ValueError("nested too deeply") from None
 
 
-def _check_values(length: int, counts: Iterable[int]) -> None:
+def _check_values(length: int, counts: Iterable[int], most_values: int | None = None) -> None:
+    most = most_values or MOST_JSON_VALUES
     # Each value takes at least one character, so most files need not be counted.
-    if length > MOST_JSON_VALUES and sum(counts) > MOST_JSON_VALUES:
-        raise ValueError(f"has more than {MOST_JSON_VALUES:,} values")
+    if length > most and sum(counts) > most:
+        raise ValueError(f"has more than {most:,} values")

@@ -14,6 +14,7 @@ from typing import Any
 from reput.base import Closing, Report, Severity
 from reput.core import NamedStore
 from reput.errors import StoreNotFoundError, UsageError
+from reput.format.json_budget import parse_json
 from reput.io import FileWriter, locked, read_file, writing_to
 
 _SCHEMA = 2
@@ -113,7 +114,7 @@ class Journal(Closing):
 
     def _read(self, number: int, line: bytes) -> None:
         try:
-            kept = json.loads(line)
+            kept = parse_json(line)
             worst = None if kept["severity"] is None else Severity(kept["severity"])
             report = KeptReport(
                 kept["headline"], kept["report"], kept["is_complete"] is True, worst

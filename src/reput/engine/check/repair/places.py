@@ -26,6 +26,7 @@ from typing import Any
 
 from reput.core import facts_of
 from reput.errors import StoreChangedError, StoreError, StoreNotFoundError
+from reput.format.json_budget import parse_json
 from reput.io import (
     anchored,
     explained,
@@ -101,7 +102,7 @@ class Attempt:
         """
         path = self.folder / _RECORD_FILE
         try:
-            record = Record(**json.loads(read_file(path, _MOST_BYTES)))
+            record = Record(**parse_json(read_file(path, _MOST_BYTES)))
         except StoreNotFoundError:
             return None
         except (ValueError, TypeError):

@@ -18,6 +18,7 @@ from reput.base import StoreConfig
 from reput.core import facts_of
 from reput.errors import StoreError, UsageError
 from reput.format.file_names import CHECKPOINT_FILE, CONSUME_QUEUE_FOLDER, INDEX_FOLDER
+from reput.format.json_budget import parse_json
 from reput.io import Disk, anchored, locked, read_file, writing_to
 
 STATE_FILE = ".reput-follow"
@@ -129,7 +130,7 @@ def begin(store: Path, output: Path, config: StoreConfig | None) -> FollowState:
 def _read(output: Path) -> FollowState | None:
     path = output / STATE_FILE
     try:
-        stored = json.loads(read_file(path, _MOST_BYTES))
+        stored = parse_json(read_file(path, _MOST_BYTES))
         checkpoints = [
             LogCheckpoint(int(offset), str(digest)) for offset, digest in stored["checkpoints"]
         ]

@@ -52,6 +52,7 @@ from reput.format.file_names import (
     LOCK_FILE,
     OWNER_FILE,
 )
+from reput.format.json_budget import parse_json
 from reput.io import Disk, FileReader, data_runs, read_file
 
 CutReason = Literal["asked", "power_cut", "remains", "record_crc"]
@@ -124,7 +125,7 @@ class OwnerRecord:
     def decode(cls, data: bytes | None) -> OwnerRecord | None:
         """Return the record in these bytes; None if there is no valid record."""
         try:
-            content: Mapping[str, Any] = json.loads(data or b"")
+            content: Mapping[str, Any] = parse_json(data or b"")
             return cls(str(content["token"]), int(content["end"]), int(content["lock"]))
         except (ValueError, TypeError, LookupError):
             return None

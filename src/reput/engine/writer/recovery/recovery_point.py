@@ -50,10 +50,11 @@ from reput.format.file_names import (
     parse_offset_file_name,
 )
 from reput.format.index_file import HEADER_BYTES, decode_header
+from reput.format.json_budget import parse_json
 from reput.io import Disk, FileReader, read_file
 from reput.kernels.entry_checks import written_entries
 
-_MOST_BYTES = 1 << 28
+_MOST_BYTES, _MOST_VALUES = 1 << 28, 8 << 20  # A queue has 7 values.
 _FORM = 2
 _PIECE_ENTRIES = 1 << 16
 # State of a full file: its name (for a ConsumeQueue, the position of its first entry), its modification time (ns), and
@@ -171,7 +172,7 @@ def read_recovery_point(
     If a clean shutdown wrote the point, but files changed later, the point is returned only with `may_be_touched`.
     """
     try:
-        content = json.loads(read_file(store / name, _MOST_BYTES))
+        content = parse_json(read_file(store / name, _MOST_BYTES), _MOST_VALUES)
         # A broker that started after the recovery point was written has locked `lock`, and may have changed every file.
         if content["form"] != _FORM or content["lock"] != locked_at(store):
             return None, False
