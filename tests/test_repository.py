@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 import reput
-from reput.cli import serve
+from reput.cli import check, serve
 from tests.durations import file_of, long_tests
 
 CHECKOUT = Path(__file__).parents[1]
@@ -142,6 +142,22 @@ def test_the_unit_runs_a_command_that_there_is_and_can_be_stopped() -> None:
     assert service["KillSignal"] == "SIGTERM"
     assert service["NoNewPrivileges"] == "yes"
     assert unit["Install"]["WantedBy"] == "multi-user.target"
+
+
+def test_the_unit_of_the_scrub_runs_as_the_server_s_user_with_its_cache() -> None:
+    units = {}
+    for name in ("serve", "scrub"):
+        units[name] = configparser.RawConfigParser(strict=False)
+        units[name].optionxform = str  # type: ignore[assignment,method-assign]
+        units[name].read(CHECKOUT / "deploy" / f"reput-{name}.service")
+    service = units["scrub"]["Service"]
+    program, command, *arguments = service["ExecStart"].split()
+    assert (Path(program).name, command) == ("reput", "check")
+    assert check.command.make_context("check", arguments).params["rate"] == 20_000_000
+    # The dynamic user of a unit has the unit's name.
+    assert service["User"] == "reput-serve"
+    for field in ("CacheDirectory", "Environment", "DynamicUser", "ProtectSystem"):
+        assert service[field] == units["serve"]["Service"][field]
 
 
 def test_the_service_for_clients_outside_lists_a_port_per_store() -> None:

@@ -257,3 +257,36 @@ def test_a_scrub_of_a_store_under_writes_has_no_false_finding(
     proofs = proofs_of(path)
     assert set(proofs.files) == files_of(path)
     assert all(one.proved_ms is not None for one in proofs.files.values())
+
+
+def test_a_store_whose_log_is_elsewhere_keeps_its_proofs(golden: Golden, tmp_path: Path) -> None:
+    store = copy_store(golden("basic").path, tmp_path / "store")
+    log = tmp_path / "log"
+    (store / "commitlog").rename(log)
+    path = sorted(log.iterdir())[1]
+    path.write_bytes(bytes(9) + path.read_bytes()[9:])
+    place = f"{store},{log}"
+    assert reput("check", "--scrub", "--passes", "1", place).code == DAMAGED
+    assert (
+        reput("check", "--scrub", "--passes", "1", place).lines[-1].startswith(f"{place}: pass 2")
+    )
+    report = json.loads(reput("fleet", place, "--format", "jsonl").lines[0])
+    assert report["metrics"]["unreadable_bytes"] > 0
+    assert report["metrics"]["unproved_bytes"] == 0
+    assert len(report["files"]) > len(list(log.iterdir()))
+
+
+def test_a_pattern_is_scrubbed_store_by_store_and_one_that_cannot_be_read_ends_nothing(
+    golden: Golden, tmp_path: Path
+) -> None:
+    for name in ("a", "c"):
+        copy_store(golden("lmq").path, tmp_path / "stores" / name)
+    (tmp_path / "stores" / "b").mkdir()
+    ran = reput("check", "--scrub", "--passes", "1", tmp_path / "stores" / "*")
+    assert [line.split(": ")[0] for line in ran.lines] == [
+        str(tmp_path / "stores" / name) for name in ("a", "c")
+    ]
+    missing = tmp_path / "missing"
+    ran = reput("check", "--scrub", "--passes", "1", tmp_path / "stores" / "a", missing)
+    assert (ran.code, len(ran.lines)) == (DAMAGED, 1)
+    assert f"{missing}: not read" in ran.err

@@ -35,11 +35,14 @@ def scrub_stores(
 
     A store that cannot be read does not end the scrub of the others.
     """
+    from reput.engine.stores import stores_of
+
     worst: set[Severity | None] = set()
     failed = False
     for number in range(1, passes + 1) if passes is not None else count(1):
         begun = time.monotonic()
-        for store in stores:
+        # A pattern may match other stores than in the last pass.
+        for store in stores_of(stores):
             try:
                 worst.add(_scrub_one(store, rate, as_json))
             except ReputError as error:

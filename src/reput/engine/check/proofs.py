@@ -1,7 +1,8 @@
 """Remember when a scrub has proved each file of a store, and what it has found.
 
-The state is a file in this user's cache folder, named by device and inode of the store's folder, so a renamed store
-keeps it. It is replaced atomically after each step of a scrub. The proof of a file ends if another file takes its name.
+The state is a file in this user's cache folder, named by device and inode of the folder of the store's log. So a store
+that was renamed, or whose log is elsewhere, keeps it. Its paths are relative to the store. The file is replaced
+atomically after each step of a scrub. The proof of a file ends if another file takes its name.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from reput.base import Finding, Kind, Severity
-from reput.core import Queue
+from reput.core import Queue, facts_of
 from reput.engine.check.checking.log_check import LogFileFound
+from reput.errors import StoreAccessError
 from reput.io import OwnCache
 
 _FORM = 1
@@ -52,6 +54,7 @@ class Proofs:
     """The state of the scrubs of one store.
 
     Attributes:
+        folder: The folder of the store.
         pass_ms: When the current pass began. Files with an older proof are still to be read.
         passes: Number of completed passes.
         files: The proofs by path, relative to the store's folder if the file is below it.
@@ -59,6 +62,7 @@ class Proofs:
         findings: The damage that was found, by the part of the store whose step has found it.
     """
 
+    folder: Path
     pass_ms: int
     passes: int = 0
     files: dict[str, ProvedFile] = field(default_factory=dict)
@@ -68,12 +72,18 @@ class Proofs:
     def note(self, part: str, findings: Iterable[Finding]) -> None:
         """Replace the findings of a part of the store. Only damage is kept: all else may change at any time."""
         damage = [one for one in findings if one.severity is Severity.DAMAGE]
-        self.findings[part] = [(inode_of(one.file), one) for one in damage]
+        self.findings[part] = [
+            (inode_of(one.file), replace(one, file=name_in(self.folder, one.file)))
+            for one in damage
+        ]
 
     def damage(self) -> Iterator[Finding]:
         """Yield the damage that was found, except in files that were deleted or replaced since."""
         for part in self.findings.values():
-            yield from (finding for inode, finding in part if inode_of(finding.file) == inode)
+            for inode, finding in part:
+                path = path_of(self.folder, finding.file)
+                if inode_of(path) == inode:
+                    yield replace(finding, file=path)
 
     @property
     def unreadable_bytes(self) -> int:
@@ -113,8 +123,13 @@ class ProofStore:
     """The place of a store's `Proofs`."""
 
     def __init__(self, store: Path) -> None:
-        """Find the place. Raises StoreNotFoundError."""
-        status = os.stat(store)
+        """Find the place. Raises StoreAccessError."""
+        self._folder = store
+        log = facts_of(store).log_folders[0]
+        try:
+            status = os.stat(log)
+        except OSError as error:
+            raise StoreAccessError(f"{log}: cannot be read: {error.strerror}") from error
         self._name = f"{status.st_dev:x}-{status.st_ino:x}.json"
         self._cache = OwnCache("scrubs")
 
@@ -128,7 +143,7 @@ class ProofStore:
         if data is None:
             return None
         try:
-            return _decoded(json.loads(data))
+            return _decoded(self._folder, json.loads(data))
         except _WRONG_FORM:
             return None
 
@@ -158,10 +173,10 @@ def _encoded(proofs: Proofs) -> dict[str, Any]:
     }
 
 
-def _decoded(stored: Mapping[str, Any]) -> Proofs | None:
+def _decoded(folder: Path, stored: Mapping[str, Any]) -> Proofs | None:
     if stored["form"] != _FORM:
         return None
-    proofs = Proofs(int(stored["pass_ms"]), int(stored["passes"]))
+    proofs = Proofs(folder, int(stored["pass_ms"]), int(stored["passes"]))
     for name, (inode, seen_ms, proved_ms) in stored["files"].items():
         proved = None if proved_ms is None else int(proved_ms)
         proofs.files[str(name)] = ProvedFile(int(inode), int(seen_ms), proved)

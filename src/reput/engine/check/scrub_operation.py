@@ -29,7 +29,6 @@ from reput.base import (
     now_ms,
     silent,
 )
-from reput.core import split_logs
 from reput.engine.check.checking.checked_store import CheckedStore, look_at
 from reput.engine.check.checking.full_check import FullCheck
 from reput.engine.check.checking.log_check import LogFileFound
@@ -149,7 +148,7 @@ def scrub(
         raise UsageError(f"{fspath(store)}: a scrub reads only stores on this machine")
     path = Path(store).absolute()
     looked = look_at(path, config)
-    place = ProofStore(Path(split_logs(str(path))[0]))
+    place = ProofStore(path)
     with locked(place.lock_path(), "another process scrubs this store", ["scrub"]):
         one_pass = _Pass(looked, place, on_step)
         findings: list[Finding] = []
@@ -171,7 +170,7 @@ class _Pass:
     ) -> None:
         self._store, self._place, self._on_step = store, place, on_step
         self._full = FullCheck(store, SerialRunner(), silent)
-        self.proofs = place.load() or Proofs(now_ms())
+        self.proofs = place.load() or Proofs(store.path, now_ms())
         self.proved, self._begun_ms = 0, 0
 
     def run(self) -> Iterator[Finding]:

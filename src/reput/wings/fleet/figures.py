@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from reput.base import Finding, now_ms
-from reput.core import MessageStore, QueueReader, is_light, newest_timestamp, split_logs
+from reput.core import MessageStore, QueueReader, is_light, newest_timestamp
 from reput.engine.check import ProofStore, inode_of, path_of
 from reput.errors import CorruptMessageError, MessageNotFoundError, ReputError, raise_if_refused
 from reput.io import Disk
@@ -252,7 +252,7 @@ def _measure_proofs(store: MessageStore, figures: Figures) -> None:
     if not store.storage.is_local:
         figures.unknown |= dict.fromkeys(names, "a scrub reads only stores on this machine")
         return
-    folder = Path(split_logs(str(Path(store.path).absolute()))[0])
+    folder = Path(store.path).absolute()
     proofs = ProofStore(folder).load()
     if proofs is None:
         figures.unknown |= dict.fromkeys(names, "this user has not scrubbed the store")
