@@ -220,3 +220,10 @@ def test_every_long_test_is_in_the_tree() -> None:
 def _functions(path: Path) -> set[str]:
     text = path.read_text(encoding="utf-8") if path.exists() else ""
     return set(re.findall(r"^\s*(?:async )?def (test_\w+)", text, re.MULTILINE))
+
+
+def test_the_notes_of_a_release_are_short() -> None:
+    text = (CHECKOUT / "CHANGELOG.md").read_text(encoding="utf-8")
+    _, *released = re.split(r"^## \[(?!Unreleased)", text, flags=re.MULTILINE)
+    assert len(released) == 3
+    assert [len(one.strip().splitlines()) for one in released if len(one.splitlines()) > 40] == []

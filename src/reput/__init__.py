@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from reput.wings.inspect.trace_operation import trace as trace
     from reput.wings.lakes.api import export as export
 
-__version__ = "0.3.0"
+__version__ = "0.4.0"
 
 __all__ = sorted(offers(__name__))
 _offered, _ = face(__name__)
