@@ -54,4 +54,4 @@ def test_a_body_that_is_not_of_the_charset_is_shown_as_bytes(store: Path) -> Non
 def test_an_unknown_charset_is_refused(store: Path) -> None:
     ran = run("query", store, "--key", "k", "--charset", "gbx")
     assert ran.code == WRONG_USE
-    assert "charset gbx: unknown charset" in one_line(ran)
+    assert "--charset gbx: unknown; examples are utf-8" in one_line(ran)

@@ -28,7 +28,7 @@ def charset_name(given: str) -> str:
         return codecs.lookup(given).name
     except (LookupError, ValueError):
         raise UsageError(
-            f"charset {given}: unknown charset; examples are utf-8, gb18030, gbk and big5",
+            f"charset {given}: unknown; examples are utf-8, gb18030, gbk and big5",
             arguments=["charset"],
         ) from None
 

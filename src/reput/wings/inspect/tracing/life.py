@@ -25,7 +25,10 @@ from reput.format.properties import (
     TIMER_OUT_MS,
     TIMER_RECALLED,
     TIMER_TOPIC,
+    TRACE_TOPIC,
+    TRACE_TOPIC_PREFIX,
 )
+from reput.format.trace_record import trace_entries
 from reput.format.transactions import decided_places, half_place
 
 TRACE_SCHEMA = "reput-trace/1"
@@ -47,6 +50,8 @@ class Role(StrEnum):
     DISCARDED_HALF = "discarded_half"
     PREPARED = "prepared"
     ROLLED_BACK = "rolled_back"
+    TRACE = "trace"
+    """A client's report about the message: it was sent, or consumed."""
 
 
 _OF_TOPIC = {
@@ -80,6 +85,8 @@ def role_of_topic(topic: str) -> Role | None:
         return Role.RETRY
     if topic.startswith(DEAD_LETTER_TOPIC_PREFIX):
         return Role.DEAD_LETTER
+    if topic == TRACE_TOPIC or topic.startswith(TRACE_TOPIC_PREFIX):
+        return Role.TRACE
     return _OF_TOPIC.get(topic)
 
 
@@ -171,6 +178,7 @@ class ReasonKind(StrEnum):
     UNDECIDED = "undecided"
     CHECKED = "checked"
     DISCARDED = "discarded"
+    TRACED = "traced"
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,7 +277,7 @@ class _Names:
         self._unique_keys: set[str] = set()
         for event in events:
             self._by_id.setdefault(event.message.message_id, event)
-            if event.role in (Role.RETRY, Role.DEAD_LETTER, Role.OP):
+            if event.role in (Role.RETRY, Role.DEAD_LETTER, Role.OP, Role.TRACE):
                 continue
             if event.message.unique_key:
                 self._unique_keys.add(event.message.unique_key)
@@ -282,6 +290,10 @@ class _Names:
         if event.role is Role.OP:
             half = next((one for one in self._halves if decided_by(event, one)), None)
             return self.of(half) if half is not None else own
+        if event.role is Role.TRACE:
+            traced = [entry.message_id for entry in trace_entries(message.body)]
+            # Without a record of the message itself, the trace is about the first message that it names.
+            return next((name for name in traced if name in self._unique_keys), [*traced, own][0])
         origin = properties.get(ORIGIN_MESSAGE_ID)
         if origin:
             first = self._by_id.get(origin)

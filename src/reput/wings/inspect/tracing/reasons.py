@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 
-from reput.base import format_duration
+from reput.base import format_duration, printable
 from reput.engine.check.checking.tally import counted, time_text
 from reput.format.group_topics import is_pop_retry
 from reput.format.properties import REAL_QUEUE_ID, REAL_TOPIC, TIMER_ROLL_TIMES
 from reput.format.timer_log import recall_key, recalled_key
+from reput.format.trace_record import PUB, SUB_AFTER, SUB_BEFORE, TraceEntry, trace_entries
 from reput.format.transactions import check_times
 from reput.wings.inspect.tracing.life import (
     WAITING,
@@ -409,6 +410,46 @@ def _same_body(numbered: Sequence[Numbered]) -> Iterator[Reason]:
             )
 
 
+def _traced(own: Sequence[Numbered], end_ms: int) -> Iterator[Reason]:
+    """Report what clients with enableMsgTrace have recorded: who sent the message, and who consumed it."""
+    names = {
+        key for _, event in own for key in event.message.unique_keys if event.role is not Role.TRACE
+    }
+    begun: dict[tuple[str, str], TraceEntry] = {}
+    for number, event in own:
+        if event.role is not Role.TRACE:
+            continue
+        for entry in trace_entries(event.message.body):
+            if names and entry.message_id not in names:
+                continue
+            if entry.kind == SUB_BEFORE:
+                begun[entry.request_id, entry.message_id] = entry
+            yield Reason(
+                ReasonKind.TRACED,
+                _in_words(entry, begun.get((entry.request_id, entry.message_id))),
+                (number,),
+            )
+
+
+def _in_words(entry: TraceEntry, begin: TraceEntry | None) -> str:
+    """Return a sentence about one step. `begin` is the begin of the same consumption, if it is known."""
+    group = printable(entry.group or (begin.group if begin else "")) or "of unknown name"
+    at = "" if entry.time_ms is None else f" at {time_text(entry.time_ms)}"
+    took = "" if entry.cost_ms is None else f" in {entry.cost_ms:,} ms"
+    result = {True: "successfully", False: "without success", None: "with unknown result"}[
+        entry.is_successful
+    ]
+    if entry.kind == PUB:
+        return f"Trace: producer group {group} sent it{at}{took}, {result}."
+    if entry.kind == SUB_BEFORE:
+        return f"Trace: consumer group {group} began to consume it{at}."
+    if entry.kind == SUB_AFTER:
+        return (
+            f"Trace: consumer group {group} consumed it{took}, {result}{at and f'; it ended{at}'}."
+        )
+    return f"Trace: producer group {group} decided its transaction{at}: {printable(entry.state)}."
+
+
 _RULES: tuple[Rule, ...] = (
     _stored_late,
     of_delays,
@@ -418,4 +459,5 @@ _RULES: tuple[Rule, ...] = (
     _dead_letter,
     _not_queued,
     _damaged_body,
+    _traced,
 )
