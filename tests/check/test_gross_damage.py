@@ -142,6 +142,7 @@ def test_fleet_and_monitoring_report_each_damage(golden: Golden, tmp_path: Path)
     ran = reput("fleet", *stores, "--format", "jsonl")
     rows = [json.loads(line) for line in ran.lines]
     assert [row["state"] for row in rows if "state" in row] == ["damaged"] * len(stores)
+    assert all(row["unread"]["log_bytes"] for row in rows if "unread" in row)
     assert ran.code == DAMAGED
     ran = reput("fleet", *stores, "--format", "prometheus")
     for store in stores:

@@ -63,6 +63,7 @@ class SurveyReport(Report):
         files: The age of the last proof of each file, the oldest first; empty if no scrub has read the store.
         metrics: The figures of the whole store by the names of their metrics.
         unknown: The reason why a figure is unknown, by the name of its metric.
+        unread: What the quick check did not read: bytes of the log, queue entries, and index items.
     """
 
     findings: tuple[Finding, ...]
@@ -78,6 +79,7 @@ class SurveyReport(Report):
     files: tuple[FileProof, ...] = ()
     metrics: Mapping[str, float | None] = field(default_factory=dict)
     unknown: Mapping[str, str] = field(default_factory=dict)
+    unread: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def is_valid(self) -> bool:
@@ -134,6 +136,7 @@ def survey(
         (*found.findings, *scrubbed, *beyond), figures.log_bytes, figures.newest_ms, figures.bytes_per_day,
         figures.days_until_full, figures.indexed, figures.largest_lag, surveyed_ms,
         figures.groups, figures.topics, figures.files, figures.metrics, figures.unknown,
+        found.as_dict()["unread"] or {},
     )  # fmt: skip
 
 
