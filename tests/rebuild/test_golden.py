@@ -10,6 +10,8 @@ import pytest
 from reput.format.checkpoint import decode_checkpoint
 from reput.format.file_names import index_file_names
 from reput.format.index_file import decode_header
+from reput.io.writer import exchange
+from tests.golden.sparse import copy_store
 from tests.golden.stores import EVERY_STORE, SHIPPED, GoldenStore
 from tests.rebuild.rebuilding import assert_golden, golden_config, rebuild
 from tests.slow import slow_from
@@ -124,3 +126,14 @@ def test_only_one_of_the_two(golden: Golden, only: str, tmp_path: Path) -> None:
     assert_golden(output, store)
     checkpoint = decode_checkpoint((output / "checkpoint").read_bytes())
     assert all(checkpoint[:3])
+
+
+def test_each_message_has_an_entry_or_is_counted(golden: Golden, tmp_path: Path) -> None:
+    """Two exchanged log files break the order of ConsumeQueues and of batch queues."""
+    store = copy_store(golden("five_batch").path, tmp_path / "store")
+    log = sorted((store / "commitlog").iterdir())
+    exchange(log[6], log[12])
+    report = rebuild(store, tmp_path / "out", golden_config(golden("five_batch")))
+    assert report.queue_entries + report.queue_entries_dropped == report.messages
+    assert report.queue_entries_dropped > 0
+    assert any("left out of the ConsumeQueues" in note for note in report.notes)

@@ -37,8 +37,8 @@ def write_batch_queues(
 ) -> tuple[int, int, int]:  # fmt: skip
     """Write queues below `folder`; return the numbers of entries written, messages refused and old entries kept.
 
-    A message is refused if its entry does not fit between the old entries of the queue. Old entries are kept if their
-    messages can no longer be read.
+    A message is refused if its entry does not fit between the old entries of the queue, or if it states a lower
+    physical offset than one before it. Old entries are kept if their messages can no longer be read.
 
     Args:
         store: The store with the log. Its records state the number of messages in each inner batch.
@@ -80,7 +80,9 @@ def write_batch_queues(
                     if queue not in queues:
                         place = queue_folder(folder, *queue)
                         queues[queue] = BatchQueueWriter(place, file_bytes, size_of)
-                    _append(batch, number, queues[queue])
+                    left_out = _append(batch, number, queues[queue])
+                    # The old entries of a queue have been counted.
+                    unplaced += 0 if queue in found else left_out
     for queue, writer in queues.items():
         writer.close(sync=True)
         if writer.position is None:
@@ -126,7 +128,9 @@ def _old_batches(
     return {queue: entries for queue, entries in found.items() if entries.moved}
 
 
-def _append(batch: DispatchBatch, number: int, writer: BatchQueueWriter) -> None:
+def _append(batch: DispatchBatch, number: int, writer: BatchQueueWriter) -> int:
+    """Append a queue's messages; return how many got no entry, because one with a higher physical offset precedes."""
     grouped = batch.queue_entries()
     place = slice(int(grouped.bounds[number]), int(grouped.bounds[number + 1]))
-    writer.append(batch.messages, grouped.rows[place], grouped.queue_offset[place])
+    taken = writer.append(batch.messages, grouped.rows[place], grouped.queue_offset[place])
+    return place.stop - place.start - taken

@@ -166,7 +166,7 @@ class FileQueues:
         if report.queue_entries_dropped:
             report.note(
                 f"{counted(report.queue_entries_dropped, 'entry', 'entries')} left out of the ConsumeQueues: an older "
-                "message states the same or a later queue offset; a broker leaves them out as well"
+                "message states the same or a later queue offset or place; a broker leaves them out as well"
             )
         if report.queue_blanks:
             report.note(
