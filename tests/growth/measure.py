@@ -1,4 +1,4 @@
-"""Measure the growth of operations, and print it as a table: `python -m tests.growth.measure [PART OF A NAME]`."""
+"""Measure the growth of operations, and print a table: `python -m tests.growth.measure [PART OF A NAME [SCALE]]`."""
 
 from __future__ import annotations
 
@@ -73,8 +73,8 @@ def row(found: Growth) -> str:
     )
 
 
-def main(part: str = "") -> int:
-    """Print a row for each operation and dimension; return 1 if a cost grows too fast."""
+def main(part: str = "", scale: str = "1") -> int:
+    """Print a row for each operation and dimension whose names contain `part`; return 1 if a cost grows too fast."""
     print("| operation | grows | lines | calls | bytes | sent | memory | lines | calls | memory |")
     print("|---|---|---|---|---|---|---|---|---|---|", flush=True)
     is_bad = False
@@ -84,7 +84,7 @@ def main(part: str = "") -> int:
             continue
         with tempfile.TemporaryDirectory(prefix="growth") as folder:
             try:
-                found = growth(operation, dimension, Path(folder, "store"))
+                found = growth(operation, dimension, Path(folder, "store"), int(scale))
             except Exception as error:
                 print(
                     f"| {operation} | {dimension} | {type(error).__name__}: {error} |", flush=True

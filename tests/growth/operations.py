@@ -10,7 +10,12 @@ from typing import NamedTuple
 
 import reput
 from reput.base.config import StoreConfig
+from reput.engine.check.run import check_store
+from reput.engine.rebuild.driver import rebuild_store
+from reput.wings.lakes.driver import export_sources
+from reput.wings.lakes.planning import open_stores
 from reput.wings.lakes.request import ExportRequest
+from reput.wings.lakes.tables.opening import open_table
 from tests.growth.counts import Counts, PicklingRunner
 from tests.growth.stores import FILE_BYTES
 
@@ -103,13 +108,15 @@ def _expire(stores: Sequence[Path], _: Path, __: Counts) -> None:
 def _archive_all(stores: Sequence[Path], work: Path, counts: Counts) -> None:
     for number, store in enumerate(stores):
         archive = work / str(number)
-        reput.archive(store, archive, runner=PicklingRunner(counts))
+        reput.archive(store, archive)
         reput.verify_archive(archive)
         reput.restore(archive, f"{archive}-restored")
 
 
 def _export(stores: Sequence[Path], work: Path, counts: Counts) -> None:
-    reput.export(stores, work / "table", request=ExportRequest(), runner=PicklingRunner(counts))
+    table = open_table(str(work / "table"), "parquet")
+    sources = open_stores([str(store) for store in stores])
+    export_sources(sources, table, ExportRequest(), lambda _: PicklingRunner(counts))
 
 
 def _dataset(stores: Sequence[Path], _: Path, __: Counts) -> None:
@@ -123,7 +130,7 @@ def _dataset_of_key(stores: Sequence[Path], _: Path, __: Counts) -> None:
 def _repair(stores: Sequence[Path], _: Path, counts: Counts) -> None:
     for store in stores:
         shutil.rmtree(store / "index")
-        reput.repair(store, runner=PicklingRunner(counts))
+        reput.repair(store, runner="serial")
         reput.undo_repair(store)
 
 
@@ -135,12 +142,14 @@ def _each(function: Callable[..., object], **options: object) -> Run:
     return run
 
 
-def _run_on_tasks(function: Callable[..., object]) -> Run:
-    def run(stores: Sequence[Path], work: Path, counts: Counts) -> None:
-        for store in stores:
-            function(store, runner=PicklingRunner(counts))
+def _check(stores: Sequence[Path], _: Path, counts: Counts) -> None:
+    for store in stores:
+        assert not list(check_store(store, runner=PicklingRunner(counts)))
 
-    return run
+
+def _rebuild(stores: Sequence[Path], _: Path, counts: Counts) -> None:
+    for store in stores:
+        rebuild_store(PicklingRunner(counts), store)
 
 
 OPERATIONS: dict[str, Operation] = {
@@ -149,14 +158,14 @@ OPERATIONS: dict[str, Operation] = {
     "tail": Operation(("tail",), _each(reput.tail, count=3), _ALL),
     "trace": Operation(("trace",), lambda stores, *_: reput.trace(stores, key="k0"), _ALL),
     "quick check": Operation(("check",), _each(reput.check, quick=True), _ALL),
-    "check": Operation(("check",), _run_on_tasks(reput.check), _ALL),
+    "check": Operation(("check",), _check, _ALL),
     "prove": Operation(("prove",), _each(reput.prove), _SIZES),
     "stats": Operation(("stats", "fleet"), _each(reput.stats), _ALL),
     "report": Operation(("report",), _each(reput.report, quick=True), _SIZES),
     "inspect": Operation(("inspect",), _each(reput.inspect), _ALL),
     "lag": Operation(("lag", "state"), _each(reput.lag), _SIZES),
     "diff": Operation(("diff",), lambda stores, *_: reput.diff(stores[0], stores[-1]), _SIZES),
-    "rebuild": Operation(("rebuild",), _run_on_tasks(reput.rebuild), _ALL),
+    "rebuild": Operation(("rebuild",), _rebuild, _ALL),
     "repair": Operation(("repair", "undo_repair"), _repair, _SIZES),
     "put of a message": Operation(("put", "open_store", "recover"), _put, _SIZES),
     "expiry": Operation(("expire",), _expire, _SIZES),
