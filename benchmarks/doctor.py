@@ -54,7 +54,7 @@ def _one_process(folder: Path, store: Path, runs: int) -> Iterator[Figure]:
     measured = best_of(runs, lambda: _figures(store))
     yield Figure("doctor", "scan kernel over the log, one process", scanned, "s")
     yield Figure("doctor", "stats, of the scan", measured / scanned, "x", most=_STATS_OF_SCAN)
-    runner = ("--runner", "local")
+    runner = ("--runner", "processes")
     checked = best_of(1, lambda: _reput("check", store, *runner))
     page = folder / "report.html"
     reported = best_of(1, lambda: _reput("report", store, "--output", page, *runner))
