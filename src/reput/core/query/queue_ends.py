@@ -295,6 +295,9 @@ class QueueEnds:
         # In light queues (LMQ), queue offsets restart at 0 with each start of the broker.
         if least <= 0 or topic.startswith(LMQ_PREFIX):
             return
+        if least > (most := queue.max_queue_offset()):
+            reason = f"the queue begins with queue offset {least}, but ends before {most}; rebuild the ConsumeQueues"
+            raise FormatError(queue.folder, 0, reason)
         # A wrong entry may have hidden the entries before it.
         check_order(queue, least)
         try:
