@@ -13,13 +13,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from reput.base import Finding, Kind, Severity
 from reput.core import Queue, facts_of
-from reput.engine.check.checking.log_check import LogFileFound
 from reput.errors import StoreAccessError
 from reput.io import OwnCache
+
+if TYPE_CHECKING:
+    from reput.engine.check.checking.log_check import LogFileFound
 
 _FORM = 1
 _MOST_BYTES = 256 << 20
@@ -174,6 +176,9 @@ def _encoded(proofs: Proofs) -> dict[str, Any]:
 
 
 def _decoded(folder: Path, stored: Mapping[str, Any]) -> Proofs | None:
+    # Imported here, because it loads the kernels, which a server needs later, if at all.
+    from reput.engine.check.checking.log_check import LogFileFound
+
     if stored["form"] != _FORM:
         return None
     proofs = Proofs(folder, int(stored["pass_ms"]), int(stored["passes"]))

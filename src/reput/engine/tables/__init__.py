@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from reput.engine.tables.plan import ReadPlan as ReadPlan
     from reput.engine.tables.plan import ReadTask as ReadTask
     from reput.engine.tables.plan import bytes_of as bytes_of
-    from reput.engine.tables.plan import lost_ends as lost_ends
     from reput.engine.tables.plan import plan_between as plan_between
     from reput.engine.tables.plan import plan_reading as plan_reading
     from reput.engine.tables.read import LogRange as LogRange

@@ -246,15 +246,6 @@ def plan_between(
     return plan
 
 
-def lost_ends(sources: Iterable[LogListing], conditions: Sequence[Condition]) -> list[Finding]:
-    """Return a finding for each log that has lost its newest messages, as its store's other files show."""
-    topics, found = choices(conditions, "topic"), list[Finding]()
-    for source in sources:
-        with IndexBesideLog(source) as index:
-            found += index.find_lost_end(topics)
-    return found
-
-
 def _plan_source(
     plan: ReadPlan,
     index: IndexBesideLog,

@@ -161,7 +161,7 @@ class _ExportRun:
         planner = None
         if len(sources) >= _MANY_STORES:
             planner = self.control.on(runner_for(most_bytes(sources, state)))
-        bounds, ends = extents_of(sources, state, self.report, planner)
+        bounds, ends = extents_of(sources, state, self.report, self.request, planner)
         runner = planner or self.control.on(
             runner_for(sum(length_of(own) for own in bounds.values()))
         )

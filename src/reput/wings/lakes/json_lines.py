@@ -126,7 +126,7 @@ class _LinesExport:
 
         `state` has these offsets after the last run. If `state` is None, write all messages.
         """
-        bounds, ends = extents_of(self.sources, state, self.report)
+        bounds, ends = extents_of(self.sources, state, self.report, self.request)
         plan = plan_of(
             self.sources, bounds, self.request, self._fail_on_data_loss, _WHOLE_FILES, self.report,
             use_indexes=False,

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import os
 import posixpath
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from reput.base import Runner, no_progress, waiting
+from reput.base import Finding, Runner, no_progress, waiting
 from reput.core import (
     LogListing,
     NamedStore,
@@ -30,7 +30,14 @@ from reput.core import (
     replicas_of,
     why_another,
 )
-from reput.engine.tables import Bounds, ReadPlan, lost_ends, plan_between, plan_reading
+from reput.engine.tables import (
+    Bounds,
+    IndexBesideLog,
+    ReadPlan,
+    choices,
+    plan_between,
+    plan_reading,
+)
 from reput.engine.tables.stores import log_of
 from reput.errors import StoreChangedError, UsageError
 from reput.io import is_url, real_place
@@ -73,24 +80,28 @@ class StoreExtent(NamedTuple):
             of the log.
         mark: After the export, the table has the store's messages up to this offset.
         is_whole: Whether only unwritten bytes follow the last valid record of the log.
+        missing: A finding if the log has lost its newest messages, as the store's other files show.
     """
 
     bounds: Bounds
     mark: ReadMark
     is_whole: bool
+    missing: Sequence[Finding]
 
 
 def extents_of(
     sources: Sequence[LogListing],
     state: State | None,
     report: ExportReport,
+    request: ExportRequest,
     runner: Runner | None = None,
 ) -> tuple[dict[str, Bounds], dict[str, ReadMark]]:
     """Return for each store the range of the log to export, and the mark (the range's end) to record after the export.
 
     Raises StoreError, and UsageError for a store that the table has under another name.
     """
-    find = partial(_extent_of, report.destination, None if state is None else state.marks)
+    topics = choices(request.conditions(), "topic")
+    find = partial(_extent_of, report.destination, None if state is None else state.marks, topics)
     # Requests to remote stores spend their time waiting, so they are sent in parallel.
     runner = runner or waiting(not all(source.is_local for source in sources))
     found = runner.run(find, sources, [1] * len(sources), no_progress)
@@ -98,15 +109,21 @@ def extents_of(
     bounds = {name: extent.bounds for name, extent in extents.items()}
     report.stores = {name: (own.start or 0, own.stop or 0) for name, own in bounds.items()}
     for name, extent in extents.items():
+        report.missing = [*report.missing, *extent.missing]
         if not extent.is_whole:
             report.note(f"{name}: {not_whole(extent.mark.end)}")
     return bounds, {name: extent.mark for name, extent in extents.items()}
 
 
 def _extent_of(
-    destination: str, marks: Mapping[str, ReadMark] | None, source: LogListing
+    destination: str,
+    marks: Mapping[str, ReadMark] | None,
+    topics: Collection[str] | None,
+    source: LogListing,
 ) -> StoreExtent:
-    end = find_log_end(source, ScanBuffers())
+    with IndexBesideLog(source) as index:
+        missing = index.find_lost_end(topics)
+    end = find_log_end(source, ScanBuffers()) if index.log_end is None else index.log_end
     start = source.begin
     mark = None if marks is None else marks.get(source.name)
     if mark is not None:
@@ -117,7 +134,7 @@ def _extent_of(
     # The mark contains the offset at which the next export continues (the end of the log now), and a digest of bytes
     # before this offset. These bytes never change, so the mark can be computed before the export. If the log is
     # replaced during the export, the next run finds that the digest does not match.
-    return StoreExtent(Bounds(start, end), mark_at(source, end), is_at_end(source, end))
+    return StoreExtent(Bounds(start, end), mark_at(source, end), is_at_end(source, end), missing)
 
 
 def most_bytes(sources: Sequence[LogListing], state: State | None) -> int:
@@ -142,7 +159,7 @@ def plan_of(
 ) -> ReadPlan:
     """Return the ranges to read. Raises StoreError, and StoreChangedError for lost ranges if `fail_on_data_loss`."""
     plan = plan_between(sources, bounds, split_bytes=split_bytes)
-    report.missing = [one.lost for one in plan.missing]
+    report.missing = [*report.missing, *(one.lost for one in plan.missing)]
     if plan.missing and fail_on_data_loss:
         name, lost, _ = plan.missing[0]
         raise StoreChangedError(
@@ -152,7 +169,6 @@ def plan_of(
             arguments=["fail_on_data_loss=False"],
         )
     conditions = request.conditions()
-    report.missing += lost_ends(sources, conditions)
     # Stores without new messages need no plan.
     there = [source for source in sources if length_of(bounds[source.name])]
     if not conditions or not there:
