@@ -16,12 +16,12 @@ from reput.format.json_budget import check_json
 _NAME = re.compile(r'"(?:[^"\\]|\\.)*+"?|(?<=[{,])\s*+-?[0-9]++\s*+(?=:)', re.DOTALL)
 
 
-def parse_java_json(data: bytes) -> Any:
+def parse_java_json(data: bytes, most_bytes: int | None = None) -> Any:
     """Parse JSON in the form that RocketMQ writes, and return its value. Keys of maps are strings.
 
-    Raises ValueError for invalid JSON, and for more than the limits of `json_budget`.
+    Raises ValueError for invalid JSON, and for more than the limits of `json_budget` (`check_json`).
     """
-    check_json(data)
+    check_json(data, most_bytes)
     try:
         return msgspec.json.decode(data)
     # Most files are standard JSON. Only files with unquoted keys need the slower pass, which quotes the keys.

@@ -15,10 +15,11 @@ MOST_JSON_VALUES = 4 << 20
 """They take some 400 MiB. A topic in `topics.json` has 12 values, a group with 8 queues in `consumerOffset.json` 10."""
 
 
-def check_json(data: bytes) -> None:
-    """Raise ValueError if the text is longer than MOST_JSON_BYTES, or has more than MOST_JSON_VALUES values."""
-    if len(data) > MOST_JSON_BYTES:
-        raise ValueError(f"has more than {MOST_JSON_BYTES:,} bytes")
+def check_json(data: bytes, most_bytes: int | None = None) -> None:
+    """Raise ValueError for more than `most_bytes` (by default MOST_JSON_BYTES) or MOST_JSON_VALUES."""
+    most = most_bytes or MOST_JSON_BYTES
+    if len(data) > most:
+        raise ValueError(f"has more than {most:,} bytes")
     _check_values(len(data), map(data.count, (b",", b"[", b"{")))
 
 

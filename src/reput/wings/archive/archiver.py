@@ -320,6 +320,11 @@ class _Archiver:
 
     def _merge(self) -> None:
         """Merge indexes until no merge is due, so that a query reads few of them (docs/engineering/archive.md)."""
+        while not self._merge_all():
+            pass
+
+    def _merge_all(self) -> bool:
+        """Merge all indexes that are due. Return False if an erasure ran meanwhile, so that nothing was merged."""
         archive = Archive(self._place, self._options)
         planned, merges = archive.manifest, list[tuple[str, tuple[IndexObject, ...], IndexObject]]()
         for kind in (KEYS, ENTRIES):
@@ -331,7 +336,7 @@ class _Archiver:
                     planned = with_merged(planned, kind, parts, whole) or planned
                     merges.append((kind, parts, whole))
         if not merges:
-            return
+            return True
         self._progress("commit", 0, 1)
         began = archive.manifest.clearings
 
@@ -346,6 +351,7 @@ class _Archiver:
         # One commit for all: each writes the whole manifest.
         manifest = commit(self._objects, change)
         self._delete_unnamed([whole for _, _, whole in merges], manifest.objects())
+        return manifest.clearings == began
 
     def _take_snapshot(self) -> None:
         data = self._snapshot_bytes()

@@ -58,7 +58,7 @@ _MOST_GROUP_BYTES = 4 << 30
 _RANGE_BYTES = 1 << 20
 # With at least this many stores, parallel tasks plan the export: planning serially would take longer than starting the
 # tasks.
-_MANY_STORES = 64
+_MANY_STORES = 16
 
 
 def export_sources(

@@ -91,7 +91,7 @@ class ConfigFile:
                 path, self._most_bytes, f"the file has more than {self._most_bytes} bytes"
             )
         try:
-            found = parse_java_json(data) if data else {}
+            found = parse_java_json(data, self._most_bytes) if data else {}
         except ValueError as error:
             raise FormatError(path, 0, str(error)) from None
         if not isinstance(found, dict):
