@@ -1,11 +1,14 @@
 """Every query reads the log after the index again, even if an earlier query of the same store has read it."""
 
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import reput
+from reput.core.log.reader import LocatedRecord
+from reput.core.log.walk import LogWalk
 from tests.small import SMALL_64K
 
 
@@ -37,6 +40,30 @@ def test_a_record_of_the_tail_that_changes_is_seen_by_the_next_query(path: Path)
             log.write_bytes(whole)
             assert offsets(store) == before
         assert message.keys == ["k"]
+
+
+def test_an_unchanged_tail_is_read_but_not_walked_again(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The tail is followed by unwritten bytes, which a walk reads once more to see whether the log has grown."""
+    index = path.with_name("index before")
+    shutil.copytree(path / "index", index)
+    with reput.open_store(path, mode="rw", config=SMALL_64K) as owner:
+        owner.put(reput.Message("T", b"x", keys=["k"]))
+    shutil.rmtree(path / "index")
+    index.rename(path / "index")
+    with reput.open_store(path, config=SMALL_64K) as store:
+        before, walks = offsets(store), []
+        assert len(before) == 21
+
+        class Counted(LogWalk):
+            def __iter__(self) -> Iterator[LocatedRecord]:
+                walks.append(self.position)
+                return super().__iter__()
+
+        monkeypatch.setattr("reput.core.index.plan.LogWalk", Counted)
+        assert offsets(store) == before
+        assert walks == []
 
 
 def test_a_cursor_in_the_tail_leaves_out_what_is_newer(path: Path) -> None:

@@ -226,8 +226,8 @@ class ArchiveIndex:
             self._parts = tuple(self._all())
         return self._parts
 
-    def lost_records(self, within: OffsetRange) -> Iterator[OffsetRange]:
-        """See `KeyIndex.lost_records`. There is none: an archive's index covers whole log files."""
+    def compared(self, within: OffsetRange) -> Iterator[tuple[int, OffsetRange | None]]:
+        """See `KeyIndex.compared`. Nothing is compared: an archive's index covers whole log files."""
         return iter(())
 
     def _all(self) -> Iterator[IndexPart]:
@@ -317,9 +317,9 @@ class ContinuedIndex:
         """See `KeyIndex.problems`."""
         return self._newer.problems
 
-    def lost_records(self, within: OffsetRange) -> Iterator[OffsetRange]:
-        """See `KeyIndex.lost_records`."""
-        return self._newer.lost_records(within)
+    def compared(self, within: OffsetRange) -> Iterator[tuple[int, OffsetRange | None]]:
+        """See `KeyIndex.compared`."""
+        return self._newer.compared(within)
 
     @property
     def newest_entry(self) -> int:

@@ -27,7 +27,7 @@ from reput.core.index.reader import IndexFileReader
 from reput.core.index.set_reader import IndexFileSetReader
 from reput.core.index.spot_checks import SlotPages
 from reput.core.index.times import at_times
-from reput.core.index.trust import lost_record, lost_records, spot_check
+from reput.core.index.trust import compared, lost_record, spot_check
 from reput.core.index.verdict import Judge, Verdict
 from reput.core.log.files import CommitLogFile
 from reput.core.log.offset_range import OffsetRange
@@ -230,13 +230,13 @@ class IndexFiles:
             self._judged, self._log_files = {one.file: one for one in files}, self._log.files
         return self._parts
 
-    def lost_records(self, within: OffsetRange) -> Iterator[OffsetRange]:
-        """See `KeyIndex.lost_records`."""
+    def compared(self, within: OffsetRange) -> Iterator[tuple[int, OffsetRange | None]]:
+        """See `KeyIndex.compared`."""
         begin = bisect_left(self._reaches, within.start)
         end = bisect_left(self._spans, within.stop, key=lambda span: span.first)
         for span in self._spans[begin:end]:
             last = self._verdicts[span.file].last
-            yield from lost_records(span.file, self._log, last, within)
+            yield from compared(span.file, self._log, last, within)
 
     def _changed(self, files: Collection[_Judged]) -> set[IndexFileReader]:
         """Return the files that have changed, or whose log files have changed, since their `Verdict` was decided."""

@@ -228,11 +228,12 @@ class KeyIndex(Protocol):
         """Return one finding for each part that the last call of `parts` excluded."""
         ...
 
-    def lost_records(self, within: OffsetRange) -> Iterator[OffsetRange]:
-        """Yield the records of a range outside of all parts that have lost a key of an entry (`IndexPart.lost_record`).
+    def compared(self, within: OffsetRange) -> Iterator[tuple[int, OffsetRange | None]]:
+        """Compare the entries that lead to a range outside of all parts with their records.
 
-        The entries are those at the last call of `parts`, and the records are read now. A range with many entries has
-        entries of another state of the log, so none of its records is yielded.
+        Yield the physical offset of each record and, if it has lost a key of an entry (`IndexPart.lost_record`), its
+        range. The entries are those at the last call of `parts`, and the records are read now. A range with many
+        entries has entries of another state of the log, so nothing is yielded for it.
 
         Raises StoreAccessError, StoreChangedError.
         """

@@ -100,6 +100,16 @@ class Segment:
         return OffsetRange(self.start, self.stop)
 
 
+class ComparedRecords(NamedTuple):
+    """Records that were compared with the entries that lead to them, and a finding for each that has lost a key.
+
+    records  physical offset and bytes of each record; no bytes if it could not be read
+    """
+
+    records: list[tuple[int, bytes]]
+    damage: list[Finding]
+
+
 class Planner:
     """Plans the segments of a store that may be growing, and keeps the plan while it is valid."""
 
@@ -113,6 +123,8 @@ class Planner:
         self._trusted_until = 0
         self._seen_end: tuple[int, int | None] = -1, None
         self._tail = ShortTail(log, self.without_keys)
+        # Results for the segments to scan that are not cached. They end with the plan.
+        self._compared: dict[tuple[int, int], ComparedRecords] = {}
 
     @property
     def problems(self) -> list[Finding]:
@@ -124,7 +136,26 @@ class Planner:
 
         A scan cannot find such a record by this key. Raises StoreAccessError, StoreChangedError.
         """
-        return without_keys(self._log, self._index.lost_records(OffsetRange(start, stop)))
+        known = self._compared.get((start, stop))
+        if known is None or not all(map(self._is_unchanged, known.records)):
+            known = self._compared[start, stop] = self._compare(start, stop)
+        return known.damage
+
+    def _compare(self, start: int, stop: int) -> ComparedRecords:
+        pairs = list(self._index.compared(OffsetRange(start, stop)))
+        records: list[tuple[int, bytes]] = []
+        for offset, _ in pairs:
+            try:
+                records.append((offset, self._log.locate(offset).record()))
+            except (MessageNotFoundError, CorruptMessageError):
+                records.append((offset, b""))
+        damage = without_keys(self._log, (lost for _, lost in pairs if lost is not None))
+        return ComparedRecords(records, damage)
+
+    def _is_unchanged(self, record: tuple[int, bytes]) -> bool:
+        offset, data = record
+        file = self._log.file_at(offset) if data else None
+        return file is not None and self._log.read(file, offset, len(data)) == data
 
     def segments(self) -> tuple[Segment, ...]:
         """Return the segments of the log as it is now, newest first; each segment to scan lies within one file.
@@ -145,6 +176,7 @@ class Planner:
                 # `_find_trusted_until` calls `_cut`, which uses this value, so it must be set before the call.
                 self._trusted_until = self._log.files_end
                 self._trusted_until = self._find_trusted_until()
+            self._compared.clear()
             self._segments = tuple(self._cut())
         return self._segments
 

@@ -44,8 +44,8 @@ class RocksIndex:
                 self.problems.append(Finding(Kind.INDEX_HEADER, self._folder, str(error)))
         return ()
 
-    def lost_records(self, within: OffsetRange) -> Iterator[OffsetRange]:
-        """See `KeyIndex.lost_records`. There is none."""
+    def compared(self, within: OffsetRange) -> Iterator[tuple[int, OffsetRange | None]]:
+        """See `KeyIndex.compared`. Nothing is compared."""
         return iter(())
 
 
@@ -80,9 +80,9 @@ class JoinedIndex:
         """See `KeyIndex.problems`."""
         return [problem for index in self._indexes for problem in index.problems]
 
-    def lost_records(self, within: OffsetRange) -> Iterator[OffsetRange]:
-        """See `KeyIndex.lost_records`."""
-        return (lost for index in self._indexes for lost in index.lost_records(within))
+    def compared(self, within: OffsetRange) -> Iterator[tuple[int, OffsetRange | None]]:
+        """See `KeyIndex.compared`."""
+        return (pair for index in self._indexes for pair in index.compared(within))
 
     @property
     def newest_entry(self) -> int:

@@ -275,10 +275,10 @@ def _has_time(file: IndexFileReader, number: int, begin_ms: int, stored_ms: int)
     return item_seconds(stored_ms, begin_ms) == file.seconds(number)
 
 
-def lost_records(
+def compared(
     file: IndexFileReader, log: CommitLogReader, last: int, within: OffsetRange
-) -> Iterator[OffsetRange]:
-    """Yield the records between two trusted ranges that have lost the key of an item (`lost_record`).
+) -> Iterator[tuple[int, OffsetRange | None]]:
+    """Compare the items that lead to a range between two trusted ranges with their records. See `KeyIndex.compared`.
 
     Between two ranges, there are few items if a single record is damaged. Many items are of another state of the log.
 
@@ -287,11 +287,10 @@ def lost_records(
     seen = -1
     for number in _items_within(file, last, within.start, within.stop):
         offset = file.offset(number)
-        if offset == seen or entry_holds(file, log, number):
-            continue
-        seen = offset
-        if lost := lost_record(file, log, last, offset):
-            yield lost
+        if offset != seen:
+            seen = offset
+            holds = entry_holds(file, log, number)
+            yield offset, None if holds else lost_record(file, log, last, offset)
 
 
 def _items_within(file: IndexFileReader, last: int, begin: int, end: int) -> range:

@@ -76,7 +76,7 @@ class LogWalk:
         self.damage: list[Finding] = []
         self.at_end = False
         self.blank: int | None = None
-        self._window, self._window_start = b"", 0
+        self._window, self._first_window, self._window_start = b"", b"", 0
         self._window_bytes = _FIRST_WINDOW_BYTES
 
     def __iter__(self) -> Iterator[LocatedRecord]:
@@ -103,9 +103,13 @@ class LogWalk:
 
     def whole_window(self) -> bytes | None:
         """Return all bytes that a finished walk read, if one window was enough to find the log's end; else None."""
-        read_to = self._window_start + len(self._window)
-        is_whole = self._window_start == self._start and self.position + BLANK_BYTES <= read_to
-        return self._window if self.at_end and is_whole else None
+        window = self._window
+        if self._window_start != self._start:
+            # A walk asks for more bytes than the last records have. If nothing has changed, the first window has them.
+            self._forget_window()
+            window = self._first_window
+        is_whole = len(window) >= self.position - self._start + BLANK_BYTES
+        return window if self.at_end and is_whole else None
 
     def verdict(self) -> WalkVerdict:
         """Return the result of the walk. Call this after the walk has yielded its last record."""
@@ -180,12 +184,12 @@ class LogWalk:
         """
         at = self.position - self._window_start
         if not 0 <= at <= len(self._window) - needed:
+            # A record may have 2 GiB, so the memory is freed before the next read.
+            self._forget_window()
             self._window_start, at = self.position, 0
             stop = min(self._stop + _ENOUGH_BYTES, file.end)
             length = max(min(self._window_bytes, stop - self.position), needed)
             self._window_bytes = min(2 * self._window_bytes, _MOST_WINDOW_BYTES)
-            # A record may have 2 GiB, so the memory is freed before the next read.
-            self._forget_window()
             self._window = self._read_from(file, length, needed)
         return at
 
@@ -204,6 +208,13 @@ class LogWalk:
             return self._log.read(file, self.position, readable)
 
     def _forget_window(self) -> None:
+        again = self._window_start - self._start
+        if not self._window:
+            return
+        if not again and len(self._window) <= _FIRST_WINDOW_BYTES:
+            self._first_window = self._window
+        elif again < 0 or not self._window.startswith(self._first_window[again:]):
+            self._first_window = b""
         self._window = b""
 
     def _is_blank(self, file: CommitLogFile) -> bool:

@@ -61,7 +61,7 @@ class ScannedRange:
                  the segment (range of one IndexFile) that contains the range; the range is then scanned only for the
                  keys for which the IndexFile is not trusted
     position     physical offset up to which the range has been read
-    known        damage that a scan cannot find (`KeyIndex.lost_records`)
+    known        damage that a scan cannot find (`KeyIndex.compared`)
     at_end       whether `position` is the end of the log
     """
 
