@@ -130,6 +130,13 @@ def test_scans_of_the_log_compare_its_end_with_the_queues(cut_off: Path, tmp_pat
         assert {finding.kind for finding in sweep.damage} == {Kind.LOST_LOG_END}
 
 
+def test_tables_of_a_store_and_its_archive_report_it(whole: Path, tmp_path: Path) -> None:
+    reput.archive(whole, tmp_path / "archive")
+    cut(whole)
+    joined = reput.with_archive(whole, tmp_path / "archive")
+    assert not reput.export(joined, tmp_path / "all.jsonl", to="jsonl").is_complete
+
+
 def test_a_tail_reports_it_and_exits_with_3(known: Path) -> None:
     with reput.open_store(known) as opened:
         for wanted in (TailFilter(), TailFilter("T"), TailFilter(key="k1")):

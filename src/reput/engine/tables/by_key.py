@@ -26,6 +26,7 @@ from reput.engine.tables.found_records import FoundRecords
 from reput.errors import StoreError, UsageError
 from reput.format.index_file import index_key, key_hash
 from reput.format.properties import may_be_replaced_id
+from reput.io import storage_of
 
 _CANDIDATE_BYTES = 128 << 10
 """Verifying a candidate (an index entry with the key's hash) takes about as long as scanning this many bytes of log."""
@@ -143,8 +144,11 @@ class IndexBesideLog:
 
         `topics` are the topics whose queues are read; None for all topics.
         """
-        # Do not check whether a remote log has lost messages, because the check would add requests to every query.
-        if self.source.folder is None:
+        # Do not check whether a remote log has lost messages, because the check would add requests to every query. A
+        # store that is joined with its archive has its end in the store.
+        elsewhere = self.source.elsewhere
+        is_joined = elsewhere is not None and storage_of(*elsewhere)[0].is_joined
+        if self.source.folder is None and not is_joined:
             return []
         with suppress(StoreError, UsageError):
             if (opened := self._opened()) is not None:
