@@ -50,6 +50,22 @@ READS: tuple[Callable[[MessageStore, str, int], object], ...] = (
 )
 
 
+def test_a_lost_light_queue_is_not_taken_for_an_empty_one(tmp_path: Path) -> None:
+    config = reput.StoreConfig(1 << 16, 50, 64, 300, enable_multi_dispatch=True)
+    with reput.open_store(tmp_path, mode="rw", config=config) as owner:
+        names = {"INNER_MULTI_DISPATCH": "%LMQ%a"}
+        owner.put_many([reput.Message("T", b"x", properties=names)] * 3)
+        assert owner.wait_dispatched()
+    (folder,) = (tmp_path / "consumequeue").glob("%LMQ%*")
+    shutil.rmtree(folder)
+    with reput.open_store(tmp_path, config=config) as opened:
+        for read in READS:
+            with pytest.raises(FormatError, match="queue is lost; rebuild"):
+                read(opened, "%LMQ%a", 0)
+            with pytest.raises(MessageNotFoundError):
+                read(opened, "%LMQ%b", 0)
+
+
 @pytest.mark.every_case
 def test_a_lost_queue_is_not_taken_for_an_empty_one(store: Path) -> None:
     with reput.open_store(store) as opened:

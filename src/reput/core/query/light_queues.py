@@ -8,20 +8,24 @@ without queues scans the messages of its window.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from reput.base import Finding, Kind
 from reput.core.log.offset_range import OffsetRange
+from reput.core.queues.kinds import is_light
 from reput.errors import StoreNotFoundError
 from reput.format.file_names import CONSUME_QUEUE_FOLDER
 
 if TYPE_CHECKING:
     from reput.core.query.message_store import MessageStore
+    from reput.core.store.store_reader import StoreReader
 
 # A scan of this many bytes takes about a second.
 _MOST_BYTES = 256 << 20
+# Number of topics that are remembered, which bounds the memory.
+_MOST_TOPICS = 1 << 16
 
 
 def lost_light_queue(
@@ -35,6 +39,13 @@ def lost_light_queue(
     if sum(part.size_bytes for part in ranges) > _MOST_BYTES:
         unknown = "there is no such queue, and too much of the log to search for its messages"
         return Finding(Kind.MISSING_QUEUE, folder, unknown)
+    if any(topic in named for named in _topics_in(store, ranges)):
+        return Finding(Kind.MISSING_QUEUE, folder, "the log has messages of this queue")
+    return None
+
+
+def _topics_in(store: StoreReader, ranges: Sequence[OffsetRange]) -> Iterator[set[str]]:
+    """Yield the topics of the further queues of messages in ranges of the log, batch by batch."""
     # Import this late, because most questions need no kernels.
     from reput.core.log.scan import FileScan
     from reput.core.log.scan_mode import READER_SALVAGE, DispatchRules
@@ -46,8 +57,34 @@ def lost_light_queue(
         scan = FileScan(file, start, stop, READER_SALVAGE, rules, open_file=log.source.open)
         with suppress(StoreNotFoundError):  # The file has expired meanwhile.
             for batch in scan.batches():
-                named = {batch.queues[number].topic for number in batch.multi["queue"].tolist()}
-                if topic in named:
-                    lost = "the log has messages of this queue"
-                    return Finding(Kind.MISSING_QUEUE, folder, lost)
-    return None
+                yield {batch.queues[number].topic for number in batch.multi["queue"].tolist()}
+
+
+class LightTopics:
+    """The light topics that messages of a log name. Each part of the log is scanned once."""
+
+    def __init__(self, store: StoreReader) -> None:
+        self._store, self._until = store, 0
+        self._topics: set[str] = set()
+
+    def has(self, topic: str) -> bool:
+        """Return whether the log names this light topic; False if too much of the log would have to be scanned.
+
+        Raises StoreAccessError, StoreChangedError.
+        """
+        store, log = self._store, self._store.commit_log
+        if not is_light(topic) or store.storage.is_archive or not log.files:
+            return False
+        end = store.known_ranges.end()
+        ranges = [
+            OffsetRange(max(file.start, self._until), min(file.end, end))
+            for file in log.files
+            if file.end > self._until and file.start < end
+        ]
+        if sum(part.size_bytes for part in ranges) > _MOST_BYTES:
+            return False
+        for topics in _topics_in(store, ranges):
+            if len(self._topics) < _MOST_TOPICS:
+                self._topics |= topics
+        self._until = max(self._until, end)
+        return topic in self._topics

@@ -28,6 +28,7 @@ from reput.core.log.offset_range import OffsetRange
 from reput.core.log.queued_record import own_place, queue_offset_in
 from reput.core.log.reader import LocatedRecord
 from reput.core.log.walk import LogWalk
+from reput.core.query.light_queues import LightTopics
 from reput.core.queues.kinds import is_light
 from reput.core.queues.queue_index import LostEntriesError, QueueReader, check_order
 from reput.core.store.store_reader import StoreReader
@@ -78,6 +79,7 @@ class QueueEnds:
         self._searched: OrderedDict[tuple[str, int, int], int] = OrderedDict()
         # Queues that were found to lack their last entries, with their ends.
         self._short: OrderedDict[tuple[str, int, int], None] = OrderedDict()
+        self._light = LightTopics(store)
         # Queues that were found to be lost.
         self._missing: set[tuple[str, int]] = set()
         self._allowance, self._refilled = float(_FIRST_ALLOWANCE_BYTES), time.monotonic()
@@ -85,7 +87,11 @@ class QueueEnds:
     def check_missing(self, topic: str, queue_id: int) -> None:
         """Raise LostQueueError if the log has messages of this queue, but the queue does not exist, or is empty."""
         place = topic, queue_id
-        if self._count(*place) or not self._store.has_lost(*place):
+        if self._count(*place):
+            return
+        # The map of queues, from which the store knows its lost queues, lacks light queues.
+        is_lost = self._store.has_lost(*place)
+        if not is_lost and (self._store.queues.list(topic) or not self._light.has(topic)):
             return
         if place not in self._missing and self._store.is_live:
             # The queue's first messages may just be dispatched.
