@@ -91,7 +91,7 @@ class QueueEnds:
             return
         # The map of queues, from which the store knows its lost queues, lacks light queues.
         is_lost = self._store.has_lost(*place)
-        if not is_lost and (self._store.queues.list(topic) or not self._light.has(topic)):
+        if not is_lost and (not self._light.has(topic) or self._store.queues.list(topic)):
             return
         if place not in self._missing and self._store.is_live:
             # The queue's first messages may just be dispatched.
