@@ -122,8 +122,8 @@ class Planner:
         self._segments: tuple[Segment, ...] | None = None
         self._trusted_until = 0
         self._seen_end: tuple[int, int | None] = -1, None
-        self._tail = ShortTail(log, self.without_keys)
-        # Results for the segments to scan that are not cached. They end with the plan.
+        self._tail = ShortTail(log, lambda start, stop: self._compare(start, stop).damage)
+        # Results for the segments that are scanned for every query. They end with the plan.
         self._compared: dict[tuple[int, int], ComparedRecords] = {}
 
     @property
@@ -278,7 +278,7 @@ class Planner:
                 self._kept_at[file] = self._stamp(file)
             walk = LogWalk(self._log, start, stop)
             records = tuple(reversed([read_keyed_record(record) for record in walk]))
-            damage = (*walk.damage, *self.without_keys(start, stop))
+            damage = (*walk.damage, *self._compare(start, stop).damage)
             segment = Segment(start, stop, records=records, damage=damage)
             self._kept[start, stop] = segment
         return segment
