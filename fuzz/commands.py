@@ -28,14 +28,14 @@ class Target:
         with self._store.patched(data) as path:
             offset = self._store.message_near(data)
             for topic, key in self._store.keys_at[offset][:1]:
-                table = ("table", "jsonl", "csv")[choice[0] % 3]
+                table = ("text", "jsonl", "csv")[choice[0] % 3]
                 _call("query", path, "--topic", topic, "--key", key, "--format", table)
             layout = ("text", "json")[choice[1] % 2]
             _call("show", path, str(offset), "--format", layout)
             _call("show", path, f"X1/0/{choice[2]}", "--format", layout)
             file = self._store.files[data[0] % len(self._store.files)] if data else path
             for inspected in (path, file):
-                _call("inspect", inspected, *(["--json"] if choice[3] % 2 else []))
+                _call("inspect", inspected, *(["--format", "json"] if choice[3] % 2 else []))
 
 
 def _call(command: str, path: Path, *arguments: str) -> None:
