@@ -109,6 +109,16 @@ if TYPE_CHECKING:
     from reput.core.query.tail import TailFilter as TailFilter
     from reput.core.query.wanted import WantedKey as WantedKey
     from reput.core.queues.folders import offset_entries as offset_entries
+    from reput.core.queues.forms import LastEntry as LastEntry
+    from reput.core.queues.forms import QueueForm as QueueForm
+    from reput.core.queues.forms import QueueRecovery as QueueRecovery
+    from reput.core.queues.forms import QueuesOf as QueuesOf
+    from reput.core.queues.forms import RecoveredQueues as RecoveredQueues
+    from reput.core.queues.forms import configured_form as configured_form
+    from reput.core.queues.forms import form_names as form_names
+    from reput.core.queues.forms import queue_form as queue_form
+    from reput.core.queues.forms import queue_forms as queue_forms
+    from reput.core.queues.forms import register_queue_form as register_queue_form
     from reput.core.queues.kinds import BATCH_QUEUE as BATCH_QUEUE
     from reput.core.queues.kinds import CONSUME_QUEUE as CONSUME_QUEUE
     from reput.core.queues.kinds import Numbering as Numbering
@@ -130,9 +140,12 @@ if TYPE_CHECKING:
     from reput.core.queues.rocksdb_writer import create_index_database as create_index_database
     from reput.core.queues.set_writer import BatchEnd as BatchEnd
     from reput.core.queues.set_writer import ConsumeQueueSetWriter as ConsumeQueueSetWriter
+    from reput.core.queues.set_writer import QueueSetWriter as QueueSetWriter
     from reput.core.queues.set_writer import RocksQueueSetWriter as RocksQueueSetWriter
+    from reput.core.queues.store_queues import FILE_FORM as FILE_FORM
     from reput.core.queues.store_queues import BatchQueueSetReader as BatchQueueSetReader
     from reput.core.queues.store_queues import ConsumeQueueSetReader as ConsumeQueueSetReader
+    from reput.core.queues.store_queues import QueueSetReader as QueueSetReader
     from reput.core.queues.store_queues import open_queues as open_queues
     from reput.core.queues.writer import BatchQueueWriter as BatchQueueWriter
     from reput.core.queues.writer import BatchSizeOf as BatchSizeOf

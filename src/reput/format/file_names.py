@@ -20,6 +20,8 @@ CONSUME_QUEUE_FOLDER = "consumequeue"
 BATCH_QUEUE_FOLDER = "batchconsumequeue"
 QUEUE_DATABASE_FOLDER = "consumequeue_rocksdb"
 """The database of queues in a folder of its own (`useSeparateStorePathForRocksdbCQ`, 5.5)."""
+DATABASE_SIGN = "CURRENT"
+"""The file that RocksDB has in the folder of each database. It names the current manifest."""
 EXTENSION_FOLDER = "consumequeue_ext"
 INDEX_FOLDER = "index"
 QUEUE_FOLDERS = (CONSUME_QUEUE_FOLDER, BATCH_QUEUE_FOLDER, EXTENSION_FOLDER)

@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterator
 
 from reput.errors import FormatError
-from reput.format.file_names import CONSUME_QUEUE_FOLDER, QUEUE_DATABASE_FOLDER
+from reput.format.file_names import CONSUME_QUEUE_FOLDER, DATABASE_SIGN, QUEUE_DATABASE_FOLDER
 from reput.format.rocksdb_queue import (
     CHECKPOINT_KEY,
     ENTRIES_FAMILY,
@@ -100,12 +100,13 @@ def queue_database(store: str, storage: Storage) -> str:
 
 def is_database(folder: str, storage: Storage) -> bool:
     """Return whether a folder contains a RocksDB database. Raises StoreAccessError."""
-    return storage.entry(os.path.join(folder, "CURRENT")) is not None
+    return storage.entry(os.path.join(folder, DATABASE_SIGN)) is not None
 
 
 def was_database(folder: str, storage: Storage) -> bool:
     """Return whether a folder contains files of a RocksDB database, complete or not. Raises StoreAccessError."""
     names = [entry.name for entry in storage.list(folder)]
     return any(
-        name == "CURRENT" or name.endswith(".sst") or name.startswith("MANIFEST-") for name in names
+        name == DATABASE_SIGN or name.endswith(".sst") or name.startswith("MANIFEST-")
+        for name in names
     )

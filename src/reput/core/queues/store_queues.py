@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, suppress
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from os import PathLike, fspath
 from typing import Generic, NamedTuple, TypeVar
 
 from reput.base import Closing, StoreConfig
 from reput.core.log.reader import CommitLogReader
-from reput.core.log.sources import StoreLog
 from reput.core.queues.folders import walk_queues, walk_queues_of, walk_topics
+from reput.core.queues.forms import FILES, QueueForm, QueuesOf, queue_forms
 from reput.core.queues.kinds import BATCH_QUEUE, CONSUME_QUEUE, EXTENSION, QueueKind
 from reput.core.queues.queue_index import QueueIndex, QueueReader
 from reput.core.queues.reader import (
@@ -21,9 +21,7 @@ from reput.core.queues.reader import (
     ExtendedQueueReader,
     ExtensionFiles,
 )
-from reput.core.queues.rocksdb_database import RocksDatabase, is_database, queue_database
-from reput.core.queues.rocksdb_reader import RocksQueues
-from reput.errors import FormatError, MessageNotFoundError
+from reput.errors import MessageNotFoundError
 from reput.format.consume_queue import ConsumeQueueEntry
 from reput.format.file_names import is_folder_name
 from reput.io import LOCAL, OpenFiles, Storage, Watched
@@ -125,13 +123,39 @@ class BatchQueueSetReader(QueueSetReader[BatchQueueReader]):
         return BatchQueueReader(folder, self._open_files, self._storage)
 
 
+class _FileForm(QueueForm):
+    """ConsumeQueue files, with extension files if the store has them."""
+
+    name, title, has_all = FILES, "files", True
+
+    def open(self, queues: QueuesOf) -> QueueIndex:
+        return ConsumeQueueSetReader(queues.store, queues.storage)
+
+
+class _BatchForm(QueueForm):
+    """Batch queues (5.x). They have the messages of some topics."""
+
+    name, title = "batch", "batch queues"
+    signs = (BATCH_QUEUE.folder + "/",)
+
+    def open(self, queues: QueuesOf) -> QueueIndex:
+        return BatchQueueSetReader(queues.store, queues.storage)
+
+    def _end_of(self, entry: ConsumeQueueEntry) -> int:
+        # Like a broker, state where the newest record begins, because its size is not that of the entry's batch.
+        return entry.physical_offset
+
+
+FILE_FORM, BATCH_FORM = _FileForm(), _BatchForm()
+
+
 def open_queues(
     store: str | PathLike[str],
     storage: Storage = LOCAL,
     open_log: Callable[[], CommitLogReader] | None = None,
     config: StoreConfig | None = None,
 ) -> QueueIndex:
-    """Return the queues of the store in a folder: ConsumeQueues and batch queues in files, or RocksDB.
+    """Return the queues of the store in a folder, in all forms that it has.
 
     Args:
         store: folder with the queues.
@@ -144,18 +168,13 @@ def open_queues(
     Raises:
         StoreAccessError: a file cannot be read.
     """
-    parts: list[QueueIndex] = [ConsumeQueueSetReader(store, storage)]
-    batches = storage.entry(os.path.join(fspath(store), BATCH_QUEUE.folder))
-    if batches is not None and batches.is_dir():
-        parts.append(BatchQueueSetReader(store, storage))
-    folder = "" if storage.is_archive else queue_database(fspath(store), storage)
-    if folder and is_database(folder, storage):
-        rocks = RocksQueues(
-            folder, storage, open_log or (lambda: CommitLogReader(StoreLog(store, storage))),
-            (config or StoreConfig()).delay_table_ms(),
-        )  # fmt: skip
-        # With rocksdbCQDoubleWriteEnable, the store also has ConsumeQueue files. A broker prefers them.
-        parts = [*parts, rocks] if parts[0].topics() else [*parts[1:], rocks]
+    queues = QueuesOf.of(fspath(store), storage)
+    queues = replace(queues, open_log=open_log or queues.open_log, config=config or queues.config)
+    files, forms = FILE_FORM.open(queues), queue_forms(queues.store, storage)
+    parts = [form.open(queues) for form in forms]
+    # With rocksdbCQDoubleWriteEnable, a store with a database also has ConsumeQueue files. A broker prefers them.
+    if not any(form.has_all for form in forms) or files.topics():
+        parts = [files, *parts]
     return parts[0] if len(parts) == 1 else JoinedQueues(parts)
 
 
@@ -193,14 +212,15 @@ class JoinedQueues:
 
 
 class KnownOffset(NamedTuple):
-    """The greatest physical offset in a store's queues, and whether these queues are in RocksDB.
+    """The greatest physical offset in a store's queues, and whether the queues state that they have all entries before.
 
-    ConsumeQueues and RocksDB state where their newest record ends. Batch queues state where their newest record begins.
-    The offset is -1 if the store has no queue files, and 0 for a database without entries.
+    ConsumeQueues show where their newest record ends. Batch queues show where their newest record begins. A database
+    states the offset up to which it has entries. The offset is -1 if the store has no queue files, and 0 for a database
+    without entries.
     """
 
     physical_offset: int
-    in_rocksdb: bool = False
+    is_stated: bool = False
 
 
 def known_offset(store: str | PathLike[str]) -> KnownOffset:
@@ -211,19 +231,9 @@ def known_offset(store: str | PathLike[str]) -> KnownOffset:
 
     Raises StoreAccessError, and for queues in RocksDB also FormatError and MissingExtraError.
     """
-    folder = queue_database(fspath(store), LOCAL)
-    if is_database(folder, LOCAL):
-        with closing(RocksDatabase(folder)) as database:
-            return KnownOffset(database.checkpoint(), True)
-    ends = [-1]
-    with ConsumeQueueSetReader(store) as queues, BatchQueueSetReader(store) as batches:
-        ends += [entry.physical_offset + entry.size for entry in _last_entries(queues)]
-        ends += [entry.physical_offset for entry in _last_entries(batches)]
-    return KnownOffset(max(ends))
-
-
-def _last_entries(queues: QueueIndex) -> Iterator[ConsumeQueueEntry]:
-    for name in queues.list():
-        queue = queues.queue(*name)
-        with suppress(MessageNotFoundError, FormatError):
-            yield queue.entry(queue.max_queue_offset() - 1)
+    path = fspath(store)
+    forms = queue_forms(path)
+    for form in forms:
+        if form.states_end:
+            return KnownOffset(form.end(path), True)
+    return KnownOffset(max(form.end(path) for form in (FILE_FORM, *forms)))

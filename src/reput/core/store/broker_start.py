@@ -55,7 +55,7 @@ def first_file_to_check(
         return files[-_CHECKED_FILES:][0]
     if is_clean and known is not None:
         return _newest(files, lambda file: file.start <= known.physical_offset)
-    if known is not None and known.in_rocksdb:
+    if known is not None and known.is_stated:
         return _newest(files, lambda file: _says_it_lies_by(file, known.physical_offset, open_file))
     # Like `StoreCheckpoint.getMinTimestamp`, take the earlier time minus three seconds.
     times = min(checkpoint.physic_msg_timestamp, checkpoint.logics_msg_timestamp)

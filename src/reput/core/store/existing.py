@@ -13,6 +13,7 @@ from pathlib import Path
 from reput.base import StoreConfig
 from reput.core.log.dispatch_batch import Queue
 from reput.core.queues.folders import QueueFolder, offset_entries, walk_queues
+from reput.core.queues.forms import FILES, QueueForm, configured_form
 from reput.core.queues.reader import BatchQueueReader, ConsumeQueueReader
 from reput.core.queues.rocksdb_writer import require_library
 from reput.core.store.facts import StoreFacts
@@ -70,21 +71,22 @@ def _needed_to_write(facts: StoreFacts) -> str:
     )
 
 
-def writes_rocksdb(facts: StoreFacts, config: StoreConfig) -> bool:
-    """Return whether the queues of a store opened for writing are in RocksDB, or will be created there.
+def form_to_write(facts: StoreFacts, config: StoreConfig) -> QueueForm:
+    """Return the form in which a store opened for writing has its queues, or will have them.
 
-    Raises UsageError for settings that contradict the store, MissingExtraError if rocksdict is needed and missing.
+    Batch queues, which have a part of the topics, are not considered.
+
+    Raises UsageError for settings that contradict the store, MissingExtraError if the form needs a missing package.
     """
-    if facts.has_queue_database:
-        return True
-    if config.queues_in_rocksdb:
-        require_library()
-        if facts.has_queue_files:
+    if (form := facts.queue_form) is None:
+        form = configured_form(config)
+        form.require()
+        if form.name != FILES and facts.has_queue_files:
             raise UsageError(
                 f"{facts.path}: has its queues in files, but storeType is defaultRocksDB: "
                 "reput rebuild converts them"
             )
-    return config.queues_in_rocksdb
+    return form
 
 
 def writes_extensions(facts: StoreFacts, config: StoreConfig) -> bool:

@@ -22,6 +22,7 @@ from reput.core.log.folders import ledger_folders, log_folders
 from reput.core.log.reader import CommitLogReader
 from reput.core.log.sources import LogListing, StoreLog
 from reput.core.queues.folders import walk_queues
+from reput.core.queues.forms import QueueForm, queue_forms
 from reput.core.queues.kinds import EXTENSION
 from reput.core.queues.rocksdb_database import is_database, queue_database, was_database
 from reput.core.queues.store_queues import KnownOffset, known_offset
@@ -115,6 +116,15 @@ class StoreFacts:
     def ledger_folders(self) -> tuple[str, ...]:
         """Return the folders of the DLedger log; empty if there is none. Raises StoreAccessError."""
         return ledger_folders(self.path, self.storage)
+
+    @cached_property
+    def queue_form(self) -> QueueForm | None:
+        """Return the form that has all queues of the store, such as RocksDB; None if no file shows such a form.
+
+        Raises StoreAccessError.
+        """
+        forms = queue_forms(self.path, self.storage)
+        return next((form for form in forms if form.has_all), None)
 
     @cached_property
     def has_queue_database(self) -> bool:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice, pairwise
@@ -26,8 +26,8 @@ from reput.core.log.reader import CommitLogReader
 from reput.core.log.sources import StoreLog
 from reput.core.log.walk import LogWalk
 from reput.core.queues.folders import offset_entries, walk_queues
+from reput.core.queues.forms import QueuesOf
 from reput.core.queues.kinds import BATCH_QUEUE, CONSUME_QUEUE, EXTENSION
-from reput.core.queues.rocksdb_database import RocksDatabase
 from reput.core.store.parts import with_version
 from reput.errors import ReputError, raise_if_refused
 from reput.format.batch_consume_queue import BatchEntry
@@ -187,7 +187,7 @@ def sizes_of(facts: StoreFacts) -> FileSizes:
         config = replace(StoreConfig(), **found.values)  # type: ignore[arg-type]
         topics = {queue.topic for folders in queues.values() for queue in folders}
         # A light queue shows that the broker has enableLmq and enableMultiDispatch.
-        if any(t.startswith(LMQ_PREFIX) for t in topics | _topics_in_rocksdb(facts)):
+        if any(topic.startswith(LMQ_PREFIX) for topic in topics.union(_topics_of_form(facts))):
             config = replace(config, enable_lmq=True, enable_multi_dispatch=True)
         if parts.version == "5.x":
             config = replace(config, append_record_crc=_has_record_crc(path, storage))
@@ -382,16 +382,14 @@ def _index_sizes(files: Sequence[tuple[str, int]], storage: Storage) -> _Shown:
     return _Shown(values)
 
 
-def _topics_in_rocksdb(facts: StoreFacts) -> set[str]:
-    """Return the topics in the queues' RocksDB database; an empty set if there is no readable database."""
-    folder = facts.queue_database
-    if folder is None:
-        return set()
+def _topics_of_form(facts: StoreFacts) -> Collection[str]:
+    """Return the topics of queues in another form than files, such as RocksDB; none if they cannot be read."""
+    if (form := facts.queue_form) is None:
+        return ()
     try:
-        with closing(RocksDatabase(folder)) as database:
-            return {end.topic for end in database.ends()}
+        return form.topics(QueuesOf.of(facts.path, facts.storage))
     except ReputError:
-        return set()
+        return ()
 
 
 def _has_record_crc(store: str, storage: Storage) -> bool:

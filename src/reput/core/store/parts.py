@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from reput.base import Finding, Kind, StoreConfig
 from reput.core.log.folders import COMPACTION_LOGS, log_folders
-from reput.core.queues.rocksdb_database import is_database, queue_database
+from reput.core.queues.forms import queue_forms, sign_names
 from reput.format.file_names import (
     ABORT_COPY_FILE,
     ABORT_FILE,
@@ -138,7 +138,7 @@ def parts_of(store: str, storage: Storage) -> StoreParts:
         parts.version = "5.x"
         parts.others |= {f"{CONFIG_FOLDER}/{name}": "configuration in RocksDB" for name in found}
     _infer_release(parts, store, storage)
-    known = {*_COMMON, *_OF_FIVE, *folders, *ledgers}
+    known = {*_COMMON, *_OF_FIVE, *folders, *ledgers, *sign_names()}
     for name in sorted(entries):
         if name not in known and not name.startswith("."):
             detail = "not a part of a store that reput knows"
@@ -171,10 +171,9 @@ def _queues(store: str, storage: Storage, names: Collection[str]) -> Iterator[st
         folder = os.path.join(store, CONSUME_QUEUE_FOLDER)
         if any(entry.is_dir() for entry in storage.list(folder)):
             yield "ConsumeQueue files"
-    if is_database(queue_database(store, storage), storage):
-        yield "RocksDB"
-    if has(BATCH_QUEUE_FOLDER):
-        yield "batch queues"
+    # Name the form of most queues first.
+    for form in sorted(queue_forms(store, storage), key=lambda form: not form.has_all):
+        yield form.title
     if has(EXTENSION_FOLDER):
         yield "extension files"
 

@@ -18,11 +18,28 @@ from reput.base.lazy import face
 if TYPE_CHECKING:
     from reput.engine.rebuild.driver import rebuild_store as rebuild_store
     from reput.engine.rebuild.follow.report import FollowReport as FollowReport
+    from reput.engine.rebuild.old_queues import LogPart as LogPart
     from reput.engine.rebuild.operation import rebuild as rebuild
+    from reput.engine.rebuild.queue_kinds import QueueBuild as QueueBuild
+    from reput.engine.rebuild.queue_kinds import RunOne as RunOne
+    from reput.engine.rebuild.queue_kinds import WriteQueues as WriteQueues
+    from reput.engine.rebuild.queue_kinds import entries_of_a_task as entries_of_a_task
+    from reput.engine.rebuild.queue_kinds import last_entries as last_entries
+    from reput.engine.rebuild.queue_kinds import some_names as some_names
+    from reput.engine.rebuild.queue_plan import QueueLayout as QueueLayout
+    from reput.engine.rebuild.queue_plan import QueuePlan as QueuePlan
+    from reput.engine.rebuild.queue_plan import QueueTask as QueueTask
+    from reput.engine.rebuild.queue_plan import read_plan as read_plan
+    from reput.engine.rebuild.queue_plan import write_plan as write_plan
+    from reput.engine.rebuild.renumbered import renumbered_entries as renumbered_entries
     from reput.engine.rebuild.report import RebuildReport as RebuildReport
     from reput.engine.rebuild.report import damage_lines as damage_lines
+    from reput.engine.rebuild.staging import Staging as Staging
+    from reput.engine.rebuild.stitch import LogSummary as LogSummary
     from reput.engine.rebuild.warm_up import SMALL as SMALL
     from reput.engine.rebuild.warm_up import small_log as small_log
     from reput.engine.rebuild.warm_up import small_message as small_message
+    from reput.engine.rebuild.write_files import WriteJob as WriteJob
+    from reput.engine.rebuild.write_files import batches_of as batches_of
 else:
     __getattr__, __dir__ = face(__name__)

@@ -41,15 +41,15 @@ class RebuildCommit(NamedTuple):
     log_end          the end of the last log file
     index_timestamp  the latest end timestamp of all IndexFiles; None if they were not rebuilt. After a crash, the
                      broker deletes every IndexFile with a later end (IndexService.load, 4.9.3)
-    in_rocksdb       whether the queues are in RocksDB. A broker does not update logicsMsgTimestamp for such queues
+    logics           whether the form of the queues has logicsMsgTimestamp, which a broker does not update for RocksDB
     without          folders of the old store to delete, because they do not belong in a store with the new form of
-                     queues (ConsumeQueue files or RocksDB)
+                     queues
     """
 
     last_timestamp: int | None
     index_timestamp: int | None
     log_end: int
-    in_rocksdb: bool = False
+    logics: bool = True
     without: Collection[str] = ()
 
     def checkpoint_after(self, old: Checkpoint) -> Checkpoint:
@@ -60,7 +60,7 @@ class RebuildCommit(NamedTuple):
         new = old.without_offsets_outside(self.log_end)
         if self.last_timestamp is not None:
             new = new._replace(physic_msg_timestamp=self.last_timestamp)
-            if not self.in_rocksdb:
+            if self.logics:
                 new = new._replace(logics_msg_timestamp=self.last_timestamp)
         if self.index_timestamp is not None:
             new = new._replace(index_msg_timestamp=self.index_timestamp)
@@ -126,10 +126,8 @@ def swap_in(output: Path, staging: Staging, without: Collection[str] = ()) -> No
     # Sync before the first swap. Otherwise a power cut could leave new folders with empty files.
     sync_tree(staging.new)
     make_folder(staging.old)
-    for name in (*QUEUE_FOLDERS, INDEX_FOLDER, *MESSAGE_DATABASE_FOLDERS):
+    for name in sorted(os.listdir(staging.new), key=_place):
         fresh, place = staging.new / name, output / name
-        if not fresh.exists():
-            continue
         expected = _sizes(fresh)
         # If the file system can swap names in one step, readers never find the folder missing.
         if place.exists():
@@ -148,6 +146,12 @@ def swap_in(output: Path, staging: Staging, without: Collection[str] = ()) -> No
     # Before the old folders are deleted, and before `checkpoint` states the times of the new ones.
     sync_folder(output)
     remove_tree(staging.old)
+
+
+def _place(name: str) -> tuple[bool, int]:
+    """Return a sort key for the folders of a result: queues first, then IndexFiles, then a database of keys."""
+    known = (*QUEUE_FOLDERS, INDEX_FOLDER, *MESSAGE_DATABASE_FOLDERS)
+    return name in known, known.index(name) if name in known else 0
 
 
 def _sizes(folder: Path) -> dict[str, int]:

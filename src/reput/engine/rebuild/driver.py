@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -21,6 +21,7 @@ from reput.core import (
     IndexFileReader,
     LogEnds,
     Proof,
+    QueueForm,
     StoreLog,
     batch_topics,
     facts_of,
@@ -42,14 +43,13 @@ from reput.engine.rebuild.publish import BucketTarget, FetchedTarget
 from reput.engine.rebuild.queue_kinds import (
     FileQueues,
     QueueBuild,
-    QueueDatabase,
-    QueueForm,
-    kind_of,
+    RebuiltForm,
+    WriteQueues,
+    form_of,
 )
 from reput.engine.rebuild.queue_pieces import join_pieces, write_objects
 from reput.engine.rebuild.queue_plan import QueueLayout, QueueTask
 from reput.engine.rebuild.report import RebuildReport
-from reput.engine.rebuild.rocksdb_tables import RocksTableWritten, write_rocksdb_table
 from reput.engine.rebuild.scan_split import ScanJob, ScanTask, run_scan
 from reput.engine.rebuild.splits import default_split_bytes, plan_splits
 from reput.engine.rebuild.staging import STAGING_FOLDER, Staging, fingerprint
@@ -60,7 +60,6 @@ from reput.engine.rebuild.write_files import (
     QueuesWritten,
     WriteJob,
     write_index_file,
-    write_queues,
 )
 from reput.errors import StoreError, UsageError
 from reput.format.file_names import (
@@ -107,8 +106,8 @@ def rebuild_store(
     config: StoreConfig | None = None,
     only: Only | None = None,
     output: str | os.PathLike[str] | None = None,
-    queues: QueueForm | None = None,
-    index: QueueForm | None = None,
+    queues: str | None = None,
+    index: str | None = None,
     split_size: int | None = None,
     salvage: bool = False,
     staging: str | None = None,
@@ -189,7 +188,7 @@ class _Arguments(NamedTuple):
     """The arguments of rebuild_store that its steps need."""
 
     only: Only | None
-    queues: QueueForm | None
+    queues: str | None
     split_size: int | None
     salvage: bool
     config: StoreConfig | None
@@ -204,7 +203,7 @@ class _Known(NamedTuple):
     open_file: OpenFile
     stamps: dict[int, Stamp]
     config: StoreConfig
-    kind: QueueForm
+    form: QueueForm
     notes: list[str]
     ends: LogEnds
     fingerprint: str
@@ -240,12 +239,10 @@ def _known(source: _Source, asked: _Arguments) -> _Known:
     if asked.config is None and asked.only != "consumequeue" and "hash_slots" not in facts.shown:
         notes.append(_SIZES_ASSUMED)
     config = facts.config
-    kind = kind_of(facts, asked.queues, asked.only)
-    # QueueDatabase writes the entries of a 5.3 broker, in which only enableLmq controls multi-dispatch.
-    if kind == "rocksdb":
-        config = replace(config, enable_multi_dispatch=config.enable_lmq, store_version="5.3")
+    form = form_of(facts, asked.queues, asked.only)
+    config = form.settings(config)
     return _Known(
-        source, files, listing.open_file, stamps, config, kind, notes, facts.ends,
+        source, files, listing.open_file, stamps, config, form, notes, facts.ends,
         fingerprint(files, stamps, config, asked.salvage),
     )  # fmt: skip
 
@@ -273,8 +270,8 @@ def _into_folder(
     known = _known(source, asked)
     staging = Staging(output / STAGING_FOLDER, known.fingerprint)
     build: QueueBuild
-    if known.kind == "rocksdb" and asked.only != "index":
-        build = QueueDatabase(staging, output, in_place=in_place)
+    if asked.only != "index" and isinstance(known.form, RebuiltForm):
+        build = known.form.build(staging, output, in_place=in_place)
     else:
         topics = batch_topics(source.path, source.storage)
         extended = known.has_extension_files
@@ -306,10 +303,10 @@ def _bucket_staging(staging: str, known: _Known, options: Mapping[str, str]) -> 
             f"staging must be a URL of object storage, not {staging}; omit it to stage in a folder of the output",
             arguments=["staging"],
         )
-    if known.kind == "rocksdb":
+    if isinstance(known.form, RebuiltForm):
         raise UsageError(
-            "ConsumeQueues in RocksDB cannot be rebuilt with staging in object storage; pass queues='files', or "
-            "use local folders for the output and for staging",
+            f"ConsumeQueues in {known.form.title} cannot be rebuilt with staging in object storage; pass "
+            "queues='files', or use local folders for the output and for staging",
             arguments=["queues"],
         )
     return BucketStaging(open_object_store(staging, options), known.fingerprint)
@@ -531,7 +528,7 @@ class _Rebuild:
         self.run_tasks(dividing, queues.divides, [one.weight for one in queues.divides], "divide")
         weights = [task.weight for task in tasks]
         in_objects = isinstance(staging, BucketStaging)
-        write = partial(_write_object if in_objects else _write_one, job)
+        write = partial(write_objects if in_objects else partial(_write, self.queues.writer()), job)
         written = self.run_tasks(write, tasks, weights, "write")
         if self.only != "index":
             weights = [one.weight for one in queues.joins]
@@ -548,7 +545,7 @@ class _Rebuild:
             return {}
         return self._name_index_files(written)
 
-    def _name_index_files(self, written: Sequence[Written]) -> dict[str, Proof | str]:
+    def _name_index_files(self, written: Sequence[object]) -> dict[str, Proof | str]:
         """Name the IndexFiles so that a broker, which sorts them by name, finds them in log order."""
         files = sorted(result for result in written if isinstance(result, IndexFileWritten))
         # A file is named after the time of its first entry. `index_file_names` makes equal times distinct. It also
@@ -575,7 +572,7 @@ class _Rebuild:
                 if self.only == "consumequeue" or self.index_database
                 else report.index_end_timestamp,
                 self.known.files[-1].end if self.known.files else 0,
-                in_rocksdb=isinstance(self.queues, QueueDatabase),
+                logics=self.queues.has_logics_timestamp,
                 without=() if self.only == "index" else self.queues.without,
             )
         )
@@ -620,16 +617,5 @@ def _silent(done: int, total: int) -> None:
     """Ignore the progress of an unnamed phase."""
 
 
-Written = IndexFileWritten | QueuesWritten | RocksTableWritten
-
-
-def _write_one(job: WriteJob, task: IndexFileTask | QueueTask) -> Written:
-    if isinstance(task, IndexFileTask):
-        return write_index_file(job, task)
-    if task.kind == "table":
-        return write_rocksdb_table(job, task)
-    return write_queues(job, task)
-
-
-def _write_object(job: WriteJob, task: IndexFileTask | QueueTask) -> Written:
-    return write_objects(job, task)
+def _write(write: WriteQueues, job: WriteJob, task: IndexFileTask | QueueTask) -> object:
+    return write_index_file(job, task) if isinstance(task, IndexFileTask) else write(job, task)

@@ -49,7 +49,7 @@ _MOST_NAMES = 3
 # per pack than to divide the files among the packs first.
 _MOST_UNDIVIDED = 4
 _Numbers = npt.NDArray[np.int64]
-Kind = Literal["regular", "irregular", "old", "extended", "old extended", "batch", "table"]
+Kind = Literal["regular", "irregular", "old", "extended", "old extended", "batch", "form"]
 
 
 _PACKED: tuple[Kind, ...] = ("irregular", "old", "extended", "old extended", "batch")
@@ -67,7 +67,7 @@ class QueueTask:
     old        the entries of the replaced store decide the queue offsets
     extended   the queues have extension files
     batch      batch queues (5.x)
-    table      a table of RocksDB (`reput.engine.rebuild.rocksdb_layout`)
+    form       the task of another form of queues than files (`reput.engine.rebuild.queue_kinds`)
     """
 
     number: int

@@ -257,14 +257,14 @@ def _publish(folder: Path, place: Path) -> None:
 
 
 def batches_of(
-    job: WriteJob, number: int, pack: Collection[Queue], fields: Sequence[str]
+    job: WriteJob, number: int, pack: Collection[Queue] | None, fields: Sequence[str]
 ) -> Iterator[DispatchBatch]:
     """Yield the log's batches that have entries of the queues in `pack`. They may also have messages of other queues.
 
-    A pack is a group of queues that one task writes. `number` is its index in the plan.
+    A pack is a group of queues that one task writes; None for all queues. `number` is its index in the plan.
     """
     plan = read_plan(job.plan)
-    if number in plan.divided:
+    if pack is not None and number in plan.divided:
         yield from divided_batches(job.parts, plan.divisions, number, fields, pack)
         return
     for staged in plan.staged:

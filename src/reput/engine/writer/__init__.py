@@ -8,6 +8,9 @@ if TYPE_CHECKING:
     from reput.engine.writer.put.message import Message as Message
     from reput.engine.writer.put.message import PutResult as PutResult
     from reput.engine.writer.put.record_form import RecordForm as RecordForm
+    from reput.engine.writer.recovery.batch_queues import BatchSizes as BatchSizes
+    from reput.engine.writer.recovery.queue_matching import Count as Count
+    from reput.engine.writer.recovery.queue_matching import out_of_order as out_of_order
     from reput.engine.writer.recovery.recovery_point import (
         delete_recovery_point as delete_recovery_point,
     )

@@ -16,11 +16,10 @@ from reput.base import Finding
 from reput.core import (
     BROKER,
     CommitLogFile,
-    ConsumeQueueSetWriter,
     DispatchRules,
     FileScan,
     IndexFileSetWriter,
-    RocksQueueSetWriter,
+    QueueSetWriter,
     ScanBuffers,
     ranges_of,
 )
@@ -58,7 +57,7 @@ class DispatchService:
         log_folder: Path,
         file_bytes: int,
         rules: DispatchRules,
-        queues: ConsumeQueueSetWriter | RocksQueueSetWriter,
+        queues: QueueSetWriter,
         index: IndexFileSetWriter,
         health: Health,
         position: int,

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from reput.base import Kind, StoreConfig
 from reput.core import (
+    FILE_FORM,
     CommitLogFile,
     CommitLogReader,
     ConsumeQueueSetWriter,
@@ -23,12 +24,13 @@ from reput.core import (
     IndexFileSetWriter,
     IndexFileWriter,
     Queue,
-    RocksQueueSetWriter,
+    QueueForm,
+    QueueSetWriter,
+    RecoveredQueues,
     StoreLog,
     can_salvage,
     facts_of,
     ranges_of,
-    rocksdb_rules,
 )
 from reput.core.queues.store_queues import known_offset
 from reput.engine.writer.dispatch import DispatchService
@@ -53,11 +55,6 @@ from reput.engine.writer.recovery.recovery_point import (
     read_recovery_point,
 )
 from reput.engine.writer.recovery.report import RecoveryReport
-from reput.engine.writer.recovery.rocksdb_queues import (
-    RecoveredDatabase,
-    misnumbered,
-    recover_database,
-)
 from reput.errors import StoreError
 from reput.format.checkpoint import Checkpoint
 from reput.format.file_names import (
@@ -77,7 +74,7 @@ class Recovered(NamedTuple):
     """
 
     report: RecoveryReport
-    queues: ConsumeQueueSetWriter | RocksQueueSetWriter
+    queues: QueueSetWriter
     index_files: IndexFileSetWriter
     dispatcher: DispatchService
     queue_offsets: dict[tuple[str, int], int]
@@ -87,8 +84,8 @@ class Recovery:
     """The recovery of one store.
 
     `files` are the files of its log, none for a new store; `queues` are its ConsumeQueues. With `is_extended`, the
-    queues have extension files. With `in_rocksdb`, the queues are in a database, which recovery creates if it is
-    missing. With `as_broker`, the log ends where a broker ends it, even if readable messages follow.
+    queues have extension files. `form` has all queues. If these are not files, the form recovers them. With
+    `as_broker`, the log ends where a broker ends it, even if readable messages follow.
     """
 
     def __init__(
@@ -102,14 +99,15 @@ class Recovery:
         checkpoint: Checkpoint,
         clock_ms: Callable[[], int],
         batch_topics: frozenset[str] = frozenset(),
-        in_rocksdb: bool = False,
+        form: QueueForm = FILE_FORM,
         is_extended: bool = False,
         as_broker: bool = False,
     ) -> None:
         self._as_broker = as_broker
         self._cut: CutEnd | None = None
-        self._database: RecoveredDatabase | None = None
-        self._in_rocksdb, self._is_extended = in_rocksdb, is_extended
+        self._other = form.recovery(store, config, batch_topics) if form is not FILE_FORM else None
+        self._recovered: RecoveredQueues | None = None
+        self._is_extended = is_extended
         self._batch_topics = batch_topics
         self._store, self._files, self._found, self._config = store, files, queues, config
         self._disk, self._health, self._checkpoint = disk, health, checkpoint
@@ -160,7 +158,7 @@ class Recovery:
         self._cut = self._cut_end()
         self._indexes = FoundIndexes(
             self._store, self._found, self._config, self._disk, report, self._batch_topics,
-            in_rocksdb=self._in_rocksdb,
+            has_files=self._other is None,
         )  # fmt: skip
         self._known = self._indexes.check(self._known)
         self._indexes.compare(
@@ -169,8 +167,8 @@ class Recovery:
             redo_last=not report.is_clean,
             skips_damaged=not self._as_broker,
         )
-        if self._in_rocksdb:
-            report.damage += misnumbered(self._store, self._files, self._config, report.log_end)
+        if self._other is not None:
+            report.damage += self._other.look(self._files, report.log_end)
         # A message with a wrong record CRC has a valid body. A broker dispatches it, and does not end the log there.
         wrong = [
             lost for lost in report.damage
@@ -207,9 +205,9 @@ class Recovery:
         try:
             return self._run()
         except BaseException:
-            if self._database is not None:
-                # The caller does not get the database if recovery fails, so close it here.
-                self._database.queues.close(sync=False)
+            if self._recovered is not None:
+                # The caller does not get the writer if recovery fails, so close it here.
+                self._recovered.writer.close(sync=False)
             raise
 
     def _run(self) -> Recovered:
@@ -243,10 +241,8 @@ class Recovery:
 
     def _recover_batches(self, known: RecoveryPoint | None, is_closed: bool) -> None:
         report = self._report
-        if self._in_rocksdb:
-            self._database = recover_database(
-                self._store, self._batch_topics, report.log_begin, report.log_end
-            )
+        if self._other is not None:
+            self._recovered = self._other.run(report.log_begin, report.log_end)
             return
         self._batches = recover_batch_queues(
             self._store, self._batch_topics, self._config, self._disk, known,
@@ -284,14 +280,11 @@ class Recovery:
         dispatcher.dispatch(report.log_end)
         return Recovered(report, writer, index, dispatcher, writer.ends())
 
-    def _queue_writer(
-        self, queues: dict[Queue, ConsumeQueueWriter]
-    ) -> tuple[ConsumeQueueSetWriter | RocksQueueSetWriter, DispatchRules, int]:
-        """Return the writer of all queues, its rules of dispatch, and the physical offset from which to dispatch."""
+    def _queue_writer(self, queues: dict[Queue, ConsumeQueueWriter]) -> RecoveredQueues:
         config, report = self._config, self._report
-        if self._database is not None:
-            writer, report.queues_from = self._database
-            return writer, rocksdb_rules(tuple(config.delay_table_ms())), report.queues_from
+        if self._recovered is not None:
+            report.queues_from = self._recovered.dispatch_from
+            return self._recovered
         batches, batches_from = self._batches
         again_from = report.queues_from
         if batches_from is not None:
@@ -304,7 +297,7 @@ class Recovery:
             ends = cut_units(self._found, kept, config, self._disk)
             self._disk.make_folder(extensions)
         files = ConsumeQueueSetWriter(folder, config, self._disk, queues, batches, extensions, ends)
-        return files, DispatchRules.of(config), again_from
+        return RecoveredQueues(files, DispatchRules.of(config), again_from)
 
     def _first_file(self) -> CommitLogFile:
         folder, size = self._store / COMMIT_LOG_FOLDER, self._config.commit_log_file_bytes

@@ -19,7 +19,7 @@ from weakref import WeakSet
 
 from reput.base import StoreConfig, now_ms
 from reput.core import batch_topics, facts_of
-from reput.core.store.existing import refuse_to_write, writes_extensions, writes_rocksdb
+from reput.core.store.existing import form_to_write, refuse_to_write, writes_extensions
 from reput.engine.writer.expiry import ExpiryReport
 from reput.engine.writer.flush import Flusher
 from reput.engine.writer.health import Health
@@ -137,10 +137,10 @@ class StoreWriter:
         find = find_extended_queues if is_extended else find_queues
         queues = find(self.path, self.config)
         topics = batch_topics(str(self.path)) if self.config.is_five else frozenset()
-        in_rocksdb = writes_rocksdb(facts, self.config)
+        form = form_to_write(facts, self.config)
         recovery = Recovery(
             self.path, files, queues, self.config, self._disk, self.health,
-            facts.checkpoint, self._clock_ms, topics, in_rocksdb, is_extended, settings.as_broker,
+            facts.checkpoint, self._clock_ms, topics, form, is_extended, settings.as_broker,
         )  # fmt: skip
         # The checks above may refuse the store, so `abort` and all other files change only from here on.
         recovery.look(is_clean=not facts.has_abort)

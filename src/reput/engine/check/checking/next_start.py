@@ -178,7 +178,7 @@ def _skipped(store: CheckedStore) -> Iterator[Finding]:
             return
         queue = f"queue {message.queue_id} of {message.topic}"
         cost = "it gets no entry"
-        if not store.facts.known_offset.in_rocksdb:
+        if not store.facts.known_offset.is_stated:
             cost += ", and all later entries of its queue are one place too early"
         file = log.file_at(at)
         yield Finding(
@@ -198,7 +198,7 @@ def _is_queued(store: CheckedStore, message: MessageExt) -> bool:
     their newest message ends, so a message that begins there has no entry. Batch queues state the offset at which their
     newest record begins, so this record has an entry.
     """
-    if store.facts.known_offset.in_rocksdb:
+    if store.facts.known_offset.is_stated:
         # Queues in RocksDB state the physical offset after the last dispatched message. The message that begins at this
         # offset has no entry.
         return False

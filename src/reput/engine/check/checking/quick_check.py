@@ -18,22 +18,24 @@ from typing import NamedTuple
 
 from reput.base import Finding, Kind
 from reput.core import (
-    BatchQueueSetReader,
     CommitLogFile,
     CommitLogReader,
     ConsumeQueueReader,
     IndexFileReader,
     IndexFileSetReader,
+    LastEntry,
     LocatedRecord,
     Numbering,
     OffsetRange,
     Queue,
+    QueueForm,
     QueueIndex,
     QueueReader,
-    RocksDatabase,
+    QueuesOf,
     StoreLog,
     first_keyed,
     open_queues,
+    queue_forms,
     read_keyed_record,
 )
 from reput.core.index.reader import UNCOUNTED_ITEMS
@@ -73,7 +75,6 @@ from reput.format.consume_queue import ConsumeQueueEntry
 from reput.format.file_names import CONSUME_QUEUE_FOLDER, INDEX_FOLDER
 from reput.format.index_file import IndexHeader
 from reput.format.properties import LMQ_PREFIX
-from reput.format.rocksdb_queue import QueueEnd, decode_value, entry_key, queue_prefix
 from reput.io import LOCAL, FileReader, size_of
 
 # Each sample reads one record, so this bounds the time for a log of any size.
@@ -137,12 +138,15 @@ def queue_ends(store: CheckedStore, log: CommitLogReader, ends: Ends) -> Iterato
         first = yield from check_queue_ends(folder, entries, store.is_live)
         with closing(ConsumeQueueReader(folder)) as reader:
             yield from _of_files(store, log, queue, reader, ends, first)
-    with closing(BatchQueueSetReader(store.path)) as index:
-        for topic, queue_id in index.list():
-            queue = Queue(topic, queue_id)
-            yield from _of_files(store, log, queue, index.queue(*queue), ends)
-    if (database := store.facts.queue_database) is not None:
-        yield from _of_database(store, log, database, ends)
+    path = str(store.path)
+    for form in queue_forms(path):
+        if form.states_end:
+            yield from _of_stated(store, log, form, ends)
+            continue
+        with closing(form.open(QueuesOf.of(path))) as index:
+            for topic, queue_id in index.list():
+                queue = Queue(topic, queue_id)
+                yield from _of_files(store, log, queue, index.queue(*queue), ends)
 
 
 def _of_files(
@@ -202,41 +206,39 @@ def _may_be_of_others(store: CheckedStore, queue: Queue) -> bool:
     return store.config.enable_multi_dispatch or queue.topic.startswith(LMQ_PREFIX)
 
 
-def _of_database(
-    store: CheckedStore, log: CommitLogReader, folder: str, ends: Ends
+def _of_stated(
+    store: CheckedStore, log: CommitLogReader, form: QueueForm, ends: Ends
 ) -> Iterator[Finding]:
-    """Check the last entry of each queue in a RocksDB database.
+    """Check the last entry of each queue in a form that states the end of each queue, such as RocksDB.
 
-    The database states the end of each queue. Like a broker, the check ignores entries after this end.
+    Like a broker, the check ignores entries after this end.
     """
+    folder = form.folder(str(store.path))
     try:
-        with closing(RocksDatabase(folder)) as database:
-            for end in database.ends():
-                ends[Queue(end.topic, end.queue_id)] = end.physical_offset
-                store.unread.queue_entries += max(end.queue_offset, 0)
-                yield from _of_end(store, log, database, end)
+        for last in form.last_entries(str(store.path)):
+            ends[Queue(last.topic, last.queue_id)] = last.physical_offset
+            store.unread.queue_entries += max(last.queue_offset, 0)
+            yield from _of_end(store, log, folder, last)
     except (StoreError, MissingExtraError) as error:
         raise_if_refused(error)
         yield Finding(Kind.QUEUE_FILE_SIZE, folder, f"cannot be read: {error}")
 
 
 def _of_end(
-    store: CheckedStore, log: CommitLogReader, database: RocksDatabase, end: QueueEnd
+    store: CheckedStore, log: CommitLogReader, folder: str, last: LastEntry
 ) -> Iterator[Finding]:
     # The message has expired, and compaction may have dropped its entry.
-    if end.physical_offset < store.begin:
+    if last.physical_offset < store.begin:
         return
-    folder = f"{database.folder}/{end.topic}/{end.queue_id}"
-    value = database.get(entry_key(queue_prefix(end.topic, end.queue_id), end.queue_offset))
-    found = None if value is None else decode_value(value)
-    if found is None or found[0].physical_offset != end.physical_offset:
-        if end.physical_offset < store.begin_now():
+    queue = Queue(last.topic, last.queue_id)
+    place = f"{folder}/{queue.topic}/{queue.queue_id}"
+    if last.entry is None:
+        if last.physical_offset < store.begin_now():
             return
-        detail = f"ends with queue offset {end.queue_offset} at {end.physical_offset}, but it has no such entry"
-        yield Finding(Kind.MISSING_QUEUE_ENTRY, folder, detail, None, end.physical_offset)
+        detail = f"ends with queue offset {last.queue_offset} at {last.physical_offset}, but it has no such entry"
+        yield Finding(Kind.MISSING_QUEUE_ENTRY, place, detail, None, last.physical_offset)
         return
-    queue = Queue(end.topic, end.queue_id)
-    yield from _compared(store, log, _Last(queue, folder, end.queue_offset, found[0]))
+    yield from _compared(store, log, _Last(queue, place, last.queue_offset, last.entry))
 
 
 def quick_findings(store: CheckedStore) -> Iterator[Finding]:

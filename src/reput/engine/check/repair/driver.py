@@ -22,11 +22,10 @@ from reput.engine.check.repair.places import AtStep, RepairPlaces, look_of_log
 from reput.engine.check.repair.plan import Plan, Remaining, below
 from reput.engine.check.repair.planning import IN_USE, check_unchanged, make_plan, refuse
 from reput.engine.check.run import check_store
+from reput.engine.five.rocksdb_recovery import DatabaseRecovery
 from reput.engine.rebuild import rebuild_store
 from reput.engine.rebuild.driver import Only
-from reput.engine.rebuild.queue_kinds import QueueForm
 from reput.engine.rebuild.staging import STAGING_FOLDER
-from reput.engine.writer.recovery.rocksdb_queues import dispatch_rest
 from reput.errors import StoreAccessError, StoreError, StoreNotFoundError
 from reput.format.checkpoint import Checkpoint, encode_checkpoint
 from reput.format.file_names import (
@@ -200,7 +199,7 @@ def _clear(file: FileWriter, path: Path, position: int) -> None:
 def _rebuild(plan: Plan, new: Path, runner: Runner, progress: Progress) -> None:
     if not (plan.queues or plan.index):
         return
-    kind: QueueForm | None = None
+    kind: str | None = None
     if plan.queues:
         kind = _prepare_queues(plan, new)
     only: Only | None = None
@@ -220,10 +219,10 @@ def _dispatch_rest(plan: Plan, new: Path) -> None:
     the last dispatched message ends. So the broker skips the message that begins exactly at this offset.
     """
     if plan.dispatch_from is not None:
-        dispatch_rest(new, batch_topics(str(new)), plan.config)
+        DatabaseRecovery(new, plan.config, batch_topics(str(new))).dispatch_rest()
 
 
-def _prepare_queues(plan: Plan, new: Path) -> QueueForm:
+def _prepare_queues(plan: Plan, new: Path) -> str:
     """Prepare the parts of the old queues that a rebuild needs. Return how the new queues are stored."""
     if facts_of(plan.store).has_queue_database_files:
         # The rebuild reads the old database, so link the database's files into the new state. The rebuild creates a new

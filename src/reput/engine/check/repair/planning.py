@@ -216,7 +216,7 @@ class _Planning:
         plan.queues = self._has(OF_QUEUES) or plan.changes_log
         plan.index = self._has(OF_INDEX) or plan.changes_log
         known = self._found.facts.known_offset
-        if known.in_rocksdb and not plan.queues and 0 <= known.physical_offset < end:
+        if known.is_stated and not plan.queues and 0 <= known.physical_offset < end:
             plan.dispatch_from = known.physical_offset
         plan.dropped = plan.dropped | {
             Path(one.file).name for one in wrong if self._is_dropped(one)

@@ -387,7 +387,7 @@ class FoundIndexes:
 
     `log` is the store with the log, if it is not `folder`. Queues of `batch_topics` are not ConsumeQueues. `is_own`
     states that no other program writes the queues. In this case, a queue whose entries lead to no message is deleted,
-    because nobody needs it.
+    because nobody needs it. Without `has_files`, only IndexFiles are compared, because the queues have another form.
     """
 
     def __init__(
@@ -400,11 +400,11 @@ class FoundIndexes:
         batch_topics: frozenset[str] = frozenset(),
         *,
         is_own: bool = False,
-        in_rocksdb: bool = False,
+        has_files: bool = True,
         log: Path | None = None,
     ) -> None:
         self._log = log or folder
-        self._in_rocksdb = in_rocksdb
+        self._has_files = has_files
         self._is_own = is_own
         self._batch_topics = batch_topics
         self._queues, self._config, self._disk, self._report = queues, config, disk, report
@@ -512,14 +512,14 @@ class FoundIndexes:
     ) -> Comparison:
         self.batches = BatchComparison(
             self._folder,
-            frozenset() if self._in_rocksdb else self._batch_topics,
+            self._batch_topics if self._has_files else frozenset(),
             self._config,
             start,
             self._report.log_end,
         )
         compared = self._compared = Comparison(
             files, start, self._report.log_end, self._config,
-            None if self._in_rocksdb else self._queues, self._index, self.batches, skipped,
+            self._queues if self._has_files else None, self._index, self.batches, skipped,
         )  # fmt: skip
         compared.run(self._positions, number)
         return compared

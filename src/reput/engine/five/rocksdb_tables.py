@@ -13,9 +13,9 @@ import numpy.typing as npt
 from reput.core import Queue, dispatched_entries
 from reput.core.queues.rocksdb_dispatch import entry_columns, entry_keys, entry_values
 from reput.core.queues.rocksdb_writer import table_writer
+from reput.engine.five.rocksdb_layout import KeyedRange, ranges_of
 from reput.engine.rebuild.old_database import read_old_numbers
 from reput.engine.rebuild.queue_plan import QueueTask, read_plan
-from reput.engine.rebuild.rocksdb_layout import KeyedRange, ranges_of
 from reput.engine.rebuild.write_files import WriteJob, batches_of
 from reput.format.rocksdb_queue import QueueEnd
 from reput.io import make_folder, replacing

@@ -99,7 +99,7 @@ def rocksdb_layout(task: RocksPlanTask) -> QueueLayout:
             weights[-1] += count
     for number, entries in enumerate(weights):
         weight = ENTRY_BYTES * (entries + 1)
-        layout.tasks.append(QueueTask(number, "table", 0, len(task.staged), weight))
+        layout.tasks.append(QueueTask(number, "form", 0, len(task.staged), weight))
     queues = {run.queue: number for number, run in enumerate(runs)}
     layout.divides = divide_tasks(len(tables), entries_of, share)
     plan = QueuePlan(

@@ -1,0 +1,111 @@
+"""Write the queues of a store into RocksDB in a rebuild: plan tables, write them in tasks, join them to a database."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from reput.core import Queue, create_database, facts_of
+from reput.core.queues.rocksdb_writer import require_library
+from reput.core.store.existing import expired_queue_ends
+from reput.engine.five.rocksdb_layout import RocksPlanTask, rocksdb_layout
+from reput.engine.five.rocksdb_tables import RocksTableWritten, write_rocksdb_table
+from reput.engine.rebuild import (
+    LogPart,
+    LogSummary,
+    QueueLayout,
+    RebuildReport,
+    RunOne,
+    Staging,
+    WriteQueues,
+    entries_of_a_task,
+    last_entries,
+    renumbered_entries,
+    some_names,
+)
+from reput.format.file_names import BATCH_QUEUE_FOLDER, CONSUME_QUEUE_FOLDER, EXTENSION_FOLDER
+from reput.format.rocksdb_queue import CHECKPOINT_KEY, encode_checkpoint, encode_end, end_key
+
+
+class DatabaseBuild:
+    """Writes all queues into a new database."""
+
+    without: tuple[str, ...] = (BATCH_QUEUE_FOLDER, EXTENSION_FOLDER)
+    has_logics_timestamp = False
+
+    def __init__(self, staging: Staging, output: Path, in_place: bool) -> None:
+        """Prepare the database. Raises MissingExtraError."""
+        require_library()
+        self._staging, self._new, self._output = staging, staging.new, output
+        self._replaced = str(output / CONSUME_QUEUE_FOLDER) if in_place else None
+
+    def plan(self, log: LogSummary, parallelism: int, run: RunOne) -> QueueLayout:
+        """See QueueBuild."""
+        share = entries_of_a_task(log, parallelism)
+        scanned, plan = str(self._staging.scanned), str(self._staging.plan)
+        part = LogPart(log.begin, log.end, log.lost, log.misplaced > 0)
+        task = RocksPlanTask(scanned, log.staged, plan, share, part, self._replaced)
+        return run(rocksdb_layout, task)
+
+    def writer(self) -> WriteQueues:
+        """See QueueBuild."""
+        return write_rocksdb_table
+
+    def finish(self, log: LogSummary, written: Sequence[object], report: RebuildReport) -> None:
+        """See QueueBuild."""
+        tables = [result for result in written if isinstance(result, RocksTableWritten)]
+        newest: dict[Queue, tuple[int, int]] = {}
+        replaced: Counter[Queue] = Counter()
+        for table in tables:
+            report.queue_entries += table.entries
+            replaced.update(table.replaced)
+            for end in table.ends:
+                queue = Queue(end.topic, end.queue_id)
+                place = end.physical_offset, end.queue_offset
+                # Several RocksDB table files may have entries of one queue. The newest entry may be in any of them.
+                newest[queue] = max(newest.get(queue, place), place)
+        report.queues = len(newest)
+        refused, kept = sum(one.refused for one in tables), sum(one.kept for one in tables)
+        report.queue_entries_dropped = replaced.total() + refused
+        if kept:
+            report.note(
+                f"{kept:,} entries in the old database lead to messages that cannot be read; they were kept"
+            )
+        if refused:
+            report.note(
+                f"{refused:,} messages have no entry: they had none before, and another message has the "
+                f"queue offset that they state"
+            )
+        if facts_of(report.store).has_queue_files:
+            staged = [self._staging.scanned / name for name in log.staged]
+            renumbered = renumbered_entries(Path(report.store), staged, replaced)
+            report.queue_entries_renumbered = sum(renumbered.values())
+            if renumbered:
+                report.note(
+                    f"{report.queue_entries_renumbered:,} entries have other numbers than in the ConsumeQueue "
+                    f"files, {some_names(renumbered)}: like a 5.3 broker, RocksDB stores them under the queue offsets "
+                    "of their messages; check the offsets that consumer groups have committed there"
+                )
+        if replaced:
+            report.note(
+                f"{replaced.total():,} entries have no place, {some_names(replaced)}: a later message has the same "
+                "queue offset; a 5.3 broker also keeps only the later entry"
+            )
+        expired = dict(expired_queue_ends(self._output, log.begin))
+        for last in last_entries(self._output, report):
+            if last.physical_offset < log.begin:
+                place = last.physical_offset, last.queue_offset
+                expired[Queue(last.topic, last.queue_id)] = place
+        expired = {queue: place for queue, place in expired.items() if queue not in newest}
+        if expired:
+            report.note(
+                f"the end positions of {len(expired)} queues without a message in the CommitLog were kept"
+            )
+        ends = {
+            end_key(*queue): encode_end(*place) for queue, place in {**newest, **expired}.items()
+        }
+        # The database checkpoint is the log position up to which all messages have entries.
+        ends[CHECKPOINT_KEY] = encode_checkpoint(max((table.stop for table in tables), default=0))
+        paths = [table.path for table in tables if table.path is not None]
+        create_database(self._new / CONSUME_QUEUE_FOLDER, paths, ends)

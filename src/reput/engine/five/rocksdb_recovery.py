@@ -1,0 +1,150 @@
+"""Recover the RocksDB queues of a store that is opened for writing.
+
+Mirrors the parts of `CommitLog.recoverNormally` and `.recoverAbnormally` that concern RocksDB (tag rocketmq-all-5.3.3).
+The database states up to which message it is complete, and its writes are atomic. So earlier messages are not compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+
+from reput.base import Finding, StoreConfig
+from reput.core import (
+    SALVAGE,
+    CommitLogFile,
+    CommitLogReader,
+    DispatchBatch,
+    FileScan,
+    Queue,
+    RecoveredQueues,
+    RocksDatabase,
+    RocksQueueSetWriter,
+    ScanBuffers,
+    StoreLog,
+    create_database,
+    dispatched_entries,
+    facts_of,
+    is_light,
+    rocksdb_rules,
+)
+from reput.engine.writer import BatchSizes, Count, out_of_order
+from reput.errors import CorruptMessageError, MessageNotFoundError
+from reput.format.file_names import CONSUME_QUEUE_FOLDER
+
+
+class DatabaseRecovery:
+    """The recovery of a store's database, as a QueueRecovery.
+
+    Args:
+        store: Folder with the queues and the log.
+        config: The broker's settings.
+        batch_topics: Topics with inner batches.
+    """
+
+    def __init__(self, store: Path, config: StoreConfig, batch_topics: frozenset[str]) -> None:
+        self._store, self._batch_topics = store, batch_topics
+        self._folder = store / CONSUME_QUEUE_FOLDER
+        self._rules = rocksdb_rules(tuple(config.delay_table_ms()))
+
+    def look(self, files: Sequence[CommitLogFile], log_end: int) -> list[Finding]:
+        """Check the messages that have no entry. Return a finding for each queue with misnumbered messages.
+
+        A message is misnumbered if its queue offset is not higher than the queue offset of the queue's previous
+        message. Damage can change a queue offset unnoticed, because no checksum covers the queue offset in a record. A
+        broker would write the entry all the same, and so replace the entry of an earlier message.
+
+        Raises as `run` does.
+        """
+        if not files or not facts_of(self._store).has_queue_database:
+            return []
+        with closing(RocksDatabase(str(self._folder))) as database:
+            checkpoint = database.checkpoint()
+            ends = {Queue(end.topic, end.queue_id): end.queue_offset for end in database.ends()}
+        begin = _record_at(self._store, max(checkpoint, files[0].start), log_end)
+        wrong: dict[Queue, Count] = {}
+        last: dict[Queue, int] = {}
+        for batch in self._batches(files, begin, log_end):
+            for queue, messages, numbers in dispatched_entries(batch):
+                new = messages["physical_offset"] >= checkpoint
+                # Messages of a light queue (LMQ) may repeat a queue offset. Then a broker replaces the entry.
+                if is_light(queue.topic) or not new.any():
+                    continue
+                numbers, offsets = numbers[new], messages["physical_offset"][new]
+                before = np.append(last.get(queue, ends.get(queue, -1)), numbers[:-1])
+                # The queue offsets of a topic that was deleted and created again begin at 0. The database states
+                # no last queue offset for such a queue.
+                is_anew = (numbers == 0) & (np.append(numbers[1:], 1) == 1) & (queue not in ends)
+                falls = np.flatnonzero((numbers <= before) & ~is_anew)
+                last[queue] = int(numbers[-1])
+                if len(falls):
+                    wrong.setdefault(queue, Count()).add(len(falls), int(offsets[falls[0]]))
+        return [
+            out_of_order(str(self._folder), queue, count) for queue, count in sorted(wrong.items())
+        ]
+
+    def run(self, log_begin: int, log_end: int) -> RecoveredQueues:
+        """Open or create the database, and remove the entries of messages that the log does not contain.
+
+        Raises:
+            MissingExtraError: rocksdict is not installed.
+            FormatError, StoreAccessError: The database cannot be opened.
+        """
+        if not facts_of(self._store).has_queue_database:
+            create_database(self._folder, [], {})
+        sizes = BatchSizes(self._store)
+        queues = RocksQueueSetWriter(self._folder, sizes, sizes.close)
+        try:
+            queues.cut(log_end)
+            queues.load_ends(self._batch_topics)
+            begin = max(queues.checkpoint(), log_begin)
+            queues.begin = _record_at(self._store, begin, log_end)
+            return RecoveredQueues(queues, self._rules, queues.begin)
+        except BaseException:
+            # The caller does not get the database, so close it here.
+            queues.close(sync=False)
+            raise
+
+    def dispatch_rest(self) -> None:
+        """Add the entries of messages that are in the log but not in the database, as a broker does after a crash.
+
+        Raises as `run` does.
+        """
+        files = StoreLog(self._store).list().files
+        queues, _, begin = self.run(files[0].start, files[-1].end)
+        try:
+            for batch in self._batches(files, begin, files[-1].end):
+                queues.append(batch)
+        finally:
+            queues.close(sync=True)
+
+    def _batches(
+        self, files: Sequence[CommitLogFile], begin: int, end: int
+    ) -> Iterator[DispatchBatch]:
+        buffers = ScanBuffers()
+        for file in files:
+            start, stop = max(begin, file.start), min(file.end, end)
+            if start < stop:
+                scan = FileScan(file, start, stop, SALVAGE, self._rules, buffers=buffers)
+                yield from scan.batches()
+
+
+def _record_at(store: Path, physical_offset: int, log_end: int) -> int:
+    """Return `physical_offset` if a record begins there or the log ends there, otherwise the start of its file.
+
+    An earlier start is harmless: dispatching a message twice writes the same entries. A scan that starts inside a
+    record would find no record in the whole file.
+    """
+    if physical_offset >= log_end:
+        return log_end
+    with closing(CommitLogReader(StoreLog(store))) as log:
+        try:
+            if log.get(physical_offset).physical_offset == physical_offset:
+                return physical_offset
+        except (MessageNotFoundError, CorruptMessageError):
+            pass
+        file = log.file_at(physical_offset)
+        return log.min_offset if file is None else file.start

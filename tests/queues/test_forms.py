@@ -1,0 +1,286 @@
+"""A new form of queues in one file: registered, it is written, read, rebuilt, checked and recovered."""
+
+from __future__ import annotations
+
+import struct
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from zlib import crc32
+
+import pytest
+
+import reput
+from reput.base import Finding, SerialRunner, StoreConfig
+from reput.core import (
+    CommitLogFile,
+    ConsumeQueueReader,
+    DispatchBatch,
+    DispatchRules,
+    Numbering,
+    Queue,
+    QueueForm,
+    QueueIndex,
+    QueueKind,
+    QueueRecovery,
+    QueueSetReader,
+    QueueSetWriter,
+    QueuesOf,
+    RecoveredQueues,
+    dispatched_entries,
+    open_queues,
+    register_queue_form,
+    rocksdb_rules,
+)
+from reput.core.queues import forms
+from reput.engine.rebuild import (
+    LogSummary,
+    QueueBuild,
+    QueueLayout,
+    QueuePlan,
+    QueueTask,
+    RebuildReport,
+    RunOne,
+    Staging,
+    WriteJob,
+    WriteQueues,
+    batches_of,
+    rebuild_store,
+    write_plan,
+)
+from reput.engine.writer.put.message import Message
+from reput.engine.writer.store_writer import StoreWriter
+from reput.errors import UsageError
+from reput.format.consume_queue import ConsumeQueueEntry
+from tests.check.checking import checked, kinds
+from tests.small import SMALL
+
+# Physical offset, size, tags code, store timestamp and checksum of the other fields.
+ENTRY = struct.Struct(">qiqqI")
+FIELDS = ("physical_offset", "size", "tags_code", "store_timestamp")
+CONFIG = replace(SMALL, store_version="4.9")
+
+
+def encode(*fields: int) -> bytes:
+    return ENTRY.pack(*fields, crc32(b"%d %d %d %d" % fields))
+
+
+def decode(data: bytes) -> ConsumeQueueEntry:
+    return ConsumeQueueEntry(*ENTRY.unpack(data)[:3])
+
+
+def decode_all(data: bytes) -> Iterator[ConsumeQueueEntry]:
+    return (decode(data[at : at + ENTRY.size]) for at in range(0, len(data), ENTRY.size))
+
+
+TOY = QueueKind(
+    "toy queue", "toyqueue", ENTRY.size, (), Numbering.PLACE, "", lambda config: 0, decode, decode_all
+)
+
+
+class ToyQueue(ConsumeQueueReader):
+    def entry_bytes(self, queue_offset: int, stop: int) -> Iterator[bytes]:
+        for data in super().entry_bytes(queue_offset, stop):
+            for entry in decode_all(data):
+                yield struct.pack(">qiq", *entry)
+
+
+class ToyQueues(QueueSetReader[ConsumeQueueReader]):
+    kind = TOY
+
+    def _open(self, folder: str, topic: str, queue_id: int) -> ToyQueue:
+        return ToyQueue(folder, self._open_files, self._storage, TOY)
+
+
+class ToyWriter(QueueSetWriter):
+    """Writes each entry at the place of its queue offset in the queue's only file."""
+
+    def __init__(self, store: Path) -> None:
+        super().__init__()
+        self._folder = store / TOY.folder
+        self._ends: dict[Queue, int] = {}
+        for path in files(store):
+            queue = Queue(path.parent.parent.name, int(path.parent.name))
+            self._ends[queue] = path.stat().st_size // ENTRY.size
+
+    def append(self, batch: DispatchBatch) -> list[tuple[Queue, int]]:
+        grown: dict[Queue, int] = {}
+        for queue, messages, numbers in dispatched_entries(batch):
+            path = self._folder / queue.topic / str(queue.queue_id) / TOY.file_name(0)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch()
+            with path.open("r+b") as file:
+                for number, *fields in zip(numbers, *(messages[name] for name in FIELDS), strict=True):
+                    file.seek(int(number) * ENTRY.size)
+                    file.write(encode(*map(int, fields)))
+            grown[queue] = max(self._ends.get(queue, 0), int(numbers[-1]) + 1)
+        self._ends |= grown
+        return list(grown.items())
+
+    def ends(self) -> dict[tuple[str, int], int]:
+        return {(topic, queue_id): end for (topic, queue_id), end in self._ends.items()}
+
+    def check_in_place(self) -> None:
+        pass
+
+    def close(self, sync: bool) -> None:
+        pass
+
+
+class ToyRecovery:
+    """Removes entries beyond the log, and dispatches all messages again."""
+
+    def __init__(self, store: Path, rules: DispatchRules) -> None:
+        self._store, self._rules = store, rules
+
+    def look(self, files: Sequence[CommitLogFile], log_end: int) -> list[Finding]:
+        return []
+
+    def run(self, log_begin: int, log_end: int) -> RecoveredQueues:
+        for path in files(self._store):
+            data = path.read_bytes()
+            entries = [data[at : at + ENTRY.size] for at in range(0, len(data), ENTRY.size)]
+            kept = [one for one in entries if len(one) == ENTRY.size and ENTRY.unpack(one)[0] < log_end]
+            path.write_bytes(b"".join(kept))
+        return RecoveredQueues(ToyWriter(self._store), self._rules, log_begin)
+
+
+class ToyBuild:
+    """Writes all queues in one task."""
+
+    without = ("consumequeue",)
+    has_logics_timestamp = True
+
+    def __init__(self, staging: Staging) -> None:
+        self._staging = staging
+
+    def plan(self, log: LogSummary, parallelism: int, run: RunOne) -> QueueLayout:
+        write_plan(str(self._staging.plan), QueuePlan(log.staged, []))
+        return QueueLayout(tasks=[QueueTask(0, "form", 0, len(log.staged), 1)])
+
+    def writer(self) -> WriteQueues:
+        return write_toy
+
+    def finish(self, log: LogSummary, written: Sequence[object], report: RebuildReport) -> None:
+        report.queue_entries = sum(count for count in written if isinstance(count, int))
+
+
+def write_toy(job: WriteJob, task: QueueTask) -> int:
+    writer, fields, count = ToyWriter(Path(job.new)), (*FIELDS, "sys_flag", "queue", "queue_offset"), 0
+    for batch in batches_of(job, task.number, None, fields):
+        writer.append(batch)
+        count += len(batch.messages)
+    return count
+
+
+class ToyForm(QueueForm):
+    name, title, signs, has_all = "toy", "toy queues", (TOY.folder + "/",), True
+
+    def open(self, queues: QueuesOf) -> QueueIndex:
+        return ToyQueues(queues.store, queues.storage)
+
+    def recovery(
+        self, store: Path, config: StoreConfig, batch_topics: frozenset[str]
+    ) -> QueueRecovery:
+        return ToyRecovery(store, rocksdb_rules(tuple(config.delay_table_ms())))
+
+    def build(self, staging: Staging, output: Path, *, in_place: bool) -> QueueBuild:
+        return ToyBuild(staging)
+
+
+@pytest.fixture(autouse=True)
+def toy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forms, "_forms", dict(forms._forms))
+    register_queue_form(ToyForm())
+
+
+def files(store: Path) -> list[Path]:
+    return sorted((store / TOY.folder).rglob(TOY.file_name(0)))
+
+
+def contents(store: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(store)): path.read_bytes() for path in files(store)}
+
+
+def put(store: Path, count: int = 60) -> None:
+    with closing(StoreWriter(store, CONFIG)) as writer:
+        for number in range(count):
+            topic = f"topic-{number % 3}"
+            writer.put(Message(topic, b"%d" % number, queue_id=number % 2, keys=f"key-{number}"))
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    """Return a store whose folder says that its queues are toys."""
+    store = tmp_path / "store"
+    (store / TOY.folder).mkdir(parents=True)
+    put(store)
+    return store
+
+
+def test_it_is_written_and_read(store: Path) -> None:
+    assert len(files(store)) == 6 and not list((store / "consumequeue").iterdir())
+    assert sum(len(data) for data in contents(store).values()) == 60 * 32
+    put(store, 6)
+    with closing(open_queues(store)) as index:
+        assert index.topics() == ["topic-0", "topic-1", "topic-2"]
+        assert index.queue("topic-1", 1).max_queue_offset() == 11
+    by_queue = defaultdict(list)
+    with reput.open_store(store) as opened:
+        for topic, queue_id in opened.list_queues():
+            for message in opened.pull(topic, queue_id, 0, 32).messages:
+                assert (message.topic, message.queue_id) == (topic, queue_id)
+                by_queue[topic, queue_id].append(message.queue_offset)
+        assert opened.query("topic-2", "key-5").messages[0].body == b"5"
+    assert by_queue.keys() == {(f"topic-{n}", queue_id) for n in range(3) for queue_id in range(2)}
+    assert all(numbers == list(range(11)) for numbers in by_queue.values())
+
+
+def test_it_is_rebuilt(store: Path, tmp_path: Path) -> None:
+    expected = contents(store)
+    for path in files(store)[::2]:
+        path.write_bytes(b"\xff" * 64)
+    report = rebuild_store(SerialRunner(), store)
+    assert report.queue_entries == 60
+    assert contents(store) == expected
+    as_files, again = tmp_path / "files", tmp_path / "again"
+    rebuild_store(SerialRunner(), store, output=as_files, queues="files")
+    assert not files(as_files) and list((as_files / "consumequeue").iterdir())
+    rebuild_store(SerialRunner(), store, output=again, queues="toy")
+    assert contents(again) == expected
+    with pytest.raises(UsageError, match="must be 'files' or 'rocksdb' or 'toy', not 'game'"):
+        rebuild_store(SerialRunner(), store, queues="game")
+
+
+def test_it_is_checked(store: Path) -> None:
+    assert checked(store) == []
+    path = files(store)[0]
+    data = path.read_bytes()
+    path.write_bytes(data[:32] + data[64:96] + data[64:])
+    assert kinds(checked(store)) == {"wrong_queue_entry"}
+    path.unlink()
+    path.parent.rmdir()
+    assert kinds(checked(store)) == {"missing_queue"}
+
+
+@pytest.mark.parametrize("kept", [0, 1, 100, 320])
+def test_it_is_recovered(store: Path, kept: int) -> None:
+    expected = contents(store)
+    for path in files(store):
+        path.write_bytes(path.read_bytes()[:kept])
+    (store / "abort").touch()
+    with closing(StoreWriter(store, CONFIG)):
+        pass
+    assert contents(store) == expected
+
+
+def test_entries_beyond_the_log_are_removed(store: Path) -> None:
+    expected = contents(store)
+    for path in files(store):
+        path.write_bytes(path.read_bytes() + encode(1 << 40, 100, 0, 0))
+    (store / "abort").touch()
+    with closing(StoreWriter(store, CONFIG)):
+        pass
+    assert contents(store) == expected
