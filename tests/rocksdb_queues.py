@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 
-from reput.core.queues.rocksdb_database import RocksDatabase
-from reput.core.queues.rocksdb_writer import opened_to_write
+from reput.engine.five.rocksdb_database import RocksDatabase
+from reput.engine.five.rocksdb_writer import opened_to_write
 from reput.format.rocksdb_queue import (
     CHECKPOINT_KEY,
     ENTRIES_FAMILY,

@@ -100,7 +100,7 @@ def test_names_of_a_store_s_files_stand_in_one_module() -> None:
 # All other code asks StoreFacts.
 ASKED_OF_FACTS = {
     "reput.core.log.folders.log_folders", "reput.core.log.folders.ledger_folders", "reput.core.store.parts.parts_of",
-    "reput.core.queues.rocksdb_database.is_database", "reput.core.queues.rocksdb_database.was_database",
+    "reput.core.queues.folders.is_database", "reput.core.queues.folders.was_database",
     "reput.format.checkpoint.decode_checkpoint",
 }  # fmt: skip
 ASK_THEMSELVES = {"index", "log", "queues", "store"}

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from reput.core.queues.rocksdb_database import RocksDatabase
+from reput.engine.five.rocksdb_database import RocksDatabase
 from reput.errors import FormatError
 from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenStore

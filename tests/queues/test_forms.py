@@ -76,7 +76,15 @@ def decode_all(data: bytes) -> Iterator[ConsumeQueueEntry]:
 
 
 TOY = QueueKind(
-    "toy queue", "toyqueue", ENTRY.size, (), Numbering.PLACE, "", lambda config: 0, decode, decode_all
+    "toy queue",
+    "toyqueue",
+    ENTRY.size,
+    (),
+    Numbering.PLACE,
+    "",
+    lambda config: 0,
+    decode,
+    decode_all,
 )
 
 
@@ -112,7 +120,9 @@ class ToyWriter(QueueSetWriter):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.touch()
             with path.open("r+b") as file:
-                for number, *fields in zip(numbers, *(messages[name] for name in FIELDS), strict=True):
+                for number, *fields in zip(
+                    numbers, *(messages[name] for name in FIELDS), strict=True
+                ):
                     file.seek(int(number) * ENTRY.size)
                     file.write(encode(*map(int, fields)))
             grown[queue] = max(self._ends.get(queue, 0), int(numbers[-1]) + 1)
@@ -142,7 +152,9 @@ class ToyRecovery:
         for path in files(self._store):
             data = path.read_bytes()
             entries = [data[at : at + ENTRY.size] for at in range(0, len(data), ENTRY.size)]
-            kept = [one for one in entries if len(one) == ENTRY.size and ENTRY.unpack(one)[0] < log_end]
+            kept = [
+                one for one in entries if len(one) == ENTRY.size and ENTRY.unpack(one)[0] < log_end
+            ]
             path.write_bytes(b"".join(kept))
         return RecoveredQueues(ToyWriter(self._store), self._rules, log_begin)
 
@@ -168,7 +180,11 @@ class ToyBuild:
 
 
 def write_toy(job: WriteJob, task: QueueTask) -> int:
-    writer, fields, count = ToyWriter(Path(job.new)), (*FIELDS, "sys_flag", "queue", "queue_offset"), 0
+    writer, fields, count = (
+        ToyWriter(Path(job.new)),
+        (*FIELDS, "sys_flag", "queue", "queue_offset"),
+        0,
+    )
     for batch in batches_of(job, task.number, None, fields):
         writer.append(batch)
         count += len(batch.messages)
@@ -221,7 +237,8 @@ def store(tmp_path: Path) -> Path:
 
 
 def test_it_is_written_and_read(store: Path) -> None:
-    assert len(files(store)) == 6 and not list((store / "consumequeue").iterdir())
+    assert len(files(store)) == 6
+    assert not list((store / "consumequeue").iterdir())
     assert sum(len(data) for data in contents(store).values()) == 60 * 32
     put(store, 6)
     with closing(open_queues(store)) as index:
@@ -247,7 +264,8 @@ def test_it_is_rebuilt(store: Path, tmp_path: Path) -> None:
     assert contents(store) == expected
     as_files, again = tmp_path / "files", tmp_path / "again"
     rebuild_store(SerialRunner(), store, output=as_files, queues="files")
-    assert not files(as_files) and list((as_files / "consumequeue").iterdir())
+    assert not files(as_files)
+    assert list((as_files / "consumequeue").iterdir())
     rebuild_store(SerialRunner(), store, output=again, queues="toy")
     assert contents(again) == expected
     with pytest.raises(UsageError, match="must be 'files' or 'rocksdb' or 'toy', not 'game'"):

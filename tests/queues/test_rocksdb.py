@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 import reput
 from reput.base.config import StoreConfig
-from reput.core.queues.rocksdb_database import RocksDatabase
-from reput.core.queues.rocksdb_writer import create_database, opened_to_write
+from reput.engine.five.rocksdb_database import RocksDatabase
+from reput.engine.five.rocksdb_writer import create_database, opened_to_write
 from reput.errors import FormatError, MessageNotFoundError, MissingExtraError, StoreError
 from reput.format.consume_queue import ENTRY_BYTES, encode_entry
 from reput.format.properties import SCHEDULE_TOPIC

@@ -12,7 +12,7 @@ import reput
 from reput.base.config import StoreConfig
 from reput.base.tasks import SerialRunner
 from reput.core.log.dispatch_batch import Queue
-from reput.core.queues.rocksdb_database import RocksDatabase
+from reput.engine.five.rocksdb_database import RocksDatabase
 from reput.engine.rebuild.driver import rebuild_store
 from reput.engine.writer.put.message import Message
 from reput.format.consume_queue import PRE_BLANK

@@ -14,7 +14,7 @@ from reput.core.log.paths import find_logs
 from reput.core.log.scan import ScanBuffers
 from reput.core.log.sources import LogListing
 from reput.core.log.splits import first_record
-from reput.core.queues.rocksdb_database import RocksDatabase
+from reput.engine.five.rocksdb_database import RocksDatabase
 from reput.engine.tables import times as table_times
 from reput.engine.tables.arrow import to_arrow
 from reput.engine.tables.filters import Condition, selected

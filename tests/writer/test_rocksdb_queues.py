@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import reput
-from reput.core.queues.rocksdb_reader import RocksQueues
+from reput.engine.five.rocksdb_reader import RocksQueues
 from reput.engine.writer.put.message import Message
 from reput.engine.writer.store_writer import StoreWriter
 from reput.errors import UsageError
@@ -120,7 +120,7 @@ def test_what_is_put_into_a_brokers_store_is_read(golden: Golden, tmp_path: Path
 PUT_AND_DIE = """
 import os, sys
 from pathlib import Path
-from reput.core.queues.rocksdb_reader import RocksQueues
+from reput.engine.five.rocksdb_reader import RocksQueues
 from reput.engine.writer.put.message import Message
 from reput.engine.writer.store_writer import StoreWriter
 from tests.writer.test_rocksdb_queues import ROCKS
@@ -191,7 +191,7 @@ def test_readers_of_a_store_that_stays_open_hold_few_entries(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limit, puts = 50, 40
-    monkeypatch.setattr("reput.core.queues.rocksdb_database.MOST_UNDISPATCHED", limit)
+    monkeypatch.setattr("reput.engine.five.rocksdb_database.MOST_UNDISPATCHED", limit)
     store = tmp_path / "store"
     with reput.open_store(store, mode="rw", config=ROCKS) as opened:
         opened.put(Message("T", b"first"))

@@ -6,12 +6,17 @@ from reput.base.lazy import face
 
 if TYPE_CHECKING:
     from reput.core.index.entries import IndexEntries as IndexEntries
+    from reput.core.index.forms import IndexForm as IndexForm
+    from reput.core.index.forms import IndexOf as IndexOf
+    from reput.core.index.forms import index_form as index_form
+    from reput.core.index.forms import register_index_form as register_index_form
     from reput.core.index.geometry import IndexGeometry as IndexGeometry
+    from reput.core.index.key_index import IndexPart as IndexPart
+    from reput.core.index.key_index import KeyIndex as KeyIndex
     from reput.core.index.key_index import TimeWindow as TimeWindow
     from reput.core.index.plan import Segment as Segment
     from reput.core.index.reader import IndexFileReader as IndexFileReader
     from reput.core.index.reader import index_paths as index_paths
-    from reput.core.index.rocksdb_index import indexed_messages as indexed_messages
     from reput.core.index.search import IndexSearch as IndexSearch
     from reput.core.index.search import lost_keys as lost_keys
     from reput.core.index.set_reader import IndexFileSetReader as IndexFileSetReader
@@ -60,6 +65,7 @@ if TYPE_CHECKING:
     from reput.core.log.scan import ScanBuffers as ScanBuffers
     from reput.core.log.scan import ScannedPiece as ScannedPiece
     from reput.core.log.scan_mode import BROKER as BROKER
+    from reput.core.log.scan_mode import GROWING_READER as GROWING_READER
     from reput.core.log.scan_mode import PLACES as PLACES
     from reput.core.log.scan_mode import READER_PLACES as READER_PLACES
     from reput.core.log.scan_mode import SALVAGE as SALVAGE
@@ -109,6 +115,7 @@ if TYPE_CHECKING:
     from reput.core.query.tail import TailFilter as TailFilter
     from reput.core.query.wanted import WantedKey as WantedKey
     from reput.core.queues.folders import offset_entries as offset_entries
+    from reput.core.queues.folders import queue_database as queue_database
     from reput.core.queues.forms import LastEntry as LastEntry
     from reput.core.queues.forms import QueueForm as QueueForm
     from reput.core.queues.forms import QueueRecovery as QueueRecovery
@@ -121,6 +128,7 @@ if TYPE_CHECKING:
     from reput.core.queues.forms import register_queue_form as register_queue_form
     from reput.core.queues.kinds import BATCH_QUEUE as BATCH_QUEUE
     from reput.core.queues.kinds import CONSUME_QUEUE as CONSUME_QUEUE
+    from reput.core.queues.kinds import ROCKSDB_QUEUE as ROCKSDB_QUEUE
     from reput.core.queues.kinds import Numbering as Numbering
     from reput.core.queues.kinds import QueueKind as QueueKind
     from reput.core.queues.kinds import is_light as is_light
@@ -133,15 +141,11 @@ if TYPE_CHECKING:
     from reput.core.queues.reader import ConsumeQueueReader as ConsumeQueueReader
     from reput.core.queues.reader import ExtendedQueueReader as ExtendedQueueReader
     from reput.core.queues.reader import ExtensionFiles as ExtensionFiles
-    from reput.core.queues.rocksdb_database import RocksDatabase as RocksDatabase
     from reput.core.queues.rocksdb_dispatch import dispatched_entries as dispatched_entries
     from reput.core.queues.rocksdb_dispatch import rocksdb_rules as rocksdb_rules
-    from reput.core.queues.rocksdb_writer import create_database as create_database
-    from reput.core.queues.rocksdb_writer import create_index_database as create_index_database
     from reput.core.queues.set_writer import BatchEnd as BatchEnd
     from reput.core.queues.set_writer import ConsumeQueueSetWriter as ConsumeQueueSetWriter
     from reput.core.queues.set_writer import QueueSetWriter as QueueSetWriter
-    from reput.core.queues.set_writer import RocksQueueSetWriter as RocksQueueSetWriter
     from reput.core.queues.store_queues import FILE_FORM as FILE_FORM
     from reput.core.queues.store_queues import BatchQueueSetReader as BatchQueueSetReader
     from reput.core.queues.store_queues import ConsumeQueueSetReader as ConsumeQueueSetReader

@@ -22,10 +22,10 @@ _OF_FUNCTIONS = {
     "reput.engine.rebuild.scan_split.run_scan": "reput rebuild: scan the log",
     "reput.engine.rebuild.driver._data_end": "reput rebuild: find the ends of log files",
     "reput.engine.rebuild.queue_plan.plan_queues": "reput rebuild: plan ConsumeQueues",
-    "reput.engine.rebuild.rocksdb_layout.rocksdb_layout": "reput rebuild: plan the tables of RocksDB",
+    "reput.engine.five.rocksdb_layout.rocksdb_layout": "reput rebuild: plan the tables of RocksDB",
     "reput.engine.rebuild.divided.divide": "reput rebuild: divide entries among queues",
     "reput.engine.rebuild.driver._write_one": "reput rebuild: write ConsumeQueues and IndexFiles",
-    "reput.engine.rebuild.driver._write_object": "reput rebuild: stage ConsumeQueues and IndexFiles",
+    "reput.engine.rebuild.queue_pieces.write_objects": "reput rebuild: stage ConsumeQueues and IndexFiles",
     "reput.engine.rebuild.queue_pieces.join_pieces": "reput rebuild: join pieces of ConsumeQueue files",
     "reput.engine.rebuild.publish._publish": "reput rebuild: publish files",
 }

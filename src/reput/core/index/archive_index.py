@@ -7,7 +7,7 @@ these files. Archived bytes are verified whenever they are read. So this index i
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
@@ -36,6 +36,7 @@ from reput.io import Archive, ArchiveStorage, JoinedStorage, ParquetIndex, Stora
 from reput.io.archive_storage import ArchiveFiles, storage_in
 
 if TYPE_CHECKING:
+    from reput.core.index.forms import IndexOf
     from reput.core.index.key_index import TimeWindow
 
 _Offsets = npt.NDArray[np.int64]
@@ -189,6 +190,23 @@ def _groups(index: ParquetIndex, wanted: _Offsets) -> list[int]:
     least, greatest = index.least_hashes[:-1], index.greatest_hashes[:-1]
     is_between = np.searchsorted(wanted, least) < np.searchsorted(wanted, greatest, "right")
     return np.flatnonzero(is_between).tolist()
+
+
+class _ArchiveForm:
+    """The index of an archive as a form of the register."""
+
+    def open(self, source: IndexOf, others: Sequence[KeyIndex]) -> KeyIndex:
+        return archive_index(source.storage, source.log)
+
+
+class _JoinedForm:
+    """The index of a store that is joined with its archive, as a form of the register."""
+
+    def open(self, source: IndexOf, others: Sequence[KeyIndex]) -> KeyIndex:
+        return ContinuedIndex(source.storage, others[0], source.log, source.own_log)
+
+
+ARCHIVE_INDEX, JOINED_INDEX = _ArchiveForm(), _JoinedForm()
 
 
 def archive_index(storage: Storage, log: CommitLogReader) -> ArchiveIndex:

@@ -6,11 +6,11 @@ Each file covers the ranges of the log for which it can be trusted (`reput.core.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import merge
 from itertools import accumulate, groupby
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from reput.base import Finding, Kind
 from reput.core.index.key_index import (
@@ -21,6 +21,7 @@ from reput.core.index.key_index import (
     CandidateArrays,
     IndexPart,
     KeyHashes,
+    KeyIndex,
     TimeWindow,
 )
 from reput.core.index.reader import IndexFileReader
@@ -34,6 +35,9 @@ from reput.core.log.offset_range import OffsetRange
 from reput.core.log.reader import CommitLogReader
 from reput.io import NO_STAMP, Stamp, present_stamp
 from reput.io.stamps import has_stamp
+
+if TYPE_CHECKING:
+    from reput.core.index.forms import IndexOf
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,6 +272,16 @@ class IndexFiles:
                 timed = verdict.proof.items if verdict.proof.is_timed else 0
                 for start, stop in verdict.proof.ranges:
                     yield IndexFilePart(file, start, stop, Basis.PROVEN, None, timed)
+
+
+class _FileIndex:
+    """IndexFiles as a form of the register."""
+
+    def open(self, source: IndexOf, others: Sequence[KeyIndex]) -> KeyIndex:
+        return IndexFiles(source.files, source.own_log, source.judge)
+
+
+FILE_INDEX = _FileIndex()
 
 
 def _as_it_is(file: IndexFileReader) -> _Judged:

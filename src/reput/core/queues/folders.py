@@ -9,7 +9,12 @@ import os
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from reput.format.file_names import parse_offset_file_name
+from reput.format.file_names import (
+    CONSUME_QUEUE_FOLDER,
+    DATABASE_SIGN,
+    QUEUE_DATABASE_FOLDER,
+    parse_offset_file_name,
+)
 from reput.io import LOCAL, FolderEntry, Storage
 
 # The number of digits of Java's largest int.
@@ -67,3 +72,26 @@ def offset_entries(folder: str, storage: Storage = LOCAL) -> list[tuple[int, Fol
     named = ((parse_offset_file_name(entry.name), entry) for entry in storage.list(folder))
     found = [(start, entry) for start, entry in named if start is not None]
     return sorted(found, key=lambda one: one[0])
+
+
+def queue_database(store: str, storage: Storage) -> str:
+    """Return the folder in which a store has its database of queues, or would have it. Raises StoreAccessError.
+
+    A broker of 5.5 does not start if both folders have a database.
+    """
+    separate = os.path.join(store, QUEUE_DATABASE_FOLDER)
+    return separate if is_database(separate, storage) else os.path.join(store, CONSUME_QUEUE_FOLDER)
+
+
+def is_database(folder: str, storage: Storage) -> bool:
+    """Return whether a folder contains a RocksDB database. Raises StoreAccessError."""
+    return storage.entry(os.path.join(folder, DATABASE_SIGN)) is not None
+
+
+def was_database(folder: str, storage: Storage) -> bool:
+    """Return whether a folder contains files of a RocksDB database, complete or not. Raises StoreAccessError."""
+    names = [entry.name for entry in storage.list(folder)]
+    return any(
+        name == DATABASE_SIGN or name.endswith(".sst") or name.startswith("MANIFEST-")
+        for name in names
+    )

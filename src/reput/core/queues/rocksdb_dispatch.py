@@ -8,16 +8,14 @@ may still name light queues, because they are copied from another message.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from reput.core.log.dispatch_batch import DispatchBatch, Queue
 from reput.core.log.scan_mode import DispatchRules
-from reput.format.dtypes import ROCKSDB_VALUE_DTYPE
 from reput.format.properties import LMQ_PREFIX
-from reput.format.rocksdb_queue import VALUE_BYTES, queue_prefix
 
 
 def rocksdb_rules(delays_ms: tuple[int, ...]) -> DispatchRules:
@@ -51,30 +49,3 @@ def dispatched_entries(batch: DispatchBatch) -> Iterator[DispatchedEntries]:
             rows, queue_offset = rows[own], queue_offset[own]
         if len(rows):
             yield DispatchedEntries(queue, rows, queue_offset)
-
-
-def entry_columns(messages: npt.NDArray[np.void]) -> npt.NDArray[np.void]:
-    """Return the values of these messages' entries, ROCKSDB_VALUE_DTYPE."""
-    values = np.empty(len(messages), ROCKSDB_VALUE_DTYPE)
-    for name in ROCKSDB_VALUE_DTYPE.names or ():
-        values[name] = messages[name]
-    return values
-
-
-def entry_values(columns: npt.NDArray[np.void]) -> list[bytes]:
-    """Return the stored values of entries."""
-    # Stored values are big endian, even if the input is not.
-    stored = columns.astype(ROCKSDB_VALUE_DTYPE, copy=False)
-    values: list[bytes] = stored.view(f"V{VALUE_BYTES}").tolist()
-    return values
-
-
-def entry_keys(queue: Queue, queue_offset: npt.NDArray[Any]) -> list[bytes]:
-    """Return the keys of one queue's entries."""
-    prefix = np.frombuffer(queue_prefix(*queue), np.uint8)
-    offsets = queue_offset.astype(">i8" if queue_offset.dtype.kind == "i" else ">u8")
-    keys = np.empty((len(offsets), len(prefix) + offsets.itemsize), np.uint8)
-    keys[:, : len(prefix)] = prefix
-    keys[:, len(prefix) :] = offsets.view(np.uint8).reshape(len(offsets), -1)
-    made: list[bytes] = keys.view(f"V{keys.shape[1]}")[:, 0].tolist()
-    return made

@@ -13,9 +13,8 @@ from pathlib import Path
 from reput.base import StoreConfig
 from reput.core.log.dispatch_batch import Queue
 from reput.core.queues.folders import QueueFolder, offset_entries, walk_queues
-from reput.core.queues.forms import FILES, QueueForm, configured_form
+from reput.core.queues.forms import FILES, ROCKSDB, QueueForm, configured_form, queue_form
 from reput.core.queues.reader import BatchQueueReader, ConsumeQueueReader
-from reput.core.queues.rocksdb_writer import require_library
 from reput.core.store.facts import StoreFacts
 from reput.core.store.message_database import database_contents
 from reput.errors import StoreError, UsageError
@@ -33,7 +32,7 @@ def refuse_to_write(facts: StoreFacts) -> None:
     store = Path(facts.path)
     refuse_archive(store)
     if facts.has_queue_database_files:
-        require_library()
+        queue_form(ROCKSDB).require()
         if facts.has_queue_files:
             raise UsageError(_TWO_KINDS.format(store))
         refuse_separate_database(facts)
@@ -114,7 +113,7 @@ def refuse_to_repair(facts: StoreFacts) -> None:
             f"and restore files of the log from a replica"
         )
     if facts.has_queue_database_files:
-        require_library()
+        queue_form(ROCKSDB).require()
         if facts.has_queue_files:
             raise UsageError(_TWO_KINDS.format(store))
         refuse_separate_database(facts)

@@ -21,10 +21,9 @@ from reput.core.log.files import CommitLogFile
 from reput.core.log.folders import ledger_folders, log_folders
 from reput.core.log.reader import CommitLogReader
 from reput.core.log.sources import LogListing, StoreLog
-from reput.core.queues.folders import walk_queues
+from reput.core.queues.folders import is_database, queue_database, walk_queues, was_database
 from reput.core.queues.forms import QueueForm, queue_forms
 from reput.core.queues.kinds import EXTENSION
-from reput.core.queues.rocksdb_database import is_database, queue_database, was_database
 from reput.core.queues.store_queues import KnownOffset, known_offset
 from reput.core.store.parts import StoreParts, parts_of
 from reput.errors import FormatError, MissingExtraError, StoreError, StoreNotFoundError, UsageError

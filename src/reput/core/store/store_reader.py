@@ -13,10 +13,8 @@ from os import PathLike, fspath
 from typing import TypedDict
 
 from reput.base import Closing, Finding, StoreConfig, checked
-from reput.core.index.index_files import IndexFiles
-from reput.core.index.key_index import KeyIndex
+from reput.core.index.forms import IndexOf, open_index
 from reput.core.index.plan import Planner
-from reput.core.index.rocksdb_index import JoinedIndex, RocksIndex
 from reput.core.index.set_reader import IndexFileSetReader
 from reput.core.index.trust import RecallingJudge
 from reput.core.index.verdict import Judge
@@ -184,20 +182,12 @@ class StoreReader(Closing):
         `judge` decides which parts of the log an IndexFile covers. By default, it uses remembered proofs, and spot
         checks of IndexFiles without a proof. Raises StoreAccessError.
         """
-        if self.storage.is_archive:
-            # Import this here, because it loads NumPy, which most queries do not need.
-            from reput.core.index.archive_index import archive_index
-
-            archived = archive_index(self.storage, self.commit_log)
-            return Planner(self.commit_log, archived, self.checkpoint())
-        index: KeyIndex = IndexFiles(self.index, self.own_log, judge or RecallingJudge())
-        if databases := self._facts().message_databases:
-            index = JoinedIndex(index, *map(RocksIndex, databases))
-        if self.log_storage.is_joined:
-            from reput.core.index.archive_index import ContinuedIndex
-
-            index = ContinuedIndex(self.log_storage, index, self.commit_log, self.own_log)
-        return Planner(self.commit_log, index, self.checkpoint())
+        facts = self._facts()
+        source = IndexOf(
+            self.log_storage, self.index, facts.message_databases, self.commit_log, self.own_log,
+            judge or RecallingJudge(),
+        )  # fmt: skip
+        return Planner(self.commit_log, open_index(source), facts.checkpoint)
 
     def all_topics(self) -> list[str]:
         """Return all topics with messages in the log or with queues, sorted.

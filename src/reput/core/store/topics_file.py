@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-from reput.core.queues.rocksdb_database import is_database
+from reput.core.queues.folders import is_database
 from reput.errors import MissingExtraError, StoreError
 from reput.format.file_names import (
     BATCH_QUEUE_FOLDER,

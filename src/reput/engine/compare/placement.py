@@ -9,7 +9,7 @@ The number of an entry is its queue offset. The rule:
    its neighbours in the log.
 
 Recovery applies the rule to queues in files (`reput.engine.writer.recovery.queue_matching`), a rebuild also to queues
-in RocksDB (`reput.engine.rebuild.old_database`).
+in RocksDB (`reput.engine.five.old_database`).
 """
 
 from __future__ import annotations

@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from reput.core import Queue, create_database, facts_of
-from reput.core.queues.rocksdb_writer import require_library
+from reput.core import Queue, facts_of
 from reput.core.store.existing import expired_queue_ends
 from reput.engine.five.rocksdb_layout import RocksPlanTask, rocksdb_layout
 from reput.engine.five.rocksdb_tables import RocksTableWritten, write_rocksdb_table
+from reput.engine.five.rocksdb_writer import create_database, require_library
 from reput.engine.rebuild import (
     LogPart,
     LogSummary,

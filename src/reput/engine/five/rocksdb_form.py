@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reput.base import StoreConfig
-from reput.core import LastEntry, QueueForm, QueueIndex, QueueRecovery, QueuesOf, RocksDatabase
-from reput.core.queues.rocksdb_database import queue_database
-from reput.core.queues.rocksdb_reader import RocksQueues
+from reput.core import LastEntry, QueueForm, QueueIndex, QueueRecovery, QueuesOf, queue_database
+from reput.engine.five.rocksdb_database import RocksDatabase
+from reput.engine.five.rocksdb_reader import RocksQueues
 from reput.format.file_names import CONSUME_QUEUE_FOLDER, DATABASE_SIGN, QUEUE_DATABASE_FOLDER
 from reput.format.rocksdb_queue import decode_value, entry_key, queue_prefix
 from reput.io import LOCAL
@@ -74,7 +74,7 @@ class RocksDBForm(QueueForm):
 
     def require(self) -> None:
         """See QueueForm."""
-        from reput.core.queues.rocksdb_writer import require_library
+        from reput.engine.five.rocksdb_writer import require_library
 
         require_library()
 

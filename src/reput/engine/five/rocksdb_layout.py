@@ -15,20 +15,17 @@ from typing import NamedTuple
 import numpy as np
 
 from reput.core import Queue
-from reput.engine.rebuild.old_database import (
+from reput.engine.five.old_database import beginning_again, plan_old_numbers
+from reput.engine.rebuild import (
+    LogPart,
     OldNumbers,
-    beginning_again,
-    plan_old_numbers,
-    write_old_numbers,
-)
-from reput.engine.rebuild.old_queues import LogPart
-from reput.engine.rebuild.queue_plan import (
     QueueLayout,
     QueuePlan,
     QueueTask,
     RunTable,
     SplitRuns,
     divide_tasks,
+    write_old_numbers,
     write_plan,
 )
 from reput.format.consume_queue import ENTRY_BYTES

@@ -21,16 +21,16 @@ from reput.core import (
     FileScan,
     Queue,
     RecoveredQueues,
-    RocksDatabase,
-    RocksQueueSetWriter,
     ScanBuffers,
     StoreLog,
-    create_database,
     dispatched_entries,
     facts_of,
     is_light,
     rocksdb_rules,
 )
+from reput.engine.five.rocksdb_database import RocksDatabase
+from reput.engine.five.rocksdb_queues import RocksQueueSetWriter
+from reput.engine.five.rocksdb_writer import create_database
 from reput.engine.writer import BatchSizes, Count, out_of_order
 from reput.errors import CorruptMessageError, MessageNotFoundError
 from reput.format.file_names import CONSUME_QUEUE_FOLDER

@@ -11,12 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from reput.core import Queue, dispatched_entries
-from reput.core.queues.rocksdb_dispatch import entry_columns, entry_keys, entry_values
-from reput.core.queues.rocksdb_writer import table_writer
 from reput.engine.five.rocksdb_layout import KeyedRange, ranges_of
-from reput.engine.rebuild.old_database import read_old_numbers
-from reput.engine.rebuild.queue_plan import QueueTask, read_plan
-from reput.engine.rebuild.write_files import WriteJob, batches_of
+from reput.engine.five.rocksdb_queues import entry_columns, entry_keys, entry_values
+from reput.engine.five.rocksdb_writer import table_writer
+from reput.engine.rebuild import QueueTask, WriteJob, batches_of, read_old_numbers, read_plan
 from reput.format.rocksdb_queue import QueueEnd
 from reput.io import make_folder, replacing
 

@@ -16,9 +16,15 @@ from typing import TYPE_CHECKING
 from reput.base.lazy import face
 
 if TYPE_CHECKING:
+    from reput.engine.rebuild.batch_file import read_batches as read_batches
     from reput.engine.rebuild.driver import rebuild_store as rebuild_store
     from reput.engine.rebuild.follow.report import FollowReport as FollowReport
+    from reput.engine.rebuild.old_numbers import REFUSED as REFUSED
+    from reput.engine.rebuild.old_numbers import OldNumbers as OldNumbers
+    from reput.engine.rebuild.old_numbers import read_old_numbers as read_old_numbers
+    from reput.engine.rebuild.old_numbers import write_old_numbers as write_old_numbers
     from reput.engine.rebuild.old_queues import LogPart as LogPart
+    from reput.engine.rebuild.old_queues import PlacedBatches as PlacedBatches
     from reput.engine.rebuild.operation import rebuild as rebuild
     from reput.engine.rebuild.queue_kinds import QueueBuild as QueueBuild
     from reput.engine.rebuild.queue_kinds import RunOne as RunOne
@@ -29,6 +35,9 @@ if TYPE_CHECKING:
     from reput.engine.rebuild.queue_plan import QueueLayout as QueueLayout
     from reput.engine.rebuild.queue_plan import QueuePlan as QueuePlan
     from reput.engine.rebuild.queue_plan import QueueTask as QueueTask
+    from reput.engine.rebuild.queue_plan import RunTable as RunTable
+    from reput.engine.rebuild.queue_plan import SplitRuns as SplitRuns
+    from reput.engine.rebuild.queue_plan import divide_tasks as divide_tasks
     from reput.engine.rebuild.queue_plan import read_plan as read_plan
     from reput.engine.rebuild.queue_plan import write_plan as write_plan
     from reput.engine.rebuild.renumbered import renumbered_entries as renumbered_entries

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Protocol, cast
 
 from reput.base import Progress, Result, Runner, StoreConfig, Task, now_ms, silent
 from reput.core import (
@@ -22,9 +22,11 @@ from reput.core import (
     LogEnds,
     Proof,
     QueueForm,
+    StoreFacts,
     StoreLog,
     batch_topics,
     facts_of,
+    index_form,
     is_worth_keeping,
     refuse_separate_database,
 )
@@ -36,7 +38,6 @@ from reput.engine.compare import reader_of, remember
 from reput.engine.rebuild.batch_file import read_facts
 from reput.engine.rebuild.commit import FolderTarget, RebuildCommit, Target
 from reput.engine.rebuild.divided import divide
-from reput.engine.rebuild.index_database import check_index_form, index_folder, write_index_database
 from reput.engine.rebuild.index_layout import IndexFileTask, index_layout
 from reput.engine.rebuild.old_queues import LogPart
 from reput.engine.rebuild.publish import BucketTarget, FetchedTarget
@@ -141,7 +142,7 @@ def rebuild_store(
             f"the argument `only` must be 'consumequeue' or 'index', not {only!r}",
             arguments=["only"],
         )
-    check_index_form(index, only, salvage)
+    _check_index_form(index, only, salvage)
     if split_size is not None and split_size < 1:
         raise UsageError("split_size must be at least 1 byte", arguments=["split_size"])
     options = dict(storage_options or {})
@@ -166,6 +167,34 @@ def rebuild_store(
         if staging is None:
             return _into_folder(AnchoredRunner(runner), source, folder, in_place, asked, progress)
         return _by_bucket(runner, source, folder, in_place, staging, asked, options, progress)
+
+
+def _check_index_form(form: str | None, only: str | None, salvage: bool) -> None:
+    """Raise UsageError for an unknown form of the index, and for arguments that do not apply to RocksDB."""
+    if form not in (None, "files", "rocksdb"):
+        raise UsageError(f"index must be 'files' or 'rocksdb', not {form!r}", arguments=["index"])
+    if form == "rocksdb" and (only == "consumequeue" or salvage):
+        raise UsageError(
+            "index='rocksdb' cannot be combined with only='consumequeue' or salvage",
+            arguments=["index"],
+        )
+
+
+class RebuiltIndex(Protocol):
+    """A form of the index of keys that a rebuild can write in place of IndexFiles."""
+
+    def folder(self, facts: StoreFacts, *, in_place: bool) -> str:
+        """Return the name of the folder into which the index is written.
+
+        Raises UsageError, MissingExtraError, FormatError, StoreAccessError.
+        """
+
+    def write(self, source: StoreLog, start: int, stop: int, folder: Path) -> int:
+        """Write the index of the messages in [start, stop). Return the number of keys. Raises StoreError."""
+
+
+def _rocksdb_index() -> RebuiltIndex:
+    return cast("RebuiltIndex", index_form("rocksdb"))
 
 
 class _Source(NamedTuple):
@@ -282,7 +311,7 @@ def _into_folder(
     database = None
     if asked.has_index_database:
         facts = facts_of(source.path, storage=source.storage)
-        database = staging.new / index_folder(facts, in_place)
+        database = staging.new / _rocksdb_index().folder(facts, in_place=in_place)
     rebuild = _Rebuild(
         runner, known, staging, asked.only, replaced, progress, report, build, target, output,
         database,
@@ -528,7 +557,9 @@ class _Rebuild:
         self.run_tasks(dividing, queues.divides, [one.weight for one in queues.divides], "divide")
         weights = [task.weight for task in tasks]
         in_objects = isinstance(staging, BucketStaging)
-        write = partial(write_objects if in_objects else partial(_write, self.queues.writer()), job)
+        write = partial(
+            write_objects if in_objects else partial(_write_one, self.queues.writer()), job
+        )
         written = self.run_tasks(write, tasks, weights, "write")
         if self.only != "index":
             weights = [one.weight for one in queues.joins]
@@ -537,7 +568,7 @@ class _Rebuild:
             self.target.take_queues(sum(staged) + sum(joined))
             self.queues.finish(log, written, report)
         if self.index_database is not None:
-            report.index_entries = write_index_database(
+            report.index_entries = _rocksdb_index().write(
                 self.known.log, log.begin, report.log_end, self.index_database
             )
             return {}
@@ -617,5 +648,5 @@ def _silent(done: int, total: int) -> None:
     """Ignore the progress of an unnamed phase."""
 
 
-def _write(write: WriteQueues, job: WriteJob, task: IndexFileTask | QueueTask) -> object:
+def _write_one(write: WriteQueues, job: WriteJob, task: IndexFileTask | QueueTask) -> object:
     return write_index_file(job, task) if isinstance(task, IndexFileTask) else write(job, task)

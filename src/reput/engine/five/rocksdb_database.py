@@ -5,11 +5,9 @@ RocksDB opens links to the files, in another folder, so the store's own folder s
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 
 from reput.errors import FormatError
-from reput.format.file_names import CONSUME_QUEUE_FOLDER, DATABASE_SIGN, QUEUE_DATABASE_FOLDER
 from reput.format.rocksdb_queue import (
     CHECKPOINT_KEY,
     ENTRIES_FAMILY,
@@ -19,7 +17,7 @@ from reput.format.rocksdb_queue import (
     decode_end,
     end_key,
 )
-from reput.io import RocksFolder, Storage
+from reput.io import RocksFolder
 
 MOST_UNDISPATCHED = 1 << 18
 """Maximum number of entries that are only in memory, and in no table on disk.
@@ -87,26 +85,3 @@ class RocksDatabase(RocksFolder):
     def checkpoint(self) -> int:
         """Return the physical offset up to which the database has entries. Raises FormatError."""
         return decode_checkpoint(self.family_value(OFFSETS_FAMILY, CHECKPOINT_KEY))
-
-
-def queue_database(store: str, storage: Storage) -> str:
-    """Return the folder in which a store has its database of queues, or would have it. Raises StoreAccessError.
-
-    A broker of 5.5 does not start if both folders have a database.
-    """
-    separate = os.path.join(store, QUEUE_DATABASE_FOLDER)
-    return separate if is_database(separate, storage) else os.path.join(store, CONSUME_QUEUE_FOLDER)
-
-
-def is_database(folder: str, storage: Storage) -> bool:
-    """Return whether a folder contains a RocksDB database. Raises StoreAccessError."""
-    return storage.entry(os.path.join(folder, DATABASE_SIGN)) is not None
-
-
-def was_database(folder: str, storage: Storage) -> bool:
-    """Return whether a folder contains files of a RocksDB database, complete or not. Raises StoreAccessError."""
-    names = [entry.name for entry in storage.list(folder)]
-    return any(
-        name == DATABASE_SIGN or name.endswith(".sst") or name.startswith("MANIFEST-")
-        for name in names
-    )

@@ -7,18 +7,37 @@ Only its last entry is used, because it shows whether the log has lost its end.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 from reput.base import Finding, Kind
-from reput.core.index.key_index import IndexPart
-from reput.core.log.offset_range import OffsetRange
-from reput.core.log.reader import CommitLogReader
-from reput.core.log.walk import LogWalk
-from reput.errors import FormatError, MissingExtraError
+from reput.core import (
+    CommitLogReader,
+    IndexOf,
+    IndexPart,
+    KeyIndex,
+    LogWalk,
+    OffsetRange,
+    StoreFacts,
+    StoreLog,
+    database_contents,
+)
+from reput.errors import FormatError, MissingExtraError, UsageError
 from reput.format.commit_log import MessageExt, decode_located
-from reput.format.rocksdb_index import INDEX_FAMILY, LAST_OFFSET_KEY, decode_offset, index_items
+from reput.format.file_names import MESSAGE_DATABASE_FOLDERS
+from reput.format.rocksdb_index import (
+    INDEX_FAMILY,
+    LAST_OFFSET_KEY,
+    LAST_TIME_KEY,
+    decode_offset,
+    encode_offset,
+    index_items,
+)
 from reput.io import RocksFolder
+
+_KEYS = "keys"
 
 
 class RocksIndex:
@@ -88,3 +107,49 @@ class JoinedIndex:
     def newest_entry(self) -> int:
         """See `KeyIndex.newest_entry`."""
         return max(int(index.newest_entry) for index in self._indexes)
+
+
+class RocksIndexForm:
+    """The index of keys in RocksDB as a form of the register. A rebuild writes it as a 5.4 broker does."""
+
+    def open(self, source: IndexOf, others: Sequence[KeyIndex]) -> KeyIndex:
+        """See IndexForm."""
+        return JoinedIndex(*others, *map(RocksIndex, source.databases))
+
+    def folder(self, facts: StoreFacts, *, in_place: bool) -> str:
+        """Return the name of the folder into which the index is written.
+
+        Raises:
+            UsageError: The store is rebuilt in place, and its database also has other items.
+            MissingExtraError, FormatError, StoreAccessError.
+        """
+        names = [Path(folder).name for folder in facts.message_databases]
+        if in_place:
+            others = [name for name in database_contents(facts) if name != _KEYS]
+            if others or len(names) > 1:
+                raise UsageError(
+                    f"{facts.path}: its database of keys also has {' and '.join(others) or 'a second folder'}, which a "
+                    "rebuild would delete; pass output, or index='files'",
+                    arguments=["index"],
+                )
+        return names[0] if in_place and names else MESSAGE_DATABASE_FOLDERS[0]
+
+    def write(self, source: StoreLog, start: int, stop: int, folder: Path) -> int:
+        """Write the index of the messages in [start, stop). Return the number of keys. Raises StoreError."""
+        from reput.engine.five.rocksdb_writer import create_index_database
+
+        with closing(CommitLogReader(source)) as log:
+            return create_index_database(folder, _items(log, start, stop))
+
+
+ROCKSDB_INDEX = RocksIndexForm()
+
+
+def _items(log: CommitLogReader, start: int, stop: int) -> Iterator[tuple[bytes, bytes]]:
+    last, newest = -1, 0
+    for message, items in indexed_messages(log, start, stop):
+        yield from items
+        last, newest = message.physical_offset, max(newest, message.store_timestamp)
+    if last >= 0:
+        yield LAST_OFFSET_KEY, encode_offset(last)
+        yield LAST_TIME_KEY, encode_offset(newest)

@@ -5,73 +5,25 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import closing
-from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from reput.core import (
-    DispatchBatch,
-    OffsetRange,
-    Queue,
-    RocksDatabase,
-    dispatched_entries,
-    facts_of,
-    is_light,
-)
+from reput.core import DispatchBatch, OffsetRange, Queue, dispatched_entries, facts_of, is_light
 from reput.engine.compare import Placement, ascending, between, entry_of_each, in_ranges, neighbours
-from reput.engine.rebuild.batch_file import read_batches
-from reput.engine.rebuild.old_queues import LogPart, PlacedBatches
+from reput.engine.five.rocksdb_database import RocksDatabase
+from reput.engine.rebuild import REFUSED, LogPart, OldNumbers, PlacedBatches, read_batches
 from reput.errors import MissingExtraError, StoreError, is_transient
 from reput.format.dtypes import ROCKSDB_VALUE_DTYPE
 from reput.format.rocksdb_queue import VALUE_BYTES, entry_key, queue_offset_of, queue_prefix
-from reput.io import FileWriter, read_file, replacing
 
 _FIELDS = ("physical_offset", "size", "sys_flag", "queue", "queue_offset", "multi")
-_CHANGED_FILE, _KEPT_FILE, _NAMES_FILE = "old-changed", "old-kept", "old-queues.json"
-_REFUSED = -1
-# Read at most this many bytes of each file that `write_old_numbers` has written, to limit memory: a damaged file may
-# have any size. Valid files are much smaller.
-_MOST_BYTES = 1 << 31
 _Numbers = npt.NDArray[np.int64]
-
-
-class OldNumbers(NamedTuple):
-    """The queue offsets that the messages of a queue get from old entries, instead of those in their own records.
-
-    changed      int64[n, 2]: physical offset and queue offset of each message whose record states another queue offset;
-                 queue offset -1 means no entry
-    kept_at      queue offsets of the kept entries, whose messages cannot be read
-    kept_values  the values of the kept entries, ROCKSDB_VALUE_DTYPE
-    """
-
-    changed: _Numbers
-    kept_at: _Numbers
-    kept_values: npt.NDArray[np.void]
-
-    def numbers(self, offsets: _Numbers, stated: _Numbers) -> _Numbers:
-        """Return the queue offsets that messages get; -1 for messages that get no entry.
-
-        offsets  physical offsets of the messages
-        stated   queue offset in each message's record; the message gets this one if no old entry decides otherwise
-        """
-        result = stated
-        if len(self.changed):
-            at = np.searchsorted(self.changed[:, 0], offsets)
-            found = self.changed[np.minimum(at, len(self.changed) - 1)]
-            result = np.where(found[:, 0] == offsets, found[:, 1], stated)
-        # An old entry is kept if the scan found no message that states the entry's physical offset. Normally, the
-        # message of a kept entry is unreadable. Otherwise, the message's record states a wrong physical offset, and the
-        # message needs no new entry, because it has the kept one. So no message gets the queue offset of a kept entry.
-        if len(self.kept_at):
-            result = np.where(np.isin(result, self.kept_at), _REFUSED, result)
-        return result
 
 
 def plan_old_numbers(
@@ -212,7 +164,7 @@ def _place_missing(
     if not len(missing) or not len(taken):
         return
     is_taken = np.isin(own.stated[missing], taken)
-    result[missing[is_taken]] = _REFUSED
+    result[missing[is_taken]] = REFUSED
     # Queue offsets of light queues (%LMQ%) may restart at 0, so their order proves nothing.
     if is_light(name.topic):
         return
@@ -224,7 +176,7 @@ def _place_missing(
     low, high = neighbours(own.offsets[missing], solid[kept], solid_numbers[kept], -1, 2**63 - 1)
     fits = np.flatnonzero(between(stated, low, high) & ~is_taken)
     fits = fits[ascending(stated[fits])]
-    result[np.delete(missing, fits)] = _REFUSED
+    result[np.delete(missing, fits)] = REFUSED
 
 
 def _old_entries(old: RocksDatabase, name: Queue) -> tuple[_Numbers, npt.NDArray[np.void]]:
@@ -243,34 +195,3 @@ def _old_entries(old: RocksDatabase, name: Queue) -> tuple[_Numbers, npt.NDArray
             values.append(value)
     stored = np.frombuffer(b"".join(values), ROCKSDB_VALUE_DTYPE)
     return np.array(numbers, np.int64), stored
-
-
-def write_old_numbers(plan: str, found: dict[Queue, OldNumbers]) -> None:
-    """Write the queue offsets for the write tasks. Raises StoreAccessError."""
-    names = [[*name, len(one.changed), len(one.kept_at)] for name, one in found.items()]
-    changed = b"".join(one.changed.tobytes() for one in found.values())
-    kept = b"".join(one.kept_at.tobytes() + one.kept_values.tobytes() for one in found.values())
-    for name, data in (
-        (_CHANGED_FILE, changed),
-        (_KEPT_FILE, kept),
-        (_NAMES_FILE, json.dumps(names).encode()),
-    ):
-        with replacing(Path(plan, name)) as attempt, FileWriter(attempt) as file:
-            file.write(data, 0)
-
-
-@lru_cache(maxsize=2)
-def read_old_numbers(plan: str) -> dict[Queue, OldNumbers]:
-    """Read the files of `write_old_numbers`. Raises StoreAccessError."""
-    names = json.loads(read_file(Path(plan, _NAMES_FILE), _MOST_BYTES))
-    changed = np.frombuffer(read_file(Path(plan, _CHANGED_FILE), _MOST_BYTES), np.int64)
-    kept = read_file(Path(plan, _KEPT_FILE), _MOST_BYTES)
-    found: dict[Queue, OldNumbers] = {}
-    at = within = 0
-    for topic, queue_id, changes, entries in names:
-        pairs = changed[at : at + 2 * changes].reshape(-1, 2)
-        numbers = np.frombuffer(kept, np.int64, entries, within)
-        values = np.frombuffer(kept, ROCKSDB_VALUE_DTYPE, entries, within + numbers.nbytes)
-        at, within = at + 2 * changes, within + numbers.nbytes + values.nbytes
-        found[Queue(topic, queue_id)] = OldNumbers(pairs, numbers, values)
-    return found

@@ -18,11 +18,9 @@ from contextlib import suppress
 from itertools import islice
 from operator import itemgetter
 
-from reput.core.log.reader import CommitLogReader
-from reput.core.queues import rocksdb_database
-from reput.core.queues.kinds import ROCKSDB_QUEUE
-from reput.core.queues.queue_index import QueueReader
-from reput.core.queues.rocksdb_database import RocksDatabase
+from reput.core import ROCKSDB_QUEUE, CommitLogReader, QueueReader
+from reput.engine.five import rocksdb_database
+from reput.engine.five.rocksdb_database import RocksDatabase
 from reput.errors import MessageNotFoundError, StoreError, UsageError
 from reput.format.commit_log import BLANK_BYTES
 from reput.format.consume_queue import ENTRY_BYTES, ConsumeQueueEntry, encode_entry
@@ -295,9 +293,7 @@ class UndispatchedEntries:
                 return
 
     def _scan(self, stop: int) -> None:
-        from reput.core.log.scan import FileScan
-        from reput.core.log.scan_mode import GROWING_READER
-        from reput.core.queues.rocksdb_dispatch import dispatched_entries, rocksdb_rules
+        from reput.core import GROWING_READER, FileScan, dispatched_entries, rocksdb_rules
 
         file = self._log.file_at(self._position)
         assert file is not None
