@@ -163,7 +163,6 @@ class ToyBuild:
     """Writes all queues in one task."""
 
     without = ("consumequeue",)
-    has_logics_timestamp = True
 
     def __init__(self, staging: Staging) -> None:
         self._staging = staging

@@ -157,7 +157,6 @@ if TYPE_CHECKING:
     from reput.core.queues.writer import LostRanges as LostRanges
     from reput.core.queues.writer import batch_size_in as batch_size_in
     from reput.core.store.existing import can_salvage as can_salvage
-    from reput.core.store.existing import refuse_separate_database as refuse_separate_database
     from reput.core.store.facts import KEPT_BY as KEPT_BY
     from reput.core.store.facts import StoreFacts as StoreFacts
     from reput.core.store.facts import facts_of as facts_of

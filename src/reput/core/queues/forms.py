@@ -126,6 +126,7 @@ class QueueForm:
             stands for a folder.
         has_all: Whether a store can have all its queues in this form. Other forms have those of some topics, beside
             such a form.
+        has_logics_timestamp: Whether a broker states the time of the newest entry in `checkpoint`.
         states_end: Whether the queues state the physical offset up to which they have entries. In other forms, their
             last entries show it.
     """
@@ -133,6 +134,7 @@ class QueueForm:
     name = title = ""
     signs: tuple[str, ...] = ()
     has_all = states_end = False
+    has_logics_timestamp = True
 
     def open(self, queues: QueuesOf) -> QueueIndex:
         """Return a reader of the queues. Raises StoreAccessError."""
@@ -174,6 +176,16 @@ class QueueForm:
 
     def require(self) -> None:
         """Raise MissingExtraError if a package that the form needs is not installed."""
+
+    def refuse_to_change(self, store: str) -> None:
+        """Raise UsageError if reput can only read the queues of this store."""
+
+    def expired_files(self, store: str, log_begin: int) -> Iterator[str]:
+        """Yield the files whose entries all lead to messages before the log's beginning. Raises StoreAccessError.
+
+        Those of a database are not listed, because its library deletes them.
+        """
+        return iter(())
 
     def recovery(
         self, store: Path, config: StoreConfig, batch_topics: frozenset[str]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from os import PathLike, fspath
 from typing import Generic, NamedTuple, TypeVar
@@ -128,8 +128,19 @@ class _FileForm(QueueForm):
 
     name, title, has_all = FILES, "files", True
 
+    def folder(self, store: str) -> str:
+        return os.path.join(store, CONSUME_QUEUE.folder)
+
     def open(self, queues: QueuesOf) -> QueueIndex:
         return ConsumeQueueSetReader(queues.store, queues.storage)
+
+    def expired_files(self, store: str, log_begin: int) -> Iterator[str]:
+        with ConsumeQueueSetReader(store) as index:
+            for name in index.list():
+                queue = index.queue(*name)
+                yield from queue.files_before(log_begin)
+                if isinstance(queue, ExtendedQueueReader):
+                    yield from queue.unit_files_before(log_begin)
 
 
 class _BatchForm(QueueForm):
@@ -140,6 +151,11 @@ class _BatchForm(QueueForm):
 
     def open(self, queues: QueuesOf) -> QueueIndex:
         return BatchQueueSetReader(queues.store, queues.storage)
+
+    def expired_files(self, store: str, log_begin: int) -> Iterator[str]:
+        with BatchQueueSetReader(store) as index:
+            for name in index.list():
+                yield from index.queue(*name).files_before(log_begin)
 
     def _end_of(self, entry: ConsumeQueueEntry) -> int:
         # Like a broker, state where the newest record begins, because its size is not that of the entry's batch.

@@ -13,15 +13,13 @@ from pathlib import Path
 from reput.base import StoreConfig
 from reput.core.log.dispatch_batch import Queue
 from reput.core.queues.folders import QueueFolder, offset_entries, walk_queues
-from reput.core.queues.forms import FILES, ROCKSDB, QueueForm, configured_form, queue_form
+from reput.core.queues.forms import FILES, QueueForm, configured_form
 from reput.core.queues.reader import BatchQueueReader, ConsumeQueueReader
 from reput.core.store.facts import StoreFacts
 from reput.core.store.message_database import database_contents
 from reput.errors import StoreError, UsageError
 from reput.format.file_names import BATCH_QUEUE_FOLDER, COMMIT_LOG_FOLDER, CONSUME_QUEUE_FOLDER
 from reput.io import link, make_folder, refuse_archive
-
-_TWO_KINDS = "{}: keeps its queues in files and in RocksDB; reput rebuild converts them to one kind"
 
 
 def refuse_to_write(facts: StoreFacts) -> None:
@@ -31,16 +29,11 @@ def refuse_to_write(facts: StoreFacts) -> None:
     """
     store = Path(facts.path)
     refuse_archive(store)
-    if facts.has_queue_database_files:
-        queue_form(ROCKSDB).require()
-        if facts.has_queue_files:
-            raise UsageError(_TWO_KINDS.format(store))
-        refuse_separate_database(facts)
-        if not facts.has_queue_database:
-            raise UsageError(
-                f"{store / CONSUME_QUEUE_FOLDER}: its RocksDB database lacks the file CURRENT; rebuild it with "
-                "reput repair"
-            )
+    if _has_other_form(facts) and facts.queue_form is None:
+        raise UsageError(
+            f"{store / CONSUME_QUEUE_FOLDER}: its RocksDB database lacks the file CURRENT; rebuild it with "
+            "reput repair"
+        )
     # STORE,LOG,LOG is the notation for a store with its log in other folders. No command can write into such a store.
     first = str(store).partition(",")[0]
     if not store.exists() and first != str(store) and Path(first).is_dir():
@@ -99,7 +92,7 @@ def writes_extensions(facts: StoreFacts, config: StoreConfig) -> bool:
 def can_salvage(facts: StoreFacts) -> bool:
     """Return whether a repair with `salvage` supports the store's queues: their entries must identify a message."""
     has_batches = (Path(facts.path) / BATCH_QUEUE_FOLDER).is_dir()
-    return not facts.has_queue_database_files and not has_batches
+    return facts.form_of_remains is None and not has_batches
 
 
 def refuse_to_repair(facts: StoreFacts) -> None:
@@ -112,19 +105,20 @@ def refuse_to_repair(facts: StoreFacts) -> None:
             f"repair cannot swap. Rebuild its indexes into another folder with reput rebuild, "
             f"and restore files of the log from a replica"
         )
-    if facts.has_queue_database_files:
-        queue_form(ROCKSDB).require()
-        if facts.has_queue_files:
-            raise UsageError(_TWO_KINDS.format(store))
-        refuse_separate_database(facts)
+    _has_other_form(facts)
 
 
-def refuse_separate_database(facts: StoreFacts) -> None:
-    """Raise UsageError if the queues' database has a folder of its own, which reput only reads."""
-    if facts.has_separate_database:
+def _has_other_form(facts: StoreFacts) -> bool:
+    """Return whether the store has queues in another form than files. Raises UsageError if reput cannot change them."""
+    if (form := facts.form_of_remains) is None:
+        return False
+    form.require()
+    if facts.has_queue_files:
         raise UsageError(
-            f"{facts.queue_database}: reput only reads queues in this folder; rebuild the store into another folder"
+            f"{facts.path}: keeps its queues in files and in {form.title}; reput rebuild converts them to one kind"
         )
+    form.refuse_to_change(facts.path)
+    return True
 
 
 def keep_expired_queues(

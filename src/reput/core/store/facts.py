@@ -21,8 +21,8 @@ from reput.core.log.files import CommitLogFile
 from reput.core.log.folders import ledger_folders, log_folders
 from reput.core.log.reader import CommitLogReader
 from reput.core.log.sources import LogListing, StoreLog
-from reput.core.queues.folders import is_database, queue_database, walk_queues, was_database
-from reput.core.queues.forms import QueueForm, queue_forms
+from reput.core.queues.folders import is_database, walk_queues, was_database
+from reput.core.queues.forms import ROCKSDB, QueueForm, queue_form, queue_forms
 from reput.core.queues.kinds import EXTENSION
 from reput.core.queues.store_queues import KnownOffset, known_offset
 from reput.core.store.parts import StoreParts, parts_of
@@ -126,14 +126,11 @@ class StoreFacts:
         return next((form for form in forms if form.has_all), None)
 
     @cached_property
-    def has_queue_database(self) -> bool:
-        """Return whether the queues are in RocksDB. Raises StoreAccessError."""
-        return is_database(self._database_folder, self.storage)
-
-    @cached_property
-    def has_queue_database_files(self) -> bool:
-        """Return whether the queues' folder has files of RocksDB, even incomplete ones. Raises StoreAccessError."""
-        return was_database(self._database_folder, self.storage)
+    def form_of_remains(self) -> QueueForm | None:
+        """Return `queue_form`, or RocksDB if the store only has the rest of its database. Raises StoreAccessError."""
+        if self.queue_form is None and was_database(self._queue_folder, self.storage):
+            return queue_form(ROCKSDB)
+        return self.queue_form
 
     @cached_property
     def has_queue_files(self) -> bool:
@@ -152,24 +149,6 @@ class StoreFacts:
     @property
     def _queue_folder(self) -> str:
         return os.path.join(self.path, CONSUME_QUEUE_FOLDER)
-
-    @property
-    def _database_folder(self) -> str:
-        return queue_database(self.path, self.storage)
-
-    @property
-    def queue_database(self) -> str | None:
-        """Return the folder of the queues' database; None if the store has none or is not local.
-
-        Raises StoreAccessError.
-        """
-        folder = self._database_folder
-        return folder if self.storage.is_local and is_database(folder, self.storage) else None
-
-    @property
-    def has_separate_database(self) -> bool:
-        """Return whether the queues' database has a folder of its own (5.5). Raises StoreAccessError."""
-        return self.queue_database not in (None, self._queue_folder)
 
     def local_database(self, *names: str) -> str | None:
         """Return the folder of a RocksDB database in the store; None if it does not exist or the store is not local.

@@ -45,7 +45,7 @@ def plan_old_numbers(
     """
     found: dict[Queue, OldNumbers] = {}
     try:
-        if facts_of(Path(database).parent).has_queue_database:
+        if facts_of(Path(database).parent).queue_form is not None:
             with closing(RocksDatabase(database)) as old:
                 names = {Queue(end.topic, end.queue_id) for end in old.ends()}
                 names = names if asked is None else names & set(asked)

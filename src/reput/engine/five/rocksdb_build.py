@@ -32,7 +32,6 @@ class DatabaseBuild:
     """Writes all queues into a new database."""
 
     without: tuple[str, ...] = (BATCH_QUEUE_FOLDER, EXTENSION_FOLDER)
-    has_logics_timestamp = False
 
     def __init__(self, staging: Staging, output: Path, in_place: bool) -> None:
         """Prepare the database. Raises MissingExtraError."""

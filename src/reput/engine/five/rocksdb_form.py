@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -12,6 +13,7 @@ from reput.base import StoreConfig
 from reput.core import LastEntry, QueueForm, QueueIndex, QueueRecovery, QueuesOf, queue_database
 from reput.engine.five.rocksdb_database import RocksDatabase
 from reput.engine.five.rocksdb_reader import RocksQueues
+from reput.errors import UsageError
 from reput.format.file_names import CONSUME_QUEUE_FOLDER, DATABASE_SIGN, QUEUE_DATABASE_FOLDER
 from reput.format.rocksdb_queue import decode_value, entry_key, queue_prefix
 from reput.io import LOCAL
@@ -31,6 +33,7 @@ class RocksDBForm(QueueForm):
         f"{folder}/{DATABASE_SIGN}" for folder in (QUEUE_DATABASE_FOLDER, CONSUME_QUEUE_FOLDER)
     )
     has_all = states_end = True
+    has_logics_timestamp = False
 
     def open(self, queues: QueuesOf) -> QueueIndex:
         """See QueueForm. The first request opens the database."""
@@ -77,6 +80,14 @@ class RocksDBForm(QueueForm):
         from reput.engine.five.rocksdb_writer import require_library
 
         require_library()
+
+    def refuse_to_change(self, store: str) -> None:
+        """See QueueForm. A database in a folder of its own is only read."""
+        folder = self.folder(store)
+        if folder != os.path.join(store, CONSUME_QUEUE_FOLDER):
+            raise UsageError(
+                f"{folder}: reput only reads queues in this folder; rebuild the store into another folder"
+            )
 
     def recovery(
         self, store: Path, config: StoreConfig, batch_topics: frozenset[str]

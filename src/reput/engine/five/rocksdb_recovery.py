@@ -59,7 +59,7 @@ class DatabaseRecovery:
 
         Raises as `run` does.
         """
-        if not files or not facts_of(self._store).has_queue_database:
+        if not files or facts_of(self._store).queue_form is None:
             return []
         with closing(RocksDatabase(str(self._folder))) as database:
             checkpoint = database.checkpoint()
@@ -93,7 +93,7 @@ class DatabaseRecovery:
             MissingExtraError: rocksdict is not installed.
             FormatError, StoreAccessError: The database cannot be opened.
         """
-        if not facts_of(self._store).has_queue_database:
+        if facts_of(self._store).queue_form is None:
             create_database(self._folder, [], {})
         sizes = BatchSizes(self._store)
         queues = RocksQueueSetWriter(self._folder, sizes, sizes.close)

@@ -28,7 +28,6 @@ from reput.core import (
     facts_of,
     index_form,
     is_worth_keeping,
-    refuse_separate_database,
 )
 from reput.core.index.remembered import log_stamps
 from reput.core.log.known_file import adjacent
@@ -161,7 +160,9 @@ def rebuild_store(
     folder = Path(target).absolute()
     in_place = str(folder) == source.path
     if in_place and only != "index":
-        refuse_separate_database(facts_of(source.path, storage=source.storage))
+        form = facts_of(source.path, storage=source.storage).queue_form
+        if form is not None:
+            form.refuse_to_change(source.path)
     held = anchored(folder) if in_place else reading_for(folder, [source.path])
     with held if source.is_folder else nullcontext():
         if staging is None:
@@ -603,7 +604,7 @@ class _Rebuild:
                 if self.only == "consumequeue" or self.index_database
                 else report.index_end_timestamp,
                 self.known.files[-1].end if self.known.files else 0,
-                logics=self.queues.has_logics_timestamp,
+                logics=self.known.form.has_logics_timestamp,
                 without=() if self.only == "index" else self.queues.without,
             )
         )

@@ -52,12 +52,10 @@ _MOST_NAMES = 5
 class QueueBuild(Protocol):
     """Plans the tasks that write queues, and completes the queues after the tasks.
 
-    without               folders that the rebuild deletes, because a store with this form of queues does not have them
-    has_logics_timestamp  whether a broker states the time of the newest entry in `checkpoint`
+    without  folders that the rebuild deletes, because a store with this form of queues does not have them
     """
 
     without: tuple[str, ...]
-    has_logics_timestamp: bool
 
     def plan(self, log: LogSummary, parallelism: int, run: RunOne) -> QueueLayout:
         """Return the tasks that write the queues.
@@ -131,7 +129,6 @@ class FileQueues:
     """ConsumeQueue files, with batch queues and extension files if the store has them."""
 
     without: tuple[str, ...] = ()
-    has_logics_timestamp = True
 
     def __init__(
         self, staging: Staging | BucketStaging, output: Path | None, config: StoreConfig,

@@ -22,15 +22,14 @@ from itertools import takewhile
 from pathlib import Path
 
 from reput.core import (
-    BatchQueueSetReader,
+    FILE_FORM,
     CommitLogFile,
     CommitLogReader,
-    ConsumeQueueSetReader,
-    ExtendedQueueReader,
     LogWalk,
     StoreLog,
     find_record,
     index_paths,
+    queue_forms,
 )
 from reput.errors import StoreError
 from reput.format.file_names import INDEX_FOLDER
@@ -195,14 +194,8 @@ def plan_by_time(store: Path, before: int, until: int | None = None) -> ExpiryRe
 
 
 def _expired_queue_files(store: Path, log_begin: int) -> Iterator[str]:
-    with ConsumeQueueSetReader(store) as queues, BatchQueueSetReader(store) as batches:
-        for topic, queue_id in queues.list():
-            queue = queues.queue(topic, queue_id)
-            yield from queue.files_before(log_begin)
-            if isinstance(queue, ExtendedQueueReader):
-                yield from queue.unit_files_before(log_begin)
-        for topic, queue_id in batches.list():
-            yield from batches.queue(topic, queue_id).files_before(log_begin)
+    for form in (FILE_FORM, *queue_forms(str(store))):
+        yield from form.expired_files(str(store), log_begin)
 
 
 def _expired_index_files(folder: Path, log_begin: int) -> Iterator[str]:

@@ -244,7 +244,7 @@ def _foreign(store: CheckedStore, entry: os.DirEntry[str], is_named: bool) -> Fi
 def _list_queues(store: CheckedStore) -> None:
     for topic in entries_of(store.path / CONSUME_QUEUE_FOLDER):
         if not topic.is_dir(follow_symlinks=False):
-            if store.facts.has_queue_database:
+            if store.facts.queue_form is not None:
                 continue
             store.findings.append(
                 Finding(Kind.FOREIGN_FILE, topic.path, "not the folder of a topic")
@@ -307,6 +307,6 @@ def _queued(path: Path) -> int:
                 if last >= 0:
                     ends.append(queue.entry(last).physical_offset)
     except (MissingExtraError, FormatError):
-        if not facts_of(path).has_queue_database:
+        if facts_of(path).queue_form is None:
             raise
     return max(ends)

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from reput.base import Finding, Kind
 from reput.core import (
+    FILE_FORM,
     BatchSizeOf,
     CommitLogReader,
     ConsumeQueueSetReader,
@@ -43,7 +44,6 @@ from reput.errors import (
 )
 from reput.format.consume_queue import ConsumeQueueEntry
 from reput.format.dtypes import ENTRY_DTYPE
-from reput.format.file_names import CONSUME_QUEUE_FOLDER
 
 # Maximum number of records to read one by one. If the RocksDB database with the queue entries belongs to another log,
 # all its entries are wrong, and the check must not read a record for each of them.
@@ -103,14 +103,13 @@ class OtherQueues:
         with closing(open_queues(self._store.path, config=self._store.config)) as index:
             if isinstance(index, ConsumeQueueSetReader):
                 return
-            database = self._store.facts.queue_database
-            folder = database or str(self._store.path / CONSUME_QUEUE_FOLDER)
+            form = self._store.facts.queue_form or FILE_FORM
+            folder = form.folder(str(self._store.path))
             try:
                 listed = {Queue(*queue) for queue in index.list()}
             except (StoreError, MissingExtraError) as error:
                 raise_if_refused(error)
-                has_database = self._store.facts.has_queue_database
-                kind = Kind.QUEUE_FILE_SIZE if has_database else Kind.MISSING_QUEUE
+                kind = Kind.MISSING_QUEUE if form is FILE_FORM else Kind.QUEUE_FILE_SIZE
                 self.cannot_tell = Finding(kind, folder, f"cannot be read: {error}")
                 yield self.cannot_tell
                 return

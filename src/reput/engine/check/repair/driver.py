@@ -15,7 +15,16 @@ from os import PathLike
 from pathlib import Path
 
 from reput.base import Kind, Progress, Runner, SerialRunner, StoreConfig, silent
-from reput.core import SALVAGE, FileScan, StoreLog, batch_topics, facts_of, index_paths, is_light
+from reput.core import (
+    FILE_FORM,
+    SALVAGE,
+    FileScan,
+    StoreLog,
+    batch_topics,
+    facts_of,
+    index_paths,
+    is_light,
+)
 from reput.core.store.existing import expired_queues
 from reput.engine.check.repair.log_damage import filler
 from reput.engine.check.repair.places import AtStep, RepairPlaces, look_of_log
@@ -224,11 +233,11 @@ def _dispatch_rest(plan: Plan, new: Path) -> None:
 
 def _prepare_queues(plan: Plan, new: Path) -> str:
     """Prepare the parts of the old queues that a rebuild needs. Return how the new queues are stored."""
-    if facts_of(plan.store).has_queue_database_files:
-        # The rebuild reads the old database, so link the database's files into the new state. The rebuild creates a new
-        # database and never changes these files, so the old state, which shares them, stays unchanged.
-        _link_below(plan, new, CONSUME_QUEUE_FOLDER)
-        return "rocksdb"
+    if (form := facts_of(plan.store).form_of_remains) is not None:
+        # The rebuild reads the old queues, so link their files into the new state. The rebuild creates a new folder and
+        # never changes these files, so the old state, which shares them, stays unchanged.
+        _link_below(plan, new, Path(form.folder(str(plan.store))).name)
+        return form.name
     # Create the folders of batch queues, but not their files. These folders may be the only evidence of which topics
     # have batch queues.
     for entry in plan.seen:
@@ -289,7 +298,8 @@ def _write_checkpoint(plan: Plan, new: Path) -> None:
             if reader.size >= HEADER_BYTES:
                 ends.append(decode_header(reader.read(0, HEADER_BYTES)).end_timestamp)
     # As in `pipeline.commit`, the checkpoint's time for the queues is 0 if they are in RocksDB.
-    queued = 0 if facts_of(new).has_queue_database else last
+    form = facts_of(new).queue_form or FILE_FORM
+    queued = last if form.has_logics_timestamp else 0
     checkpoint = Checkpoint(last, queued, max(ends))
     if not any(one.kind is Kind.CHECKPOINT for one in plan.findings):
         old = facts_of(plan.store).checkpoint

@@ -31,7 +31,6 @@ from reput.errors import StoreChangedError, StoreError, StoreLockedError, UsageE
 from reput.format.consume_queue import ENTRY_BYTES
 from reput.format.file_names import (
     COMMIT_LOG_FOLDER,
-    CONSUME_QUEUE_FOLDER,
     INDEX_FOLDER,
     LOCK_FILE,
     MESSAGE_DATABASE_FOLDERS,
@@ -178,8 +177,8 @@ def check_unchanged(
     # Programs that read a RocksDB database create hard links to its files. This updates the files' change times, so a
     # new change time does not show that a file has changed.
     linked = {*linked, *MESSAGE_DATABASE_FOLDERS}
-    if facts_of(plan.store).has_queue_database_files:
-        linked.add(CONSUME_QUEUE_FOLDER)
+    if (form := facts_of(plan.store).form_of_remains) is not None:
+        linked.add(Path(form.folder(str(plan.store))).name)
 
     def look(entries: Sequence[TreeEntry]) -> dict[str, tuple[int, ...]]:
         return {one.name: _look(one, linked) for one in entries if one.name != LOCK_FILE}
