@@ -78,9 +78,9 @@ MODULES: dict[str, tuple[str, ...]] = {
     ),
     "core/queues/writer": ("queues/test_writer.py", "crash/test_model.py", "recovery/test_recovery_point.py"),
     "core/queues/set_writer": (
-        "writer/test_rocksdb_queues.py", "writer/test_extended_queues.py",
-        "writer/test_failing_append.py", "crash/test_model.py",
+        "writer/test_extended_queues.py", "writer/test_failing_append.py", "crash/test_model.py",
     ),
+    "engine/five/rocksdb_queues": ("writer/test_rocksdb_queues.py",),
     "core/index/writer": ("index/test_writer.py", "crash/test_model.py"),
     "core/index/set_writer": ("index/test_writer.py", "crash/test_model.py", "crash/test_operations_power_cut.py"),
     "core/index/plan": ("index/test_who_proves.py", "index/test_changed_files.py", "query/test_short_tail.py"),

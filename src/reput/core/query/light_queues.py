@@ -73,7 +73,7 @@ class LightTopics:
         Raises StoreAccessError, StoreChangedError.
         """
         store, log = self._store, self._store.commit_log
-        if not is_light(topic) or store.storage.is_archive or not log.files:
+        if not is_light(topic) or store.has_all_entries or not log.files:
             return False
         end = store.known_ranges.end()
         ranges = [

@@ -150,7 +150,7 @@ class WindowEvidence:
         """Yield a finding if the topic has light queues, and all of them may be lost."""
         topic, store = self._topic, self._store
         # An archive has queues for all messages of its log.
-        if topic is None or not is_light(topic) or store.storage.is_archive:
+        if topic is None or not is_light(topic) or store.has_all_entries:
             return
         if not store.queues.list(topic):
             lost = lost_light_queue(store, topic, self._ranges(within))

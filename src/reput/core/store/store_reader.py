@@ -72,6 +72,7 @@ class StoreReader(Closing):
         storage, path: The place of the store.
         log_storage: The storage of the log. If the store is read together with its archive, this storage joins both.
         own_log: The log of the store without the archive.
+        has_all_entries: Whether the queues have an entry for each message of the log, as those of an archive.
         known_ranges: Remembered results of scans of the log: store times of messages, and message ids without an index
             entry.
         log_topics: The topics that occur in the log.
@@ -105,8 +106,10 @@ class StoreReader(Closing):
         """
         self.storage, self.path = find_store(path, storage_options)
         self.log_storage, self._log_path = self.storage, self.path
-        if self.log_storage.is_joined:
-            self.storage, self.path = newer_part(self.log_storage)
+        joined = self.storage if isinstance(self.storage, JoinedStorage) else None
+        if joined is not None:
+            self.storage, self.path = joined.newer, joined.store
+        self.has_all_entries = self.storage.is_archive
         self._is_closed = False
         if config is not None and broker_config is not None:
             raise UsageError("pass config or broker_config, not both")
@@ -124,7 +127,7 @@ class StoreReader(Closing):
                     f"index {fspath(index)}: no such directory", arguments=["index"]
                 )
         self.commit_log = self._open_log()
-        self.own_log = self._open_own_log() if self.log_storage.is_joined else self.commit_log
+        self.own_log = self.commit_log if joined is None else self._open_own_log()
         self.known_ranges = KnownRanges(self.commit_log)
         self._log_queues = LogQueues(self.commit_log, self.known_ranges)
         self.log_topics = LogTopics(self.commit_log, self.known_ranges)
@@ -134,8 +137,8 @@ class StoreReader(Closing):
         if not _is_folder(storage, os.path.join(indexes, CONSUME_QUEUE_FOLDER)):
             queues = self.storage, self.path
         self.queues: QueueIndex = open_queues(queues[1], queues[0], self._open_own_log, self.config)
-        if self.log_storage.is_joined:
-            self.queues = joined_queues(self.log_storage, self.queues, self.own_log)
+        if joined is not None:
+            self.queues = _joined_queues(joined, self.queues, self.own_log)
         self.index = IndexFileSetReader(
             os.path.join(indexes, INDEX_FOLDER), hash_slots, index_items, storage
         )
@@ -195,8 +198,7 @@ class StoreReader(Closing):
         Raises StoreAccessError, StoreChangedError.
         """
         names = self.queues.topics()
-        # An archive has queues for all messages of its log.
-        if self.storage.is_archive:
+        if self.has_all_entries:
             return names
         of_log = self.log_topics.find()
         if (of_log, names) != self._named[:2]:
@@ -212,8 +214,7 @@ class StoreReader(Closing):
 
         Raises StoreAccessError, StoreChangedError.
         """
-        # An archive has queues for all messages of its log.
-        return frozenset() if self.storage.is_archive else self._log_queues.find()
+        return frozenset() if self.has_all_entries else self._log_queues.find()
 
     def has_lost(self, topic: str, queue_id: int) -> bool:
         """Return whether the log has messages of a queue for which no entries exist.
@@ -221,8 +222,7 @@ class StoreReader(Closing):
         In a long log whose queues are not remembered, samples are read, and a queue counts as lost if its topic has
         messages in the log, but no queue at all. Raises StoreAccessError, StoreChangedError.
         """
-        # An archive has queues for all messages of its log.
-        if self.storage.is_archive or not is_folder_name(topic):
+        if self.has_all_entries or not is_folder_name(topic):
             return False
         if (topic, queue_id) in self._log_queues.find():
             return True
@@ -303,31 +303,14 @@ def _is_folder(storage: Storage, path: str) -> bool:
     return entry is not None and entry.is_dir()
 
 
-def newer_part(storage: Storage) -> tuple[Storage, str]:
-    """Return a storage with the files of a store, but not of its archive. Also return the store's path in this storage.
-
-    The argument `storage` has the files of both the store and its archive (see `JoinedStorage`).
-    """
-    joined = _joined(storage)
-    return joined.newer, joined.store
-
-
-def joined_queues(storage: Storage, newer: QueueIndex, own_log: CommitLogReader) -> QueueIndex:
+def _joined_queues(
+    joined: JoinedStorage, newer: QueueIndex, own_log: CommitLogReader
+) -> QueueIndex:
     """Join the queues of a store and its archive. `newer` are the store's own queues, `own_log` is its own log."""
     from reput.core.queues.joined import ContinuedQueues
-
-    joined = _joined(storage)
 
     def begin() -> int:
         own_log.refresh()
         return own_log.min_offset
 
     return ContinuedQueues(newer, lambda: joined.older, begin)
-
-
-def _joined(storage: Storage) -> JoinedStorage:
-    if not isinstance(storage, JoinedStorage):
-        raise TypeError(
-            f"storage must be a JoinedStorage (of a store and its archive), not {storage!r}"
-        )
-    return storage
