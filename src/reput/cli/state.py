@@ -28,7 +28,7 @@ from reput.errors import StoreNotFoundError, UsageError
 
 if TYPE_CHECKING:
     from reput.base import Finding
-    from reput.engine.five.tiered import TieredQueue
+    from reput.engine.five import TieredQueue
 
 _NAME_WIDTH, _UNIQUE_KEY_WIDTH = 40, 56
 _INDEX_ONLY = (
@@ -229,7 +229,7 @@ def _timer(store: str, take_all: bool, as_json: bool, **opening: Any) -> int:
 
     Exits with 1 if no message waits, and with 3 if a part of the timer log could not be read, or messages are lost.
     """
-    from reput.engine.five.timer import LOST, WAITING, Timers
+    from reput.engine.five import LOST, WAITING, Timers
 
     with open_from(store, **opening) as opened:
         timers = Timers(opened)
@@ -383,7 +383,7 @@ def _compacted(
     Exits with 1 if there is no message, and with 3 if a part of a log could not be read.
     """
     from reput.cli.tail import printer
-    from reput.engine.five.compacted import CompactedLog, compacted_queues
+    from reput.engine.five import CompactedLog, compacted_queues
 
     show, count = printer(layout, csv_safe), 0
     damage: list[Finding] = []
@@ -437,7 +437,7 @@ def _tiered(
     Exits with 1 if there is no message, and with 3 if something could not be read.
     """
     from reput.cli.tail import printer
-    from reput.engine.five.tiered import TieredStore
+    from reput.engine.five import TieredStore
 
     if topic is None and any(given is not None for given in (key, queue_id, offset, lines)):
         raise UsageError("--key, --queue-id, --offset and --lines need --topic")

@@ -114,8 +114,12 @@ if TYPE_CHECKING:
     from reput.core.query.tail import LogTail as LogTail
     from reput.core.query.tail import TailFilter as TailFilter
     from reput.core.query.wanted import WantedKey as WantedKey
+    from reput.core.queues.folders import QueueFolder as QueueFolder
     from reput.core.queues.folders import offset_entries as offset_entries
+    from reput.core.queues.folders import parse_queue_id as parse_queue_id
     from reput.core.queues.folders import queue_database as queue_database
+    from reput.core.queues.folders import walk_queues as walk_queues
+    from reput.core.queues.forms import FILES as FILES
     from reput.core.queues.forms import LastEntry as LastEntry
     from reput.core.queues.forms import QueueForm as QueueForm
     from reput.core.queues.forms import QueueRecovery as QueueRecovery
@@ -128,9 +132,12 @@ if TYPE_CHECKING:
     from reput.core.queues.forms import register_queue_form as register_queue_form
     from reput.core.queues.kinds import BATCH_QUEUE as BATCH_QUEUE
     from reput.core.queues.kinds import CONSUME_QUEUE as CONSUME_QUEUE
+    from reput.core.queues.kinds import EXTENSION as EXTENSION
     from reput.core.queues.kinds import ROCKSDB_QUEUE as ROCKSDB_QUEUE
     from reput.core.queues.kinds import Numbering as Numbering
+    from reput.core.queues.kinds import QueueFile as QueueFile
     from reput.core.queues.kinds import QueueKind as QueueKind
+    from reput.core.queues.kinds import check_topic as check_topic
     from reput.core.queues.kinds import is_light as is_light
     from reput.core.queues.kinds import list_queue_files as list_queue_files
     from reput.core.queues.kinds import queue_folder as queue_folder
@@ -138,36 +145,47 @@ if TYPE_CHECKING:
     from reput.core.queues.queue_index import QueueIndex as QueueIndex
     from reput.core.queues.queue_index import QueueReader as QueueReader
     from reput.core.queues.queue_index import finding_of as finding_of
+    from reput.core.queues.reader import BatchQueueReader as BatchQueueReader
     from reput.core.queues.reader import ConsumeQueueReader as ConsumeQueueReader
     from reput.core.queues.reader import ExtendedQueueReader as ExtendedQueueReader
     from reput.core.queues.reader import ExtensionFiles as ExtensionFiles
+    from reput.core.queues.reader import first_at as first_at
     from reput.core.queues.rocksdb_dispatch import dispatched_entries as dispatched_entries
     from reput.core.queues.rocksdb_dispatch import rocksdb_rules as rocksdb_rules
     from reput.core.queues.set_writer import BatchEnd as BatchEnd
+    from reput.core.queues.set_writer import BatchQueues as BatchQueues
     from reput.core.queues.set_writer import ConsumeQueueSetWriter as ConsumeQueueSetWriter
     from reput.core.queues.set_writer import QueueSetWriter as QueueSetWriter
     from reput.core.queues.store_queues import FILE_FORM as FILE_FORM
     from reput.core.queues.store_queues import BatchQueueSetReader as BatchQueueSetReader
     from reput.core.queues.store_queues import ConsumeQueueSetReader as ConsumeQueueSetReader
+    from reput.core.queues.store_queues import KnownOffset as KnownOffset
     from reput.core.queues.store_queues import QueueSetReader as QueueSetReader
+    from reput.core.queues.store_queues import known_offset as known_offset
     from reput.core.queues.store_queues import open_queues as open_queues
     from reput.core.queues.writer import BatchQueueWriter as BatchQueueWriter
     from reput.core.queues.writer import BatchSizeOf as BatchSizeOf
     from reput.core.queues.writer import ConsumeQueueWriter as ConsumeQueueWriter
+    from reput.core.queues.writer import ExtensionWriter as ExtensionWriter
     from reput.core.queues.writer import LostRanges as LostRanges
     from reput.core.queues.writer import batch_size_in as batch_size_in
-    from reput.core.store.existing import can_salvage as can_salvage
+    from reput.core.queues.writer import write_expired_queue as write_expired_queue
+    from reput.core.store.broker_start import first_file_to_check as first_file_to_check
     from reput.core.store.facts import KEPT_BY as KEPT_BY
     from reput.core.store.facts import StoreFacts as StoreFacts
     from reput.core.store.facts import facts_of as facts_of
+    from reput.core.store.local_copy import local_copy as local_copy
     from reput.core.store.message_database import MessageDatabase as MessageDatabase
     from reput.core.store.message_database import database_contents as database_contents
     from reput.core.store.named_stores import NamedStore as NamedStore
+    from reput.core.store.parts import with_version as with_version
     from reput.core.store.replicas import answered_by as answered_by
+    from reput.core.store.replicas import differs as differs
     from reput.core.store.replicas import find_replicas as find_replicas
     from reput.core.store.replicas import replicas_of as replicas_of
     from reput.core.store.store_reader import ReaderOptions as ReaderOptions
     from reput.core.store.store_reader import StoreReader as StoreReader
+    from reput.core.store.topics_file import TOPICS_PATH as TOPICS_PATH
     from reput.core.store.topics_file import batch_topics as batch_topics
     from reput.core.store.topics_file import topic_names as topic_names
 else:

@@ -10,8 +10,14 @@ from threading import Event
 from pyspark.sql import SparkSession
 
 from reput.base import Progress, StoreConfig, checked, silent
-from reput.engine.rebuild import FollowReport, RebuildReport, rebuild_store
-from reput.engine.rebuild.follow.driver import OnRebuilt, OnReport, follow_store
+from reput.engine.rebuild import (
+    FollowReport,
+    OnRebuilt,
+    OnReport,
+    RebuildReport,
+    follow_store,
+    rebuild_store,
+)
 from reput.engine.rebuild.warm_up import warm_up
 from reput.spark.runner import prepared_runner
 

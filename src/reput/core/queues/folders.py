@@ -37,8 +37,13 @@ class QueueFolder(NamedTuple):
     @property
     def queue_id(self) -> int | None:
         """Return the queue id; None if no queue can have this name."""
-        is_number = self.name.isascii() and self.name.isdigit()
-        return int(self.name) if is_number and len(self.name) <= _MOST_ID_DIGITS else None
+        return parse_queue_id(self.name)
+
+
+def parse_queue_id(name: str) -> int | None:
+    """Return the queue id that a folder's name states; None if no queue can have this name."""
+    is_number = name.isascii() and name.isdigit()
+    return int(name) if is_number and len(name) <= _MOST_ID_DIGITS else None
 
 
 def walk_topics(folder: str, storage: Storage = LOCAL) -> Iterator[FolderEntry]:

@@ -139,7 +139,7 @@ def check(
     with ExitStack() as stack:
         if is_url(store):
             # Import this late, because it loads pyarrow.
-            from reput.core.store.local_copy import local_copy
+            from reput.core import local_copy
 
             original = stack.enter_context(local_copy(path, storage_options, progress))
             path = original.path

@@ -15,8 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from reput.core import CONSUME_QUEUE, ExtensionFiles, Queue
-from reput.core.queues.kinds import EXTENSION
+from reput.core import CONSUME_QUEUE, EXTENSION, ExtensionFiles, Queue
 from reput.engine.compare.columns import FoundEntries, FoundItems
 from reput.format.consume_queue_ext import LAST_ADDRESS
 from reput.format.dtypes import ITEM_DTYPE

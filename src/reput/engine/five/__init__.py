@@ -1,1 +1,20 @@
-"""Read what only RocketMQ 5 has: timers, compacted topics, tiered storage."""
+"""What only RocketMQ 5 has: queues and keys in RocksDB, timers, compacted topics, tiered storage.
+
+The forms in RocksDB are in the registers of `reput.core`, which import them by name.
+"""
+
+from typing import TYPE_CHECKING
+
+from reput.base.lazy import face
+
+if TYPE_CHECKING:
+    from reput.engine.five.compacted import CompactedLog as CompactedLog
+    from reput.engine.five.compacted import compacted_queues as compacted_queues
+    from reput.engine.five.tiered import TieredQueue as TieredQueue
+    from reput.engine.five.tiered import TieredStore as TieredStore
+    from reput.engine.five.timer import LOST as LOST
+    from reput.engine.five.timer import WAITING as WAITING
+    from reput.engine.five.timer import TimerLog as TimerLog
+    from reput.engine.five.timer import Timers as Timers
+else:
+    __getattr__, __dir__ = face(__name__)

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from reput.core import Queue, facts_of
-from reput.core.store.existing import expired_queue_ends
 from reput.engine.five.rocksdb_layout import RocksPlanTask, rocksdb_layout
 from reput.engine.five.rocksdb_tables import RocksTableWritten, write_rocksdb_table
 from reput.engine.five.rocksdb_writer import create_database, require_library
@@ -20,6 +19,7 @@ from reput.engine.rebuild import (
     Staging,
     WriteQueues,
     entries_of_a_task,
+    expired_queue_ends,
     last_entries,
     renumbered_entries,
     some_names,

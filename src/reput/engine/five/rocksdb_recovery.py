@@ -108,19 +108,6 @@ class DatabaseRecovery:
             queues.close(sync=False)
             raise
 
-    def dispatch_rest(self) -> None:
-        """Add the entries of messages that are in the log but not in the database, as a broker does after a crash.
-
-        Raises as `run` does.
-        """
-        files = StoreLog(self._store).list().files
-        queues, _, begin = self.run(files[0].start, files[-1].end)
-        try:
-            for batch in self._batches(files, begin, files[-1].end):
-                queues.append(batch)
-        finally:
-            queues.close(sync=True)
-
     def _batches(
         self, files: Sequence[CommitLogFile], begin: int, end: int
     ) -> Iterator[DispatchBatch]:

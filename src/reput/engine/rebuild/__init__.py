@@ -17,7 +17,13 @@ from reput.base.lazy import face
 
 if TYPE_CHECKING:
     from reput.engine.rebuild.batch_file import read_batches as read_batches
+    from reput.engine.rebuild.driver import Only as Only
     from reput.engine.rebuild.driver import rebuild_store as rebuild_store
+    from reput.engine.rebuild.expired import expired_queue_ends as expired_queue_ends
+    from reput.engine.rebuild.expired import expired_queues as expired_queues
+    from reput.engine.rebuild.follow.driver import OnRebuilt as OnRebuilt
+    from reput.engine.rebuild.follow.driver import OnReport as OnReport
+    from reput.engine.rebuild.follow.driver import follow_store as follow_store
     from reput.engine.rebuild.follow.report import FollowReport as FollowReport
     from reput.engine.rebuild.old_numbers import REFUSED as REFUSED
     from reput.engine.rebuild.old_numbers import OldNumbers as OldNumbers
@@ -43,6 +49,7 @@ if TYPE_CHECKING:
     from reput.engine.rebuild.renumbered import renumbered_entries as renumbered_entries
     from reput.engine.rebuild.report import RebuildReport as RebuildReport
     from reput.engine.rebuild.report import damage_lines as damage_lines
+    from reput.engine.rebuild.staging import STAGING_FOLDER as STAGING_FOLDER
     from reput.engine.rebuild.staging import Staging as Staging
     from reput.engine.rebuild.stitch import LogSummary as LogSummary
     from reput.engine.rebuild.warm_up import SMALL as SMALL

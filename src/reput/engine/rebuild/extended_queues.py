@@ -22,12 +22,12 @@ from reput.core import (
     ConsumeQueueWriter,
     DispatchBatch,
     ExtendedQueueReader,
+    ExtensionWriter,
     LostRanges,
     OffsetRange,
     Queue,
     queue_folder,
 )
-from reput.core.queues.writer import ExtensionWriter
 from reput.engine.rebuild.batch_queues import Batches
 from reput.errors import MessageNotFoundError, StoreError, is_transient
 from reput.format.consume_queue_ext import ExtensionUnit, is_address

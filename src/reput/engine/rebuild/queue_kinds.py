@@ -19,9 +19,9 @@ from reput.core import (
     facts_of,
     form_names,
     queue_form,
+    write_expired_queue,
 )
-from reput.core.queues.writer import write_expired_queue
-from reput.core.store.existing import keep_expired_queues
+from reput.engine.rebuild.expired import keep_expired_queues
 from reput.engine.rebuild.queue_plan import (
     MOST_ENTRIES,
     PlanTask,

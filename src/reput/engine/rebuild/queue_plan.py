@@ -28,8 +28,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from reput.core import Queue, is_light
-from reput.core.queues.kinds import check_topic
+from reput.core import Queue, check_topic, is_light
 from reput.engine.rebuild.batch_file import name_of, queue_of, read_runs
 from reput.engine.rebuild.old_queues import old_batch_queues, old_queues
 from reput.engine.rebuild.queue_runs import QueueRuns

@@ -29,10 +29,10 @@ from reput.core import (
     answer_of,
     answered_by,
     coverage_fields,
+    differs,
     joined,
     wanted_tags,
 )
-from reput.core.store.replicas import differs
 from reput.engine.messages import message_fields
 from reput.engine.stores.pasted import Pasted, understood
 from reput.engine.stores.stores import (

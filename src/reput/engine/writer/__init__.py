@@ -15,6 +15,8 @@ if TYPE_CHECKING:
         delete_recovery_point as delete_recovery_point,
     )
     from reput.engine.writer.recovery.report import RecoveryReport as RecoveryReport
+    from reput.engine.writer.store_checks import can_salvage as can_salvage
+    from reput.engine.writer.store_checks import has_other_form as has_other_form
     from reput.engine.writer.writable_store import WritableStore as WritableStore
 else:
     __getattr__, __dir__ = face(__name__)

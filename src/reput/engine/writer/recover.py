@@ -28,11 +28,10 @@ from reput.core import (
     QueueSetWriter,
     RecoveredQueues,
     StoreLog,
-    can_salvage,
     facts_of,
+    known_offset,
     ranges_of,
 )
-from reput.core.queues.store_queues import known_offset
 from reput.engine.writer.dispatch import DispatchService
 from reput.engine.writer.health import Health
 from reput.engine.writer.recovery.batch_queues import batches_agree, recover_batch_queues
@@ -55,6 +54,7 @@ from reput.engine.writer.recovery.recovery_point import (
     read_recovery_point,
 )
 from reput.engine.writer.recovery.report import RecoveryReport
+from reput.engine.writer.store_checks import can_salvage
 from reput.errors import StoreError
 from reput.format.checkpoint import Checkpoint
 from reput.format.file_names import (

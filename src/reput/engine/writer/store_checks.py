@@ -1,4 +1,4 @@
-"""Check that a store can be opened for writing: no symbolic links in it, and files of the configured sizes."""
+"""Check that a store can be opened for writing: known parts, no symbolic links, and files of the configured sizes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from reput.base import Kind, StoreConfig
-from reput.core import StoreFacts
+from reput.core import FILES, QueueForm, StoreFacts, configured_form, database_contents
 from reput.errors import StoreAccessError, StoreError, UsageError
 from reput.format.file_names import (
     ABORT_COPY_FILE,
@@ -23,13 +23,99 @@ from reput.format.file_names import (
     OWNER_FILE,
     RECOVERY_POINT_FILE,
 )
-from reput.io import Disk
+from reput.io import Disk, refuse_archive
 from reput.io.links import refuse_links
 
 _NAMES = (
     LOCK_FILE, ABORT_FILE, CHECKPOINT_FILE, RECOVERY_POINT_FILE, COMMIT_LOG_FOLDER, CONSUME_QUEUE_FOLDER,
     BATCH_QUEUE_FOLDER, INDEX_FOLDER, OWNER_FILE, CUT_FOLDER,
 )  # fmt: skip
+
+
+def refuse_to_write(facts: StoreFacts) -> None:
+    """Raise UsageError if reput cannot write into a store: an archive, or a store with unsupported parts.
+
+    Raises MissingExtraError if the store needs rocksdict and it is not installed, FormatError for a damaged database.
+    """
+    store = Path(facts.path)
+    refuse_archive(store)
+    if has_other_form(facts) and facts.queue_form is None:
+        raise UsageError(
+            f"{store / CONSUME_QUEUE_FOLDER}: its RocksDB database lacks the file CURRENT; rebuild it with "
+            "reput repair"
+        )
+    # STORE,LOG,LOG is the notation for a store with its log in other folders. No command can write into such a store.
+    first = str(store).partition(",")[0]
+    if not store.exists() and first != str(store) and Path(first).is_dir():
+        raise UsageError(
+            f"{store}: cannot be written: a store with log files outside {first}/{COMMIT_LOG_FOLDER} can only be "
+            "read"
+        )
+    if facts.log_folders != (str(store / COMMIT_LOG_FOLDER),):
+        raise UsageError(_needed_to_write(facts))
+    if contents := database_contents(facts):
+        raise UsageError(
+            f"{store}: a broker keeps {' and '.join(contents)} of this store in RocksDB, where reput does not write "
+            "them; it can be read, but only a broker of 5.4 or later can continue it"
+        )
+
+
+def _needed_to_write(facts: StoreFacts) -> str:
+    if facts.ledger_folders:
+        return (
+            f"{facts.path}: has a DLedger log, which only brokers of its group write; to change "
+            f"its messages, put them into a new store"
+        )
+    names = ", ".join(Path(folder).name for folder in facts.log_folders)
+    return (
+        f"{facts.path}: has its CommitLog in {names}, and reput writes only {COMMIT_LOG_FOLDER}/. Stop the broker, "
+        f"move the files into {COMMIT_LOG_FOLDER}/, and name that folder alone in storePathCommitLog"
+    )
+
+
+def has_other_form(facts: StoreFacts) -> bool:
+    """Return whether the store has queues in another form than files. Raises UsageError if reput cannot change them."""
+    if (form := facts.form_of_remains) is None:
+        return False
+    form.require()
+    if facts.has_queue_files:
+        raise UsageError(
+            f"{facts.path}: keeps its queues in files and in {form.title}; reput rebuild converts them to one kind"
+        )
+    form.refuse_to_change(facts.path)
+    return True
+
+
+def form_to_write(facts: StoreFacts, config: StoreConfig) -> QueueForm:
+    """Return the form in which a store opened for writing has its queues, or will have them.
+
+    Batch queues, which have a part of the topics, are not considered.
+
+    Raises UsageError for settings that contradict the store, MissingExtraError if the form needs a missing package.
+    """
+    if (form := facts.queue_form) is None:
+        form = configured_form(config)
+        form.require()
+        if form.name != FILES and facts.has_queue_files:
+            raise UsageError(
+                f"{facts.path}: has its queues in files, but storeType is defaultRocksDB: "
+                "reput rebuild converts them"
+            )
+    return form
+
+
+def writes_extensions(facts: StoreFacts, config: StoreConfig) -> bool:
+    """Return whether ConsumeQueue entries of a store opened for writing get extension units.
+
+    Existing files decide. The settings count only for a store without queues.
+    """
+    return facts.has_extension_files or (config.extension_files and not facts.has_queue_files)
+
+
+def can_salvage(facts: StoreFacts) -> bool:
+    """Return whether a repair with `salvage` supports the store's queues: their entries must identify a message."""
+    has_batches = (Path(facts.path) / BATCH_QUEUE_FOLDER).is_dir()
+    return facts.form_of_remains is None and not has_batches
 
 
 def check_places(store: Path, commit_log: str | None) -> Path | None:

@@ -19,7 +19,6 @@ from weakref import WeakSet
 
 from reput.base import StoreConfig, now_ms
 from reput.core import batch_topics, facts_of
-from reput.core.store.existing import form_to_write, refuse_to_write, writes_extensions
 from reput.engine.writer.expiry import ExpiryReport
 from reput.engine.writer.flush import Flusher
 from reput.engine.writer.health import Health
@@ -40,7 +39,14 @@ from reput.engine.writer.recovery.extended_queues import find_extended_queues
 from reput.engine.writer.recovery.log import log_files
 from reput.engine.writer.recovery.queue_files import find_queues
 from reput.engine.writer.retention import Retention
-from reput.engine.writer.store_checks import check_places, fitting_config, mark_open
+from reput.engine.writer.store_checks import (
+    check_places,
+    fitting_config,
+    form_to_write,
+    mark_open,
+    refuse_to_write,
+    writes_extensions,
+)
 from reput.engine.writer.writer_settings import WriterSettings
 from reput.errors import ReputError, StoreAccessError, UsageError
 from reput.format.file_names import ABORT_FILE, COMMIT_LOG_FOLDER, LOCK_FILE

@@ -8,9 +8,16 @@ from contextlib import contextmanager
 from os import PathLike
 
 from reput.base import StoreConfig
-from reput.core import BATCH_QUEUE, CONSUME_QUEUE, IndexGeometry, Numbering, StoreReader, gap_of
+from reput.core import (
+    BATCH_QUEUE,
+    CONSUME_QUEUE,
+    ROCKSDB_QUEUE,
+    IndexGeometry,
+    Numbering,
+    StoreReader,
+    gap_of,
+)
 from reput.core.index.geometry import DEFAULT_GEOMETRY, GeometryFinder
-from reput.core.queues.kinds import ROCKSDB_QUEUE
 from reput.engine.check import (
     CheckpointInspection,
     IndexInspection,

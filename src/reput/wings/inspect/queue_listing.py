@@ -20,13 +20,13 @@ from reput.core import (
     CommitLogReader,
     ExtensionFiles,
     Numbering,
+    QueueFile,
     QueueKind,
     QueueReader,
     StoreLog,
     is_light,
     list_queue_files,
 )
-from reput.core.queues.kinds import QueueFile
 from reput.errors import CorruptMessageError, MessageNotFoundError, StoreError
 from reput.format.batch_consume_queue import BatchEntry
 from reput.format.consume_queue import PRE_BLANK, ConsumeQueueEntry

@@ -26,9 +26,9 @@ from reput.core import (
     gap_of,
     holes,
     open_queues,
+    parse_queue_id,
 )
 from reput.core.log.ends import find_log_ends
-from reput.core.queues.folders import QueueFolder
 from reput.engine.check.checking.tally import counted
 from reput.errors import FormatError, MissingExtraError, StoreNotFoundError
 from reput.format.file_names import (
@@ -251,7 +251,7 @@ def _list_queues(store: CheckedStore) -> None:
             )
             continue
         for queue in entries_of(Path(topic.path)):
-            queue_id = QueueFolder(topic.name, queue.name, queue.path).queue_id
+            queue_id = parse_queue_id(queue.name)
             if queue_id is not None and queue.is_dir(follow_symlinks=False):
                 store.queues[Queue(topic.name, queue_id)] = queue.path
             else:

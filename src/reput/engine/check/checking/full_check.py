@@ -48,7 +48,7 @@ from reput.engine.check.checking.queue_entries import LightQueues
 from reput.engine.check.checking.queue_table import CheckedQueue, QueueJob, read_queue_table
 from reput.engine.compare import ComparedFile, EntryPlaces, IndexSpan, LogEdges, QueueSpan, Span
 from reput.engine.compare.found import BEYOND
-from reput.engine.five.timer import TimerLog
+from reput.engine.five import TimerLog
 from reput.errors import StoreError
 from reput.format.file_names import INDEX_FOLDER, TIMER_LOG_FOLDER
 

@@ -11,8 +11,15 @@ from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Protocol
 
 from reput.base import Finding, Kind
-from reput.core import CommitLogReader, Queue, StoreLog, is_light, open_queues, topic_names
-from reput.core.store.topics_file import TOPICS_PATH
+from reput.core import (
+    TOPICS_PATH,
+    CommitLogReader,
+    Queue,
+    StoreLog,
+    is_light,
+    open_queues,
+    topic_names,
+)
 from reput.engine.check.checking.checked_store import CheckedStore
 from reput.engine.check.checking.index_database import has_key_database
 from reput.engine.check.checking.tally import counted

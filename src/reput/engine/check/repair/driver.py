@@ -19,22 +19,19 @@ from reput.core import (
     FILE_FORM,
     SALVAGE,
     FileScan,
+    ScanBuffers,
     StoreLog,
     batch_topics,
     facts_of,
     index_paths,
     is_light,
 )
-from reput.core.store.existing import expired_queues
 from reput.engine.check.repair.log_damage import filler
 from reput.engine.check.repair.places import AtStep, RepairPlaces, look_of_log
 from reput.engine.check.repair.plan import Plan, Remaining, below
 from reput.engine.check.repair.planning import IN_USE, check_unchanged, make_plan, refuse
 from reput.engine.check.run import check_store
-from reput.engine.five.rocksdb_recovery import DatabaseRecovery
-from reput.engine.rebuild import rebuild_store
-from reput.engine.rebuild.driver import Only
-from reput.engine.rebuild.staging import STAGING_FOLDER
+from reput.engine.rebuild import STAGING_FOLDER, Only, expired_queues, rebuild_store
 from reput.errors import StoreAccessError, StoreError, StoreNotFoundError
 from reput.format.checkpoint import Checkpoint, encode_checkpoint
 from reput.format.file_names import (
@@ -221,14 +218,27 @@ def _rebuild(plan: Plan, new: Path, runner: Runner, progress: Progress) -> None:
 
 
 def _dispatch_rest(plan: Plan, new: Path) -> None:
-    """If the queues' database (RocksDB) is kept, add the entries that it lacks, up to the end of the log.
+    """If queues are kept that state their end, as in RocksDB, add the entries that they lack, up to the log's end.
 
     A broker would not add the first of the missing entries. The repaired store has no file `abort`, so a broker assumes
     a clean shutdown. Then a 5.3.3 broker dispatches only messages that begin after the offset in the database, at which
     the last dispatched message ends. So the broker skips the message that begins exactly at this offset.
     """
     if plan.dispatch_from is not None:
-        DatabaseRecovery(new, plan.config, batch_topics(str(new))).dispatch_rest()
+        form = facts_of(new).queue_form or FILE_FORM
+        files = StoreLog(new).list().files
+        recovery = form.recovery(new, plan.config, batch_topics(str(new)))
+        writer, rules, begin = recovery.run(files[0].start, files[-1].end)
+        buffers = ScanBuffers()
+        try:
+            for file in files:
+                if file.end > begin:
+                    start = max(begin, file.start)
+                    scan = FileScan(file, start, file.end, SALVAGE, rules, buffers=buffers)
+                    for batch in scan.batches():
+                        writer.append(batch)
+        finally:
+            writer.close(sync=True)
 
 
 def _prepare_queues(plan: Plan, new: Path) -> str:

@@ -9,8 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from reput.base import Finding, Kind, Progress, Runner, StoreConfig
-from reput.core import SALVAGE, CommitLogFile, DispatchRules, FileScan, can_salvage, facts_of
-from reput.core.store.existing import refuse_to_repair
+from reput.core import SALVAGE, CommitLogFile, DispatchRules, FileScan, StoreFacts, facts_of
 from reput.engine.check.checking.checked_store import CheckedStore, look_at
 from reput.engine.check.checking.tally import MOST_OF_A_KIND
 from reput.engine.check.repair.log_damage import can_be_filled, ranges_to_fill, verifiable_end
@@ -26,6 +25,7 @@ from reput.engine.check.repair.plan import (
     steps_of,
 )
 from reput.engine.check.run import check_store
+from reput.engine.writer import can_salvage, has_other_form
 from reput.engine.writer.recovery.log import check_none_renamed, stated_start
 from reput.errors import StoreChangedError, StoreError, StoreLockedError, UsageError
 from reput.format.consume_queue import ENTRY_BYTES
@@ -108,7 +108,7 @@ def refuse(store: Path) -> tuple[TreeEntry, ...]:
     facts = facts_of(store)
     if facts.is_live:
         raise StoreLockedError(f"{store / LOCK_FILE}: {IN_USE}")
-    refuse_to_repair(facts)
+    _refuse_parts(facts)
     return tuple(tree_entries(store))
 
 
@@ -333,3 +333,16 @@ class _Planning:
 def _holds(file: CommitLogFile) -> bool:
     with FileReader(file.path) as reader:
         return reader.last_nonzero(file.size) is not None
+
+
+def _refuse_parts(facts: StoreFacts) -> None:
+    """Raise UsageError for a store that cannot be repaired. The message states an alternative."""
+    store = Path(facts.path)
+    plain = (str(store / COMMIT_LOG_FOLDER),)
+    if facts.log_folders not in (plain, facts.ledger_folders):
+        raise UsageError(
+            f"{store}: has its CommitLog in several folders, perhaps on several disks, which "
+            f"repair cannot swap. Rebuild its indexes into another folder with reput rebuild, "
+            f"and restore files of the log from a replica"
+        )
+    has_other_form(facts)

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from reput.base import Finding, now_ms
 from reput.core import (
+    TOPICS_PATH,
     CommitLogReader,
     ConsumeQueueSetWriter,
     DispatchRules,
@@ -34,12 +35,11 @@ from reput.core import (
     index_paths,
     ranges_of,
     walk_on,
+    with_version,
 )
 from reput.core.log.files import missing_before
 from reput.core.log.passed_file import PassedLog
 from reput.core.log.scan_mode import GROWING
-from reput.core.store.parts import with_version
-from reput.core.store.topics_file import TOPICS_PATH
 from reput.engine.rebuild.follow.report import FollowReport
 from reput.engine.rebuild.follow.state import (
     CHECKPOINT_SPACING_BYTES,

@@ -20,6 +20,7 @@ from reput.base import StoreConfig
 from reput.core import (
     BATCH_QUEUE,
     BatchEnd,
+    BatchQueues,
     BatchQueueSetReader,
     BatchQueueWriter,
     BatchSizeOf,
@@ -31,7 +32,6 @@ from reput.core import (
     batch_size_in,
     queue_folder,
 )
-from reput.core.queues.set_writer import BatchQueues
 from reput.engine.compare import ascending, entry_of_each, in_ranges, neighbours
 from reput.engine.writer.recovery.queue_files import FoundFiles
 from reput.engine.writer.recovery.queue_matching import Count

@@ -13,10 +13,17 @@ from pathlib import Path
 
 import numpy as np
 
-from reput.core import SALVAGE, CommitLogFile, CommitLogReader, FileScan, LocatedRecord, StoreLog
+from reput.core import (
+    SALVAGE,
+    CommitLogFile,
+    CommitLogReader,
+    FileScan,
+    KnownOffset,
+    LocatedRecord,
+    StoreLog,
+    first_file_to_check,
+)
 from reput.core.log.broker_end import recovered_end
-from reput.core.queues.store_queues import KnownOffset
-from reput.core.store.broker_start import first_file_to_check
 from reput.engine.writer.recovery.report import RecoveryReport
 from reput.errors import CorruptMessageError, MessageNotFoundError, StoreError, StoreNotFoundError
 from reput.format.checkpoint import Checkpoint

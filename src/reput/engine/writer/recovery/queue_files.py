@@ -19,10 +19,10 @@ from reput.core import (
     ConsumeQueueWriter,
     Queue,
     QueueKind,
+    first_at,
     offset_entries,
     queue_folder,
 )
-from reput.core.queues.reader import first_at
 from reput.errors import StoreError
 from reput.format.consume_queue import (
     ENTRY_BYTES,
