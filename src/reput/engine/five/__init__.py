@@ -10,6 +10,7 @@ from reput.base.lazy import face
 if TYPE_CHECKING:
     from reput.engine.five.compacted import CompactedLog as CompactedLog
     from reput.engine.five.compacted import compacted_queues as compacted_queues
+    from reput.engine.five.rocksdb_index import indexed_messages as indexed_messages
     from reput.engine.five.tiered import TieredQueue as TieredQueue
     from reput.engine.five.tiered import TieredStore as TieredStore
     from reput.engine.five.timer import LOST as LOST
