@@ -162,7 +162,7 @@ class ToyRecovery:
 class ToyBuild:
     """Writes all queues in one task."""
 
-    without = ("consumequeue",)
+    without: tuple[str, ...] = ("consumequeue",)
 
     def __init__(self, staging: Staging) -> None:
         self._staging = staging

@@ -56,7 +56,7 @@ class IndexForm(Protocol):
         ...
 
 
-class _Entry(NamedTuple):
+class _RegisteredIndex(NamedTuple):
     """An entry of the register: whether a store has the form, and a function that returns the form."""
 
     is_in: Callable[[IndexOf], bool]
@@ -71,20 +71,20 @@ def _in_module(module: str, name: str) -> Callable[[], IndexForm]:
     return load
 
 
-_forms: dict[str, _Entry] = {
-    "files": _Entry(
+_forms: dict[str, _RegisteredIndex] = {
+    "files": _RegisteredIndex(
         lambda source: not source.storage.is_archive,
         _in_module("reput.core.index.index_files", "FILE_INDEX"),
     ),
-    "rocksdb": _Entry(
+    "rocksdb": _RegisteredIndex(
         lambda source: bool(source.databases),
         _in_module("reput.engine.five.rocksdb_index", "ROCKSDB_INDEX"),
     ),
-    "archive": _Entry(
+    "archive": _RegisteredIndex(
         lambda source: source.storage.is_archive,
         _in_module("reput.core.index.archive_index", "ARCHIVE_INDEX"),
     ),
-    "joined": _Entry(
+    "joined": _RegisteredIndex(
         lambda source: source.storage.is_joined,
         _in_module("reput.core.index.archive_index", "JOINED_INDEX"),
     ),
@@ -93,7 +93,7 @@ _forms: dict[str, _Entry] = {
 
 def register_index_form(name: str, form: IndexForm, is_in: Callable[[IndexOf], bool]) -> None:
     """Add a form. `is_in` returns whether a store has it."""
-    _forms[name] = _Entry(is_in, lambda: form)
+    _forms[name] = _RegisteredIndex(is_in, lambda: form)
 
 
 def index_form(name: str) -> IndexForm:

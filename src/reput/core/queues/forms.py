@@ -194,7 +194,7 @@ class QueueForm:
         raise UsageError(f"{store}: has queues in a form that is only read: {self.title}")
 
 
-class _Entry(NamedTuple):
+class _RegisteredForm(NamedTuple):
     """An entry of the register: the signs of a form, and a function that returns it."""
 
     signs: tuple[str, ...]
@@ -211,12 +211,12 @@ def _in_module(module: str, name: str) -> Callable[[], QueueForm]:
 
 FILES, ROCKSDB = "files", "rocksdb"
 # The forms of a broker. If a store has several, readers prefer earlier ones.
-_forms: dict[str, _Entry] = {
-    FILES: _Entry((), _in_module("reput.core.queues.store_queues", "FILE_FORM")),
-    "batch": _Entry(
+_forms: dict[str, _RegisteredForm] = {
+    FILES: _RegisteredForm((), _in_module("reput.core.queues.store_queues", "FILE_FORM")),
+    "batch": _RegisteredForm(
         (BATCH_QUEUE_FOLDER + "/",), _in_module("reput.core.queues.store_queues", "BATCH_FORM")
     ),
-    ROCKSDB: _Entry(
+    ROCKSDB: _RegisteredForm(
         tuple(
             f"{folder}/{DATABASE_SIGN}" for folder in (QUEUE_DATABASE_FOLDER, CONSUME_QUEUE_FOLDER)
         ),
@@ -227,7 +227,7 @@ _forms: dict[str, _Entry] = {
 
 def register_queue_form(form: QueueForm) -> None:
     """Add a form. From now on, a store with one of its signs is read, written, rebuilt and checked through it."""
-    _forms[form.name] = _Entry(form.signs, lambda: form)
+    _forms[form.name] = _RegisteredForm(form.signs, lambda: form)
 
 
 def queue_form(name: str) -> QueueForm:

@@ -44,6 +44,7 @@ from reput.format.file_names import (
     COMMIT_LOG_FOLDER,
     COMPACTION_QUEUE_FOLDER,
     CONSUME_QUEUE_FOLDER,
+    DATABASE_SIGN,
     EXTENSION_FOLDER,
     INDEX_FOLDER,
     LEDGER_PREFIX,
@@ -254,7 +255,7 @@ def _not_described(path: str) -> str | None:
         return "a ConsumeQueue extension file"
     if folders[-3:-2] == [COMPACTION_QUEUE_FOLDER]:
         return "a queue of a compaction log (see reput compacted)"
-    if name.endswith(".sst") or name.startswith(("MANIFEST-", "OPTIONS-", "CURRENT")):
+    if name.endswith(".sst") or name.startswith(("MANIFEST-", "OPTIONS-", DATABASE_SIGN)):
         return "a file of a RocksDB database"
     if any(folder.startswith(LEDGER_PREFIX) for folder in folders[-2:]):
         return "a file of a DLedger log"
