@@ -12,9 +12,9 @@ import asyncio
 import sys
 from typing import cast
 
-from reput.wings.serve.remoting.codes import RequestCode
 from reput.wings.serve.remoting.commands import Command
 from reput.wings.serve.remoting.headers import encode_command
+from reput.wings.serve.remoting.requests import RequestCode
 from reput.wings.serve.remoting.session import Session
 
 PULLED_BYTES = 250 << 10

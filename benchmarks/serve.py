@@ -25,8 +25,8 @@ from pathlib import Path
 from benchmarks.echo import PULLED_BYTES
 from benchmarks.generate import topic_of, unique_key
 from benchmarks.result import Figure
-from reput.wings.serve.remoting.codes import RequestCode, ResponseCode
-from reput.wings.serve.remoting.commands import Command
+from reput.wings.serve.remoting.commands import Command, ResponseCode
+from reput.wings.serve.remoting.requests import RequestCode
 from reput.wings.serve.remoting.session import Session
 
 _GROUP = "serve"

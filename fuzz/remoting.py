@@ -11,11 +11,11 @@ from reput.errors import RemotingError
 from reput.format.host import Host
 from reput.wings.serve.broker.broker import Cluster, ServedBroker
 from reput.wings.serve.broker.limits import Limits
-from reput.wings.serve.remoting.codes import RequestCode
 from reput.wings.serve.remoting.commands import Command
 from reput.wings.serve.remoting.frames import Serialization
 from reput.wings.serve.remoting.handling import InThread, Later
 from reput.wings.serve.remoting.port import Port
+from reput.wings.serve.remoting.requests import RequestCode
 from reput.wings.serve.remoting.session import Session
 
 _FIELDS = {

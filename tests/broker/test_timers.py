@@ -14,7 +14,8 @@ from reput.format.properties import TIMER_TOPIC, encode_properties
 from reput.testing import Broker
 from reput.wings.serve.broker import timers
 from reput.wings.serve.broker.timers import RecallHandle
-from reput.wings.serve.remoting.codes import RequestCode, ResponseCode
+from reput.wings.serve.remoting.commands import ResponseCode
+from reput.wings.serve.remoting.requests import RequestCode
 from tests.golden.stores import GoldenStore
 from tests.remoting.client import Client
 

@@ -15,7 +15,8 @@ from reput.format.properties import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 from reput.testing import Broker
 from reput.wings.serve.broker import timers
 from reput.wings.serve.broker.broker import ServedBroker
-from reput.wings.serve.remoting.codes import RequestCode, ResponseCode
+from reput.wings.serve.remoting.commands import ResponseCode
+from reput.wings.serve.remoting.requests import RequestCode
 from tests.remoting.client import Client
 from tests.small import SMALL
 

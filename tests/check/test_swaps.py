@@ -33,7 +33,7 @@ from reput.wings.lakes.compaction import compact_table
 from reput.wings.lakes.parquet_files import ParquetFiles
 from reput.wings.lakes.tables.opening import open_table
 from reput.wings.serve.broker.config_file import ConfigFile
-from reput.wings.serve.remoting.codes import RequestCode
+from reput.wings.serve.remoting.requests import RequestCode
 from tests.check.repairing import SMALL, damaged_store, full_plan
 from tests.cli.running import reput as reput_command
 from tests.lakes.exporting import export as export_store

@@ -16,7 +16,8 @@ import pytest
 
 from reput import Message, open_store
 from reput.format.host import Host
-from reput.wings.serve.remoting.codes import RequestCode, ResponseCode
+from reput.wings.serve.remoting.commands import ResponseCode
+from reput.wings.serve.remoting.requests import RequestCode
 from tests.cli.running import REPUT, one_line, reput
 from tests.remoting.client import Client, messages
 from tests.small import SMALL

@@ -104,7 +104,7 @@ def test_lists_end_at_their_bytes_and_the_cursor_leads_to_the_others(
         asked = {"store": "s0"} if what == "topics" else {}
         everything = client.get(f"/api/{what}", params=asked).json()
         assert (everything["has_more"], everything["cursor"]) == (False, None)
-        monkeypatch.setattr("reput.wings.console.api.HTTP", HttpLimits(answer_bytes=300))
+        monkeypatch.setattr("reput.wings.console.json_api.HTTP", HttpLimits(answer_bytes=300))
         found, after = list[dict[str, Any]](), None
         while True:
             answer = client.get(

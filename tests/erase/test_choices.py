@@ -30,7 +30,7 @@ from reput.format.properties import (
 from reput.format.tombstone import ERASED_PROPERTY
 from reput.io.writer import remove_tree
 from reput.wings.lakes.request import ExportRequest
-from reput.wings.serve.remoting.codes import ResponseCode
+from reput.wings.serve.remoting.commands import ResponseCode
 from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenStore
 from tests.remoting.client import Client, messages, serving

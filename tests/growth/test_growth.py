@@ -8,7 +8,7 @@ import pytest
 
 import reput
 from reput.cli.main import _SECTIONS
-from reput.wings.serve.remoting.codes import RequestCode
+from reput.wings.serve.remoting.requests import RequestCode
 from tests.growth.counts import MOST
 from tests.growth.measure import growth, pairs
 from tests.growth.operations import DIMENSIONS, ELSEWHERE, EXCEPTIONS, OPERATIONS

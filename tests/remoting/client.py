@@ -16,10 +16,10 @@ from reput.format.commit_log import MessageExt, decode
 from reput.format.host import Host
 from reput.wings.serve.broker.limits import CLUSTER, MOST_FRAME_BYTES, Limits
 from reput.wings.serve.remoting.access import AccessList
-from reput.wings.serve.remoting.codes import RequestCode, ResponseCode
-from reput.wings.serve.remoting.commands import Command
+from reput.wings.serve.remoting.commands import Command, ResponseCode
 from reput.wings.serve.remoting.frames import Serialization
 from reput.wings.serve.remoting.port import PortOptions
+from reput.wings.serve.remoting.requests import RequestCode
 from reput.wings.serve.remoting.service import Service, ServiceOptions
 from reput.wings.serve.remoting.session import Session
 from tests.small import SMALL

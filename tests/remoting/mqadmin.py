@@ -14,8 +14,8 @@ from typing import Any
 from reput.format.commit_log import MessageExt
 from reput.format.host import Host
 from reput.format.message_id import decode_offset_id
-from reput.wings.serve.remoting.codes import RequestCode, ResponseCode
-from reput.wings.serve.remoting.commands import Command
+from reput.wings.serve.remoting.commands import Command, ResponseCode
+from reput.wings.serve.remoting.requests import RequestCode
 from tests.remoting.client import Client, messages
 
 MASTER = "0"

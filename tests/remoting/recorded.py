@@ -18,8 +18,8 @@ from typing import Any, NamedTuple, Self
 from reput.format.commit_log import MessageExt
 from reput.format.host import Host
 from reput.wings.serve.broker.timers import RecallHandle
-from reput.wings.serve.remoting.codes import RequestCode, ResponseCode
-from reput.wings.serve.remoting.commands import Command
+from reput.wings.serve.remoting.commands import Command, ResponseCode
+from reput.wings.serve.remoting.requests import RequestCode
 from reput.wings.serve.remoting.session import Session
 from tests.remoting.client import Client, messages
 

@@ -16,9 +16,9 @@ from contextlib import suppress
 from typing import Any
 
 from reput.wings.serve.remoting.access import signature
-from reput.wings.serve.remoting.codes import RequestCode
 from reput.wings.serve.remoting.commands import Command
 from reput.wings.serve.remoting.frames import Serialization
+from reput.wings.serve.remoting.requests import RequestCode
 from reput.wings.serve.remoting.session import Session
 
 ACL = """

@@ -7,8 +7,8 @@ import pytest
 from reput import Message, open_store
 from reput.errors import UsageError
 from reput.wings.serve.remoting.access import AccessList, matches, signature
-from reput.wings.serve.remoting.codes import RequestCode, ResponseCode
-from reput.wings.serve.remoting.commands import Command
+from reput.wings.serve.remoting.commands import Command, ResponseCode
+from reput.wings.serve.remoting.requests import RequestCode
 from reput.wings.serve.remoting.rights import AccessError
 from tests.remoting.client import Client, serving
 from tests.small import SMALL

@@ -11,8 +11,8 @@ import pytest
 from reput.base.config import StoreConfig
 from reput.format.java_json import parse_java_json
 from reput.wings.serve.broker.limits import Limits
-from reput.wings.serve.remoting.codes import RequestCode, ResponseCode
-from reput.wings.serve.remoting.commands import Command
+from reput.wings.serve.remoting.commands import Command, ResponseCode
+from reput.wings.serve.remoting.requests import RequestCode
 from tests.golden.stores import GoldenStore
 from tests.remoting.client import Client, Serving, messages, serving
 from tests.remoting.recorded import Connection, Request, as_json

@@ -17,8 +17,8 @@ from reput.base.config import StoreConfig
 from reput.core.query.shared_store import SharedStore
 from reput.io.disk import Disk
 from reput.wings.serve.broker.limits import HttpLimits, Limits
-from reput.wings.serve.remoting.codes import RequestCode, ResponseCode
-from reput.wings.serve.remoting.commands import Command
+from reput.wings.serve.remoting.commands import Command, ResponseCode
+from reput.wings.serve.remoting.requests import RequestCode
 from reput.wings.serve.remoting.session import Session
 from tests.remoting.client import Client, Serving, messages, serving
 from tests.small import SMALL

@@ -17,7 +17,7 @@ import pytest
 
 from reput import open_store
 from reput.format.host import Host
-from reput.wings.serve.remoting.codes import ResponseCode
+from reput.wings.serve.remoting.commands import ResponseCode
 from tests.cli.running import REPUT
 from tests.docs.pages import CHECKOUT
 from tests.golden.stores import GoldenStore

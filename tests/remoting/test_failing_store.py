@@ -9,7 +9,8 @@ import pytest
 
 from reput import Message, open_store
 from reput.errors import StoreFailedError
-from reput.wings.serve.remoting.codes import RequestCode, ResponseCode
+from reput.wings.serve.remoting.commands import ResponseCode
+from reput.wings.serve.remoting.requests import RequestCode
 from tests.remoting.client import Client, messages, serving
 from tests.small import SMALL
 from tests.waiting import wait_for

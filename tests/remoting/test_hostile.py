@@ -13,8 +13,8 @@ import pytest
 
 from reput import Message, open_store
 from reput.wings.serve.broker.limits import Limits
-from reput.wings.serve.remoting.codes import RequestCode, ResponseCode
-from reput.wings.serve.remoting.commands import Command
+from reput.wings.serve.remoting.commands import Command, ResponseCode
+from reput.wings.serve.remoting.requests import RequestCode
 from reput.wings.serve.remoting.session import Session
 from tests.remoting.client import Client, Serving, serving
 from tests.small import SMALL

@@ -16,10 +16,10 @@ import pytest
 
 from reput import Message, open_store
 from reput.wings.serve.broker.limits import Limits
-from reput.wings.serve.remoting.codes import RequestCode
 from reput.wings.serve.remoting.commands import Command
 from reput.wings.serve.remoting.handling import Later
 from reput.wings.serve.remoting.pulling import Pulling, _Pull, _Waiting
+from reput.wings.serve.remoting.requests import RequestCode
 from reput.wings.serve.remoting.session import Session
 from tests.remoting.client import Client, Serving, serving
 from tests.small import SMALL

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 import pytest
 
 from reput import MessageExt, open_store
-from reput.wings.serve.remoting.codes import RequestCode, ResponseCode
+from reput.wings.serve.remoting.commands import ResponseCode
+from reput.wings.serve.remoting.requests import RequestCode
 from tests.golden.stores import GoldenStore
 from tests.remoting.client import Client, Serving, serving
 from tests.remoting.mqadmin import TOOLS_GROUP, MqAdmin, MqAdminError

@@ -9,8 +9,9 @@ import pytest
 
 from reput import Message, open_store
 from reput.format.java_json import parse_java_json
-from reput.wings.serve.remoting.codes import RequestCode, ResponseCode
+from reput.wings.serve.remoting.commands import ResponseCode
 from reput.wings.serve.remoting.frames import Serialization
+from reput.wings.serve.remoting.requests import RequestCode
 from tests.five import CONFIG as FIVE
 from tests.golden.stores import GoldenStore
 from tests.remoting.client import Client, Serving, messages, serving

@@ -21,8 +21,8 @@ from reput.format.message_id import decode_offset_id
 from reput.format.properties import decode_properties
 from reput.wings.serve.broker.broker import ServedBroker
 from reput.wings.serve.broker.sending import Sent
-from reput.wings.serve.remoting.codes import RequestCode, ResponseCode
-from reput.wings.serve.remoting.commands import Command, FieldError
+from reput.wings.serve.remoting.commands import Command, FieldError, ResponseCode
+from reput.wings.serve.remoting.requests import RequestCode
 from reput.wings.serve.remoting.sending import Sending
 from reput.wings.serve.remoting.session import Session
 from tests.remoting.client import Client, Serving, messages, serving

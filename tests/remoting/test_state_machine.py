@@ -17,7 +17,8 @@ import pytest
 
 from reput.format.host import Host
 from reput.testing import Broker
-from reput.wings.serve.remoting.codes import RequestCode, ResponseCode
+from reput.wings.serve.remoting.commands import ResponseCode
+from reput.wings.serve.remoting.requests import RequestCode
 from tests.remoting.client import Client, messages
 from tests.remoting.recorded import as_json
 

@@ -11,7 +11,7 @@ import pytest
 from reput.core.query.shared_store import SharedStore
 from reput.errors import UsageError
 from reput.wings.serve.broker.lag import consumer_lag
-from reput.wings.serve.remoting.codes import RequestCode
+from reput.wings.serve.remoting.requests import RequestCode
 from reput.wings.serve.remoting.stores import find_stores, missing_stores
 from tests.cli.test_lag import database
 from tests.golden.sparse import copy_store

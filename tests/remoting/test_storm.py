@@ -21,8 +21,8 @@ from reput import open_store
 from reput.format.host import Host
 from reput.format.message_id import decode_offset_id
 from reput.wings.serve.remoting.access import signature
-from reput.wings.serve.remoting.codes import RequestCode, ResponseCode
-from reput.wings.serve.remoting.commands import Command
+from reput.wings.serve.remoting.commands import Command, ResponseCode
+from reput.wings.serve.remoting.requests import RequestCode
 from tests.cli.running import REPUT
 from tests.remoting.client import Client
 from tests.remoting.storm import ACL, SECRET

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from reput.wings.serve.remoting.auditing import is_audited
-from reput.wings.serve.remoting.codes import RequestCode, ResponseCode
-from reput.wings.serve.remoting.commands import request
+from reput.wings.serve.remoting.commands import ResponseCode, request
+from reput.wings.serve.remoting.requests import RequestCode
 from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenStore
 from tests.remoting.client import Client, messages, serving

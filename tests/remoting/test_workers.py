@@ -21,9 +21,9 @@ from reput.engine.stores.open_store import open_store
 from reput.engine.writer.put.message import Message
 from reput.format.host import Host
 from reput.wings.serve.broker.limits import Limits
-from reput.wings.serve.remoting.codes import RequestCode
 from reput.wings.serve.remoting.commands import Command
 from reput.wings.serve.remoting.connection import Connection
+from reput.wings.serve.remoting.requests import RequestCode
 from reput.wings.serve.remoting.service import Service, ServiceOptions
 from reput.wings.serve.remoting.session import Session
 from reput.wings.serve.remoting.workers import Worker, Workers, channel

@@ -12,7 +12,7 @@ from reput.errors import UsageError
 from reput.format.host import Host
 from reput.testing import Broker
 from reput.testing.fixtures import rocketmq, shared_rocketmq
-from reput.wings.serve.remoting.codes import RequestCode
+from reput.wings.serve.remoting.requests import RequestCode
 from tests.docs.pages import CHECKOUT
 from tests.golden.stores import GoldenStore
 from tests.remoting.client import Client, messages

@@ -13,10 +13,10 @@ from reput.format.commit_log import MessageExt
 from reput.format.host import Host
 from reput.wings.console.app import create_app
 from reput.wings.serve.broker.broker import Cluster, ServedBroker
-from reput.wings.serve.remoting.codes import RequestCode, ResponseCode
-from reput.wings.serve.remoting.commands import Command
+from reput.wings.serve.remoting.commands import Command, ResponseCode
 from reput.wings.serve.remoting.handling import InThread, Later
 from reput.wings.serve.remoting.port import Port, PortOptions
+from reput.wings.serve.remoting.requests import RequestCode
 from tests.remoting.client import messages
 from tests.truth.answers import Answer, Session, path
 from tests.truth.messages import Question

@@ -11,7 +11,7 @@ from reput.cli.main import _MODULES, _SECTIONS
 from reput.core.query.message_store import MessageStore
 from reput.wings.console.app import create_app
 from reput.wings.console.users import Users
-from reput.wings.serve.remoting.codes import RequestCode
+from reput.wings.serve.remoting.requests import RequestCode
 from tests.truth.answers import PATHS
 from tests.truth.sampling import SAMPLE
 from tests.truth.surface import API, COMMANDS, REQUESTS, ROUTES, SPARK, STORE_METHODS, Place

@@ -16,7 +16,7 @@ from reput.engine.writer.put.message import Message
 from reput.engine.writer.store_writer import StoreWriter, WriterSettings
 from reput.errors import StoreError, StoreFailedError
 from reput.io.mounts import with_local_locks
-from reput.wings.serve.remoting.codes import ResponseCode
+from reput.wings.serve.remoting.commands import ResponseCode
 from tests.remoting.client import Client, serving
 from tests.small import SMALL, SMALL_64K
 

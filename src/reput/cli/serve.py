@@ -18,7 +18,7 @@ from reput.cli.options import (
     refuse_logs_option,
 )
 from reput.errors import UsageError
-from reput.wings.serve.broker.limits import CLUSTER
+from reput.wings.serve import CLUSTER
 
 _LISTEN = "127.0.0.1:9876"
 

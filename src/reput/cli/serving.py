@@ -7,6 +7,7 @@ import contextlib
 import ctypes
 import gc
 import ipaddress
+import logging
 import os
 import signal
 import socket
@@ -19,19 +20,24 @@ from typing import Any, Literal
 import click
 
 from reput.base import printable
-from reput.cli.browsing import audit_to, console
 from reput.cli.main import FOUND
 from reput.cli.nursery import Nursery, start
 from reput.cli.options import given_config, writer_settings
-from reput.core import NamedStore, SharedStore, replicas_of
+from reput.core import NamedStore, SharedStore, json_text, replicas_of
 from reput.engine.stores import stores_of
-from reput.errors import UsageError
+from reput.errors import MissingExtraError, StoreAccessError, UsageError
 from reput.format.host import Host
 from reput.io import allow_files
-from reput.wings.serve import PortOptions, Service, ServiceOptions
-from reput.wings.serve.broker.limits import Limits
-from reput.wings.serve.remoting.access import AccessList
-from reput.wings.serve.remoting.stores import is_store, missing_stores
+from reput.io.writer import append_line
+from reput.wings.serve import (
+    AccessList,
+    Limits,
+    PortOptions,
+    Service,
+    ServiceOptions,
+    is_store,
+    missing_stores,
+)
 from reput.wings.serve.remoting.workers import Worker, Workers
 
 _KERNELS = (
@@ -51,6 +57,10 @@ _SWITCH_S = 0.0005
 _M_MMAP_THRESHOLD, _LARGE_BYTES = -3, 1 << 20
 _M_ARENA_MAX, _ARENAS = -8, 2
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+Audit = Callable[[dict[str, object]], None]
+_log = logging.getLogger("reput.console")
 
 
 def _compile_kernels() -> None:
@@ -156,8 +166,14 @@ class Serving:
             _replace_workers(nursery, others, service)
             others.listen(service)
         shown = None
-        audit = service.server.audit = audit_to(self.audit_log)
+        audit = service.server.audit = _audit_to(self.audit_log)
         if self.http is not None:
+            try:
+                from reput.wings.console.api import console
+            except ImportError:
+                raise MissingExtraError(
+                    "--http needs starlette: pip install 'reput[serve]'"
+                ) from None
             tls = None if self.tls_cert is None else (self.tls_cert, self.tls_key)
             shown = console(
                 service.stores, service.missing, self.http, self.http_token_file,
@@ -183,7 +199,7 @@ class Serving:
         """Run a worker process until the main process ends. `first` is the socket to the main process."""
         stop = _stopped()
         service = Service(self.stores, self._open, self._options(keeps_state=False))
-        service.server.audit = audit_to(self.audit_log)
+        service.server.audit = _audit_to(self.audit_log)
         worker = Worker(first, service, stop.set)
         worker.start()
         _spare_the_loop()
@@ -319,6 +335,25 @@ class Serving:
         click.echo(f"  mqadmin topicList -n {first.address}")
         click.echo(f"  mqadmin queryMsgByKey -n {first.address} -t {topic} -k KEY")
         click.echo(f"  mqadmin consumeMessage -n {first.address} -t {topic}")
+
+
+def _audit_to(path: str | None) -> Audit | None:
+    """Return a function that appends a line to a file. Raises StoreAccessError.
+
+    Each call opens the file, so that logrotate can rename it at any time.
+    """
+    if path is None:
+        return None
+    append_line(path, b"")  # Fail now, not at the first request, if the file cannot be written.
+
+    def write(fields: dict[str, object]) -> None:
+        try:
+            append_line(path, json_text(fields).encode("utf-8", "backslashreplace"))
+        # The request must succeed even if its line cannot be appended to the audit file, for example on a full disk.
+        except StoreAccessError as error:
+            _log.error("%s", error)
+
+    return write
 
 
 def _notify(state: str) -> None:

@@ -164,7 +164,7 @@ def _transactions(store: str, as_json: bool, **opening: Any) -> int:
 
     Exits with 1 if no transaction is open.
     """
-    from reput.wings.serve.broker.open_transactions import open_transactions
+    from reput.wings.serve import open_transactions
 
     with open_from(store, **opening) as opened:
         found = list(open_transactions(opened))
@@ -292,7 +292,7 @@ def _popped(store: str, take_all: bool, as_json: bool, **opening: Any) -> int:
 
     Exits with 1 if nothing is listed, and with 3 if a record of the broker could not be read.
     """
-    from reput.wings.serve.broker.popped import PoppedMessages
+    from reput.wings.serve import PoppedMessages
 
     with open_from(store, **opening) as opened:
         notes = PoppedMessages(opened)

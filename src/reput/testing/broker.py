@@ -24,11 +24,14 @@ from reput.format.file_names import COMMIT_LOG_FOLDER, LOCK_FILE
 from reput.format.host import Host
 from reput.format.java_string import decode_utf8
 from reput.format.properties import DELAY, KEYS, TAGS, encode_properties
-from reput.wings.serve import PortOptions, QueueLag, Service, ServiceOptions
-from reput.wings.serve.broker.broker import ServedBroker
-from reput.wings.serve.broker.queue_messages import queue_messages
-from reput.wings.serve.broker.sending import Sent
-from reput.wings.serve.broker.topics import PERM_READ, PERM_WRITE
+from reput.wings.serve import (
+    PortOptions,
+    QueueLag,
+    ServedBroker,
+    Service,
+    ServiceOptions,
+    queue_messages,
+)
 
 Found = TypeVar("Found")
 _START_S, _STOP_S, _PAUSE_S = 60.0, 30.0, 0.005
@@ -223,14 +226,12 @@ class Broker:
 
     def create_topic(self, topic: str, queues: int = 4) -> None:
         """Create a topic if it does not exist."""
-        self._broker.topics.create(topic, queues, PERM_READ | PERM_WRITE)
+        self._broker.topics.create(topic, queues)
 
     def delete_topic(self, topic: str) -> None:
         """Delete a topic, and the offsets that groups have committed for it."""
-        broker = self._broker
         self.store.wait_dispatched()
-        broker.topics.delete(topic, lambda queue_id: broker.max_offset(topic, queue_id))
-        broker.offsets.remove(lambda of, group: of == topic)
+        self._broker.delete_topic(topic)
 
     def topics(self) -> list[str]:
         """Return the names of all topics, including the broker's internal ones."""
@@ -259,13 +260,12 @@ class Broker:
         if delay_level:
             given[DELAY] = str(delay_level)
         data = body.encode() if isinstance(body, str) else body
-        sent = Sent(
+        written = self._broker.written
+        assert written is not None
+        return written.send(
             topic, data, queue_id=queue_id, properties=encode_properties(given),
             born_timestamp=self.now_ms(), born_host=self._listen,
         )  # fmt: skip
-        written = self._broker.written
-        assert written is not None
-        return self.store.put(written.sending.message(sent)[0])
 
     def messages(self, topic: str) -> list[MessageExt]:
         """Return all messages of a topic in the order in which they were stored; an empty list for an unknown topic."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from reput.base import Progress, Time, checked, optional_milliseconds, silent
-from reput.core import MessageStore, StoreLog
+from reput.core import StoreLog
 from reput.core import with_archive as joined_path
 from reput.engine.rebuild.warm_up import warm_up
 from reput.engine.stores import Chosen, opened_runner
@@ -22,7 +22,7 @@ from reput.wings.archive.message_proofs import prove_message, verify_proof
 from reput.wings.archive.new_store import check_empty
 from reput.wings.archive.report import ArchiveReport, RestoreReport, VerifyReport
 from reput.wings.archive.restoring import restore_store, verify
-from reput.wings.serve.broker.offsets import ConsumerOffsets
+from reput.wings.serve import end_offsets_with_queues
 
 
 @checked
@@ -184,24 +184,7 @@ def restore(
     check_empty(Path(destination))
     with writing_into(destination):
         return restore_store(
-            fspath(archive), fspath(destination), _end_offsets_with_queues,
+            fspath(archive), fspath(destination), end_offsets_with_queues,
             begin_ms=optional_milliseconds(begin), end_ms=optional_milliseconds(end),
             options=dict(storage_options or {}), progress=progress,
         )  # fmt: skip
-
-
-def _end_offsets_with_queues(store: Path) -> int:
-    """Reduce each committed offset that is beyond the end of its queue to this end. Return the number of changes.
-
-    Otherwise, consumers would skip new messages, which get queue offsets from this end on.
-    """
-    offsets, count = ConsumerOffsets(store, is_kept=True), 0
-    with MessageStore(store) as opened:
-        queues = set(opened.list_queues())
-        for group, topic, queue_id, offset in list(offsets.entries()):
-            end = opened.max_queue_offset(topic, queue_id) if (topic, queue_id) in queues else 0
-            if offset > end:
-                offsets.commit(group, topic, queue_id, end)
-                count += 1
-    offsets.save()
-    return count

@@ -1,255 +1,85 @@
-"""Answer requests of the HTTP API with JSON, or with JSON lines while results are found."""
+"""Open the web console beside other servers: the face of this wing."""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from starlette.requests import Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from reput.core import MissingStore, SharedStore
+from reput.errors import UsageError
+from reput.format.host import Host
+from reput.io import read_file
+from reput.wings.console.server import HttpServer
+from reput.wings.console.users import parse_users
+from reput.wings.serve import Traffic
 
-from reput.core import SharedStore, coverage_fields, json_text, volume_of_topic
-from reput.errors import MessageNotFoundError, ReputError, UsageError
-from reput.wings.console import arguments
-from reput.wings.console.arguments import (
-    Failure,
-    SearchForm,
-    choice,
-    integer,
-    optional_integer,
-    search_of,
-    text,
-    time,
-)
-from reput.wings.console.checking import Checks
-from reput.wings.console.group_pages import chosen
-from reput.wings.console.message_pages import traced
-from reput.wings.console.mounts import Mounts, StoppedError, Until
-from reput.wings.console.searching import Outcome, Share, Steps, pull_share, search
-from reput.wings.console.store_facts import each_topic, facts_of
-from reput.wings.console.users import Permission, may
-from reput.wings.inspect.tracing.life import TRACE_SCHEMA, life_fields
-from reput.wings.serve import HTTP
-
-LINES = "application/x-ndjson"
-_MOST_UNREADABLE = 100
-_MOST_PARTS = _MOST_FINDINGS = 1_000
-_JSON_TO_A_BYTE = 6  # A byte of a text takes at most six bytes in JSON (\u0000).
-Lines = Generator[bytes, None, None]
+_MOST_TOKEN_BYTES, _MOST_USERS_BYTES = 4096, 1 << 20
 
 
-class JSON(JSONResponse):
-    """A JSON answer in the form that the command line prints."""
+def console(
+    stores: Callable[[], Mapping[str, SharedStore]],
+    missing: Callable[[], Sequence[MissingStore]],
+    address: Host,
+    token_file: str | None,
+    hosts: Sequence[str] = (),
+    tls: tuple[str, str | None] | None = None,
+    audit: Callable[[dict[str, object]], None] | None = None,
+    traffic: Traffic | None = None,
+    users_file: str | None = None,
+) -> HttpServer:
+    """Return a server of the console, which the caller must start.
 
-    def render(self, content: Any) -> bytes:
-        return (json_text(content) + "\n").encode("utf-8", "backslashreplace")
+    Args:
+        stores: The existing stores, by name.
+        missing: The configured stores that do not exist yet.
+        address: The address to listen at.
+        token_file: A file with the token that clients must send; None to require no token.
+        hosts: Further names of this server that browsers may use.
+        tls: Files of the certificate chain and its key; None for plain HTTP.
+        audit: Called with the audit record of each request.
+        traffic: Counts of requests of RocketMQ's clients, which the console shows.
+        users_file: A file of users, in place of a token.
+
+    Raises:
+        UsageError, StoreAccessError.
+    """
+    token = None if token_file is None else _token(token_file)
+    users = None
+    if users_file is not None:
+        users = parse_users(read_file(users_file, _MOST_USERS_BYTES), f"http_users {users_file}")
+    return HttpServer(
+        _Current(stores),
+        address,
+        token,
+        missing=missing,
+        hosts=hosts,
+        tls=tls,
+        audit=audit,
+        traffic=traffic,
+        users=users,
+    )
 
 
-class Api:
-    """The request handlers. `reput.wings.console.openapi` lists their paths and parameters."""
-
-    def __init__(self, mounts: Mounts, checks: Checks) -> None:
-        self._mounts, self._checks = mounts, checks
-
-    async def stores(self, request: Request) -> Response:
-        after = text(request.query_params, "after")
-        every = {*self._mounts.names, *self._mounts.missing}
-        names = iter(sorted(name for name in every if after is None or name > after))
-        return await self._mounts.run(lambda: _listed("stores", "store", map(self._facts, names)))
-
-    def _facts(self, name: str) -> dict[str, Any]:
-        """Return the summary of a store, or its error, so that one unreadable store does not hide the others."""
-        try:
-            _, store = self._mounts.named(name)
-            met = store.unreadable.ranges()[-_MOST_UNREADABLE:]
-            return facts_of(name, store).as_json() | {"unreadable": [one.as_json() for one in met]}
-        except ReputError as error:
-            return {"store": name, **Failure.of(error).as_json()}
-
-    async def topics(self, request: Request) -> Response:
-        _, store = self._store(request)
-        topic, after = (text(request.query_params, name) for name in ("topic", "after"))
-        found = each_topic(store, topic, after)
-        return await self._mounts.run(
-            lambda: _listed("topics", "topic", (one.as_json() for one in found))
+def _token(path: str) -> str:
+    token = read_file(path, _MOST_TOKEN_BYTES).decode("utf-8", "replace").strip()
+    if not token.isascii() or not token.isprintable() or not token or " " in token:
+        raise UsageError(
+            f"http_token_file {path}: write one word of printable ASCII characters into it",
+            arguments=["http_token_file"],
         )
-
-    async def volume(self, request: Request) -> Response:
-        _, store = self._store(request)
-        query, topic = request.query_params, request.path_params["topic"]
-        parts = integer(query, "parts", 60)
-        if not 1 <= parts <= _MOST_PARTS:
-            raise UsageError(f"parts must be 1 to {_MOST_PARTS:,}", arguments=["parts"])
-        begin, end = time(query, "begin"), time(query, "end")
-        found = await self._mounts.run(lambda: volume_of_topic(store, topic, begin, end, parts))
-        return JSON(
-            {"topic": topic, "begin_ms": found.begin_ms, "part_ms": found.part_ms,
-             "messages": found.messages}
-        )  # fmt: skip
-
-    async def messages(self, request: Request) -> Response:
-        _, store = self._store(request)
-        return await self._found(request, store, search_of(request.query_params))
-
-    async def message(self, request: Request) -> Response:
-        _, store = self._store(request)
-        topic = text(request.query_params, "topic")
-        keys = (request.path_params["id"],)
-        wanted = SearchForm(topic, keys, None, None, arguments.MOST_MESSAGES, None)
-        return await self._found(request, store, wanted, must_exist=True)
-
-    async def _found(
-        self, request: Request, store: SharedStore, wanted: SearchForm, must_exist: bool = False
-    ) -> Response:
-        share = Share()
-        until = self._mounts.until()
-        steps, in_child = search(store, wanted, share, until), wanted.is_in_child
-        # Raise BusyError now if too many searches are running: once an answer has begun, its status cannot change.
-        self._mounts.check_room()
-        if choice(request.query_params, "format", ("json", "jsonl")) == "jsonl":
-            return self._stream(_search_lines(steps, share, until), in_child=in_child)
-
-        def answer() -> Response:
-            *parts, outcome = steps
-            assert isinstance(outcome, Outcome)
-            messages = [one for part in parts if isinstance(part, tuple) for one in part]
-            if must_exist and not messages and outcome.is_complete and not until.is_stopped:
-                raise MessageNotFoundError(f"no message with the id {wanted.keys[0]!r}")
-            end = _end_fields(outcome, until)
-            return JSON({"messages": list(map(share.fields, messages)), **end})
-
-        return await self._mounts.search(answer, request, until, in_child=in_child)
-
-    async def queue(self, request: Request) -> Response:
-        _, store = self._store(request)
-        query, path = request.query_params, request.path_params
-        topic, queue_id = path["topic"], path["queue"]
-        limit = search_of(query, 32).limit
-        offset, tags = optional_integer(query, "offset"), text(query, "tags")
-
-        def answer() -> Response:
-            start = store.min_queue_offset(topic, queue_id) if offset is None else offset
-            share = Share()
-            pulled = pull_share(store, (topic, queue_id, start), limit, tags, share)
-            return JSON(
-                {
-                    "status": pulled.status,
-                    "messages": list(map(share.fields, pulled.messages)),
-                    "next_begin_offset": pulled.next_begin_offset,
-                    "min_offset": pulled.min_offset,
-                    "max_offset": pulled.max_offset,
-                    "complete": pulled.is_complete,
-                    "unreadable": [each.as_json() for each in pulled.unreadable],
-                }
-            )
-
-        return await self._mounts.run(answer)
-
-    async def trace(self, request: Request) -> Response:
-        query = request.query_params
-        store = text(query, "store")
-        missing, stores = self._mounts.unread(store), chosen(self._mounts, store)
-        key, message_id, topic = (text(query, one) for one in ("key", "message", "topic"))
-        as_lines = choice(query, "format", ("json", "jsonl")) == "jsonl"
-
-        def answer() -> Response:
-            life, _, problems = traced(stores, key=key, message_id=message_id, topic=topic)
-            problems += missing
-            # All bodies together must fit into the answer. If the user may not see bodies, every body is omitted.
-            each = (
-                0
-                if not may(Permission.BODIES)
-                else HTTP.answer_bytes // (_JSON_TO_A_BYTE * max(len(life.events), 1))
-            )
-            *parts, end = life_fields(life, each)
-            if problems:
-                end |= {"complete": False, "failed": problems}
-            head = {"schema": TRACE_SCHEMA, "stores": [name for name, _ in stores], "key": key, "message": message_id,
-                    "topic": topic}  # fmt: skip
-            if as_lines:
-                return Response(b"".join(map(_line, [head, *parts, end])), media_type=LINES)
-            events = [one for one in parts if "event" in one]
-            reasons = [one for one in parts if "reason" in one]
-            return JSON({**head, **end, "events": events, "reasons": reasons})
-
-        return await self._mounts.search(answer)
-
-    async def check(self, request: Request) -> Response:
-        name, store = self._store(request)
-        is_full = choice(request.query_params, "mode", ("quick", "full")) == "full"
-        # The HTTP status is sent before the check begins, so the last line of the body says whether the store is valid.
-        findings = self._checks.findings(store, is_full, self._mounts.until())
-        mode = "full" if is_full else "quick"
-        return self._stream(_check_lines(findings, {"store": name, "mode": mode}))
-
-    def _store(self, request: Request) -> tuple[str, SharedStore]:
-        return self._mounts.named(text(request.query_params, "store"))
-
-    def _stream(self, lines: Lines, *, in_child: bool = False) -> Response:
-        return StreamingResponse(self._mounts.iterate(lines, in_child=in_child), media_type=LINES)
+    return token
 
 
-def _listed(name: str, key: str, entries: Iterator[dict[str, Any]]) -> Response:
-    """Return as many entries as fit into an answer, but at least one.
+class _Current(Mapping[str, SharedStore]):
+    """A mapping of the current stores. Each look-up asks the service again, because stores appear and disappear."""
 
-    Also return a cursor for the other entries: the field `key` of the last returned entry.
-    """
-    taken, left, has_more = list[dict[str, Any]](), HTTP.answer_bytes, False
-    for entry in entries:
-        left -= len(json_text(entry))
-        if taken and left < 0:
-            has_more = True
-            break
-        taken.append(entry)
-    cursor = taken[-1][key] if has_more else None
-    return JSON({name: taken, "has_more": has_more, "cursor": cursor})
+    def __init__(self, stores: Callable[[], Mapping[str, SharedStore]]) -> None:
+        self._stores = stores
 
+    def __getitem__(self, name: str) -> SharedStore:
+        return self._stores()[name]
 
-def _search_lines(steps: Steps, share: Share, until: Until) -> Lines:
-    """Yield a line per message, nothing for progress, then a line with `complete`.
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._stores())
 
-    An error also becomes a line, because the status was sent before.
-    """
-    try:
-        for step in steps:
-            if isinstance(step, Outcome):
-                yield _line(_end_fields(step, until))
-            else:
-                messages = step if isinstance(step, tuple) else ()
-                yield b"".join(map(_line, map(share.fields, messages)))
-    except ReputError as error:
-        yield _line({"complete": False, **Failure.of(error).as_json()})
-    finally:
-        steps.close()
-
-
-def _end_fields(outcome: Outcome, until: Until) -> dict[str, Any]:
-    # A search that had just finished when the server stopped is complete.
-    is_cut = until.is_stopped and outcome.is_late
-    return {
-        **(Failure.of(StoppedError()).as_json() if is_cut else {}),
-        "complete": outcome.is_complete and not is_cut,
-        "has_more": outcome.cursor is not None,
-        "cursor": outcome.cursor,
-        "unreadable": [one.as_json() for one in outcome.problems[:_MOST_FINDINGS]],
-        "unreadable_count": len(outcome.problems),
-        "coverage": None if outcome.coverage is None else coverage_fields(outcome.coverage),
-    }
-
-
-def _check_lines(findings: Iterator[Any], head: dict[str, Any]) -> Lines:
-    from reput.engine.check.run import CHECK_SCHEMA
-
-    count = wrong = 0
-    try:
-        yield _line({"schema": CHECK_SCHEMA, **head})
-        for finding in findings:
-            count, wrong = count + 1, wrong + finding.is_wrong
-            yield _line(finding.as_json())
-        yield _line({"valid": not wrong, "findings": count})
-    except ReputError as error:
-        yield _line({"valid": False, "findings": count, **Failure.of(error).as_json()})
-
-
-def _line(value: Any) -> bytes:
-    return (json_text(value) + "\n").encode("utf-8", "backslashreplace")
+    def __len__(self) -> int:
+        return len(self._stores())

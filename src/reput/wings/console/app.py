@@ -17,10 +17,10 @@ from starlette.staticfiles import StaticFiles
 from reput.core import MissingStore, SharedStore
 from reput.errors import ReputError
 from reput.wings.console.access import Access
-from reput.wings.console.api import JSON, Api
 from reput.wings.console.arguments import Failure
 from reput.wings.console.audit import Audit
 from reput.wings.console.checking import Checks
+from reput.wings.console.json_api import JSON, Api
 from reput.wings.console.metrics import Metrics
 from reput.wings.console.mounts import Mounts
 from reput.wings.console.openapi import document, endpoints

@@ -6,7 +6,6 @@ import time
 from collections import Counter as Counts
 from collections.abc import Iterator
 from contextlib import suppress
-from itertools import accumulate
 from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector
@@ -36,7 +35,6 @@ from reput.wings.fleet import (
     survey,
 )
 from reput.wings.serve import GroupLag, Traffic, consumer_lag, group_lags
-from reput.wings.serve.broker.traffic import BOUNDS_S
 
 _GAUGES = {
     "reput_store_up": "1 if the store can be read",
@@ -322,10 +320,7 @@ class _TrafficCollector(Collector):
             labels=["request"],
         )
         for request, latency in list(self._traffic.seconds.items()):
-            below = accumulate(latency.counts)
-            bounds = [*(str(bound) for bound in BOUNDS_S), "+Inf"]
-            buckets = list(zip(bounds, below, strict=True))
-            seconds.add_metric([request], buckets, latency.sum_s)
+            seconds.add_metric([request], latency.buckets(), latency.sum_s)
         yield seconds
         for name, (text, value) in self._traffic.gauges.items():
             gauge = GaugeMetricFamily(f"reput_remoting_{name}", text)

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from reput import __version__
-from reput.wings.console.api import LINES, Api
+from reput.wings.console.json_api import LINES, Api
 
 Handler = Callable[[Request], Awaitable[Response]]
 

@@ -34,7 +34,7 @@ from reput.format.properties import (
     TRACE_TOPIC_PREFIX,
 )
 from reput.wings.inspect.tracing.life import Role, role_of_topic
-from reput.wings.serve.broker.sql_filter import compile_filter, property_names
+from reput.wings.serve import compile_filter
 
 TRACE = "trace"
 _COLUMNS = (
@@ -119,7 +119,7 @@ def _matching(properties: pa.MapArray, query: str) -> Mask:
     The expression is evaluated once per distinct combination of the values that it uses, because evaluation in Python
     is slow.
     """
-    matches, names = compile_filter(query, True), property_names(query, True)
+    matches, names = compile_filter(query, True)
     if not names:
         return np.full(len(properties), matches({}), np.bool_)
     columns = [pc.map_lookup(properties, pa.scalar(name), "last") for name in names]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from reput.base import now_ms
 from reput.core import SharedStore, UnreadableMessages, finding_of
@@ -25,7 +25,7 @@ from reput.wings.serve.broker.offsets import (
     committed_offsets,
     is_kept_elsewhere,
 )
-from reput.wings.serve.broker.sending import SentMessages
+from reput.wings.serve.broker.sending import Sent, SentMessages
 from reput.wings.serve.broker.timers import TimedDelivery
 from reput.wings.serve.broker.topics import TopicTable, own_topics
 from reput.wings.serve.broker.transactions import Transactions
@@ -33,7 +33,7 @@ from reput.wings.serve.broker.transactions import Transactions
 # WritableStore imports the compiled code of reput.kernels, which loads slowly. So do not import WritableStore at
 # runtime.
 if TYPE_CHECKING:
-    from reput.engine.writer import WritableStore
+    from reput.engine.writer import PutResult, WritableStore
 
 MASTER_ID = 0
 _VALUE_BYTES = 256  # Approximate memory per key-value pair, in addition to its characters.
@@ -63,6 +63,13 @@ class Written:
         self.sending.takes_timers = not self.timers.is_kept_for_broker
         self.transactions = Transactions(store, broker.offsets, clock_ms)
         self._delivering = Lock()
+
+    def send(self, topic: str, body: bytes, **fields: Any) -> PutResult:
+        """Put a message as if a client had sent it. `fields` are those of `Sent`.
+
+        Raises SendRefusedError, MessageRefusedError.
+        """
+        return self.store.put(self.sending.message(Sent(topic, body, **fields))[0])
 
     def deliver_due(self) -> int:
         """Deliver some due messages of each delay level. Return their number.
@@ -228,6 +235,14 @@ class ServedBroker:
             return self.store.get_by_queue(topic, queue_id, queue_offset).store_timestamp
         except MessageNotFoundError:
             return -1
+
+    def delete_topic(self, topic: str) -> None:
+        """Delete a topic, and the offsets that groups have committed for it. The next save updates the files.
+
+        First wait until the queues have all messages: the topic's queues continue after them if it is created again.
+        """
+        self.topics.delete(topic, lambda queue_id: self.max_offset(topic, queue_id))
+        self.offsets.remove(lambda of, group: of == topic)
 
     def forget_silent(self) -> None:
         """Forget clients that have sent no heartbeat for too long. Call this every few seconds."""

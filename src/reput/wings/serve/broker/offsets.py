@@ -13,7 +13,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from reput.core import facts_of
+from reput.core import MessageStore, facts_of
 from reput.errors import FormatError, UsageError
 from reput.format.file_names import (
     CONFIG_FOLDER,
@@ -318,6 +318,23 @@ def committed_offsets(store: Path) -> list[CommittedOffset]:
         if offsets:
             break
     return list(offsets.values())
+
+
+def end_offsets_with_queues(store: Path) -> int:
+    """Reduce each committed offset that is beyond the end of its queue to this end. Return the number of changes.
+
+    Otherwise, consumers would skip new messages, which get queue offsets from this end on.
+    """
+    offsets, count = ConsumerOffsets(store, is_kept=True), 0
+    with MessageStore(store) as opened:
+        queues = set(opened.list_queues())
+        for group, topic, queue_id, offset in list(offsets.entries()):
+            end = opened.max_queue_offset(topic, queue_id) if (topic, queue_id) in queues else 0
+            if offset > end:
+                offsets.commit(group, topic, queue_id, end)
+                count += 1
+    offsets.save()
+    return count
 
 
 def _of_version_2(store: Path) -> Iterator[CommittedOffset]:

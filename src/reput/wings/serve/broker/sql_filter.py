@@ -14,6 +14,7 @@ import re
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from math import isnan
+from typing import NamedTuple
 
 from reput.errors import UsageError
 from reput.format.java_integer import parse_int32, parse_int64
@@ -73,9 +74,21 @@ class _Operand:
         return self.kind == "boolean" or (self.kind == "constant" and is_truth)
 
 
+class SqlFilter(NamedTuple):
+    """A compiled expression.
+
+    Attributes:
+        matches: Returns whether the properties of a message match.
+        names: Names of the properties that the expression contains, sorted.
+    """
+
+    matches: Matcher
+    names: tuple[str, ...]
+
+
 @lru_cache(_MOST_CACHED)
-def compile_filter(expression: str, is_five: bool) -> Matcher:
-    """Return a function that matches the properties of a message with an expression, compiled once.
+def compile_filter(expression: str, is_five: bool) -> SqlFilter:
+    """Compile an expression, once.
 
     Raises UsageError for a text that the broker's grammar does not accept, or that has too many parts.
     """
@@ -88,14 +101,7 @@ def compile_filter(expression: str, is_five: bool) -> Matcher:
         except _NoMatchError:
             return False
 
-    return matches
-
-
-def property_names(expression: str, is_five: bool) -> list[str]:
-    """Return the properties that an expression contains, sorted. Raises UsageError as `compile_filter` does."""
-    parser = _FilterParser(expression, is_five)
-    parser.truth(parser.disjunction())
-    return sorted(parser.names)
+    return SqlFilter(matches, tuple(sorted(parser.names)))
 
 
 class _FilterParser:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import accumulate
 
-BOUNDS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+_BOUNDS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 """Upper bounds of a latency's buckets, in seconds. The last bucket has no bound."""
 
 
@@ -14,12 +15,16 @@ BOUNDS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0
 class Latency:
     """A histogram of durations in seconds."""
 
-    counts: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS_S) + 1))
+    counts: list[int] = field(default_factory=lambda: [0] * (len(_BOUNDS_S) + 1))
     sum_s: float = 0.0
 
     def add(self, seconds: float) -> None:
-        self.counts[bisect_left(BOUNDS_S, seconds)] += 1
+        self.counts[bisect_left(_BOUNDS_S, seconds)] += 1
         self.sum_s += seconds
+
+    def buckets(self) -> list[tuple[str, int]]:
+        """Return the upper bound of each bucket, and the number of durations up to this bound."""
+        return list(zip([*map(str, _BOUNDS_S), "+Inf"], accumulate(self.counts), strict=True))
 
 
 class Traffic:

@@ -4,9 +4,7 @@ Mirrors `PlainAccessValidator`, `PlainPermissionManager`, `RemoteAddressStrategy
 rocketmq-all-4.9.3). A request contains the account's access key, and a signature of its fields and body with the
 account's secret. As in RocketMQ, requests to a name server need no permission.
 
-A resource is a topic or a group. `_NEEDS` lists the resources for which each kind of request needs a permission, as in
-`DefaultAuthorizationContextBuilder` (tag rocketmq-all-5.3.3). If a request reads messages, its handler also checks the
-topic of each message, with the `Rights` of the request.
+A resource is a topic or a group. `requests` has the resources for which each request needs a permission.
 """
 
 from __future__ import annotations
@@ -14,21 +12,14 @@ from __future__ import annotations
 import hashlib
 import hmac
 from base64 import b64encode
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
 
 from reput.errors import MissingExtraError, StoreAccessError, UsageError
-from reput.format.properties import (
-    INNER_MULTI_DISPATCH,
-    MULTI_DISPATCH_SEPARATOR,
-    RETRY_TOPIC_PREFIX,
-    decode_properties,
-)
-from reput.wings.serve.remoting.bodies import decode_body, objects_of
-from reput.wings.serve.remoting.codes import RequestCode
 from reput.wings.serve.remoting.commands import Command
+from reput.wings.serve.remoting.requests import needed_rights
 from reput.wings.serve.remoting.rights import FREE, PUB, SUB, AccessError, Account, Rights
 
 _PERMISSIONS = {"PUB": PUB, "SUB": SUB, "PUB|SUB": PUB | SUB, "SUB|PUB": PUB | SUB, "DENY": 0}
@@ -77,9 +68,7 @@ class AccessList:
         if not hmac.compare_digest(signature(request, account.secret), given.encode()):
             raise AccessError(f"Check signature failed for accessKey={key}")
         rights = Rights(account)
-        # A request that is not listed needs an administrator, so no request is open by mistake.
-        needs = _NEEDS.get(request.code, _administration)
-        for resource, permission in needs(request):
+        for resource, permission in needed_rights(request):
             is_allowed = rights.is_admin if resource is None else rights.may(resource, permission)
             if not is_allowed:
                 # A broker sends the same error message (`PlainPermissionManager.checkPerm`).
@@ -115,164 +104,6 @@ def _matches_part(pattern: str, part: str) -> bool:
         numbers = (first, last, part)
         return all(each.isdigit() for each in numbers) and int(first) <= int(part) <= int(last)
     return pattern == "*" or part in pattern.strip("{}").split(",")
-
-
-_Needs = Iterator[tuple[str | None, int]]
-"""The permissions that a request needs: pairs of resource and permission.
-
-The resource is a topic, the retry topic of a group, or None for an administrator's request.
-"""
-
-
-def _sends(request: Command) -> _Needs:
-    is_long = request.code in (RequestCode.SEND_MESSAGE, RequestCode.SEND_REPLY_MESSAGE)
-    yield request.text("topic" if is_long else "b"), PUB
-    properties = request.optional_text("properties" if is_long else "i") or ""
-    # The message also enters the queues of INNER_MULTI_DISPATCH, so the sender needs permission for each of them.
-    further = decode_properties(properties).get(INNER_MULTI_DISPATCH, "")
-    for queue in filter(None, further.split(MULTI_DISPATCH_SEPARATOR)):
-        yield queue, PUB
-
-
-def _recalls(request: Command) -> _Needs:
-    yield request.text("topic"), PUB
-
-
-def _topic(request: Command) -> _Needs:
-    yield request.text("topic"), SUB
-
-
-def _group(request: Command) -> _Needs:
-    yield _retry_topic(request.text("consumerGroup")), SUB
-
-
-def _topic_and_group(request: Command) -> _Needs:
-    yield from _topic(request)
-    yield from _group(request)
-
-
-def _group_of_span(request: Command) -> _Needs:
-    yield from _topic(request)
-    yield _retry_topic(request.text("group")), SUB
-
-
-def _group_and_any_topic(request: Command) -> _Needs:
-    yield from _group(request)
-    if topic := (request.optional_text("topic") or "").strip():
-        yield topic, SUB
-
-
-def _topic_and_any_group(request: Command) -> _Needs:
-    yield from _topic(request)
-    yield from _any_group(request)
-
-
-def _any_group(request: Command) -> _Needs:
-    if (group := request.optional_text("consumerGroup")) is not None:
-        yield _retry_topic(group), SUB
-
-
-def _heartbeat(request: Command) -> _Needs:
-    for data in objects_of(decode_body(request), "consumerDataSet"):
-        yield _retry_topic(str(data.get("groupName"))), SUB
-        for each in objects_of(data, "subscriptionDataSet"):
-            yield str(each.get("topic")), SUB
-
-
-def _named_group(request: Command) -> _Needs:
-    yield _retry_topic(request.text("group")), SUB
-
-
-def _assigned(request: Command) -> _Needs:
-    body = decode_body(request)
-    yield _retry_topic(str(body.get("consumerGroup"))), SUB
-    yield str(body.get("topic")), SUB
-
-
-def _locks(request: Command) -> _Needs:
-    body = decode_body(request)
-    yield _retry_topic(str(body.get("consumerGroup"))), SUB
-    for topic in {str(each.get("topic")) for each in objects_of(body, "mqSet")}:
-        yield topic, SUB
-
-
-def _send_back(request: Command) -> _Needs:
-    yield _retry_topic(request.text("group")), SUB
-
-
-def _administration(request: Command) -> _Needs:
-    yield None, 0
-
-
-def _nothing(request: Command) -> _Needs:
-    """Require no permission: the answer names no topics or groups, or only those that the client may read."""
-    yield from ()
-
-
-_NEEDS: Mapping[int, Callable[[Command], _Needs]] = {
-    RequestCode.SEND_MESSAGE: _sends,
-    RequestCode.SEND_MESSAGE_V2: _sends,
-    RequestCode.SEND_BATCH_MESSAGE: _sends,
-    RequestCode.RECALL_MESSAGE: _recalls,
-    RequestCode.SEND_REPLY_MESSAGE: _sends,
-    RequestCode.SEND_REPLY_MESSAGE_V2: _sends,
-    RequestCode.PULL_MESSAGE: _topic_and_group,
-    RequestCode.LITE_PULL_MESSAGE: _topic_and_group,
-    RequestCode.UPDATE_AND_CREATE_TOPIC: _administration,
-    RequestCode.DELETE_TOPIC_IN_BROKER: _administration,
-    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: _administration,
-    RequestCode.DELETE_SUBSCRIPTIONGROUP: _administration,
-    RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: _administration,
-    RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: _administration,
-    RequestCode.GET_CONSUMER_RUNNING_INFO: _administration,
-    RequestCode.CONSUME_MESSAGE_DIRECTLY: _administration,
-    RequestCode.CLONE_GROUP_OFFSET: _administration,
-    RequestCode.VIEW_BROKER_STATS_DATA: _administration,
-    RequestCode.GET_BROKER_CONSUME_STATS: _administration,
-    RequestCode.GET_ALL_PRODUCER_INFO: _administration,
-    RequestCode.PUT_KV_CONFIG: _administration,
-    RequestCode.DELETE_KV_CONFIG: _administration,
-    RequestCode.DELETE_TOPIC_IN_NAMESRV: _administration,
-    RequestCode.GET_TOPIC_CONFIG: _topic,
-    RequestCode.GET_ALL_DELAY_OFFSET: _nothing,
-    RequestCode.QUERY_TOPICS_BY_CONSUMER: _named_group,
-    RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: _named_group,
-    RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER: _group_of_span,
-    RequestCode.QUERY_ASSIGNMENT: _assigned,
-    RequestCode.QUERY_MESSAGE: _topic,
-    RequestCode.QUERY_CONSUMER_OFFSET: _topic_and_group,
-    RequestCode.UPDATE_CONSUMER_OFFSET: _topic_and_group,
-    RequestCode.GET_ALL_TOPIC_CONFIG: _nothing,
-    RequestCode.GET_BROKER_CONFIG: _nothing,
-    RequestCode.GET_BROKER_RUNTIME_INFO: _nothing,
-    RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: _topic,
-    RequestCode.GET_MAX_OFFSET: _topic,
-    RequestCode.GET_MIN_OFFSET: _topic,
-    RequestCode.GET_EARLIEST_MSG_STORETIME: _topic,
-    RequestCode.VIEW_MESSAGE_BY_ID: _nothing,  # The handler checks the topic of the message.
-    RequestCode.HEART_BEAT: _heartbeat,
-    RequestCode.UNREGISTER_CLIENT: _any_group,
-    RequestCode.CONSUMER_SEND_MSG_BACK: _send_back,
-    RequestCode.END_TRANSACTION: _nothing,  # The handler checks the topic of the prepared message.
-    RequestCode.GET_CONSUMER_LIST_BY_GROUP: _group,
-    RequestCode.LOCK_BATCH_MQ: _locks,
-    RequestCode.UNLOCK_BATCH_MQ: _locks,
-    RequestCode.GET_ALL_CONSUMER_OFFSET: _nothing,
-    RequestCode.CHECK_CLIENT_CONFIG: _nothing,
-    RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: _nothing,
-    RequestCode.GET_TOPIC_STATS_INFO: _topic,
-    RequestCode.GET_CONSUMER_CONNECTION_LIST: _group,
-    RequestCode.GET_PRODUCER_CONNECTION_LIST: _administration,
-    RequestCode.GET_CONSUME_STATS: _group_and_any_topic,
-    RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: _topic,
-    RequestCode.QUERY_CONSUME_TIME_SPAN: _group_of_span,
-    RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: _nothing,
-    RequestCode.QUERY_CONSUME_QUEUE: _topic_and_any_group,
-}
-
-
-def _retry_topic(group: str) -> str:
-    return f"{RETRY_TOPIC_PREFIX}{group}"
 
 
 def _account(found: Mapping[str, Any]) -> Account:

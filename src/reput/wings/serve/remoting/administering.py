@@ -22,9 +22,9 @@ from reput.wings.serve.broker.limits import LimitError, NameRefusedError, check_
 from reput.wings.serve.broker.locks import MessageQueue
 from reput.wings.serve.broker.topics import TopicConfig
 from reput.wings.serve.remoting.bodies import decode_body, encode_body, queue_as_json, queue_map
-from reput.wings.serve.remoting.codes import RequestCode, ResponseCode
-from reput.wings.serve.remoting.commands import Command, FieldError, request
-from reput.wings.serve.remoting.handling import Answer, Handler, InThread, Later, Peer
+from reput.wings.serve.remoting.commands import Command, FieldError, ResponseCode, request
+from reput.wings.serve.remoting.handling import Answer, InThread, Later, Peer, answers
+from reput.wings.serve.remoting.requests import RequestCode
 
 _MOST_PERM = 7
 _FILTER_TYPES = ("SINGLE_TAG", "MULTI_TAG")
@@ -55,18 +55,7 @@ class Administering:
         """
         self._broker, self._on_reset = broker, on_reset
 
-    def handlers(self) -> dict[int, Handler]:
-        """Return the handlers by request code."""
-        return {
-            RequestCode.UPDATE_AND_CREATE_TOPIC: self._update_topic,
-            RequestCode.DELETE_TOPIC_IN_BROKER: self._delete_topic,
-            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: self._update_group,
-            RequestCode.DELETE_SUBSCRIPTIONGROUP: self._delete_group,
-            RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: self._reset,
-            RequestCode.CLONE_GROUP_OFFSET: self._clone,
-            RequestCode.CONSUME_MESSAGE_DIRECTLY: self._consume_directly,
-        }
-
+    @answers(RequestCode.UPDATE_AND_CREATE_TOPIC)
     def _update_topic(self, request: Command, peer: Peer) -> Answer:
         topic = request.text("topic")
         if (refused := self._bad_topic(request, topic)) is not None:
@@ -110,6 +99,7 @@ class Administering:
             return request.answer(code, f"The topic[{topic}] is conflict with system topic.")
         return None
 
+    @answers(RequestCode.DELETE_TOPIC_IN_BROKER)
     def _delete_topic(self, request: Command, peer: Peer) -> Answer:
         topic = request.text("topic")
         if (refused := self._bad_topic(request, topic)) is not None:
@@ -121,14 +111,14 @@ class Administering:
             if not broker.wait_dispatched(timeout_s=_PATIENCE_S):
                 remark = f"{broker.name} dispatches messages of the topic; try again"
                 return request.answer(ResponseCode.SYSTEM_BUSY, remark)
-            broker.topics.delete(topic, lambda queue_id: broker.max_offset(topic, queue_id))
+            broker.delete_topic(topic)
             broker.topics.save()
-            broker.offsets.remove(lambda of, group: of == topic)
             broker.offsets.save()
             return request.answer()
 
         return InThread(work)
 
+    @answers(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP)
     def _update_group(self, request: Command, peer: Peer) -> Answer:
         try:
             config = group_of_tool(decode_body(request))
@@ -142,6 +132,7 @@ class Administering:
 
         return InThread(work)
 
+    @answers(RequestCode.DELETE_SUBSCRIPTIONGROUP)
     def _delete_group(self, request: Command, peer: Peer) -> Answer:
         group = request.text("groupName")
         # The field is removeOffset in 4.9.3, and cleanOffset in 5.3.3.
@@ -157,6 +148,7 @@ class Administering:
 
         return InThread(work)
 
+    @answers(RequestCode.CLONE_GROUP_OFFSET)
     def _clone(self, request: Command, peer: Peer) -> Answer:
         group, other = request.text("srcGroup"), request.text("destGroup")
         topic = (request.optional_text("topic") or "").strip()
@@ -172,6 +164,7 @@ class Administering:
 
         return InThread(work)
 
+    @answers(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET)
     def _reset(self, request: Command, peer: Peer) -> Answer:
         topic, group = request.text("topic"), request.text("group")
         config = self._broker.topics.get(topic)
@@ -266,6 +259,7 @@ class Administering:
             return self._broker.max_offset(topic, queue_id)
         return self._broker.offset_by_time(topic, queue_id, timestamp)
 
+    @answers(RequestCode.CONSUME_MESSAGE_DIRECTLY)
     def _consume_directly(self, asked: Command, peer: Peer) -> Answer:
         """Ask a consumer to consume a message, and pass on its answer."""
         group, client_id = asked.text("consumerGroup"), asked.text("clientId")
@@ -294,17 +288,12 @@ class Asking:
     def __init__(self, broker: ServedBroker) -> None:
         self._broker = broker
 
-    def handlers(self) -> dict[int, Handler]:
-        """Return the handlers by request code."""
-        return {
-            RequestCode.GET_CONSUMER_RUNNING_INFO: self._running_info,
-            RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: self._status,
-        }
-
+    @answers(RequestCode.GET_CONSUMER_RUNNING_INFO)
     def _running_info(self, request: Command, peer: Peer) -> Answer:
         group, client_id = request.text("consumerGroup"), request.text("clientId")
         return ask_member(self._broker, request, group, client_id, request.fields, b"")
 
+    @answers(RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS)
     def _status(self, asked: Command, peer: Peer) -> Answer:
         """Return the progress of each member. Like a broker, exclude members that do not answer."""
         group, topic = asked.text("group"), asked.text("topic")

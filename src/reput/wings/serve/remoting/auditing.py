@@ -7,20 +7,10 @@ from __future__ import annotations
 
 from reput.base import format_time, now_ms
 from reput.format.host import Host
-from reput.wings.serve.remoting.codes import PULLS, RequestCode, ResponseCode
-from reput.wings.serve.remoting.commands import Command
+from reput.wings.serve.remoting.commands import Command, ResponseCode
+from reput.wings.serve.remoting.requests import REQUESTS, Audit
 
 _MOST_CHARACTERS = 1_000
-_QUIET = frozenset(
-    {
-        RequestCode.HEART_BEAT, RequestCode.UNREGISTER_CLIENT, RequestCode.CHECK_CLIENT_CONFIG,
-        RequestCode.GET_ROUTEINFO_BY_TOPIC, RequestCode.GET_CONSUMER_LIST_BY_GROUP,
-        RequestCode.QUERY_CONSUMER_OFFSET, RequestCode.UPDATE_CONSUMER_OFFSET,
-        RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ, RequestCode.GET_MAX_OFFSET,
-        RequestCode.GET_MIN_OFFSET, RequestCode.QUERY_ASSIGNMENT,
-    }
-)  # fmt: skip
-"""Frequent requests that read no message. No audit records are written for these requests."""
 _AUDITED_OUTCOMES = (
     ResponseCode.SUCCESS, ResponseCode.NO_PERMISSION, ResponseCode.SYSTEM_ERROR,
 )  # fmt: skip
@@ -35,13 +25,12 @@ SEND_MESSAGE_V2 uses names of one letter.
 """
 
 
-_REQUESTS = {int(code): code.name for code in RequestCode}
 _OUTCOMES = {int(code): code.name for code in ResponseCode}
 
 
 def request_name(code: int) -> str:
     """Return the name of a request code. All unknown codes share one name, so clients cannot invent names."""
-    return _REQUESTS.get(code, "other")
+    return REQUESTS[code].name if code in REQUESTS else "other"
 
 
 def response_name(code: int) -> str:
@@ -51,11 +40,9 @@ def response_name(code: int) -> str:
 
 def is_audited(request: Command, answer: Command | None) -> bool:
     """Return whether a request gets an audit record: it read or changed something, or tried to."""
-    if request.code in _QUIET:
-        return False
-    if request.code not in PULLS:
-        return True
-    # Consumers pull all the time. A pull gets an audit record only if it read messages, was forbidden or failed.
+    when = REQUESTS[request.code].audit if request.code in REQUESTS else Audit.ALWAYS
+    if when is not Audit.IF_READ:
+        return when is Audit.ALWAYS
     outcome = ResponseCode.SUCCESS if answer is None else answer.code
     return outcome in _AUDITED_OUTCOMES
 

@@ -7,19 +7,48 @@ string, a boolean may be `true`, `"true"`, `1` or `"1"`. The methods of `Command
 from __future__ import annotations
 
 from collections.abc import Mapping
+from enum import IntEnum
 from typing import Any
 
 import msgspec
 
 from reput.errors import RemotingError
 from reput.format.java_integer import parse_int32, parse_int64
-from reput.wings.serve.remoting.codes import VERSION, ResponseCode
 from reput.wings.serve.remoting.frames import Serialization
 from reput.wings.serve.remoting.rights import FREE, Rights
 
+VERSION = 399
+"""The number that stands for version 4.9.3 in requests and answers (`MQVersion.Version.V4_9_3`). Clients behave
+according to the version in answers.
+"""
 _IS_RESPONSE, _IS_ONE_WAY = 1, 2
 _FEW_DIGITS, _MOST_DIGITS = 9, 19
 _TRUE = {"true", "1"}
+
+
+class ResponseCode(IntEnum):
+    """Codes of answers (`ResponseCode`, `RemotingSysResponseCode`)."""
+
+    SUCCESS = 0
+    SYSTEM_ERROR = 1
+    SYSTEM_BUSY = 2
+    REQUEST_CODE_NOT_SUPPORTED = 3
+    MESSAGE_ILLEGAL = 13
+    SERVICE_NOT_AVAILABLE = 14
+    NO_PERMISSION = 16
+    TOPIC_NOT_EXIST = 17
+    PULL_NOT_FOUND = 19
+    PULL_RETRY_IMMEDIATELY = 20
+    PULL_OFFSET_MOVED = 21
+    QUERY_NOT_FOUND = 22
+    SUBSCRIPTION_PARSE_FAILED = 23
+    SUBSCRIPTION_NOT_EXIST = 24
+    SUBSCRIPTION_NOT_LATEST = 25
+    SUBSCRIPTION_GROUP_NOT_EXIST = 26
+    INVALID_PARAMETER = 29
+    CONSUMER_NOT_ONLINE = 206
+    CONSUME_MSG_TIMEOUT = 207
+    ILLEGAL_OPERATION = 604
 
 
 class FieldError(RemotingError):

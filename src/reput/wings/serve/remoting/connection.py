@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
 from reput.errors import RemotingError
 from reput.format.host import Host
-from reput.wings.serve.remoting.codes import PLAIN_SENDS, PULLS
 from reput.wings.serve.remoting.commands import Command
 from reput.wings.serve.remoting.handling import Answer, InThread, Later, Peer, failed
 from reput.wings.serve.remoting.headers import encode_command
+from reput.wings.serve.remoting.requests import PLAIN_SENDS, PULLS
 from reput.wings.serve.remoting.session import Session
 from reput.wings.serve.remoting.threads import User
 

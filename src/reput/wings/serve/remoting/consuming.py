@@ -32,9 +32,9 @@ from reput.wings.serve.remoting.bodies import (
     queue_as_json,
     queues_of,
 )
-from reput.wings.serve.remoting.codes import RequestCode, ResponseCode
-from reput.wings.serve.remoting.commands import Command, FieldError, request
-from reput.wings.serve.remoting.handling import Answer, Handler, InThread, Peer
+from reput.wings.serve.remoting.commands import Command, FieldError, ResponseCode, request
+from reput.wings.serve.remoting.handling import Answer, InThread, Peer, answers
+from reput.wings.serve.remoting.requests import RequestCode
 from reput.wings.serve.remoting.rights import PUB
 
 _MOST_CHARACTERS = 512
@@ -54,20 +54,7 @@ class Consuming:
         self._changed: dict[str, dict[Hashable, None]] = {}
         broker.groups.on_change = self._note
 
-    def handlers(self) -> dict[int, Handler]:
-        """Return the handlers by request code."""
-        return {
-            RequestCode.HEART_BEAT: self._heartbeat,
-            RequestCode.UNREGISTER_CLIENT: self._unregister,
-            RequestCode.CHECK_CLIENT_CONFIG: self._check_client,
-            RequestCode.GET_CONSUMER_LIST_BY_GROUP: self._members,
-            RequestCode.QUERY_CONSUMER_OFFSET: self._offset,
-            RequestCode.UPDATE_CONSUMER_OFFSET: self._commit,
-            RequestCode.LOCK_BATCH_MQ: self._lock,
-            RequestCode.UNLOCK_BATCH_MQ: self._unlock,
-            RequestCode.QUERY_ASSIGNMENT: self._assign,
-        }
-
+    @answers(RequestCode.QUERY_ASSIGNMENT)
     def _assign(self, request: Command, peer: Peer) -> Answer:
         """Return the queues of a topic from which one member of a group shall pull (`QueryAssignmentProcessor`)."""
         body = decode_body(request)
@@ -115,6 +102,7 @@ class Consuming:
             if not connections:
                 del self._changed[group]
 
+    @answers(RequestCode.HEART_BEAT)
     def _heartbeat(self, request: Command, peer: Peer) -> Command:
         body = decode_body(request)
         client = Client(
@@ -147,6 +135,7 @@ class Consuming:
         with suppress(LimitError):
             self._broker.topics.create(f"{RETRY_TOPIC_PREFIX}{group}", config.retry_queues)
 
+    @answers(RequestCode.UNREGISTER_CLIENT)
     def _unregister(self, request: Command, peer: Peer) -> Command:
         if (group := request.optional_text("producerGroup")) is not None:
             self._broker.groups.unregister_producer(group, peer)
@@ -154,6 +143,7 @@ class Consuming:
             self._broker.groups.unregister_consumer(group, peer)
         return request.answer()
 
+    @answers(RequestCode.CHECK_CLIENT_CONFIG)
     def _check_client(self, request: Command, peer: Peer) -> Command:
         wanted = decode_body(request).get("subscriptionData")
         if isinstance(wanted, dict) and not (asked := _subscription(wanted)).is_by_tag:
@@ -168,6 +158,7 @@ class Consuming:
             return request.answer(ResponseCode.SYSTEM_ERROR, remark)
         return request.answer()
 
+    @answers(RequestCode.GET_CONSUMER_LIST_BY_GROUP)
     def _members(self, request: Command, peer: Peer) -> Answer:
         group = request.text("consumerGroup")
         found = self._broker.groups.consumer_group(group)
@@ -182,6 +173,7 @@ class Consuming:
 
         return InThread(work)
 
+    @answers(RequestCode.QUERY_CONSUMER_OFFSET)
     def _offset(self, request: Command, peer: Peer) -> Answer:
         group, topic = request.text("consumerGroup"), request.text("topic")
         queue_id = request.int32("queueId")
@@ -214,6 +206,7 @@ class Consuming:
         except MessageNotFoundError:
             return True
 
+    @answers(RequestCode.UPDATE_CONSUMER_OFFSET)
     def _commit(self, request: Command, peer: Peer) -> Command:
         group, topic = request.text("consumerGroup"), request.text("topic")
         queue_id, offset = request.int32("queueId"), request.int64("commitOffset")
@@ -231,11 +224,13 @@ class Consuming:
         self._broker.offsets.commit(group, topic, queue_id, offset)
         return request.answer()
 
+    @answers(RequestCode.LOCK_BATCH_MQ)
     def _lock(self, request: Command, peer: Peer) -> Command:
         held = self._broker.locks.lock(*self._locking(request))
         content = {"lockOKMQSet": [queue_as_json(queue) for queue in held]}
         return request.answer(body=encode_body(content))
 
+    @answers(RequestCode.UNLOCK_BATCH_MQ)
     def _unlock(self, request: Command, peer: Peer) -> Command:
         self._broker.locks.unlock(*self._locking(request))
         return request.answer()
@@ -284,7 +279,7 @@ def check_expression(broker: ServedBroker, expression: str) -> Matcher:
     most = broker.limits.expression_chars
     if len(expression) > most:
         raise LimitError(f"the expression is longer than {most} characters")
-    return compile_filter(expression, broker.is_five)
+    return compile_filter(expression, broker.is_five).matches
 
 
 def _short(value: object) -> str:

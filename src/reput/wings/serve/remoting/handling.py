@@ -1,15 +1,15 @@
-"""Answer a request with a handler, at once or later. Convert errors to answers."""
+"""Register the handlers of requests. Answer a request with its handler, at once or later. Convert errors to answers."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
 from reput.errors import ReputError
 from reput.format.host import Host
-from reput.wings.serve.remoting.codes import ResponseCode
-from reput.wings.serve.remoting.commands import Command
+from reput.wings.serve.remoting.commands import Command, ResponseCode
+from reput.wings.serve.remoting.requests import RequestCode
 from reput.wings.serve.remoting.rights import AccessError
 
 _log = logging.getLogger("reput.serve")
@@ -87,6 +87,36 @@ class InThread:
 Answer = Command | Later | InThread | None
 Handler = Callable[[Command, Peer], Answer]
 """Answers a request. Returns None if the protocol defines no answer to the request."""
+_Method = TypeVar("_Method", bound=Callable[[Any, Command, Peer], Answer])
+_answered: dict[Callable[[Any, Command, Peer], Answer], tuple[RequestCode, ...]] = {}
+
+
+def answers(*codes: RequestCode) -> Callable[[_Method], _Method]:
+    """Register a method as the handler of these requests."""
+
+    def register(method: _Method) -> _Method:
+        _answered[method] = codes
+        return method
+
+    return register
+
+
+def codes_of(part: type) -> set[RequestCode]:
+    """Return the codes of the requests that the methods of a class answer."""
+    return {code for method in vars(part).values() for code in _codes(method)}
+
+
+def handlers_of(part: object) -> dict[int, Handler]:
+    """Return the methods of an object that answer requests, by request code."""
+    return {
+        code: getattr(part, name)
+        for name, method in vars(type(part)).items()
+        for code in _codes(method)
+    }
+
+
+def _codes(method: object) -> tuple[RequestCode, ...]:
+    return _answered.get(method, ()) if callable(method) else ()
 
 
 def answer_with(handlers: Mapping[int, Handler], request: Command, peer: Peer) -> Answer:

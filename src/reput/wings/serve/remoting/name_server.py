@@ -8,9 +8,9 @@ from reput.format.host import Host
 from reput.wings.serve.broker.broker import MASTER_ID, Cluster, ServedBroker
 from reput.wings.serve.broker.topics import TopicConfig
 from reput.wings.serve.remoting.bodies import encode_body
-from reput.wings.serve.remoting.codes import RequestCode, ResponseCode
-from reput.wings.serve.remoting.commands import Command
-from reput.wings.serve.remoting.handling import Answer, Handler, InThread, Peer
+from reput.wings.serve.remoting.commands import Command, ResponseCode
+from reput.wings.serve.remoting.handling import Answer, InThread, Peer, answers
+from reput.wings.serve.remoting.requests import RequestCode
 
 
 class NameServer:
@@ -23,56 +23,39 @@ class NameServer:
         """
         self._cluster, self._advertised = cluster, advertised
 
-    def handlers(self) -> dict[int, Handler]:
-        """Return the handlers by request code."""
-        return {
-            RequestCode.GET_ROUTEINFO_BY_TOPIC: self._route,
-            RequestCode.GET_BROKER_CLUSTER_INFO: self._cluster_info,
-            RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: self._topics,
-            RequestCode.GET_TOPICS_BY_CLUSTER: self._topics_of_cluster,
-            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS: self._system_topics,
-            RequestCode.GET_KV_CONFIG: self._value,
-            RequestCode.GET_KVLIST_BY_NAMESPACE: self._values,
-            RequestCode.GET_NAMESRV_CONFIG: self._config,
-            RequestCode.GET_UNIT_TOPIC_LIST: self._no_topics,
-            RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST: self._no_topics,
-            RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: self._no_topics,
-        }
-
-    def changes(self) -> dict[int, Handler]:
-        """Return the handlers of requests that change something, by code.
-
-        These handlers are used only on ports of brokers whose stores are writable.
-        """
-        return {
-            RequestCode.PUT_KV_CONFIG: self._put_value,
-            RequestCode.DELETE_KV_CONFIG: self._delete_value,
-            RequestCode.DELETE_TOPIC_IN_NAMESRV: self._delete_topic,
-        }
-
+    @answers(RequestCode.GET_NAMESRV_CONFIG)
     def _config(self, request: Command, peer: Peer) -> Command:
         lines = ("orderMessageEnable=false", "clusterTest=false")
         return request.answer(body="\n".join(lines).encode())
 
+    @answers(
+        RequestCode.GET_UNIT_TOPIC_LIST,
+        RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST,
+        RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST,
+    )
     def _no_topics(self, request: Command, peer: Peer) -> Command:
         """Answer requests for unit topics (GET_UNIT_TOPIC_LIST) with an empty list: units are not supported."""
         return request.answer(body=encode_body({"topicList": []}))
 
+    @answers(RequestCode.PUT_KV_CONFIG)
     def _put_value(self, request: Command, peer: Peer) -> Command:
         self._cluster.values.put(
             request.text("namespace"), request.text("key"), request.text("value")
         )
         return request.answer()
 
+    @answers(RequestCode.DELETE_KV_CONFIG)
     def _delete_value(self, request: Command, peer: Peer) -> Command:
         self._cluster.values.delete(request.text("namespace"), request.text("key"))
         return request.answer()
 
+    @answers(RequestCode.DELETE_TOPIC_IN_NAMESRV)
     def _delete_topic(self, request: Command, peer: Peer) -> Command:
         """Answer with success, but do nothing: routes are computed from the brokers' topics."""
         request.text("topic")
         return request.answer()
 
+    @answers(RequestCode.GET_ROUTEINFO_BY_TOPIC)
     def _route(self, request: Command, peer: Peer) -> Command:
         topic = request.text("topic")
         found = [
@@ -92,6 +75,7 @@ class NameServer:
         }
         return request.answer(body=encode_body(content))
 
+    @answers(RequestCode.GET_BROKER_CLUSTER_INFO)
     def _cluster_info(self, request: Command, peer: Peer) -> Command:
         brokers = {
             broker.name: self._broker_data(port, broker, peer)
@@ -103,6 +87,7 @@ class NameServer:
         }
         return request.answer(body=encode_body(content))
 
+    @answers(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
     def _topics(self, request: Command, peer: Peer) -> Answer:
         views = [broker.topics.view() for _, broker in self._cluster.brokers()]
 
@@ -112,11 +97,13 @@ class NameServer:
 
         return InThread(work)
 
+    @answers(RequestCode.GET_TOPICS_BY_CLUSTER)
     def _topics_of_cluster(self, request: Command, peer: Peer) -> Answer:
         if request.text("cluster") != self._cluster.name:
             return request.answer(body=encode_body({"topicList": []}))
         return self._topics(request, peer)
 
+    @answers(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS)
     def _system_topics(self, request: Command, peer: Peer) -> Command:
         # Like a name server, list the names of the cluster and of its brokers (`RouteInfoManager.getSystemTopicList`).
         names = [self._cluster.name, *(broker.name for _, broker in self._cluster.brokers())]
@@ -125,6 +112,7 @@ class NameServer:
             content["brokerAddr"] = self._address(first[0], peer)
         return request.answer(body=encode_body(content))
 
+    @answers(RequestCode.GET_KV_CONFIG)
     def _value(self, request: Command, peer: Peer) -> Command:
         namespace, key = request.text("namespace"), request.text("key")
         value = self._cluster.values.get(namespace).get(key)
@@ -134,6 +122,7 @@ class NameServer:
             ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {namespace} Key: {key}"
         )
 
+    @answers(RequestCode.GET_KVLIST_BY_NAMESPACE)
     def _values(self, request: Command, peer: Peer) -> Command:
         namespace = request.text("namespace")
         found = self._cluster.values.get(namespace)

@@ -10,14 +10,21 @@ from reput.wings.serve.broker.broker import Cluster, ServedBroker
 from reput.wings.serve.broker.limits import Limits
 from reput.wings.serve.remoting.access import AccessList
 from reput.wings.serve.remoting.administering import Administering, Asking
-from reput.wings.serve.remoting.codes import OF_STATE, PULLS, SENDS, WITH_BODY, ResponseCode
-from reput.wings.serve.remoting.commands import Command
+from reput.wings.serve.remoting.commands import Command, ResponseCode
 from reput.wings.serve.remoting.consuming import Consuming
-from reput.wings.serve.remoting.handling import Answer, Handler, Peer, answer_with, failed
+from reput.wings.serve.remoting.handling import (
+    Answer,
+    Handler,
+    Peer,
+    answer_with,
+    failed,
+    handlers_of,
+)
 from reput.wings.serve.remoting.name_server import NameServer
 from reput.wings.serve.remoting.pulling import Pulling, keeps_nothing
 from reput.wings.serve.remoting.reading import Reading
-from reput.wings.serve.remoting.sending import NotSending, Sending
+from reput.wings.serve.remoting.requests import OF_NAME_SERVER, OF_STATE, PULLS, SENDS, WITH_JSON
+from reput.wings.serve.remoting.sending import Sending, refusals
 from reput.wings.serve.remoting.statistics import Statistics
 
 
@@ -58,7 +65,8 @@ class Port:
         self._options, self._access = options or PortOptions(), access
         self._limits = limits or Limits()
         self._name_server = NameServer(cluster, self._options.advertised)
-        self._names = self._name_server.handlers()
+        handlers = handlers_of(self._name_server)
+        self._names = {code: handlers[code] for code in handlers if code in OF_NAME_SERVER}
         self._handlers: dict[int, Handler] = self._names
         self._broker: ServedBroker | None = None
         self._pulling: Pulling | None = None
@@ -71,20 +79,20 @@ class Port:
         self._pulling = Pulling(broker)
         parts = [
             self._names,
-            Reading(broker, self._options.most_exact).handlers(),
-            self._pulling.handlers(),
-            Statistics(broker, self._options.is_synced).handlers(),
+            handlers_of(Reading(broker, self._options.most_exact)),
+            handlers_of(self._pulling),
+            handlers_of(Statistics(broker, self._options.is_synced)),
         ]
         if broker.written is None:
-            parts.append(NotSending(broker).handlers())
+            parts.append(refusals(broker))
         else:
             self._sending = Sending(broker, broker.written, self._options.is_synced)
             parts.append(self._sending.handlers())
             administering = Administering(broker, self._pulling.reset)
-            parts += [administering.handlers(), self._name_server.changes()]
+            parts += [handlers_of(administering), handlers_of(self._name_server)]
         if not self._options.is_stateless:
             self._consuming = Consuming(broker)
-            parts += [self._consuming.handlers(), Asking(broker).handlers()]
+            parts += [handlers_of(self._consuming), handlers_of(Asking(broker))]
         self._handlers = {code: handler for part in parts for code, handler in part.items()}
 
     def stop_waiting(self) -> None:
@@ -153,7 +161,7 @@ class Port:
         # The body of a send is a message, which has a limit of its own.
         if request.code in SENDS or request.code not in self._handlers:
             return None
-        most = self._limits.body_bytes if request.code in WITH_BODY else 0
+        most = self._limits.body_bytes if request.code in WITH_JSON else 0
         if len(request.body) <= most:
             return None
         remark = f"request type {request.code} has a body of at most {most} bytes, not {len(request.body)}"

@@ -20,10 +20,10 @@ from reput.wings.serve.broker.broker import MASTER_ID, ServedBroker
 from reput.wings.serve.broker.groups import TAG_TYPE
 from reput.wings.serve.broker.limits import LimitError, NameRefusedError
 from reput.wings.serve.broker.sql_filter import SQL_TYPE, Matcher
-from reput.wings.serve.remoting.codes import RequestCode, ResponseCode
-from reput.wings.serve.remoting.commands import Command
+from reput.wings.serve.remoting.commands import Command, ResponseCode
 from reput.wings.serve.remoting.consuming import check_expression
-from reput.wings.serve.remoting.handling import Answer, Handler, InThread, Later, Peer
+from reput.wings.serve.remoting.handling import Answer, InThread, Later, Peer, answers
+from reput.wings.serve.remoting.requests import RequestCode
 from reput.wings.serve.remoting.rights import holds_others, may_be_of_others
 
 _COMMITS, _WAITS, _HAS_SUBSCRIPTION = 1, 2, 4
@@ -89,13 +89,6 @@ class Pulling:
         self._woken: Iterator[tuple[_Waiting, int]] | None = None
         self._numbers, self._count = count(), 0
         self._is_ending = False
-
-    def handlers(self) -> dict[int, Handler]:
-        """Return the handlers by request code."""
-        return {
-            RequestCode.PULL_MESSAGE: self._pull,
-            RequestCode.LITE_PULL_MESSAGE: self._pull,
-        }
 
     def is_awaited(self, topic: str, queue_id: int) -> bool:
         """Return whether a pull waits for messages of a queue. Any thread may call this."""
@@ -172,6 +165,7 @@ class Pulling:
         except Exception:  # The pull itself will report the error.
             return (1 << 63) - 1
 
+    @answers(RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
     def _pull(self, request: Command, peer: Peer) -> Answer:
         sys_flag = request.int32("sysFlag")
         try:

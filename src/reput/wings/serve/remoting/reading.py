@@ -16,9 +16,9 @@ from reput.format.commit_log import decode
 from reput.format.rocksdb_index import KEY_TYPE, UNIQUE_TYPE
 from reput.wings.serve.broker.broker import ServedBroker
 from reput.wings.serve.remoting.bodies import encode_body
-from reput.wings.serve.remoting.codes import RequestCode, ResponseCode
-from reput.wings.serve.remoting.commands import Command, FieldError
-from reput.wings.serve.remoting.handling import Answer, Handler, InThread, Peer
+from reput.wings.serve.remoting.commands import Command, FieldError, ResponseCode
+from reput.wings.serve.remoting.handling import Answer, InThread, Peer, answers
+from reput.wings.serve.remoting.requests import RequestCode
 from reput.wings.serve.remoting.rights import AccessError
 
 _BY_UNIQUE_KEY = "_UNIQUE_KEY_QUERY"
@@ -40,20 +40,12 @@ class Reading:
         self._broker, self._store, self._most_exact = broker, broker.store, most_exact
         self._most_bytes = broker.limits.answer_bytes
 
-    def handlers(self) -> dict[int, Handler]:
-        """Return the handlers by request code."""
-        return {
-            RequestCode.QUERY_MESSAGE: self._query if self._most_exact is None else self._exact,
-            RequestCode.VIEW_MESSAGE_BY_ID: self._view,
-            RequestCode.GET_MAX_OFFSET: self._max_offset,
-            RequestCode.GET_MIN_OFFSET: self._min_offset,
-            RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: self._offset_by_time,
-            RequestCode.GET_EARLIEST_MSG_STORETIME: self._earliest_time,
-            RequestCode.QUERY_CONSUME_QUEUE: self._consume_queue,
-        }
-
+    @answers(RequestCode.QUERY_MESSAGE)
     def _query(self, request: Command, peer: Peer) -> Answer:
         _check_index_type(request)
+        return self._plain(request) if self._most_exact is None else self._exact(request)
+
+    def _plain(self, request: Command) -> Answer:
         most = request.int32("maxNum")
         # Like a broker, ignore the client's maxNum in a query by unique key (`QueryMessageProcessor`).
         if request.optional_text(_BY_UNIQUE_KEY) == "true":
@@ -85,8 +77,7 @@ class Reading:
         found = self._store.quick_query(*asked, self._most_bytes) if is_quick else None
         return InThread(work) if found is None else answer(found)
 
-    def _exact(self, request: Command, peer: Peer) -> InThread:
-        _check_index_type(request)
+    def _exact(self, request: Command) -> InThread:
         topic, key = request.text("topic"), request.text("key")
         begin, end = request.int64("beginTimestamp"), request.int64("endTimestamp")
 
@@ -125,6 +116,7 @@ class Reading:
         remark = remark or "can not find message, maybe time range not correct"
         return request.answer(ResponseCode.QUERY_NOT_FOUND, remark, fields)
 
+    @answers(RequestCode.VIEW_MESSAGE_BY_ID)
     def _view(self, request: Command, peer: Peer) -> InThread:
         offset = request.int64("offset")
 
@@ -146,10 +138,12 @@ class Reading:
 
         return InThread(work)
 
+    @answers(RequestCode.GET_MAX_OFFSET)
     def _max_offset(self, request: Command, peer: Peer) -> Answer:
         work = self._offset(request, self._broker.max_offset)
         return work() if self._broker.is_quick else InThread(work)
 
+    @answers(RequestCode.GET_MIN_OFFSET)
     def _min_offset(self, request: Command, peer: Peer) -> InThread:
         """Return the queue offset of a queue's first message. The answer is computed in a thread: it may take long.
 
@@ -162,6 +156,7 @@ class Reading:
         place = request.text("topic"), request.int32("queueId")
         return lambda: request.answer(fields={"offset": str(find(*place))})
 
+    @answers(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP)
     def _offset_by_time(self, request: Command, peer: Peer) -> InThread:
         topic, queue_id = request.text("topic"), request.int32("queueId")
         timestamp = request.int64("timestamp")
@@ -184,6 +179,7 @@ class Reading:
 
         return InThread(work)
 
+    @answers(RequestCode.GET_EARLIEST_MSG_STORETIME)
     def _earliest_time(self, request: Command, peer: Peer) -> InThread:
         topic, queue_id = request.text("topic"), request.int32("queueId")
 
@@ -194,6 +190,7 @@ class Reading:
 
         return InThread(work)
 
+    @answers(RequestCode.QUERY_CONSUME_QUEUE)
     def _consume_queue(self, request: Command, peer: Peer) -> InThread:
         topic, queue_id = request.text("topic"), request.int32("queueId")
         index, count = request.int64("index"), request.int32("count")

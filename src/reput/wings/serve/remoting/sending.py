@@ -43,11 +43,23 @@ from reput.wings.serve.broker.sending import (
 )
 from reput.wings.serve.broker.timers import RECALL_BODY, RecallHandle, recalling
 from reput.wings.serve.broker.transactions import TransactionError, queue_of_prepared
-from reput.wings.serve.remoting.codes import RETRY_LIMIT_VERSION, SENDS, RequestCode, ResponseCode
-from reput.wings.serve.remoting.commands import Command, FieldError, request
-from reput.wings.serve.remoting.handling import Answer, Handler, InThread, Later, Peer, failed
+from reput.wings.serve.remoting.commands import Command, FieldError, ResponseCode, request
+from reput.wings.serve.remoting.handling import (
+    Answer,
+    Handler,
+    InThread,
+    Later,
+    Peer,
+    answers,
+    codes_of,
+    failed,
+    handlers_of,
+)
+from reput.wings.serve.remoting.requests import SENDS, RequestCode
 from reput.wings.serve.remoting.rights import PUB, AccessError
 
+_RETRY_LIMIT_VERSION = 121
+"""The number that stands for version 3.4.9. From version 3.4.9 on, clients state how often a message may be retried."""
 _MESSAGE_BYTES, _BATCH_BYTES = 256 << 10, 4 << 10
 """Maximum size in bytes of the body of a message, and of a batch, that the event loop itself stores.
 
@@ -133,17 +145,8 @@ class Sending:
         self._commits = _Commits(lambda: written.store.flush())
 
     def handlers(self) -> dict[int, Handler]:
-        """Return the handlers by request code."""
-        return {
-            RequestCode.SEND_MESSAGE: self._guarded(self._send),
-            RequestCode.SEND_MESSAGE_V2: self._guarded(self._send),
-            RequestCode.SEND_BATCH_MESSAGE: self._guarded(self._send),
-            RequestCode.CONSUMER_SEND_MSG_BACK: self._guarded(self._send_back),
-            RequestCode.END_TRANSACTION: self._guarded(self._end_transaction),
-            RequestCode.RECALL_MESSAGE: self._guarded(self._recall),
-            RequestCode.SEND_REPLY_MESSAGE: self._guarded(self._reply),
-            RequestCode.SEND_REPLY_MESSAGE_V2: self._guarded(self._reply),
-        }
+        """Return the handlers by request code. They answer errors with the codes of refused sends."""
+        return {code: self._guarded(handler) for code, handler in handlers_of(self).items()}
 
     def ask_producers(self, due: Sequence[MessageExt]) -> None:
         """Ask producers about messages that they have left undecided."""
@@ -191,6 +194,7 @@ class Sending:
         self._put_run(run, answers)
         return answers
 
+    @answers(RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
     def _send(self, request: Command, peer: Peer) -> Answer:
         return self.send_all(((request, peer),))[0]
 
@@ -296,6 +300,7 @@ class Sending:
         due = int(found[TIMER_OUT_MS]) + 1
         return RecallHandle(topic, self._broker.name, due, found[UNIQ_KEY]).encode()
 
+    @answers(RequestCode.RECALL_MESSAGE)
     def _recall(self, request: Command, peer: Peer) -> Answer:
         """Recall a timer message (`RecallMessageProcessor`, 5.3.3)."""
         topic, code = request.text("topic"), ResponseCode.ILLEGAL_OPERATION
@@ -350,6 +355,7 @@ class Sending:
         answer = put()
         return self._commits.add(request, answer) if waits and self._is_synced else answer
 
+    @answers(RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2)
     def _reply(self, asked: Command, peer: Peer) -> Answer:
         """Pass a reply on to the client that waits for it, and store it."""
         is_long = asked.code == RequestCode.SEND_REPLY_MESSAGE
@@ -394,12 +400,13 @@ class Sending:
         client.connection.ask(command, take)  # type: ignore[attr-defined]  # the Peer of a heartbeat
         return later
 
+    @answers(RequestCode.CONSUMER_SEND_MSG_BACK)
     def _send_back(self, request: Command, peer: Peer) -> Answer:
         group = self._broker.subscriptions.get(request.text("group"))
         offset = request.int64("offset")
         most = None
         if (
-            request.version >= RETRY_LIMIT_VERSION
+            request.version >= _RETRY_LIMIT_VERSION
             and request.fields.get("maxReconsumeTimes") is not None
         ):
             most = request.int32("maxReconsumeTimes")
@@ -427,6 +434,7 @@ class Sending:
 
         return self._durable(request, True, work)
 
+    @answers(RequestCode.END_TRANSACTION)
     def _end_transaction(self, request: Command, peer: Peer) -> Answer:
         decision = request.int32("commitOrRollback")
         if decision not in (SYS_FLAG_COMMIT, SYS_FLAG_ROLLBACK):
@@ -491,26 +499,17 @@ def _pushed(
     }
 
 
-class NotSending:
-    """Refuses sends to a broker with a read-only store."""
+def refusals(broker: ServedBroker) -> dict[int, Handler]:
+    """Return handlers that refuse sends, by request code. A broker with a read-only store uses them."""
 
-    def __init__(self, broker: ServedBroker) -> None:
-        self._name = broker.name
-
-    def handlers(self) -> dict[int, Handler]:
-        """Return the handlers by request code."""
-        codes = (
-            RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE,
-            RequestCode.CONSUMER_SEND_MSG_BACK, RequestCode.END_TRANSACTION,
-            RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2,
-        )  # fmt: skip
-        return dict.fromkeys(codes, self._refuse)
-
-    def _refuse(self, request: Command, peer: Peer) -> Command:
+    def refuse(request: Command, peer: Peer) -> Command:
         return request.answer(
             ResponseCode.NO_PERMISSION,
-            f"the broker[{self._name}] sending message is forbidden: its store is only read",
+            f"the broker[{broker.name}] sending message is forbidden: its store is only read",
         )
+
+    # Only 5.3 brokers know RECALL_MESSAGE, and their clients expect to hear that it is not supported.
+    return dict.fromkeys(codes_of(Sending) - {RequestCode.RECALL_MESSAGE}, refuse)
 
 
 def _sent(request: Command, names: dict[str, str], born_host: Host) -> Sent:

@@ -22,11 +22,13 @@ from reput.wings.serve.broker.limits import LimitError, check_name
 from reput.wings.serve.broker.locks import MessageQueue
 from reput.wings.serve.broker.topics import PERM_READ, PERM_WRITE
 from reput.wings.serve.remoting.bodies import encode_body, queue_as_json, queue_map
-from reput.wings.serve.remoting.codes import VERSION, VERSION_5, RequestCode, ResponseCode
-from reput.wings.serve.remoting.commands import Command
-from reput.wings.serve.remoting.handling import Answer, Handler, InThread, Peer
+from reput.wings.serve.remoting.commands import VERSION, Command, ResponseCode
+from reput.wings.serve.remoting.handling import Answer, InThread, Peer, answers
+from reput.wings.serve.remoting.requests import RequestCode
 from reput.wings.serve.remoting.rights import PUB, SUB
 
+_VERSION_5 = 479
+"""The number that stands for version 5.3.3."""
 _VERSION_NAME, _VERSION_NAME_5 = "V4_9_3", "V5_3_3"
 
 
@@ -36,31 +38,7 @@ class Statistics:
     def __init__(self, broker: ServedBroker, is_synced: bool = False) -> None:
         self._broker, self._is_synced, self._begun_ms = broker, is_synced, now_ms()
 
-    def handlers(self) -> dict[int, Handler]:
-        """Return the handlers by request code."""
-        return {
-            RequestCode.GET_TOPIC_STATS_INFO: self._topic_stats,
-            RequestCode.GET_CONSUME_STATS: self._consume_stats,
-            RequestCode.GET_BROKER_RUNTIME_INFO: self._runtime_info,
-            RequestCode.GET_BROKER_CONFIG: self._config,
-            RequestCode.GET_ALL_TOPIC_CONFIG: self._topic_configs,
-            RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: self._group_configs,
-            RequestCode.GET_ALL_CONSUMER_OFFSET: self._all_offsets,
-            RequestCode.GET_CONSUMER_CONNECTION_LIST: self._consumers,
-            RequestCode.GET_PRODUCER_CONNECTION_LIST: self._producers,
-            RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: self._groups_of_topic,
-            RequestCode.QUERY_CONSUME_TIME_SPAN: self._time_span,
-            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: self._system_topics,
-            RequestCode.GET_ALL_DELAY_OFFSET: self._delay_offsets,
-            RequestCode.GET_BROKER_CONSUME_STATS: self._all_consume_stats,
-            RequestCode.GET_ALL_PRODUCER_INFO: self._all_producers,
-            RequestCode.VIEW_BROKER_STATS_DATA: self._stats_data,
-            RequestCode.QUERY_TOPICS_BY_CONSUMER: self._topics_of_group,
-            RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER: self._subscription,
-            RequestCode.GET_TOPIC_CONFIG: self._topic_config,
-            RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: self._group_config,
-        }
-
+    @answers(RequestCode.GET_TOPIC_CONFIG)
     def _topic_config(self, request: Command, peer: Peer) -> Command:
         topic = request.text("topic")
         config = self._broker.topics.get(topic)
@@ -69,11 +47,13 @@ class Statistics:
             return request.answer(ResponseCode.TOPIC_NOT_EXIST, remark)
         return request.answer(body=encode_body({"attributes": {}, **config.as_json()}))
 
+    @answers(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG)
     def _group_config(self, request: Command, peer: Peer) -> Command:
         group = request.text("group")
         check_name(group, "group")
         return request.answer(body=encode_body(self._broker.subscriptions.get(group).as_json()))
 
+    @answers(RequestCode.QUERY_TOPICS_BY_CONSUMER)
     def _topics_of_group(self, request: Command, peer: Peer) -> Answer:
         group = request.text("group")
         address = f"{peer.server_host}:{self._broker.port}"
@@ -86,6 +66,7 @@ class Statistics:
 
         return InThread(work)
 
+    @answers(RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER)
     def _subscription(self, request: Command, peer: Peer) -> Command:
         group, topic = request.text("group"), request.text("topic")
         found = self._broker.groups.subscription(group, topic)
@@ -94,6 +75,7 @@ class Statistics:
             content["subscriptionData"] = msgspec.Raw(found.raw)
         return request.answer(body=encode_body(content))
 
+    @answers(RequestCode.GET_ALL_PRODUCER_INFO)
     def _all_producers(self, request: Command, peer: Peer) -> Answer:
         groups = self._broker.groups.all_producers()
 
@@ -103,6 +85,7 @@ class Statistics:
 
         return InThread(work)
 
+    @answers(RequestCode.GET_ALL_DELAY_OFFSET)
     def _delay_offsets(self, request: Command, peer: Peer) -> Answer:
         def work() -> Command:
             return request.answer(body=number_map_file("offsetTable", self._delivered()))
@@ -123,6 +106,7 @@ class Statistics:
             for level, offset in self._delivered().items()
         }
 
+    @answers(RequestCode.GET_BROKER_CONSUME_STATS)
     def _all_consume_stats(self, request: Command, peer: Peer) -> Answer:
         is_order, view = request.boolean("isOrder"), self._broker.topics.view()
         groups = [each.name for each in self._broker.subscriptions.known()]
@@ -159,6 +143,7 @@ class Statistics:
             committed = self._broker.offsets.committed(group, topic, queue.queue_id)
             yield queue, self._lag(queue, committed, group)
 
+    @answers(RequestCode.VIEW_BROKER_STATS_DATA)
     def _stats_data(self, request: Command, peer: Peer) -> Command:
         name, key = request.text("statsName"), request.text("statsKey")
         rates = self._broker.counters.rates(name, key, self._broker.cluster)
@@ -171,6 +156,7 @@ class Statistics:
         }
         return request.answer(body=encode_body(content))
 
+    @answers(RequestCode.GET_TOPIC_STATS_INFO)
     def _topic_stats(self, request: Command, peer: Peer) -> Answer:
         config = self._broker.topics.get(request.text("topic"))
         if config is None:
@@ -195,6 +181,7 @@ class Statistics:
             "minOffset": self._broker.min_offset(topic, queue_id, check=False),
         }
 
+    @answers(RequestCode.GET_CONSUME_STATS)
     def _consume_stats(self, request: Command, peer: Peer) -> Answer:
         group, topic = request.text("consumerGroup"), request.optional_text("topic")
         consumers, view = self._broker.groups.consumer_group(group), self._broker.topics.view()
@@ -234,6 +221,7 @@ class Statistics:
             lag["pullOffset"] = max(position, pulled)
         return lag
 
+    @answers(RequestCode.QUERY_CONSUME_TIME_SPAN)
     def _time_span(self, request: Command, peer: Peer) -> Answer:
         group, topic = request.text("group"), request.text("topic")
         config = self._broker.topics.get(topic)
@@ -265,6 +253,7 @@ class Statistics:
             "minTimeStamp": first,
         }
 
+    @answers(RequestCode.GET_BROKER_RUNTIME_INFO)
     def _runtime_info(self, request: Command, peer: Peer) -> Answer:
         store, behind = self._broker.store, 0
         if self._broker.writable is not None:
@@ -288,7 +277,7 @@ class Statistics:
                 **self._delayed(),
                 **self._broker.counters.as_table(),
                 "bootTimestamp": str(self._begun_ms),
-                "brokerVersion": str(VERSION_5 if self._broker.is_five else VERSION),
+                "brokerVersion": str(_VERSION_5 if self._broker.is_five else VERSION),
                 "brokerVersionDesc": _VERSION_NAME_5 if self._broker.is_five else _VERSION_NAME,
                 "commitLogDiskRatio": str(used_ratio),
                 "consumeQueueDiskRatio": str(used_ratio),
@@ -306,6 +295,7 @@ class Statistics:
 
         return InThread(work)
 
+    @answers(RequestCode.GET_BROKER_CONFIG)
     def _config(self, request: Command, peer: Peer) -> Command:
         """Answer with a broker's settings that have a counterpart here."""
         broker, config = self._broker, self._broker.store.config
@@ -341,6 +331,7 @@ class Statistics:
         version = encode_body({"counter": 0, "timestamp": self._begun_ms})
         return request.answer(fields={"version": version.decode()}, body="\n".join(texts).encode())
 
+    @answers(RequestCode.GET_ALL_TOPIC_CONFIG)
     def _topic_configs(self, request: Command, peer: Peer) -> Answer:
         view, version = self._broker.topics.view(), self._broker.topics.data_version()
         rights = request.rights
@@ -356,6 +347,7 @@ class Statistics:
 
         return InThread(work)
 
+    @answers(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
     def _group_configs(self, request: Command, peer: Peer) -> Answer:
         def work() -> Command:
             table = {
@@ -369,6 +361,7 @@ class Statistics:
 
         return InThread(work)
 
+    @answers(RequestCode.GET_ALL_CONSUMER_OFFSET)
     def _all_offsets(self, request: Command, peer: Peer) -> Answer:
         may = request.rights
         encode = self._broker.offsets.snapshot(
@@ -376,6 +369,7 @@ class Statistics:
         )
         return InThread(lambda: request.answer(body=encode()))
 
+    @answers(RequestCode.GET_CONSUMER_CONNECTION_LIST)
     def _consumers(self, request: Command, peer: Peer) -> Answer:
         group = request.text("consumerGroup")
         found = self._broker.groups.consumer_group(group)
@@ -399,6 +393,7 @@ class Statistics:
 
         return InThread(work)
 
+    @answers(RequestCode.GET_PRODUCER_CONNECTION_LIST)
     def _producers(self, request: Command, peer: Peer) -> Answer:
         group = request.text("producerGroup")
         found = self._broker.groups.producers(group)
@@ -414,6 +409,7 @@ class Statistics:
 
         return InThread(work)
 
+    @answers(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO)
     def _groups_of_topic(self, request: Command, peer: Peer) -> Answer:
         topic, broker = request.text("topic"), self._broker
 
@@ -424,6 +420,7 @@ class Statistics:
 
         return InThread(work)
 
+    @answers(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER)
     def _system_topics(self, request: Command, peer: Peer) -> Command:
         return request.answer(body=encode_body({"topicList": sorted(SYSTEM_TOPICS)}))
 
